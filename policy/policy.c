@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+/*
+ * The regulator's decisions. policy.h says what they mean and who may call;
+ * this file is in the order of a period's life: words, settings, coming and
+ * going, beginning, overflow, release.
+ */
+#include "policy.h"
+
+#define EPOCH_BITS 21
+#define EPOCH_MASK ((1ULL << EPOCH_BITS) - 1)
+#define EPOCH_SHIFT 43
+#define RELEASED_SHIFT 42
+#define FIELD_BITS 14
+#define FIELD_MASK ((1ULL << FIELD_BITS) - 1)
+#define POOL_MASK ((1ULL << EPOCH_SHIFT) - 1)
+
+/*
+ * A prediction has four fraction bits, so that halving it each period neither
+ * sticks one below a steady need nor one above zero.
+ */
+#define PREDICTION_SHIFT 4
+#define PREDICTION_ONE (1ULL << PREDICTION_SHIFT)
+
+/* A chunk from the pool when no qmin is set: this fraction of the budget. */
+#define QMIN_SHIFT 4
+
+static u64 word_epoch(u64 word)
+{
+	return word >> EPOCH_SHIFT;
+}
+
+static u64 next_epoch(u64 epoch)
+{
+	return (epoch + 1) & EPOCH_MASK;
+}
+
+/* Is @a before @b, on a circle of 2^21 periods (half of it: 104 s at 100 us)? */
+static bool epoch_before(u64 a, u64 b)
+{
+	return ((b - a - 1) & EPOCH_MASK) < (1ULL << (EPOCH_BITS - 1)) - 1;
+}
+
+static struct mw_census census_unpack(u64 word)
+{
+	struct mw_census census = {
+		.epoch = word_epoch(word),
+		.released = word >> RELEASED_SHIFT & 1,
+		.online = (u32)(word >> 2 * FIELD_BITS & FIELD_MASK),
+		.active = (u32)(word >> FIELD_BITS & FIELD_MASK),
+		.exhausted = (u32)(word & FIELD_MASK),
+	};
+
+	return census;
+}
+
+static u64 census_pack(const struct mw_census *census)
+{
+	return census->epoch << EPOCH_SHIFT |
+	       (u64)census->released << RELEASED_SHIFT |
+	       (u64)census->online << 2 * FIELD_BITS |
+	       (u64)census->active << FIELD_BITS | census->exhausted;
+}
+
+/* The next epoch: everybody online is presumed active until it says "idle". */
+static void census_open_next(struct mw_census *census)
+{
+	census->epoch = next_epoch(census->epoch);
+	census->released = false;
+	census->active = census->online;
+	census->exhausted = 0;
+}
+
+static bool all_exhausted(const struct mw_census *census)
+{
+	return census->exhausted && census->exhausted == census->active;
+}
+
+/*
+ * What best effort says once all active cores are exhausted, recorded in the
+ * swap that completes the condition.
+ */
+static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
+{
+	if (!all_exhausted(census))
+		return MW_CONTINUE;
+	if (mode == MW_SPARE) {
+		census->released = true;
+		return MW_RELEASE_ALL;
+	}
+	if (mode == MW_PROPORTIONAL) {
+		census_open_next(census);
+		return MW_NEW_PERIOD;
+	}
+	return MW_CONTINUE;
+}
+
+/* Donations of past epochs expire when the next one is opened. */
+static void pool_open(mw_atomic64 *pool, u64 epoch)
+{
+	u64 word = mw_load(pool);
+
+	while (epoch_before(word_epoch(word), epoch))
+		if (mw_cas(pool, &word, epoch << EPOCH_SHIFT))
+			break;
+}
+
+static void pools_open(struct mw_policy *policy, u64 epoch)
+{
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		pool_open(&policy->pool[r], epoch);
+}
+
+/* Returns what the pool accepted: nothing if others are in a later epoch. */
+static u64 pool_donate(mw_atomic64 *pool, u64 epoch, u64 events)
+{
+	u64 word = mw_load(pool);
+	u64 held, accepted;
+
+	do {
+		if (epoch_before(epoch, word_epoch(word)))
+			return 0;
+		held = word_epoch(word) == epoch ? word & POOL_MASK : 0;
+		accepted = POOL_MASK - held;
+		if (accepted > events)
+			accepted = events;
+	} while (!mw_cas(pool, &word, epoch << EPOCH_SHIFT | (held + accepted)));
+	return accepted;
+}
+
+static u64 pool_take(mw_atomic64 *pool, u64 epoch, u64 want)
+{
+	u64 word = mw_load(pool);
+	u64 taken;
+
+	do {
+		if (word_epoch(word) != epoch || !(word & POOL_MASK))
+			return 0;
+		taken = word & POOL_MASK;
+		if (taken > want)
+			taken = want;
+	} while (!mw_cas(pool, &word, word - taken));
+	return taken;
+}
+
+/**
+ * mw_policy_init() - no cores, no donation, strict reservation
+ * @policy: what all cores will share
+ */
+void mw_policy_init(struct mw_policy *policy)
+{
+	int r;
+
+	mw_store(&policy->census, 0);
+	for (r = 0; r < MW_RESOURCES; r++)
+		mw_store(&policy->pool[r], 0);
+	mw_store(&policy->best_effort, MW_NONE);
+	mw_store(&policy->reclaim, 0);
+	mw_store(&policy->qmin, 0);
+}
+
+/**
+ * mw_core_init() - an offline core without limits
+ * @core: the core
+ */
+void mw_core_init(struct mw_core *core)
+{
+	const struct mw_core blank = { .epoch = 0 };
+	int r;
+
+	*core = blank;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		core->account[r].budget = MW_UNLIMITED;
+		mw_store(&core->account[r].next_budget, MW_UNLIMITED);
+	}
+}
+
+/**
+ * mw_set_budget() - reserve events per period, from the next period on
+ * @core: whose budget; may be called by any core
+ * @resource: reads or writes
+ * @events: 1 .. MW_UNLIMITED
+ *
+ * Return: 0, or -EINVAL with nothing changed.
+ */
+int mw_set_budget(struct mw_core *core, enum mw_resource resource, u64 events)
+{
+	if (!events || events > MW_UNLIMITED)
+		return -EINVAL;
+	mw_store(&core->account[resource].next_budget, events);
+	return 0;
+}
+
+/**
+ * mw_set_best_effort() - choose the sharing mode, in force at the next overflow
+ * @policy: shared state
+ * @mode: one of enum mw_best_effort
+ *
+ * Return: 0, or -EINVAL with nothing changed.
+ */
+int mw_set_best_effort(struct mw_policy *policy, u64 mode)
+{
+	if (mode != MW_NONE && mode != MW_SPARE && mode != MW_PROPORTIONAL)
+		return -EINVAL;
+	mw_store(&policy->best_effort, mode);
+	return 0;
+}
+
+/**
+ * mw_set_reclaim() - donation and reclaim, from each core's next period on
+ * @policy: shared state
+ * @on: 0 or 1
+ *
+ * Return: 0, or -EINVAL with nothing changed.
+ */
+int mw_set_reclaim(struct mw_policy *policy, u64 on)
+{
+	if (on > 1)
+		return -EINVAL;
+	mw_store(&policy->reclaim, on);
+	return 0;
+}
+
+/**
+ * mw_set_qmin() - smallest chunk that an overflow takes from the pool
+ * @policy: shared state
+ * @events: 0 for a sixteenth of the taker's budget, else up to MW_UNLIMITED
+ *
+ * Return: 0, or -EINVAL with nothing changed.
+ */
+int mw_set_qmin(struct mw_policy *policy, u64 events)
+{
+	if (events > MW_UNLIMITED)
+		return -EINVAL;
+	mw_store(&policy->qmin, events);
+	return 0;
+}
+
+/**
+ * mw_set_rt() - exempt a core from throttling; it is counted all the same
+ * @core: whose; may be called by any core
+ * @rt: exempt or not
+ *
+ * A core that is throttled at this moment is let go by its next mw_release().
+ */
+void mw_set_rt(struct mw_core *core, bool rt)
+{
+	mw_store(&core->rt, rt);
+}
+
+/* Close the period's books, and learn from what was used in it. */
+static void account_close(struct mw_account *account, u64 used)
+{
+	account->used = used;
+	account->total_used += used;
+	if (account->assigned < MW_UNLIMITED)
+		account->total_assigned += account->assigned;
+	if (used > MW_UNLIMITED)
+		used = MW_UNLIMITED;
+	account->prediction =
+		((account->prediction + (used << PREDICTION_SHIFT)) >> 1) +
+		(account->shortfall << PREDICTION_SHIFT);
+}
+
+/* Open the books: keep what will be needed, donate the rest. */
+static void account_open(struct mw_account *account, mw_atomic64 *pool,
+			 u64 epoch, bool reclaim)
+{
+	u64 budget = mw_load(&account->next_budget);
+	u64 keep;
+
+	account->budget = budget;
+	account->assigned = budget;
+	account->used = 0;
+	account->donated = 0;
+	account->shortfall = 0;
+	if (!reclaim || budget == MW_UNLIMITED)
+		return;
+
+	/* One event at least: the overflow must come, to take the rest back. */
+	keep = (account->prediction + PREDICTION_ONE - 1) >> PREDICTION_SHIFT;
+	if (!keep)
+		keep = 1;
+	if (keep >= budget)
+		return;
+	account->donated = pool_donate(pool, epoch, budget - keep);
+	account->assigned = budget - account->donated;
+	account->total_donated += account->donated;
+}
+
+static void core_open(struct mw_policy *policy, struct mw_core *core,
+		      u64 epoch, bool active)
+{
+	int r;
+
+	core->epoch = epoch;
+	core->active = active;
+	core->exhausted = false;
+	core->throttled = false;
+	core->best_effort = false;
+	core->reclaim = mw_load(&policy->reclaim);
+	for (r = 0; r < MW_RESOURCES; r++)
+		account_open(&core->account[r], &policy->pool[r], epoch,
+			     core->reclaim);
+}
+
+/**
+ * mw_core_online() - take part from now on, in the middle of a period
+ * @policy: shared state
+ * @core: an initialised core that is not online
+ *
+ * The core starts with its whole budget and donates nothing until it has a
+ * history.
+ */
+void mw_core_online(struct mw_policy *policy, struct mw_core *core)
+{
+	u64 word = mw_load(&policy->census);
+	struct mw_census census;
+	int r;
+
+	do {
+		census = census_unpack(word);
+		census.online++;
+		census.active++;
+	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		core->account[r].prediction =
+			mw_load(&core->account[r].next_budget)
+			<< PREDICTION_SHIFT;
+	core->online = true;
+	core_open(policy, core, census.epoch, true);
+}
+
+/**
+ * mw_core_offline() - leave: masks, count and pool, and stop being throttled
+ * @policy: shared state
+ * @core: an online core
+ *
+ * Donations that nobody has taken leave the pool with their donor, so that
+ * what is handed out stays within the budgets of those that remain.
+ *
+ * Return: MW_CONTINUE, or MW_RELEASE_ALL or MW_NEW_PERIOD if the others were
+ * waiting for this core alone.
+ */
+enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
+{
+	u64 mode = mw_load(&policy->best_effort);
+	u64 word = mw_load(&policy->census);
+	struct mw_census census;
+	enum mw_action action;
+	int r;
+
+	do {
+		/* In a later epoch than ours we were presumed active. */
+		bool later;
+
+		census = census_unpack(word);
+		later = census.epoch != core->epoch;
+		census.online--;
+		if (core->active || later)
+			census.active--;
+		if (core->exhausted && !later)
+			census.exhausted--;
+		action = share_best_effort(mode, &census);
+	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
+
+	if (action == MW_NEW_PERIOD)
+		pools_open(policy, census.epoch);
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mw_account *account = &core->account[r];
+
+		pool_take(&policy->pool[r], core->epoch, account->donated);
+		account->donated = 0;
+	}
+	core->online = false;
+	core->active = false;
+	core->exhausted = false;
+	core->throttled = false;
+	core->best_effort = false;
+	return action;
+}
+
+/**
+ * mw_core_active() - the core has left idle
+ * @policy: shared state
+ * @core: an online core
+ *
+ * Cheap when the core already counts as active in this period.
+ */
+void mw_core_active(struct mw_policy *policy, struct mw_core *core)
+{
+	u64 word;
+	struct mw_census census;
+
+	if (core->active || !core->online)
+		return;
+	word = mw_load(&policy->census);
+	do {
+		census = census_unpack(word);
+		/* In a later epoch than ours we are presumed active already. */
+		if (census.epoch != core->epoch)
+			break;
+		census.active++;
+	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
+	core->active = true;
+}
+
+/**
+ * mw_period_begin() - end the core's period and begin the next
+ * @policy: shared state
+ * @core: an online core; no longer throttled afterwards
+ * @cause: MW_ELAPSED opens the next epoch unless somebody has; MW_JOIN only
+ *	follows into an epoch that somebody has opened
+ * @idle: the core runs nothing but idle at this moment
+ * @used: events counted in the ended period, by resource
+ *
+ * Return: MW_RUN normally; MW_CONTINUE if there was nothing to join (the
+ * period goes on); MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and
+ * the others were waiting for it alone (this core has begun all the same).
+ */
+enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
+			       enum mw_cause cause, bool idle,
+			       const u64 used[MW_RESOURCES])
+{
+	u64 mode = mw_load(&policy->best_effort);
+	u64 word = mw_load(&policy->census);
+	struct mw_census census;
+	enum mw_action action;
+	bool opened;
+	int r;
+
+	do {
+		census = census_unpack(word);
+		action = MW_CONTINUE;
+		opened = false;
+		if (census.epoch == core->epoch) {
+			if (cause == MW_JOIN)
+				return MW_CONTINUE;
+			census_open_next(&census);
+			opened = true;
+		}
+		if (idle) {
+			census.active--;
+			action = share_best_effort(mode, &census);
+			if (action == MW_NEW_PERIOD) {
+				census.active--;
+				opened = true;
+			}
+		}
+		/* Joining without leaving the census changes nothing. */
+		if (!opened && !idle)
+			break;
+	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
+
+	if (opened)
+		pools_open(policy, census.epoch);
+	for (r = 0; r < MW_RESOURCES; r++)
+		account_close(&core->account[r], used[r]);
+	core_open(policy, core, census.epoch, !idle);
+	return action == MW_CONTINUE ? MW_RUN : action;
+}
+
+/* Take back own donations first, else a chunk; never more than is there. */
+static bool account_reclaim(struct mw_policy *policy, struct mw_core *core,
+			    enum mw_resource resource)
+{
+	struct mw_account *account = &core->account[resource];
+	u64 chunk = mw_load(&policy->qmin);
+	u64 taken;
+
+	if (!chunk)
+		chunk = account->budget >> QMIN_SHIFT;
+	if (!chunk)
+		chunk = 1;
+	if (chunk < account->donated)
+		chunk = account->donated;
+	taken = pool_take(&policy->pool[resource], core->epoch,
+			  account->used - account->assigned + chunk);
+	account->assigned += taken;
+	account->total_reclaimed += taken;
+	account->donated -= taken < account->donated ? taken : account->donated;
+	return account->assigned > account->used;
+}
+
+/* Count the core among the exhausted ones; what follows from it for all. */
+static enum mw_action exhaust(struct mw_policy *policy, struct mw_core *core)
+{
+	u64 mode = mw_load(&policy->best_effort);
+	u64 word = mw_load(&policy->census);
+	struct mw_census census;
+	enum mw_action action;
+
+	do {
+		census = census_unpack(word);
+		/* The others are in a later period already; ours is ending. */
+		if (census.epoch != core->epoch)
+			return MW_CONTINUE;
+		/* Interrupts on an idle core can use up its budget. */
+		if (!core->active)
+			census.active++;
+		census.exhausted++;
+		action = share_best_effort(mode, &census);
+	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
+
+	core->active = true;
+	if (action == MW_NEW_PERIOD)
+		pools_open(policy, census.epoch);
+	return action;
+}
+
+/**
+ * mw_overflow() - the core has used what was handed out to it
+ * @policy: shared state
+ * @core: an online core
+ * @resource: whose counter overflowed
+ * @used: events counted in this period
+ *
+ * No division and no loop over cores.
+ *
+ * Return: MW_RUN (arm the counter with mw_until_overflow()), MW_THROTTLE,
+ * MW_RELEASE_ALL or MW_NEW_PERIOD.
+ */
+enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
+			   enum mw_resource resource, u64 used)
+{
+	struct mw_account *account = &core->account[resource];
+	enum mw_action action;
+
+	account->used = used;
+	if (core->throttled)
+		return MW_THROTTLE;
+	if (core->best_effort || core->exhausted || used < account->assigned)
+		return MW_RUN;
+	if (core->reclaim && account_reclaim(policy, core, resource))
+		return MW_RUN;
+
+	if (core->reclaim && used < account->budget) {
+		account->reclaim_errors++;
+		account->shortfall = account->budget - used;
+	}
+	action = exhaust(policy, core);
+	core->exhausted = true;
+	if (action == MW_RELEASE_ALL)
+		core->best_effort = true;
+	if (action != MW_CONTINUE)
+		return action;
+	/* A real-time core has used its budget, and runs on. */
+	if (mw_load(&core->rt))
+		return MW_RUN;
+	core->throttled = true;
+	return MW_THROTTLE;
+}
+
+/**
+ * mw_release() - let a throttled core go, if there is a reason to
+ * @policy: shared state
+ * @core: an online core
+ *
+ * Called on each core after some core returned MW_RELEASE_ALL, or when the
+ * core was made a real-time one. A call that comes late, when the next period
+ * has begun, finds the core running and changes nothing.
+ *
+ * Return: MW_RUN if the core was throttled and now runs, else MW_CONTINUE.
+ */
+enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core)
+{
+	struct mw_census census = mw_census_read(policy);
+	bool sharing = census.released && census.epoch == core->epoch;
+
+	if (!core->throttled || !(sharing || mw_load(&core->rt)))
+		return MW_CONTINUE;
+	core->throttled = false;
+	core->best_effort = sharing;
+	return MW_RUN;
+}
+
+/**
+ * mw_until_overflow() - events that the core may use before the next overflow
+ * @core: the core
+ * @resource: whose counter
+ *
+ * Return: at least 1; MW_UNLIMITED when the core runs unregulated.
+ */
+u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource)
+{
+	const struct mw_account *account = &core->account[resource];
+
+	if (account->budget == MW_UNLIMITED || core->best_effort ||
+	    core->exhausted)
+		return MW_UNLIMITED;
+	if (account->used >= account->assigned)
+		return 1;
+	return account->assigned - account->used;
+}
+
+/**
+ * mw_census_read() - how many cores are online, active and exhausted
+ * @policy: shared state
+ *
+ * Return: a consistent picture of one moment.
+ */
+struct mw_census mw_census_read(const struct mw_policy *policy)
+{
+	return census_unpack(mw_load(&policy->census));
+}
+
+/**
+ * mw_pool_read() - events donated in the pool's epoch and not yet taken
+ * @policy: shared state
+ * @resource: reads or writes
+ *
+ * Return: events.
+ */
+u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource)
+{
+	return mw_load(&policy->pool[resource]) & POOL_MASK;
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The regulator's decisions: budgets per core and period, predictive donation
+ * and reclaim, and best-effort sharing once every active core has used its
+ * budget. Source of the idea: Yun, Yao, Pellizzoni, Caccamo, Sha, "MemGuard",
+ * RTAS 2013, and IEEE Trans. Computers 65(2), 2016.
+ *
+ * The library has no clock, no I/O, no locks and no memory of its own. A host
+ * (kernel module, user-space regulator, simulator) counts events and keeps
+ * time; it calls in and does what the returned action says.
+ *
+ * Who may call what: every function that takes a struct mw_core is called for
+ * that core by that core alone, one call at a time (in the kernel: on that
+ * CPU with interrupts off). mw_set_*() may be called by anyone at any time.
+ *
+ * What is shared between cores is two kinds of atomic word, each changed by
+ * compare-and-swap only and each carrying the epoch (the number of the global
+ * period) that it speaks of, so that a core that is late or early can neither
+ * spend nor spoil what belongs to another period:
+ *
+ *   census   epoch:21 | released:1 | online:14 | active:14 | exhausted:14
+ *            Opened for a new epoch by the first core that gets there, with
+ *            every online core presumed active; a core that finds itself idle
+ *            takes itself out. Whoever makes exhausted equal to active does so
+ *            in one swap that also records what follows (released, or the next
+ *            epoch), so exactly one core sees it happen: no wake-up can be
+ *            lost, and none comes twice.
+ *   pool[r]  epoch:21 | events:43
+ *            What was donated in that epoch and not yet taken.
+ *
+ * A successful swap is a full barrier; loads acquire. No order between census
+ * and pools is relied on: each word is judged by the epoch inside it.
+ */
+#ifndef MEMWARDEN_POLICY_H
+#define MEMWARDEN_POLICY_H
+
+#include "types.h"
+
+/* Budgets are events per period. The largest one means "no limit". */
+#define MW_UNLIMITED ((1ULL << 40) - 1)
+/* As many cores as a census field can count. */
+#define MW_MAX_CORES ((1U << 14) - 1)
+
+enum mw_resource {
+	MW_READ, /* last-level-cache refills */
+	MW_WRITE, /* write-backs */
+	MW_RESOURCES,
+};
+
+/* Best effort: what happens when all active cores have used their budgets. */
+enum mw_best_effort {
+	MW_NONE = 0, /* everybody waits for the period's end */
+	MW_SPARE = 2, /* throttled cores run unregulated until then */
+	MW_PROPORTIONAL = 5, /* a new period begins at once on all cores */
+};
+
+enum mw_action {
+	/* Nothing changed; leave counters as they are. */
+	MW_CONTINUE,
+	/* Run; next overflow after mw_until_overflow() more events. */
+	MW_RUN,
+	/* Block this core until mw_period_begin() or mw_release() says run. */
+	MW_THROTTLE,
+	/*
+	 * This core runs on, unregulated; call mw_release() on every other
+	 * core. (From a core that found itself idle or went away: on all.)
+	 */
+	MW_RELEASE_ALL,
+	/* Call mw_period_begin(MW_JOIN) on every core, this one included. */
+	MW_NEW_PERIOD,
+};
+
+enum mw_cause {
+	MW_ELAPSED, /* this core's period has run its length */
+	MW_JOIN, /* another core says that a new period has begun */
+};
+
+/**
+ * struct mw_account - one resource of one core
+ * @next_budget: what the next period's budget will be; anyone may store it
+ * @budget: this period's reservation
+ * @assigned: events handed out to this core in this period so far
+ * @used: events counted in this period, as last told by the host
+ * @donated: own events that went to the pool and were not taken back
+ * @prediction: expected need of a period, in 1/16 events (EWMA, weights 1/2)
+ * @shortfall: reservation left unused by a throttle too early in this period
+ * @total_used: events used in all ended periods
+ * @total_assigned: events handed out in all ended periods (limited ones)
+ * @total_donated: events given to the pool
+ * @total_reclaimed: events taken from the pool, own donations included
+ * @reclaim_errors: times throttled before the own reservation was used
+ */
+struct mw_account {
+	mw_atomic64 next_budget;
+	u64 budget;
+	u64 assigned;
+	u64 used;
+	u64 donated;
+	u64 prediction;
+	u64 shortfall;
+	u64 total_used;
+	u64 total_assigned;
+	u64 total_donated;
+	u64 total_reclaimed;
+	u64 reclaim_errors;
+};
+
+/**
+ * struct mw_core - one core's state, touched by that core alone
+ * @rt: atomic flag, set by anyone: never throttled, still counted
+ * @epoch: the period that this core is in
+ * @online: taken part since mw_core_online()
+ * @active: counted as active in the census of @epoch
+ * @exhausted: counted as exhausted in the census of @epoch
+ * @throttled: blocked by the host
+ * @best_effort: running unregulated until the period's end
+ * @reclaim: donation was on when this period began
+ * @account: by enum mw_resource
+ */
+struct mw_core {
+	mw_atomic64 rt;
+	u64 epoch;
+	bool online;
+	bool active;
+	bool exhausted;
+	bool throttled;
+	bool best_effort;
+	bool reclaim;
+	struct mw_account account[MW_RESOURCES];
+};
+
+/**
+ * struct mw_policy - what all cores share
+ * @census: epoch, online, active and exhausted cores in one word
+ * @pool: donated events by resource
+ * @best_effort: enum mw_best_effort
+ * @reclaim: 0 or 1
+ * @qmin: smallest chunk taken from the pool, in events; 0: 1/16 of the budget
+ */
+struct mw_policy {
+	mw_atomic64 census;
+	mw_atomic64 pool[MW_RESOURCES];
+	mw_atomic64 best_effort;
+	mw_atomic64 reclaim;
+	mw_atomic64 qmin;
+};
+
+/** struct mw_census - the census word, unpacked */
+struct mw_census {
+	u64 epoch;
+	bool released;
+	u32 online;
+	u32 active;
+	u32 exhausted;
+};
+
+void mw_policy_init(struct mw_policy *policy);
+void mw_core_init(struct mw_core *core);
+
+int mw_set_budget(struct mw_core *core, enum mw_resource resource, u64 events);
+int mw_set_best_effort(struct mw_policy *policy, u64 mode);
+int mw_set_reclaim(struct mw_policy *policy, u64 on);
+int mw_set_qmin(struct mw_policy *policy, u64 events);
+void mw_set_rt(struct mw_core *core, bool rt);
+
+void mw_core_online(struct mw_policy *policy, struct mw_core *core);
+enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core);
+void mw_core_active(struct mw_policy *policy, struct mw_core *core);
+
+enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
+			       enum mw_cause cause, bool idle,
+			       const u64 used[MW_RESOURCES]);
+enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
+			   enum mw_resource resource, u64 used);
+enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
+
+u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
+struct mw_census mw_census_read(const struct mw_policy *policy);
+u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);
+
+#endif /* MEMWARDEN_POLICY_H */
