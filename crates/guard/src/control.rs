@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `control` file: every setting on a line of its own.
+
+use memwarden_platform::cpus::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What happens when all active cores have used their budgets before the period ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum BestEffort {
+    /// Every core waits for the next period: strict reservation.
+    #[default]
+    None,
+    /// All throttled cores run unregulated until the period ends.
+    Spare,
+    /// A new period begins at once, which shares the surplus in proportion to the budgets.
+    Proportional,
+}
+
+impl BestEffort {
+    /// The number that the module's `exclusive` takes.
+    pub fn exclusive(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Spare => 2,
+            Self::Proportional => 5,
+        }
+    }
+
+    /// The word of the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Spare => "spare",
+            Self::Proportional => "proportional",
+        }
+    }
+}
+
+/// What the module does at present.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// The machine's guaranteed bandwidth in MiB/s; 0 when nobody has said.
+    #[serde(rename = "maxbw_mib_s")]
+    pub maxbw_mib_s: u64,
+    /// Length of a period in microseconds.
+    pub period_us: u64,
+    /// Donation and reclaim.
+    pub reclaim: bool,
+    /// What happens with what is left of a period.
+    pub best_effort: BestEffort,
+    /// The least that a core reclaims at a time, in events.
+    pub qmin: u64,
+    /// What counts reads.
+    pub event: String,
+    /// What counts write-backs, where something does.
+    pub write_event: Option<String>,
+    /// Bytes that one event stands for.
+    pub bytes_per_event: u64,
+    /// The kernel's own traffic is not counted.
+    pub user_only: bool,
+    /// How a throttled core waits: `wait` or `poll`.
+    pub idle: String,
+    /// Cores that are never throttled.
+    pub rt: CpuSet,
+    /// Cores that ran anything in this period.
+    pub active: CpuSet,
+    /// Cores that wait at this moment.
+    pub throttled: CpuSet,
+    /// Cores that the module regulates.
+    pub online: CpuSet,
+    /// Sum of all budgets in MiB/s.
+    #[serde(rename = "guaranteed_mib_s")]
+    pub guaranteed_mib_s: u64,
+}
+
+impl Control {
+    /// Reads the file. Keys that this version does not know are passed over.
+    ///
+    /// # Errors
+    /// When a setting that this version relies on is missing or unreadable.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let value = |key: &'static str| {
+            text.lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(name, _)| name.trim() == key)
+                .map(|(_, value)| value.trim())
+                .ok_or(Error::Unreadable {
+                    file: "control",
+                    line: format!("{key} is missing"),
+                })
+        };
+        let bad = |key: &str, value: &str| Error::Unreadable {
+            file: "control",
+            line: format!("{key}: {value}"),
+        };
+        let number = |key| {
+            let text = value(key)?;
+            text.parse::<u64>().map_err(|_| bad(key, text))
+        };
+        let set = |key| {
+            let text = value(key)?;
+            if text.is_empty() {
+                return Ok(CpuSet::default());
+            }
+            text.parse::<CpuSet>().map_err(|_| bad(key, text))
+        };
+        let best_effort = match number("exclusive")? {
+            0 => BestEffort::None,
+            2 => BestEffort::Spare,
+            5 => BestEffort::Proportional,
+            other => return Err(bad("exclusive", &other.to_string())),
+        };
+        Ok(Self {
+            maxbw_mib_s: number("maxbw")?,
+            period_us: number("period_us")?,
+            reclaim: number("reclaim")? != 0,
+            best_effort,
+            qmin: number("qmin")?,
+            event: value("event")?.to_owned(),
+            write_event: Some(value("write_event")?)
+                .filter(|name| *name != "none")
+                .map(str::to_owned),
+            bytes_per_event: number("bytes_per_event")?,
+            user_only: number("user_only")? != 0,
+            idle: value("idle")?.to_owned(),
+            rt: set("rt")?,
+            active: set("active")?,
+            throttled: set("throttled")?,
+            online: set("online")?,
+            guaranteed_mib_s: number("guaranteed_mb")?,
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the module prints for four idle cores.
+    pub(crate) const SAMPLE: &str = "maxbw: 1200\nperiod_us: 1000\nreclaim: 1\nexclusive: 5\nqmin: 10\n\
+        event: page-faults\nwrite_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\nrt: \n\
+        active: 0-1,3\nthrottled: \nonline: 0-3\nguaranteed_mb: 1300\n";
+
+    #[test]
+    fn every_setting_is_read() {
+        let control = Control::parse(SAMPLE).unwrap();
+        assert_eq!(control.maxbw_mib_s, 1200);
+        assert_eq!(control.best_effort, BestEffort::Proportional);
+        assert!(control.reclaim);
+        assert_eq!(control.write_event, None);
+        assert_eq!(control.active.to_string(), "0-1,3");
+        assert_eq!(control.rt.len(), 0);
+        assert_eq!(control.guaranteed_mib_s, 1300);
+    }
+
+    #[test]
+    fn a_missing_setting_is_named() {
+        let text = SAMPLE.replace("qmin: 10\n", "");
+        assert!(
+            Control::parse(&text)
+                .unwrap_err()
+                .to_string()
+                .contains("qmin")
+        );
+        let text = SAMPLE.replace("exclusive: 5", "exclusive: 7");
+        assert!(
+            Control::parse(&text)
+                .unwrap_err()
+                .to_string()
+                .contains("exclusive: 7")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in "\\PC*", at in 0usize..SAMPLE.len(), with in "\\PC{0,5}") {
+            let _ = Control::parse(&text);
+            let mut damaged = SAMPLE.to_owned();
+            damaged.replace_range(at..=at, &with);
+            let _ = Control::parse(&damaged);
+        }
+    }
+}

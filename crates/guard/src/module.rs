@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client of the `memguard` kernel module: loads it, and reads and writes its files in debugfs.
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use memwarden_platform::Root;
+use rustix::io::Errno;
+
+use crate::budget::{Request, parse_limit};
+use crate::regulator::{Regulator, Settings, StartOptions};
+use crate::units::PAGE_BYTES;
+use crate::{BestEffort, Control, CoreStatistics, Error, Resource, kernel_log, statistics};
+
+/// The module's name, in /sys/module and in debugfs.
+const NAME: &str = "memguard";
+
+/// Where distributions, DKMS and `make modules_install` put modules that are not the kernel's own.
+const FOLDERS: [&str; 3] = ["updates/dkms", "updates", "extra"];
+
+/// Endings of a module file: as built, and as distributions compress it.
+const ENDINGS: [&str; 3] = ["ko", "ko.xz", "ko.zst"];
+
+/// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file itself (since 5.17).
+const COMPRESSED_FILE: i32 = 4;
+
+/// Which file to load.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ModuleSource {
+    /// Looked for under /lib/modules/$(uname -r).
+    #[default]
+    Installed,
+    /// This one.
+    Path(PathBuf),
+}
+
+/// The client.
+#[derive(Debug, Clone)]
+pub struct Module {
+    root: Root,
+    source: ModuleSource,
+}
+
+impl Module {
+    /// The client of this machine's kernel.
+    pub fn new(source: ModuleSource) -> Self {
+        Self::under(Root::system(), source)
+    }
+
+    /// The same with `sys`, `lib` and `dev` under another root, for tests.
+    pub fn under(root: Root, source: ModuleSource) -> Self {
+        Self { root, source }
+    }
+
+    /// The file that would be loaded.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find(&self) -> Result<PathBuf, Error> {
+        if let ModuleSource::Path(path) = &self.source {
+            return match fs::metadata(path) {
+                Ok(_) => Ok(path.clone()),
+                Err(source) => Err(Error::file("opening", path)(source)),
+            };
+        }
+        let release = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        let base = self.root.path(&format!("/lib/modules/{release}"));
+        let looked_in = FOLDERS.map(|folder| base.join(folder));
+        looked_in
+            .iter()
+            .flat_map(|folder| ENDINGS.map(|ending| folder.join(format!("{NAME}.{ending}"))))
+            .find(|path| path.exists())
+            .ok_or_else(|| Error::NoModule {
+                release,
+                looked_in: looked_in
+                    .each_ref()
+                    .map(|folder| folder.display().to_string())
+                    .join(", "),
+            })
+    }
+
+    /// The module is in the kernel.
+    pub fn is_loaded(&self) -> bool {
+        self.root.has(&format!("/sys/module/{NAME}"))
+    }
+
+    fn folder(&self) -> Result<PathBuf, Error> {
+        let folder = self.root.path(&format!("/sys/kernel/debug/{NAME}"));
+        match fs::metadata(folder.join("control")) {
+            Ok(_) => Ok(folder),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(Error::NotRoot("the guard's files in debugfs"))
+            }
+            Err(_) if self.is_loaded() => Err(Error::NoDebugfs(folder)),
+            Err(_) => Err(Error::NotRunning),
+        }
+    }
+
+    fn read(&self, file: &'static str) -> Result<String, Error> {
+        let path = self.folder()?.join(file);
+        fs::read_to_string(&path).map_err(Error::file("reading", path))
+    }
+
+    /// Writes one line in one write(2): the module takes or refuses it as a whole.
+    fn write(&self, file: &'static str, line: &str) -> Result<(), Error> {
+        let path = self.folder()?.join(file);
+        let mut open = OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(&path)
+            .map_err(Error::file("opening", path))?;
+        open.write_all(format!("{line}\n").as_bytes())
+            .map_err(|source| Error::RefusedSetting {
+                file,
+                line: line.to_owned(),
+                source,
+            })
+    }
+
+    fn load(&self, path: &Path, parameters: &str) -> Result<(), Error> {
+        let file = fs::File::open(path).map_err(Error::file("opening", path))?;
+        let compressed = path.extension().is_some_and(|ending| ending != "ko");
+        let flags = if compressed { COMPRESSED_FILE } else { 0 };
+        let parameters = CString::new(parameters)
+            .map_err(|_| Error::BadInput("a module parameter holds a NUL character".into()))?;
+        rustix::system::finit_module(&file, &parameters, flags)
+            .map_err(|errno| self.refusal(path, errno))
+    }
+
+    fn refusal(&self, path: &Path, errno: Errno) -> Error {
+        let reason = match errno {
+            Errno::PERM => return Error::NotRoot("loading the module"),
+            Errno::NOSYS => return Error::NoModuleSupport,
+            Errno::EXIST => "it is loaded already".to_owned(),
+            Errno::NOEXEC => {
+                "it was not built for this kernel (the versions or the architecture differ)"
+                    .to_owned()
+            }
+            Errno::OPNOTSUPP => {
+                "this kernel does not unpack modules: unpack the file and give it with --module"
+                    .to_owned()
+            }
+            Errno::KEYREJECTED => "this kernel takes signed modules only".to_owned(),
+            errno => io::Error::from(errno).to_string(),
+        };
+        // These come from the kernel's module loader, before memguard could say anything.
+        let early = matches!(
+            errno,
+            Errno::EXIST | Errno::NOEXEC | Errno::OPNOTSUPP | Errno::KEYREJECTED
+        );
+        let log = if early {
+            None
+        } else {
+            kernel_log::last_line(&self.root.path("/dev/kmsg"))
+        };
+        Error::Refused {
+            path: path.to_owned(),
+            reason,
+            log,
+        }
+    }
+}
+
+/// The module's parameters for `options`.
+fn parameters(options: &StartOptions) -> Result<String, Error> {
+    let mut words = vec![format!("period_us={}", options.period_us)];
+    if let Some(event) = &options.event {
+        words.push(match raw_code(event)? {
+            Some(raw) => format!("g_read_counter_id={raw:#x}"),
+            None => format!("g_hw_type={event}"),
+        });
+    }
+    if let Some(event) = &options.write_event {
+        let raw = raw_code(event)?.ok_or_else(|| {
+            Error::BadInput(format!(
+                "write event `{event}`: give its raw code, such as 0x18"
+            ))
+        })?;
+        words.push(format!("g_write_counter_id={raw:#x}"));
+    }
+    let bytes = match options.bytes_per_event {
+        None if options.event.as_deref() == Some("page-faults") => Some(PAGE_BYTES),
+        given => given,
+    };
+    match bytes {
+        Some(0) => return Err(Error::BadInput("0 bytes per event: give 1 or more".into())),
+        Some(bytes) => words.push(format!("bytes_per_event={bytes}")),
+        None => {}
+    }
+    if let Some(maxbw) = options.maxbw_mib_s {
+        words.push(format!("maxbw={maxbw}"));
+    }
+    if options.user_only {
+        words.push("user_only=1".into());
+    }
+    Ok(words.join(" "))
+}
+
+/// The code in `0x17`; `None` for a name.
+fn raw_code(event: &str) -> Result<Option<u64>, Error> {
+    let bad = || {
+        Error::BadInput(format!(
+            "event `{event}`: give a name, such as page-faults, or a raw code, such as 0x17"
+        ))
+    };
+    if let Some(digits) = event.strip_prefix("0x") {
+        return u64::from_str_radix(digits, 16).map(Some).map_err(|_| bad());
+    }
+    let well_formed = !event.is_empty()
+        && event
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+        && !event.bytes().all(|byte| byte.is_ascii_digit());
+    if well_formed { Ok(None) } else { Err(bad()) }
+}
+
+impl Regulator for Module {
+    fn name(&self) -> &'static str {
+        "module"
+    }
+
+    fn start(&mut self, options: &StartOptions) -> Result<(), Error> {
+        if self.is_loaded() {
+            let (event, period_us) = match self.settings() {
+                Ok(settings) => (settings.control.event, settings.control.period_us),
+                Err(error @ (Error::NoDebugfs(_) | Error::NotRoot(_))) => return Err(error),
+                Err(_) => ("unknown".to_owned(), 0),
+            };
+            return Err(Error::AlreadyRunning { event, period_us });
+        }
+        let parameters = parameters(options)?;
+        let path = self.find()?;
+        self.load(&path, &parameters)?;
+        // Loaded and not to be steered is worse than not loaded.
+        if let Err(error) = self.settings() {
+            let _ = self.stop();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn is_running(&self) -> bool {
+        self.is_loaded()
+    }
+
+    fn settings(&self) -> Result<Settings, Error> {
+        let control = Control::parse(&self.read("control")?)?;
+        let read_budget_events = parse_limit(&self.read("limit")?)?;
+        let write_budget_events = if control.write_event.is_some() {
+            parse_limit(&self.read("write_limit")?)?
+        } else {
+            BTreeMap::new()
+        };
+        Ok(Settings {
+            control,
+            read_budget_events,
+            write_budget_events,
+        })
+    }
+
+    fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error> {
+        let file = match resource {
+            Resource::Read => "limit",
+            Resource::Write => "write_limit",
+        };
+        self.write(file, &request.to_line())
+    }
+
+    fn set_mode(
+        &mut self,
+        best_effort: Option<BestEffort>,
+        reclaim: Option<bool>,
+    ) -> Result<(), Error> {
+        if let Some(reclaim) = reclaim {
+            self.write("control", &format!("reclaim {}", u8::from(reclaim)))?;
+        }
+        if let Some(best_effort) = best_effort {
+            self.write("control", &format!("exclusive {}", best_effort.exclusive()))?;
+        }
+        Ok(())
+    }
+
+    fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error> {
+        self.write("control", &format!("maxbw {maxbw_mib_s}"))
+    }
+
+    fn set_period(&mut self, period_us: u64) -> Result<(), Error> {
+        self.write("control", &format!("period_us {period_us}"))
+    }
+
+    fn set_rt(&mut self, cpu: usize, rt: bool) -> Result<(), Error> {
+        self.write("control", &format!("rt {cpu} {}", u8::from(rt)))
+    }
+
+    fn statistics(&self) -> Result<Vec<CoreStatistics>, Error> {
+        statistics::parse(&self.read("stats")?)
+    }
+
+    fn reset_statistics(&mut self) -> Result<(), Error> {
+        self.write("control", "reset")
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        if !self.is_loaded() {
+            return Err(Error::NotRunning);
+        }
+        let name = CString::new(NAME).unwrap_or_default();
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        rustix::system::delete_module(&name, nonblock).map_err(|errno| match errno {
+            Errno::PERM => Error::NotRoot("unloading the module"),
+            errno => Error::File {
+                action: "unloading",
+                path: NAME.into(),
+                source: errno.into(),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_parameters() {
+        let line = |options: StartOptions| parameters(&options).map_err(|error| error.to_string());
+        let default = StartOptions::default();
+        assert_eq!(line(default.clone()).unwrap(), "period_us=1000");
+        assert_eq!(
+            line(StartOptions {
+                event: Some("page-faults".into()),
+                maxbw_mib_s: Some(1200),
+                ..default.clone()
+            })
+            .unwrap(),
+            "period_us=1000 g_hw_type=page-faults bytes_per_event=4096 maxbw=1200"
+        );
+        assert_eq!(
+            line(StartOptions {
+                event: Some("0x17".into()),
+                write_event: Some("0x18".into()),
+                bytes_per_event: Some(32),
+                user_only: true,
+                ..default.clone()
+            })
+            .unwrap(),
+            "period_us=1000 g_read_counter_id=0x17 g_write_counter_id=0x18 bytes_per_event=32 user_only=1"
+        );
+        for event in ["", "0x", "0xzz", "17", "a b", "x=1", "0x11111111111111111"] {
+            let refused = line(StartOptions {
+                event: Some(event.into()),
+                ..default.clone()
+            })
+            .unwrap_err();
+            assert!(refused.contains("event `"), "{event}: {refused}");
+        }
+        assert!(
+            line(StartOptions {
+                bytes_per_event: Some(0),
+                ..default.clone()
+            })
+            .is_err()
+        );
+        assert!(
+            line(StartOptions {
+                write_event: Some("armv7".into()),
+                ..default
+            })
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `stats` file: one line of JSON a core.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What one core did since the last reset.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CoreStatistics {
+    /// The core.
+    pub cpu: usize,
+    /// It is online and regulated.
+    pub online: bool,
+    /// It is never throttled.
+    pub rt: bool,
+    /// Periods begun.
+    pub periods: u64,
+    /// Period boundaries that passed without a period beginning.
+    pub missed_periods: u64,
+    /// The latest that a period began after its boundary.
+    pub late_ns_max: u64,
+    /// Sum of these, for the mean.
+    pub late_ns_sum: u64,
+    /// Times that the counter passed what had been assigned.
+    pub overflows: u64,
+    /// Periods in which the core was throttled.
+    pub throttled_periods: u64,
+    /// Time that it was throttled.
+    pub throttled_ns: u64,
+    /// Periods that it ended in best-effort sharing.
+    pub best_effort_periods: u64,
+    /// Time that it ran so.
+    pub best_effort_ns: u64,
+    /// The longest from the overflow interrupt to the throttle thread running.
+    pub throttle_latency_ns_max: u64,
+    /// The longest from the release to the throttle thread seeing it.
+    pub release_latency_ns_max: u64,
+    /// Refills.
+    pub read: ResourceStatistics,
+    /// Write-backs, where they are counted.
+    pub write: Option<ResourceStatistics>,
+}
+
+/// One core's events of one kind since the last reset.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceStatistics {
+    /// Events a period; `None` means unlimited.
+    pub budget: Option<u64>,
+    /// Events counted.
+    pub used: u64,
+    /// Events that the core was entitled to, donations taken off and reclaimed ones added.
+    pub assigned: u64,
+    /// Events given to the pool.
+    pub donated: u64,
+    /// Events taken from it.
+    pub reclaimed: u64,
+    /// Periods throttled before the core's own reservation was used.
+    pub reclaim_errors: u64,
+    /// The most events counted past what was assigned when the throttle took hold.
+    pub overshoot_max: u64,
+    /// How often; bucket 0 is exactly none, bucket k from 2^(k-1) to 2^k - 1 events.
+    pub overshoot_hist: Vec<u64>,
+}
+
+impl CoreStatistics {
+    /// Share of the time that the core was throttled, 0 to 1; `None` before the first period.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn throttled_share(&self, period_us: u64) -> Option<f64> {
+        let elapsed_ns = (self.periods + self.missed_periods)
+            .checked_mul(period_us)?
+            .checked_mul(1000)?;
+        (elapsed_ns > 0).then(|| self.throttled_ns as f64 / elapsed_ns as f64)
+    }
+}
+
+/// Reads the file.
+///
+/// # Errors
+/// When a line is no JSON object of the known shape.
+pub fn parse(text: &str) -> Result<Vec<CoreStatistics>, Error> {
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| {
+            serde_json::from_str(line).map_err(|_| Error::Unreadable {
+                file: "stats",
+                line: line.to_owned(),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the module prints for two cores.
+    pub(crate) const SAMPLE: &str = concat!(
+        r#"{"cpu":0,"online":true,"rt":false,"periods":1000,"missed_periods":0,"late_ns_max":3000,"late_ns_sum":90000,"overflows":1000,"throttled_periods":1000,"throttled_ns":250000000,"best_effort_periods":0,"best_effort_ns":0,"throttle_latency_ns_max":2400,"release_latency_ns_max":1800,"read":{"budget":25,"used":25000,"assigned":25000,"donated":0,"reclaimed":0,"reclaim_errors":0,"overshoot_max":0,"overshoot_hist":[1000]},"write":null}"#,
+        "\n",
+        r#"{"cpu":1,"online":true,"rt":true,"periods":1000,"missed_periods":0,"read":{"budget":null,"used":7},"new_in_a_later_version":1}"#,
+        "\n"
+    );
+
+    #[test]
+    fn both_lines_are_read() {
+        let cores = parse(SAMPLE).unwrap();
+        assert_eq!(cores.len(), 2);
+        assert_eq!(cores[0].read.budget, Some(25));
+        assert_eq!(cores[0].throttled_share(1000), Some(0.25));
+        assert_eq!(cores[1].read.budget, None);
+        assert_eq!(cores[1].read.used, 7);
+        assert_eq!(CoreStatistics::default().throttled_share(1000), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_core_round_trips(cpu in 0usize..64, used: u64, budget: Option<u64>, hist in prop::collection::vec(0u64.., 0..20)) {
+            let core = CoreStatistics {
+                cpu,
+                read: ResourceStatistics { used, budget, overshoot_hist: hist, ..Default::default() },
+                ..Default::default()
+            };
+            let text = serde_json::to_string(&core).unwrap();
+            prop_assert_eq!(parse(&text).unwrap(), vec![core]);
+        }
+
+        #[test]
+        fn garbage_never_panics(text in "\\PC*", at in 0usize..SAMPLE.len(), with in "\\PC{0,5}") {
+            let _ = parse(&text);
+            let mut damaged = SAMPLE.to_owned();
+            damaged.replace_range(at..=at, &with);
+            let _ = parse(&damaged);
+        }
+    }
+}

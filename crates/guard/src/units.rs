@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Budgets in MB/s, in events a period, and back; durations with units.
+//!
+//! MB/s means MiB/s here, as MemGuard and its users mean it: 1000 MB/s at a period of 1 ms and 64 bytes an
+//! event is 16384 events.
+
+use std::time::Duration;
+
+use crate::Error;
+
+/// Bytes in the MB of "MB/s".
+pub const MIB: u64 = 1 << 20;
+
+/// Bytes that one page-faults event stands for: a page was zeroed.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// The shortest period that the regulator takes: below it the period's own work outweighs what it regulates.
+pub const PERIOD_US_MIN: u64 = 50;
+
+/// The longest period: longer than this a throttled core stands still noticeably.
+pub const PERIOD_US_MAX: u64 = 1_000_000;
+
+/// Events a period that `mib_s` allows, rounded down as the kernel module rounds.
+pub fn events_per_period(mib_s: u64, period_us: u64, bytes_per_event: u64) -> u64 {
+    let bytes = u128::from(mib_s) * u128::from(MIB) * u128::from(period_us) / 1_000_000;
+    u64::try_from(bytes / u128::from(bytes_per_event.max(1))).unwrap_or(u64::MAX)
+}
+
+/// The bandwidth of `events` events a period, in MiB/s.
+#[allow(clippy::cast_precision_loss)]
+pub fn mib_s(events: f64, period_us: u64, bytes_per_event: u64) -> f64 {
+    if period_us == 0 {
+        return 0.0;
+    }
+    events * bytes_per_event as f64 * 1e6 / (period_us as f64 * MIB as f64)
+}
+
+/// Reads a period such as `1ms`, `500us` or `0.25ms` into whole microseconds within the regulator's limits.
+///
+/// # Errors
+/// When there is no unit, the number is not one, or the result is no whole number of microseconds within
+/// [`PERIOD_US_MIN`]..=[`PERIOD_US_MAX`].
+pub fn parse_period_us(text: &str) -> Result<u64, Error> {
+    let duration = parse_duration(text)?;
+    let period_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    if duration.subsec_nanos() % 1000 != 0 || !(PERIOD_US_MIN..=PERIOD_US_MAX).contains(&period_us)
+    {
+        return Err(Error::BadInput(format!(
+            "period {text}: give whole microseconds between {PERIOD_US_MIN}us and {}ms",
+            PERIOD_US_MAX / 1000
+        )));
+    }
+    Ok(period_us)
+}
+
+/// Reads a duration with its unit: `ns`, `us`, `ms` or `s`, a decimal fraction allowed.
+///
+/// # Errors
+/// When the unit or the number is missing or unknown.
+pub fn parse_duration(text: &str) -> Result<Duration, Error> {
+    let bad = || {
+        Error::BadInput(format!(
+            "duration `{text}`: give a number and a unit, such as 1ms or 500us"
+        ))
+    };
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .ok_or_else(bad)?;
+    let (number, unit) = text.split_at(split);
+    let nanoseconds_per_unit: u64 = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(bad()),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    // Nine digits are nanoseconds of a second: nothing finer can be meant.
+    if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 9 {
+        return Err(bad());
+    }
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().map_err(|_| bad())?
+    };
+    let mut nanoseconds = whole.checked_mul(nanoseconds_per_unit).ok_or_else(bad)?;
+    if !fraction.is_empty() {
+        let scale = 10u64.pow(u32::try_from(fraction.len()).map_err(|_| bad())?);
+        let part = fraction.parse::<u64>().map_err(|_| bad())?;
+        let part = u128::from(part) * u128::from(nanoseconds_per_unit);
+        if part % u128::from(scale) != 0 {
+            return Err(bad());
+        }
+        let part = u64::try_from(part / u128::from(scale)).map_err(|_| bad())?;
+        nanoseconds = nanoseconds.checked_add(part).ok_or_else(bad)?;
+    }
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn classic_budgets_are_the_classic_event_counts() {
+        assert_eq!(events_per_period(1000, 1000, 64), 16384);
+        assert_eq!(events_per_period(100, 1000, 64), 1638);
+        assert_eq!(events_per_period(100, 1000, PAGE_BYTES), 25);
+        assert!((mib_s(16384.0, 1000, 64) - 1000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_long_period_does_not_overflow() {
+        assert_eq!(events_per_period(u64::MAX, PERIOD_US_MAX, 1), u64::MAX);
+        assert_eq!(events_per_period(1_000_000, 1_000_000, 64), 16_384_000_000);
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_a_number() {
+        for (text, expected_us) in [
+            ("1ms", 1000),
+            ("500us", 500),
+            ("0.25ms", 250),
+            ("1s", 1_000_000),
+            (".5ms", 500),
+        ] {
+            assert_eq!(parse_period_us(text).unwrap(), expected_us, "{text}");
+        }
+        for text in [
+            "",
+            "1",
+            "ms",
+            "1 ms",
+            "-1ms",
+            "1m",
+            "1.2.3ms",
+            "0ms",
+            "49us",
+            "2s",
+            "1.0005ms1",
+            "1ns",
+            "1.5us",
+            "99999999999999999999s",
+            "0.0000000001s",
+            ".ms",
+            "1e3us",
+        ] {
+            assert!(parse_period_us(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in "\\PC*") {
+            let _ = parse_duration(&text);
+            let _ = parse_period_us(&text);
+        }
+
+        #[test]
+        fn whole_microseconds_come_back(us in PERIOD_US_MIN..=PERIOD_US_MAX) {
+            prop_assert_eq!(parse_period_us(&format!("{us}us")).unwrap(), us);
+        }
+
+        #[test]
+        fn events_never_exceed_the_bandwidth_asked(mb in 1u64..100_000, period in 50u64..1_000_000, bytes in 1u64..65536) {
+            let events = events_per_period(mb, period, bytes);
+            #[allow(clippy::cast_precision_loss)]
+            let back = mib_s(events as f64, period, bytes);
+            #[allow(clippy::cast_precision_loss)]
+            let asked = mb as f64;
+            prop_assert!(back <= asked * (1.0 + 1e-12));
+        }
+    }
+}
