@@ -1,2 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! run
+//! The run folder: the one interface between measuring and everything after.
+//!
+//! An experiment fills a [`Run`] (what ran, where, how), appends [`Sample`]s while it measures and closes with a
+//! [`Summary`]:
+//!
+//! ```no_run
+//! use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
+//! # fn main() -> Result<(), memwarden_run::Error> {
+//! let mut folder = RunFolder::create(None, Run::new("interfere", "native"), Existing::Refuse)?;
+//! folder.append(&Sample::new("solo", 0, "victim", "latency_ns", "ns", 184.95).on_cpu(0).at_ns(1_000_000))?;
+//! let mut summary = Summary::new("interfere", "native");
+//! summary.cases.push(Case::new("solo").with_metric("victim", Metric::from_samples("latency_ns", &[184.95])));
+//! let path = folder.finish(&summary)?;
+//! # Ok(()) }
+//! ```
+//!
+//! Whoever reads it opens the folder with [`Recorded::read`]. Nothing here knows which target made the run.
+
+mod error;
+mod folder;
+mod record;
+mod sample;
+pub mod schema;
+pub mod statistics;
+mod summary;
+
+pub use error::Error;
+pub use folder::{Existing, Recorded, RunFolder, default_directory};
+pub use record::{Cache, Host, LabFacts, Run, now_rfc3339, set_git_revision};
+pub use sample::{COLUMNS, Sample, read_samples};
+pub use statistics::{Metric, Ratio};
+pub use summary::{Aggressor, Case, Figure, Figures, GuardSettings, Summary};

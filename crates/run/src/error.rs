@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong with a run folder: each message is one line that says what, where, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// An error in writing or reading a run folder.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An operating system call failed on a file of the folder.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was attempted, as a verb with its object's kind: `create`, `write`, `read`, ...
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The folder to be written exists already.
+    #[error("{} exists already: choose another --out, or --replace it", .0.display())]
+    Exists(PathBuf),
+    /// The folder to be replaced is not a run folder, so it is left alone.
+    #[error("{} exists and is not a run folder (it has no run.json): it will not be replaced", .0.display())]
+    NotReplaceable(PathBuf),
+    /// An earlier run to the same folder was interrupted and its measurements are still there.
+    #[error("{} is left from an interrupted run: look at it, then remove it, or --replace it", .0.display())]
+    LeftOver(PathBuf),
+    /// A path that cannot name a folder (`/`, `..`).
+    #[error("{} cannot be a run folder: name a new folder inside it", .0.display())]
+    BadName(PathBuf),
+    /// The folder does not exist.
+    #[error("{} is not a folder: give the path of a run folder, such as out/demo", .0.display())]
+    NotAFolder(PathBuf),
+    /// One of the files that make a run folder is missing.
+    #[error("{} has no {file}: {hint}", folder.display())]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+        /// The file's name.
+        file: &'static str,
+        /// What it probably means.
+        hint: &'static str,
+    },
+    /// A file is not JSON, or not of the shape that its schema asks for.
+    #[error("{}: line {line}, column {column}: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1 (0 when the fault has no place).
+        line: usize,
+        /// Column, from 1.
+        column: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A file says another schema, or another version, than this program reads.
+    #[error("{}: the schema is {found}, this version of memwarden reads \"{expected}\"", path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// What the file says, quoted, or `missing`.
+        found: String,
+        /// What it must say.
+        expected: &'static str,
+    },
+    /// samples.csv has other columns than the format's.
+    #[error("{}: line 1: the columns must begin with {expected}, found {found}", path.display())]
+    Columns {
+        /// The file.
+        path: PathBuf,
+        /// The columns of the format.
+        expected: String,
+        /// The header row found.
+        found: String,
+    },
+    /// A row of samples.csv cannot be read.
+    #[error("{}: line {line}: {reason}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: u64,
+        /// What is wrong with the row.
+        reason: String,
+    },
+    /// samples.csv has a header and nothing else.
+    #[error("{}: no samples in it: the run measured nothing", .0.display())]
+    NoSamples(PathBuf),
+    /// A value that is not finite was about to be written.
+    #[error("{}: {reason}", path.display())]
+    NotWritable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the value.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// Wraps an operating system error with what was attempted on which path.
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.into(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writing and reading the folder itself.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{COLUMNS, Error, Run, Sample, Summary, now_rfc3339, read_samples, schema};
+
+/// What to do with a folder that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It is an error.
+    Refuse,
+    /// A run folder (or its `.partial`) gives way once the new one is complete; any other folder is an error.
+    Replace,
+}
+
+impl Existing {
+    /// From a `--replace` option.
+    pub fn replace_if(replace: bool) -> Self {
+        if replace { Self::Replace } else { Self::Refuse }
+    }
+}
+
+/// A run folder that is being written: to `DIR.partial`, until [`RunFolder::finish`] gives it its name. Dropped before
+/// that, it stays as `DIR.partial` with what was measured, and says so on stderr.
+pub struct RunFolder {
+    directory: PathBuf,
+    partial: PathBuf,
+    existing: Existing,
+    run: Run,
+    samples: csv::Writer<File>,
+    appended: u64,
+    finished: bool,
+}
+
+/// `out/<experiment>-<UTC time>`, where a run goes that names no folder.
+pub fn default_directory(experiment: &str) -> PathBuf {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    // No colons in a file name: it travels to other systems, and scp reads them as hosts.
+    Path::new("out").join(format!("{experiment}-{}", time.replace([':', '-'], "")))
+}
+
+impl RunFolder {
+    /// Begins the run folder `directory` (none: [`default_directory`]) with the record of what runs.
+    ///
+    /// # Errors
+    /// The folder is there already and may not be replaced, or cannot be written.
+    pub fn create(directory: Option<&Path>, run: Run, existing: Existing) -> Result<Self, Error> {
+        let directory =
+            directory.map_or_else(|| default_directory(&run.experiment), Path::to_path_buf);
+        let partial = begin(&directory, existing)?;
+        write_json(&partial.join("run.json"), &run)?;
+        let path = partial.join("samples.csv");
+        let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
+        let mut samples = csv::WriterBuilder::new()
+            .has_headers(false)
+            .from_writer(file);
+        samples
+            .write_record(COLUMNS)
+            .map_err(|e| csv_error(&path, e))?;
+        Ok(Self {
+            directory,
+            partial,
+            existing,
+            run,
+            samples,
+            appended: 0,
+            finished: false,
+        })
+    }
+
+    /// Where the folder is until it is finished: for logs and other files that belong to the run.
+    pub fn partial(&self) -> &Path {
+        &self.partial
+    }
+
+    /// Where it will be.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The record of the run, to be filled in until the end.
+    pub fn run_mut(&mut self) -> &mut Run {
+        &mut self.run
+    }
+
+    /// Appends one sample.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the value is not finite.
+    pub fn append(&mut self, sample: &Sample) -> Result<(), Error> {
+        let path = || self.partial.join("samples.csv");
+        if sample.value.is_some_and(|v| !v.is_finite()) {
+            let reason = format!(
+                "{} of case {} is not a finite number",
+                sample.metric, sample.case
+            );
+            return Err(Error::NotWritable {
+                path: path(),
+                reason,
+            });
+        }
+        self.samples
+            .serialize(sample)
+            .map_err(|e| csv_error(&path(), e))?;
+        self.appended += 1;
+        Ok(())
+    }
+
+    /// Appends many samples.
+    ///
+    /// # Errors
+    /// As [`RunFolder::append`].
+    pub fn append_all<'a>(
+        &mut self,
+        samples: impl IntoIterator<Item = &'a Sample>,
+    ) -> Result<(), Error> {
+        samples.into_iter().try_for_each(|s| self.append(s))
+    }
+
+    /// Hands what was appended to the system, so that it survives this process: worth calling after each case.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.samples
+            .flush()
+            .map_err(|e| Error::io("write", self.partial.join("samples.csv"), e))
+    }
+
+    /// Writes the record (with its end) and the summary, and gives the folder its name, which is returned.
+    ///
+    /// # Errors
+    /// A file cannot be written; the folder then stays as `DIR.partial`.
+    pub fn finish(mut self, summary: &Summary) -> Result<PathBuf, Error> {
+        self.flush()?;
+        self.run.ended = Some(now_rfc3339());
+        write_json(&self.partial.join("run.json"), &self.run)?;
+        write_json(&self.partial.join("summary.json"), summary)?;
+        complete(&self.partial, &self.directory, self.existing)?;
+        self.finished = true;
+        Ok(self.directory.clone())
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let _ = self.samples.flush();
+        let _ = writeln!(
+            std::io::stderr(),
+            "memwarden: the run was not completed: {} samples are in {}",
+            self.appended,
+            self.partial.display()
+        );
+    }
+}
+
+/// Makes an empty `DIR.partial`, after a look at whether `DIR` may be written in the end.
+fn begin(directory: &Path, existing: Existing) -> Result<PathBuf, Error> {
+    let partial = partial_path(directory)?;
+    check_free(directory, existing)?;
+    if fs::symlink_metadata(&partial).is_ok() {
+        match existing {
+            Existing::Refuse => return Err(Error::LeftOver(partial)),
+            Existing::Replace => remove_run_folder(&partial)?,
+        }
+    }
+    fs::create_dir_all(&partial).map_err(|e| Error::io("create", &partial, e))?;
+    Ok(partial)
+}
+
+/// Gives a complete `DIR.partial` its name.
+fn complete(partial: &Path, directory: &Path, existing: Existing) -> Result<(), Error> {
+    check_free(directory, existing)?;
+    if directory.exists() {
+        remove_run_folder(directory)?;
+    }
+    fs::rename(partial, directory).map_err(|e| Error::io("rename to", directory, e))
+}
+
+/// Copies plain files and folders; a run folder has nothing else.
+fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(from).map_err(|e| Error::io("read", from, e))? {
+        let entry = entry.map_err(|e| Error::io("read", from, e))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry
+            .file_type()
+            .map_err(|e| Error::io("read", &source, e))?;
+        if kind.is_dir() {
+            fs::create_dir_all(&target).map_err(|e| Error::io("create", &target, e))?;
+            copy_folder(&source, &target)?;
+        } else if kind.is_file() {
+            fs::copy(&source, &target).map_err(|e| Error::io("copy", &source, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// `DIR.partial`, beside `DIR`: a rename within one folder is never a copy.
+fn partial_path(directory: &Path) -> Result<PathBuf, Error> {
+    let name = directory
+        .file_name()
+        .ok_or_else(|| Error::BadName(directory.into()))?;
+    let mut partial = OsString::from(name);
+    partial.push(".partial");
+    Ok(directory.with_file_name(partial))
+}
+
+fn check_free(directory: &Path, existing: Existing) -> Result<(), Error> {
+    if fs::symlink_metadata(directory).is_err() {
+        return Ok(());
+    }
+    match existing {
+        Existing::Refuse => Err(Error::Exists(directory.into())),
+        Existing::Replace if is_run_folder(directory) => Ok(()),
+        Existing::Replace => Err(Error::NotReplaceable(directory.into())),
+    }
+}
+
+/// A folder with a run.json, or an empty one. A symbolic link is neither.
+fn is_run_folder(directory: &Path) -> bool {
+    fs::symlink_metadata(directory).is_ok_and(|m| m.is_dir())
+        && (directory.join("run.json").is_file()
+            || fs::read_dir(directory).is_ok_and(|mut d| d.next().is_none()))
+}
+
+fn remove_run_folder(directory: &Path) -> Result<(), Error> {
+    if !is_run_folder(directory) {
+        return Err(Error::NotReplaceable(directory.into()));
+    }
+    fs::remove_dir_all(directory).map_err(|e| Error::io("remove", directory, e))
+}
+
+fn csv_error(path: &Path, error: csv::Error) -> Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => Error::io("write", path, source),
+        other => Error::NotWritable {
+            path: path.into(),
+            reason: format!("{other:?}"),
+        },
+    }
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    let file = File::create(path).map_err(|e| Error::io("create", path, e))?;
+    let mut out = BufWriter::new(file);
+    serde_json::to_writer_pretty(&mut out, value)
+        .map_err(|e| Error::io("write", path, e.into()))?;
+    out.write_all(b"\n")
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::io("write", path, e))
+}
+
+/// A complete run folder, read back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recorded {
+    /// Where it was read from.
+    pub directory: PathBuf,
+    /// run.json.
+    pub run: Run,
+    /// summary.json.
+    pub summary: Summary,
+    /// samples.csv.
+    pub samples: Vec<Sample>,
+}
+
+impl Recorded {
+    /// Reads a run folder.
+    ///
+    /// # Errors
+    /// The folder or a file of it is missing, malformed, or of a schema that this version does not read; each error
+    /// is one line that names the file and the place in it.
+    pub fn read(directory: &Path) -> Result<Self, Error> {
+        if !directory.is_dir() {
+            return Err(Error::NotAFolder(directory.into()));
+        }
+        let run = read_json(directory, "run.json", schema::RUN, "it is not a run folder")?;
+        let interrupted = "the run was interrupted before its end";
+        let summary = read_json(directory, "summary.json", schema::SUMMARY, interrupted)?;
+        let path = present(directory, "samples.csv", "the raw samples are gone")?;
+        Ok(Self {
+            directory: directory.into(),
+            run,
+            summary,
+            samples: read_samples(&path)?,
+        })
+    }
+
+    /// Moves the folder to `directory` (none: [`default_directory`]) with the record and the summary as they are in
+    /// `self`: how a run that was carried out elsewhere (in the lab's guest, on a board) is taken in. The samples and
+    /// every other file are taken as they are.
+    ///
+    /// # Errors
+    /// As [`RunFolder::create`], or a file cannot be copied; what was read is then still where it was.
+    pub fn adopt(&self, directory: Option<&Path>, existing: Existing) -> Result<PathBuf, Error> {
+        let directory = directory.map_or_else(
+            || default_directory(&self.run.experiment),
+            Path::to_path_buf,
+        );
+        let partial = begin(&directory, existing)?;
+        copy_folder(&self.directory, &partial)?;
+        write_json(&partial.join("run.json"), &self.run)?;
+        write_json(&partial.join("summary.json"), &self.summary)?;
+        complete(&partial, &directory, existing)?;
+        // The copy is complete and has its name: what is left behind is rubbish at worst.
+        let _ = fs::remove_dir_all(&self.directory);
+        Ok(directory)
+    }
+
+    /// Values of one metric of one role in one case, in the order measured, those left out that were not measured.
+    pub fn values(&self, case: &str, role: &str, metric: &str) -> Vec<f64> {
+        let wanted = |s: &&Sample| s.case == case && s.role == role && s.metric == metric;
+        self.samples
+            .iter()
+            .filter(wanted)
+            .filter_map(|s| s.value)
+            .collect()
+    }
+}
+
+fn present(directory: &Path, file: &'static str, hint: &'static str) -> Result<PathBuf, Error> {
+    let path = directory.join(file);
+    if path.is_file() {
+        Ok(path)
+    } else {
+        Err(Error::Missing {
+            folder: directory.into(),
+            file,
+            hint,
+        })
+    }
+}
+
+/// Reads one JSON file; the schema is looked at first, so that a newer file is named as such and not as malformed.
+fn read_json<T: DeserializeOwned>(
+    directory: &Path,
+    file: &'static str,
+    expected: &'static str,
+    hint: &'static str,
+) -> Result<T, Error> {
+    let path = present(directory, file, hint)?;
+    let text = fs::read_to_string(&path).map_err(|e| Error::io("read", &path, e))?;
+    let json_error = |e: serde_json::Error| {
+        let place = format!(" at line {} column {}", e.line(), e.column());
+        let reason = e.to_string().replace(&place, "");
+        Error::Json {
+            path: path.clone(),
+            line: e.line(),
+            column: e.column(),
+            reason,
+        }
+    };
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(json_error)?;
+    match value.get("schema").and_then(|s| s.as_str()) {
+        Some(found) if found == expected => serde_json::from_str(&text).map_err(json_error),
+        found => {
+            let found = found.map_or("missing".into(), |f| format!("{f:?}"));
+            Err(Error::Schema {
+                path,
+                found,
+                expected,
+            })
+        }
+    }
+}

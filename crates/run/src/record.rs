@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! run.json: what ran, where, and how.
+
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::schema;
+
+static GIT_REVISION: OnceLock<String> = OnceLock::new();
+
+/// Tells this library which source revision the program was built from; every [`Run::new`] after it carries it.
+/// The command line calls it once at its start. A second call changes nothing.
+pub fn set_git_revision(revision: &str) {
+    if !revision.is_empty() {
+        let _ = GIT_REVISION.set(revision.to_owned());
+    }
+}
+
+/// The present moment as RFC 3339 in UTC, to the millisecond.
+pub fn now_rfc3339() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+/// run.json: the record of one run (schema `memwarden.run/1`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Always [`schema::RUN`].
+    pub schema: String,
+    /// Which experiment: `interfere`, `bench-guard`, ...
+    pub experiment: String,
+    /// Where it ran: `native`, `lab`, `sim:PLATFORM`.
+    pub target: String,
+    /// The full effective configuration, defaults included.
+    #[serde(default)]
+    pub configuration: Map<String, Value>,
+    /// The command line as typed, program first.
+    pub command_line: Vec<String>,
+    /// When it began (RFC 3339).
+    pub started: String,
+    /// When it ended (RFC 3339); null in an interrupted run.
+    #[serde(default)]
+    pub ended: Option<String>,
+    /// Version of memwarden.
+    pub version: String,
+    /// Source revision that memwarden was built from, when known.
+    #[serde(default)]
+    pub git_revision: Option<String>,
+    /// The machine that the experiment ran on: with the lab, the emulated one.
+    #[serde(default)]
+    pub host: Host,
+    /// With target `lab`: facts of the emulated machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lab: Option<LabFacts>,
+    /// With target `sim:PLATFORM`: the platform file, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<Value>,
+    /// What later versions or single experiments add.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+impl Run {
+    /// The record of a run that begins now, with this process's command line and an empty configuration.
+    pub fn new(experiment: impl Into<String>, target: impl Into<String>) -> Self {
+        Self {
+            schema: schema::RUN.into(),
+            experiment: experiment.into(),
+            target: target.into(),
+            configuration: Map::new(),
+            command_line: std::env::args_os()
+                .map(|a| a.to_string_lossy().into_owned())
+                .collect(),
+            started: now_rfc3339(),
+            ended: None,
+            version: env!("CARGO_PKG_VERSION").into(),
+            git_revision: GIT_REVISION.get().cloned(),
+            host: Host::default(),
+            lab: None,
+            platform: None,
+            more: Map::new(),
+        }
+    }
+}
+
+/// What is known of the machine; a field that could not be found out is null.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// CPU model, as the system names it.
+    #[serde(default)]
+    pub cpu_model: Option<String>,
+    /// Machine architecture: `aarch64`, `x86_64`.
+    #[serde(default)]
+    pub architecture: Option<String>,
+    /// CPUs online.
+    #[serde(default)]
+    pub cores: Option<u32>,
+    /// Caches that the first CPU can use.
+    #[serde(default)]
+    pub caches: Vec<Cache>,
+    /// Memory in bytes.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// Kernel release and version.
+    #[serde(default)]
+    pub kernel: Option<String>,
+    /// Frequency governor.
+    #[serde(default)]
+    pub governor: Option<String>,
+    /// Whether the machine is a virtual one.
+    #[serde(default)]
+    pub virtualised: Option<bool>,
+    /// Counters found, by event name.
+    #[serde(default)]
+    pub counters: Vec<String>,
+    /// Regulators found: `module`, `user`.
+    #[serde(default)]
+    pub regulators: Vec<String>,
+    /// What else was found out.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// One cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cache {
+    /// 1, 2, 3.
+    pub level: u32,
+    /// `data`, `instruction`, `unified`.
+    pub kind: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Line size in bytes.
+    #[serde(default)]
+    pub line_bytes: Option<u32>,
+    /// CPUs that share it, as a list: `0-3`.
+    #[serde(default)]
+    pub shared_cpus: Option<String>,
+}
+
+/// Facts of the emulated machine that a run in the lab used.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabFacts {
+    /// Release of the guest's kernel.
+    pub kernel: String,
+    /// QEMU's machine: `virt`, `xlnx-zcu102`.
+    pub machine: String,
+    /// QEMU's version.
+    pub qemu_version: String,
+    /// `counted` (time is a count of instructions, repeatable) or `free` (follows the host's clock).
+    pub clock: String,
+    /// What else is known.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}

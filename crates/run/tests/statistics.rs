@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The statistics against plain references.
+
+use memwarden_run::statistics::{Metric, median, nearest_rank, ratio_of_medians};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn sorted(samples: &[f64]) -> Vec<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    sorted
+}
+
+/// The definition, word by word: the smallest value such that at least p percent of the samples are not above it.
+fn percentile_by_definition(samples: &[f64], p_thousandths: usize) -> f64 {
+    let at_or_below = |v: f64| samples.iter().filter(|s| **s <= v).count();
+    sorted(samples)
+        .into_iter()
+        .find(|v| at_or_below(*v) * 100_000 >= p_thousandths * samples.len())
+        .unwrap()
+}
+
+fn near(a: f64, b: f64, scale: f64) -> bool {
+    (a - b).abs() <= 1e-9 * scale.max(1e-300)
+}
+
+proptest! {
+    #[test]
+    fn percentiles_are_nearest_rank(samples in vec(-1e6..1e6f64, 1..300)) {
+        let m = Metric::from_samples("x", &samples);
+        let found = [m.p50, m.p90, m.p99, m.p999, m.max].map(Option::unwrap);
+        prop_assert_eq!(found, [50_000, 90_000, 99_000, 99_900, 100_000].map(|p| percentile_by_definition(&samples, p)));
+        prop_assert_eq!(m.min, sorted(&samples).first().copied());
+        prop_assert_eq!(m.samples, samples.len() as u64);
+    }
+
+    #[test]
+    fn mean_and_stdev_are_the_textbook_s(samples in vec(-1e6..1e6f64, 2..300)) {
+        let n = samples.len() as f64;
+        let mean = samples.iter().sum::<f64>() / n;
+        let stdev = (samples.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+        let m = Metric::from_samples("x", &samples);
+        prop_assert!(near(m.mean.unwrap(), mean, 1e6));
+        prop_assert!(near(m.stdev.unwrap(), stdev, 1e6));
+    }
+
+    #[test]
+    fn the_order_of_samples_does_not_matter(samples in vec(-1e6..1e6f64, 1..60)) {
+        let reversed: Vec<f64> = samples.iter().rev().copied().collect();
+        prop_assert_eq!(Metric::from_samples("x", &samples), Metric::from_samples("x", &reversed));
+    }
+
+    #[test]
+    fn whatever_is_not_finite_stays_out(samples in vec(any::<f64>(), 0..50)) {
+        let finite = samples.iter().filter(|v| v.is_finite()).count();
+        let m = Metric::from_samples("x", &samples);
+        prop_assert_eq!(m.samples, finite as u64);
+        prop_assert_eq!(m.note.is_some(), finite == 0 || finite < samples.len());
+        let figures = [m.median, m.mean, m.stdev, m.min, m.p50, m.p90, m.p99, m.p999, m.max];
+        prop_assert!(figures.iter().flatten().all(|v| v.is_finite()));
+        prop_assert_eq!(m.median.is_some() && m.mean.is_some(), finite > 0);
+    }
+
+    #[test]
+    fn a_metric_survives_json(samples in vec(any::<f64>(), 0..20)) {
+        let m = Metric::from_samples("x", &samples);
+        let text = serde_json::to_string(&m).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Metric>(&text).unwrap(), m);
+    }
+
+    #[test]
+    fn a_ratio_scales_with_its_samples(samples in vec(1.0..1e3f64, 2..60), factor in 0.01..100.0f64) {
+        let scaled: Vec<f64> = samples.iter().map(|v| v * factor).collect();
+        let ratio = ratio_of_medians(&scaled, &samples);
+        let [low, high] = ratio.ci95.unwrap();
+        prop_assert!(near(ratio.ratio.unwrap(), factor, factor));
+        prop_assert!(low <= factor * (1.0 + 1e-9) && factor <= high * (1.0 + 1e-9));
+    }
+}
+
+proptest! {
+    // Thousands of resamples a case: fewer cases than the default 256 keep this under a second.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_interval_holds_the_median_and_stays_within_the_samples(samples in vec(-1e6..1e6f64, 2..1200)) {
+        let m = Metric::from_samples("x", &samples);
+        let [low, high] = m.median_ci95.unwrap();
+        let median = m.median.unwrap();
+        prop_assert!(m.min.unwrap() <= low && low <= median && median <= high && high <= m.max.unwrap());
+    }
+}
+
+#[test]
+fn known_values() {
+    // The example of the nearest-rank definition: 15, 20, 35, 40, 50.
+    let samples = [15.0, 20.0, 35.0, 40.0, 50.0];
+    assert_eq!(
+        [5.0, 30.0, 40.0, 50.0, 100.0].map(|p| nearest_rank(&samples, p)),
+        [15.0, 20.0, 20.0, 35.0, 50.0]
+    );
+    let thousand: Vec<f64> = (1..=1000).map(f64::from).collect();
+    assert_eq!(nearest_rank(&thousand, 99.9), 999.0);
+    assert_eq!(median(&[1.0, 2.0]), 1.5);
+    assert_eq!(median(&[f64::MIN, f64::MAX]), 0.0);
+    let one = Metric::from_samples("x", &[7.0]);
+    assert_eq!(
+        (one.median, one.stdev, one.median_ci95),
+        (Some(7.0), None, None)
+    );
+    let none = Metric::from_samples("x", &[]);
+    assert_eq!(none.note.as_deref(), Some("not measured: no samples"));
+    assert_eq!(ratio_of_medians(&[1.0, 2.0], &[0.0, 0.0]).ratio, None);
+    assert_eq!(ratio_of_medians(&[], &[1.0]).ratio, None);
+}
+
+/// 400 times 25 uniform numbers: their median's interval holds the true median about 95 times in 100.
+#[test]
+fn the_interval_covers_what_it_says() {
+    for (n, times) in [(25, 400), (2001, 400)] {
+        let mut state = 7u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let held = (0..times)
+            .filter(|_| {
+                let samples: Vec<f64> = (0..n).map(|_| next()).collect();
+                let [low, high] = Metric::from_samples("x", &samples).median_ci95.unwrap();
+                low <= 0.5 && 0.5 <= high
+            })
+            .count();
+        assert!(
+            (times * 91 / 100..=times * 99 / 100).contains(&held),
+            "{held} of {times} with {n} samples"
+        );
+    }
+}
