@@ -1,2 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! platform
+//! The machine, as the rest of memwarden sees it: CPUs, caches, clocks,
+//! scheduling, mappings, counters.
+//!
+//! Everything that reads a file takes a [`Root`], so that tests read a saved
+//! tree instead of the machine they happen to run on.
+
+pub mod affinity;
+pub mod cache;
+pub mod clock;
+pub mod counters;
+pub mod cpus;
+pub mod faults;
+pub mod hugepage;
+pub mod machine;
+pub mod mapping;
+pub mod pagemap;
+mod root;
+pub mod sched;
+pub mod units;
+
+pub use root::Root;
+
+/// What went wrong when the machine was asked for something.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call or a file access failed; the source says how.
+    #[error("cannot {attempt}")]
+    System {
+        /// What was attempted on what, and what to do about it, as in
+        /// `pin to CPU 3 (is it in this cgroup's cpuset?)`.
+        attempt: String,
+        /// The errno, in words.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A value that cannot be right; the message says what, where and what to do.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// The last errno, with what was attempted.
+    #[must_use]
+    pub fn last(attempt: impl Into<String>) -> Self {
+        Self::System {
+            attempt: attempt.into(),
+            source: std::io::Error::last_os_error(),
+        }
+    }
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pinning a thread to a CPU, and making sure that it is there.
+
+use crate::cpus::{self, CpuSet};
+use crate::{Error, Result};
+
+/// 64-bit words of a kernel CPU mask of [`cpus::LIMIT`] CPUs.
+const WORDS: usize = cpus::LIMIT / 64;
+
+/// Pins the calling thread to `cpu`, and checks that it runs there.
+pub fn pin(cpu: usize) -> Result<()> {
+    let online = cpus::online()?;
+    if !online.contains(cpu) {
+        return Err(Error::Invalid(format!(
+            "CPU {cpu} is not online: this machine has CPUs {online}"
+        )));
+    }
+    set([cpu].into_iter().collect())?;
+    let (allowed, here) = (get()?, current()?);
+    if allowed.iter().ne([cpu]) || here != cpu {
+        return Err(Error::Invalid(format!(
+            "pinned to CPU {cpu}, but running on CPU {here} and allowed on {allowed}: something else moves this thread"
+        )));
+    }
+    Ok(())
+}
+
+/// Lets the calling thread run on `set` alone.
+pub fn set(set: CpuSet) -> Result<()> {
+    let mut mask = [0_u64; WORDS];
+    for cpu in set.iter() {
+        mask[cpu / 64] |= 1 << (cpu % 64);
+    }
+    // SAFETY: the mask is as long as we say, and the kernel only reads it.
+    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
+    if rc != 0 {
+        return Err(Error::last(format!(
+            "pin to CPU {set} (is it in this cgroup's cpuset?)"
+        )));
+    }
+    Ok(())
+}
+
+/// The CPUs that the calling thread may run on.
+pub fn get() -> Result<CpuSet> {
+    let mut mask = [0_u64; WORDS];
+    // SAFETY: the mask is as long as we say, and ours to be written.
+    let rc = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
+    if rc < 0 {
+        return Err(Error::last("read this thread's CPU mask"));
+    }
+    Ok((0..cpus::LIMIT)
+        .filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1)
+        .collect())
+}
+
+/// The CPU that the calling thread runs on at this moment.
+pub fn current() -> Result<usize> {
+    // SAFETY: takes nothing, touches nothing.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).map_err(|_| Error::last("ask which CPU this is"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_is_where_it_was_pinned() {
+        std::thread::spawn(|| {
+            let cpu = get().unwrap().iter().last().unwrap();
+            pin(cpu).unwrap();
+            assert_eq!(current().unwrap(), cpu);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_named() {
+        let message = pin(8191).unwrap_err().to_string();
+        assert!(
+            message.starts_with("CPU 8191 is not online: this machine has CPUs 0"),
+            "{message}"
+        );
+    }
+}

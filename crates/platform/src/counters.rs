@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which perf events this machine counts, found by opening each and trying it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings;
+use serde::{Deserialize, Serialize};
+
+use crate::Root;
+use crate::mapping::{Mapping, page_bytes};
+
+/// Who counts an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The CPU's performance monitoring unit.
+    Hardware,
+    /// The kernel.
+    Software,
+}
+
+/// An event that the guard or a report may want.
+#[derive(Debug, Clone, Copy)]
+pub struct Event {
+    /// perf's name for it.
+    pub name: &'static str,
+    /// Who counts it.
+    pub source: Source,
+    kind: u32,
+    config: u64,
+}
+
+/// A cache event's config: which cache, which operation, which result.
+const fn cache(which: u32, operation: u32, result: u32) -> u64 {
+    which as u64 | (operation as u64) << 8 | (result as u64) << 16
+}
+
+/// The events that are tried, in the order in which they are shown.
+pub const EVENTS: [Event; 9] = {
+    const fn hardware(name: &'static str, config: u32) -> Event {
+        Event {
+            name,
+            source: Source::Hardware,
+            kind: bindings::PERF_TYPE_HARDWARE,
+            config: config as u64,
+        }
+    }
+    const fn cached(name: &'static str, config: u64) -> Event {
+        Event {
+            name,
+            source: Source::Hardware,
+            kind: bindings::PERF_TYPE_HW_CACHE,
+            config,
+        }
+    }
+    const fn software(name: &'static str, config: u32) -> Event {
+        Event {
+            name,
+            source: Source::Software,
+            kind: bindings::PERF_TYPE_SOFTWARE,
+            config: config as u64,
+        }
+    }
+    use bindings as b;
+    [
+        hardware("cycles", b::PERF_COUNT_HW_CPU_CYCLES),
+        hardware("instructions", b::PERF_COUNT_HW_INSTRUCTIONS),
+        hardware("cache-references", b::PERF_COUNT_HW_CACHE_REFERENCES),
+        hardware("cache-misses", b::PERF_COUNT_HW_CACHE_MISSES),
+        cached(
+            "LLC-load-misses",
+            cache(
+                b::PERF_COUNT_HW_CACHE_LL,
+                b::PERF_COUNT_HW_CACHE_OP_READ,
+                b::PERF_COUNT_HW_CACHE_RESULT_MISS,
+            ),
+        ),
+        cached(
+            "LLC-store-misses",
+            cache(
+                b::PERF_COUNT_HW_CACHE_LL,
+                b::PERF_COUNT_HW_CACHE_OP_WRITE,
+                b::PERF_COUNT_HW_CACHE_RESULT_MISS,
+            ),
+        ),
+        cached(
+            "dTLB-load-misses",
+            cache(
+                b::PERF_COUNT_HW_CACHE_DTLB,
+                b::PERF_COUNT_HW_CACHE_OP_READ,
+                b::PERF_COUNT_HW_CACHE_RESULT_MISS,
+            ),
+        ),
+        software("page-faults", b::PERF_COUNT_SW_PAGE_FAULTS),
+        software("context-switches", b::PERF_COUNT_SW_CONTEXT_SWITCHES),
+    ]
+};
+
+/// What became of trying an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Trial {
+    /// It counted a short trial's work.
+    Counts {
+        /// How many events the trial made.
+        count: u64,
+        /// Only user space may be counted (see perf_event_paranoid).
+        user_only: bool,
+    },
+    /// It opened and stayed at 0. For cycles, instructions and page faults this
+    /// is a broken counter; the rest may just not have happened.
+    CountsNothing,
+    /// The kernel refused it.
+    NotSupported {
+        /// The errno, in words.
+        reason: String,
+    },
+}
+
+/// An event and what became of trying it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// perf's name for the event.
+    pub event: String,
+    /// Who counts it.
+    pub source: Source,
+    /// What became of it.
+    #[serde(flatten)]
+    pub trial: Trial,
+}
+
+impl Found {
+    /// Whether the event counted in its trial.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        matches!(self.trial, Trial::Counts { .. })
+    }
+}
+
+/// The counters of this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Every PMU that the kernel has a driver for, by perf's name.
+    pub pmus: Vec<String>,
+    /// Every event of [`EVENTS`] and what became of it.
+    pub events: Vec<Found>,
+    /// How many cycle counters can run at once, which is how many the PMU has
+    /// for general use and is not lent to somebody else; `None` without a PMU.
+    pub hardware_counters: Option<usize>,
+}
+
+impl Counters {
+    /// The event of that name, if it was tried.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Option<&Found> {
+        self.events.iter().find(|found| found.event == name)
+    }
+}
+
+/// Tries every event of [`EVENTS`] on the calling thread.
+#[must_use]
+pub fn probe() -> Counters {
+    let events: Vec<Found> = EVENTS
+        .iter()
+        .map(|event| Found {
+            event: event.name.to_owned(),
+            source: event.source,
+            trial: attempt(event),
+        })
+        .collect();
+    let cycles = &events[0];
+    Counters {
+        pmus: Root::system().names("/sys/bus/event_source/devices"),
+        hardware_counters: cycles.counts().then(|| at_once(&EVENTS[0])),
+        events,
+    }
+}
+
+/// An open event on the calling thread, stopped; `group` is a leader's file
+/// descriptor or -1.
+fn open(event: &Event, user_only: bool, group: i32) -> std::io::Result<File> {
+    let mut attributes = bindings::perf_event_attr {
+        type_: event.kind,
+        size: u32::try_from(size_of::<bindings::perf_event_attr>()).expect("some hundred bytes"),
+        config: event.config,
+        ..Default::default()
+    };
+    attributes.set_disabled(u64::from(group == -1));
+    attributes.set_exclude_kernel(u64::from(user_only));
+    attributes.set_exclude_hv(u64::from(user_only));
+    let flags = bindings::PERF_FLAG_FD_CLOEXEC.into();
+    // SAFETY: the attributes are valid for their stated size; 0 and -1 mean this
+    // thread on any CPU.
+    let fd = unsafe { perf::perf_event_open(&raw mut attributes, 0, -1, group, flags) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel just made for us.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+fn attempt(event: &Event) -> Trial {
+    let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    let (opened, user_only) = match open(event, false, -1) {
+        Err(error) if denied(&error) => (open(event, true, -1), true),
+        opened => (opened, false),
+    };
+    match opened.and_then(|mut file| count(&mut file)) {
+        Ok(0) => Trial::CountsNothing,
+        Ok(count) => Trial::Counts { count, user_only },
+        Err(error) => Trial::NotSupported {
+            reason: error.to_string(),
+        },
+    }
+}
+
+/// Counts the event over a little of everything: new pages, and a walk over them.
+fn count(file: &mut File) -> std::io::Result<u64> {
+    let check = |rc: i32| {
+        if rc == 0 {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: the ioctl takes a plain number.
+    check(unsafe { perf::ioctls::ENABLE(file.as_raw_fd(), 0) })?;
+    // 8 MiB: more than most L2s, a few milliseconds, and faults by the thousand.
+    if let Ok(mapping) = Mapping::anonymous(8 << 20) {
+        for _ in 0..2 {
+            for offset in (0..mapping.bytes()).step_by(page_bytes().min(64)) {
+                // SAFETY: within the mapping, which is ours and writable.
+                unsafe { mapping.start().add(offset).write_volatile(1) };
+            }
+        }
+    }
+    // SAFETY: as above.
+    check(unsafe { perf::ioctls::DISABLE(file.as_raw_fd(), 0) })?;
+    let mut value = [0; 8];
+    file.read_exact(&mut value)?;
+    Ok(u64::from_ne_bytes(value))
+}
+
+/// How many counters of this event fit in one group, that is, run at once.
+fn at_once(event: &Event) -> usize {
+    // The kernel checks that a group fits the PMU when a member is added. No PMU
+    // has more than 32 (Arm's 31 and the cycle counter).
+    const MOST: usize = 32;
+    let user_only = open(event, false, -1).is_err();
+    let Ok(leader) = open(event, user_only, -1) else {
+        return 0;
+    };
+    let mut group = vec![leader];
+    while group.len() < MOST {
+        match open(event, user_only, group[0].as_raw_fd()) {
+            Ok(member) => group.push(member),
+            Err(_) => break,
+        }
+    }
+    group.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_tried_and_none_is_silently_missing() {
+        let counters = probe();
+        assert_eq!(counters.events.len(), EVENTS.len());
+        for found in &counters.events {
+            if let Trial::NotSupported { reason } = &found.trial {
+                assert!(!reason.is_empty());
+            }
+        }
+        let text = serde_json::to_string(&counters).unwrap();
+        assert_eq!(serde_json::from_str::<Counters>(&text).unwrap(), counters);
+    }
+}

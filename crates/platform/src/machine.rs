@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this machine is, for `run.json` and for `doctor`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cache::{self, Cache};
+use crate::cpus::{self, CpuSet};
+use crate::hugepage::{self, Pool};
+use crate::mapping::page_bytes;
+use crate::{Result, Root};
+
+/// The machine. What cannot be known is `None`, never a guess.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// The CPU's name, such as `AMD EPYC 7763` or `Cortex-A53 (0x41:0xd03)`.
+    pub cpu_model: Option<String>,
+    /// The instruction set memwarden was built for.
+    pub architecture: String,
+    /// How many CPUs are online.
+    pub cores: usize,
+    /// Which CPUs are online.
+    pub online: CpuSet,
+    /// Whether two online CPUs share a core.
+    pub smt: Option<bool>,
+    /// Every cache once.
+    pub caches: Vec<Cache>,
+    /// All memory that the kernel manages.
+    pub memory_bytes: Option<u64>,
+    /// A normal page.
+    pub page_bytes: usize,
+    /// The pools of huge pages.
+    pub huge_pages: Vec<Pool>,
+    /// `always`, `madvise` or `never`.
+    pub transparent_huge_pages: Option<String>,
+    /// The kernel's release, such as `6.12.38-amd64`.
+    pub kernel: Option<String>,
+    /// The kernel's build, such as `#1 SMP PREEMPT_DYNAMIC ...`.
+    pub kernel_version: Option<String>,
+    /// The frequency governors in use, `None` where there is no cpufreq.
+    pub governor: Option<String>,
+    /// Whether a hypervisor or an emulator is underneath.
+    pub virtualised: Option<bool>,
+    /// Which one, or the board's or machine's name.
+    pub platform: Option<String>,
+}
+
+impl Host {
+    /// Describes this machine.
+    pub fn gather() -> Result<Self> {
+        Self::gather_in(&Root::system())
+    }
+
+    /// Describes the machine whose `/proc` and `/sys` are below `root`.
+    pub fn gather_in(root: &Root) -> Result<Self> {
+        let online = cpus::online_in(root)?;
+        Ok(Self {
+            cpu_model: cpu_model(root),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cores: online.len(),
+            smt: smt(root),
+            caches: cache::topology(root)?,
+            memory_bytes: meminfo(root, "MemTotal"),
+            page_bytes: page_bytes(),
+            huge_pages: hugepage::pools(root),
+            transparent_huge_pages: hugepage::transparent(root),
+            kernel: root.text("/proc/sys/kernel/osrelease"),
+            kernel_version: root.text("/proc/sys/kernel/version"),
+            governor: governor(root, &online),
+            virtualised: virtualised(root),
+            platform: platform(root),
+            online,
+        })
+    }
+}
+
+/// A figure of `/proc/meminfo` in bytes, such as `MemAvailable`.
+#[must_use]
+pub fn meminfo(root: &Root, name: &str) -> Option<u64> {
+    let text = root.text("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim()
+        .strip_suffix("kB")?
+        .trim()
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
+}
+
+/// Whether simultaneous multithreading is on.
+#[must_use]
+pub fn smt(root: &Root) -> Option<bool> {
+    match root.text("/sys/devices/system/cpu/smt/active")?.as_str() {
+        "0" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// The governors of the online CPUs, each once, joined by commas.
+#[must_use]
+pub fn governor(root: &Root, online: &CpuSet) -> Option<String> {
+    let mut governors: Vec<String> = online
+        .iter()
+        .filter_map(|cpu| {
+            root.text(&format!(
+                "/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"
+            ))
+        })
+        .collect();
+    governors.sort();
+    governors.dedup();
+    (!governors.is_empty()).then(|| governors.join(","))
+}
+
+/// A field of the first CPU in `/proc/cpuinfo`.
+fn cpuinfo(root: &Root, field: &str) -> Option<String> {
+    root.text("/proc/cpuinfo")?.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == field).then(|| value.trim().to_owned())
+    })
+}
+
+fn cpu_model(root: &Root) -> Option<String> {
+    if let Some(name) = cpuinfo(root, "model name") {
+        return Some(name);
+    }
+    let (implementer, part) = (
+        cpuinfo(root, "CPU implementer")?,
+        cpuinfo(root, "CPU part")?,
+    );
+    // MIDR_EL1 implementer and part numbers, as in the kernel's
+    // arch/arm64/include/asm/cputype.h.
+    let name = match (implementer.as_str(), part.as_str()) {
+        ("0x41", "0xd03") => "Cortex-A53",
+        ("0x41", "0xd05") => "Cortex-A55",
+        ("0x41", "0xd07") => "Cortex-A57",
+        ("0x41", "0xd08") => "Cortex-A72",
+        ("0x41", "0xd09") => "Cortex-A73",
+        ("0x41", "0xd0a") => "Cortex-A75",
+        ("0x41", "0xd0b") => "Cortex-A76",
+        ("0x41", "0xd0c") => "Neoverse-N1",
+        ("0x41", "0xd40") => "Neoverse-V1",
+        ("0x41", "0xd41") => "Cortex-A78",
+        ("0x41", "0xd49") => "Neoverse-N2",
+        ("0x41", "0xd4f") => "Neoverse-V2",
+        // The ID that QEMU gives its "max" CPU: implementer 0 is reserved for software.
+        ("0x00", "0x051") => "QEMU max",
+        _ => return Some(format!("arm64 CPU {implementer}:{part}")),
+    };
+    Some(format!("{name} ({implementer}:{part})"))
+}
+
+/// Machine names that only emulators and hypervisors carry.
+const VIRTUAL: [&str; 8] = [
+    "QEMU",
+    "KVM",
+    "VMware",
+    "VirtualBox",
+    "Xen",
+    "Bochs",
+    "Virtual Machine",
+    "dummy-virt",
+];
+
+fn virtualised(root: &Root) -> Option<bool> {
+    let platform = platform(root);
+    if platform
+        .as_ref()
+        .is_some_and(|name| VIRTUAL.iter().any(|word| name.contains(word)))
+        || root.has("/sys/hypervisor/type")
+        || root.has("/proc/device-tree/hypervisor")
+    {
+        return Some(true);
+    }
+    // x86 CPUs have a bit that hypervisors set (CPUID 1, ECX 31); others don't,
+    // but a machine with another name is what it says.
+    match cpuinfo(root, "flags") {
+        Some(flags) => Some(flags.split(' ').any(|flag| flag == "hypervisor")),
+        None => platform.map(|_| false),
+    }
+}
+
+/// The machine's own name: DMI on PCs and servers, the device tree on boards.
+fn platform(root: &Root) -> Option<String> {
+    let dmi = ["sys_vendor", "product_name"]
+        .iter()
+        .filter_map(|file| root.text(&format!("/sys/class/dmi/id/{file}")))
+        .filter(|text| !text.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
+    if !dmi.is_empty() {
+        return Some(dmi);
+    }
+    let tree = |file: &str| root.text(&format!("/proc/device-tree/{file}"));
+    let (model, compatible) = (tree("model"), tree("compatible"));
+    let text = [model, compatible]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ");
+    // Device-tree strings end in NUL, lists of them have NULs between.
+    let text = text.replace('\0', " ").trim().to_owned();
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Anonymous memory mappings, owned and given back.
+
+use std::ptr::NonNull;
+
+use crate::units::size_text;
+use crate::{Error, Result, Root, hugepage};
+
+/// The size of a normal page in bytes.
+#[must_use]
+pub fn page_bytes() -> usize {
+    // SAFETY: takes a plain number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).expect("Linux always tells its page size")
+}
+
+/// A private anonymous mapping, readable and writable; zero until written.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to the thread that made it;
+// nobody else has its address.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` of normal pages.
+    pub fn anonymous(bytes: usize) -> Result<Self> {
+        Self::map(bytes, 0).map_err(|source| Error::System {
+            attempt: format!("map {}", size_text(bytes as u64)),
+            source,
+        })
+    }
+
+    /// Maps `bytes`, rounded up to the default huge page size, from the pool of
+    /// reserved huge pages.
+    pub fn huge(bytes: usize) -> Result<Self> {
+        let page = hugepage::default_bytes(&Root::system()).ok_or_else(|| {
+            Error::Invalid(
+                "huge pages are not available: this kernel has none (CONFIG_HUGETLBFS)".into(),
+            )
+        })?;
+        let pages = bytes.div_ceil(page);
+        Self::map(pages * page, libc::MAP_HUGETLB).map_err(|source| Error::System {
+            attempt: format!(
+                "map {pages} huge pages of {} (reserve them: echo {pages} > /proc/sys/vm/nr_hugepages)",
+                size_text(page as u64)
+            ),
+            source,
+        })
+    }
+
+    #[inline]
+    fn map(bytes: usize, flags: i32) -> std::io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs
+        // nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
+        Ok(Self { start, bytes })
+    }
+
+    /// The first byte; aligned to a page.
+    #[must_use]
+    #[inline]
+    pub fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Gives the memory back, and tells if that failed (dropping cannot).
+    #[inline]
+    pub fn unmap(self) -> Result<()> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: the whole mapping, made by us and never used again.
+        match unsafe { libc::munmap(this.start.as_ptr().cast(), this.bytes) } {
+            0 => Ok(()),
+            _ => Err(Error::last(format!(
+                "unmap {}",
+                size_text(this.bytes as u64)
+            ))),
+        }
+    }
+
+    /// The mapping's length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping, made by us and unmapped only here.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

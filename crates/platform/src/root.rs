@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where `/proc`, `/sys` and `/lib` hang: the machine's root, or a saved tree.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// The directory under which `/proc`, `/sys` and the like are looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// This machine.
+    #[must_use]
+    pub fn system() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// A saved tree.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self(directory.into())
+    }
+
+    /// Whether this is the running machine, so that live system calls make sense.
+    #[must_use]
+    pub fn is_system(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
+    /// `path` (with or without its leading slash) below this root.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
+    }
+
+    /// The file's text without surrounding white space.
+    pub fn read(&self, path: &str) -> Result<String> {
+        std::fs::read_to_string(self.path(path))
+            .map(|text| text.trim().to_owned())
+            .map_err(|source| Error::System {
+                attempt: format!("read {path}"),
+                source,
+            })
+    }
+
+    /// As [`Root::read`], `None` where the file is missing or unreadable.
+    #[must_use]
+    pub fn text(&self, path: &str) -> Option<String> {
+        self.read(path).ok()
+    }
+
+    /// The file's content as a number, `None` where it is missing or not one.
+    #[must_use]
+    pub fn number(&self, path: &str) -> Option<i64> {
+        self.text(path)?.parse().ok()
+    }
+
+    /// Whether the path exists.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        self.path(path).exists()
+    }
+
+    /// The names in a directory, sorted; empty where there is no such directory.
+    #[must_use]
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path(path)) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        names
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Priorities: nice values, SCHED_FIFO, timer slack.
+
+use crate::{Error, Result};
+
+/// Sets the calling thread's nice value, -20 (most) to 19 (least CPU).
+pub fn set_nice(nice: i32) -> Result<()> {
+    if !(-20..=19).contains(&nice) {
+        return Err(Error::Invalid(format!(
+            "nice value {nice} is outside -20..19"
+        )));
+    }
+    // SAFETY: plain numbers; 0 is the calling thread.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } != 0 {
+        return Err(Error::last(format!(
+            "set nice value {nice} (values below the current one need root)"
+        )));
+    }
+    Ok(())
+}
+
+/// Puts the calling thread under SCHED_FIFO with priority 1 to 99.
+pub fn set_fifo(priority: i32) -> Result<()> {
+    // SAFETY: these take a plain number and touch no memory of ours.
+    let (least, most) = unsafe {
+        (
+            libc::sched_get_priority_min(libc::SCHED_FIFO),
+            libc::sched_get_priority_max(libc::SCHED_FIFO),
+        )
+    };
+    if !(least..=most).contains(&priority) {
+        return Err(Error::Invalid(format!(
+            "SCHED_FIFO priority {priority} is outside {least}..{most}"
+        )));
+    }
+    set_policy(libc::SCHED_FIFO, priority)
+        .map_err(|source| Error::System {
+            attempt: format!("get SCHED_FIFO priority {priority} (needs root or CAP_SYS_NICE, and a cgroup with real-time time)"),
+            source,
+        })
+}
+
+/// Puts the calling thread back under the normal policy.
+pub fn set_normal() -> Result<()> {
+    set_policy(libc::SCHED_OTHER, 0).map_err(|source| Error::System {
+        attempt: "return to the normal scheduling policy".into(),
+        source,
+    })
+}
+
+fn set_policy(policy: i32, priority: i32) -> std::io::Result<()> {
+    let parameters = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: the parameters live through the call; 0 is the calling thread.
+    // The system call itself is made, because musl's wrapper refuses it.
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            0,
+            policy,
+            &raw const parameters,
+        )
+    };
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+/// Lets the calling thread's sleeps end on time, not up to 50 us late (the
+/// kernel's default slack for threads that are not real-time).
+pub fn no_timer_slack() -> Result<()> {
+    // SAFETY: plain numbers.
+    if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) } != 0 {
+        return Err(Error::last("set the timer slack"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_out_of_range_are_refused() {
+        for nice in [-21, 20, i32::MAX, i32::MIN] {
+            assert!(
+                set_nice(nice)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("outside -20..19")
+            );
+        }
+        for priority in [0, -1, 100, i32::MAX] {
+            assert!(
+                set_fifo(priority)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("outside 1..99")
+            );
+        }
+    }
+}
