@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `bandwidth`: touches one word of every line, in order, as fast as it goes or
+//! at a given pace.
+//!
+//! What "touches" means is the [`Kind`]; each has its own file.
+
+use std::time::Duration;
+
+use memwarden_platform::{affinity, clock, faults, sched};
+use serde::Serialize;
+
+use crate::{
+    BufferConfig, Descriptor, Error, LINE_BYTES, Limit, MeasuringCost, Observer, Placement,
+    Progress, Result, Stop, mib_s, ratio,
+};
+
+mod arrays;
+mod copy;
+mod fresh_pages;
+mod ntwrite;
+mod read;
+mod readwrite;
+mod triad;
+mod write;
+
+/// Every way to touch an array, as `-a` names them.
+pub static KINDS: [&Kind; 6] = [
+    &read::KIND,
+    &write::KIND,
+    &copy::KIND,
+    &triad::KIND,
+    &ntwrite::KIND,
+    &readwrite::KIND,
+];
+
+/// One way to touch arrays.
+#[derive(Debug)]
+pub struct Kind {
+    /// Name and help.
+    pub descriptor: Descriptor,
+    /// What moves between cache and memory for each line counted.
+    pub traffic: &'static str,
+    /// How many arrays the buffer is divided into.
+    arrays: usize,
+    /// The hot loop: touches `lines` lines of each array, `stride` words apart;
+    /// returns the sum of what it read, if it reads to sum. The caller promises
+    /// that the arrays in use have that many lines.
+    touch: unsafe fn(arrays: [*mut u64; 3], lines: usize, stride: usize) -> u64,
+    /// What each line adds to that sum.
+    sum_per_line: u64,
+    /// What a line's word in the first array is after so many touches.
+    word_after: fn(touches: u64) -> u64,
+}
+
+/// What a line's first word in each array is before the first touch.
+const INITIAL: [u64; 3] = [1, 2, 3];
+
+/// What to touch.
+#[derive(Debug, Clone)]
+pub enum Access {
+    /// One buffer, over and over.
+    Buffer(&'static Kind),
+    /// New pages, each touched once: every page costs one fault.
+    FreshPages,
+}
+
+impl Access {
+    /// The name in results: `read`, ..., `fresh-pages`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Buffer(kind) => kind.descriptor.name,
+            Self::FreshPages => fresh_pages::DESCRIPTOR.name,
+        }
+    }
+
+    /// The access of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        if name == fresh_pages::DESCRIPTOR.name {
+            return Some(Self::FreshPages);
+        }
+        KINDS
+            .into_iter()
+            .find(|kind| kind.descriptor.name == name)
+            .map(Self::Buffer)
+    }
+
+    /// What moves between cache and memory for each line counted.
+    #[must_use]
+    pub fn traffic(&self) -> &'static str {
+        match self {
+            Self::Buffer(kind) => kind.traffic,
+            Self::FreshPages => fresh_pages::TRAFFIC,
+        }
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What to touch.
+    pub access: Access,
+    /// The memory; for fresh pages, the size of one iteration.
+    pub buffer: BufferConfig,
+    /// Where the thread runs.
+    pub placement: Placement,
+    /// How long; `None` is until stopped.
+    pub duration: Option<Duration>,
+    /// How many times over the buffer; `None` is until the time is over.
+    pub iterations: Option<u64>,
+    /// The pace in MiB/s; `None` is as fast as it goes.
+    pub rate_mib_s: Option<f64>,
+    /// Report progress that often.
+    pub interval: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            access: Access::Buffer(&read::KIND),
+            buffer: BufferConfig::default(),
+            placement: Placement::default(),
+            duration: Some(Duration::from_secs(5)),
+            iterations: None,
+            rate_mib_s: None,
+            interval: None,
+        }
+    }
+}
+
+/// What came out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// What was touched.
+    pub access: &'static str,
+    /// The CPU that it ended on.
+    pub cpu: usize,
+    /// Bytes of the lines (fresh pages: of the pages) touched, in all arrays.
+    pub bytes: u64,
+    /// Time in all.
+    pub elapsed_ns: u64,
+    /// `bytes` a second, in MiB.
+    pub mib_s: f64,
+    /// Time for each line of 64 bytes.
+    pub ns_per_line: f64,
+    /// Fresh pages touched; `null` for the other kinds.
+    pub pages: Option<u64>,
+    /// Minor page faults in the run, as the kernel counted them.
+    pub page_faults: u64,
+    /// The pace that was asked for.
+    pub rate_mib_s: Option<f64>,
+    /// What measuring cost.
+    pub measuring_cost: MeasuringCost,
+}
+
+/// Something that moves bytes in steps.
+trait Load {
+    /// The bytes of one unit, of which steps are made.
+    const UNIT: &'static str;
+    /// Bytes that one unit counts.
+    fn unit_bytes(&self) -> u64;
+    /// The most units a step.
+    fn most(&self) -> u64;
+    /// Units of one iteration.
+    fn pass(&self) -> u64;
+    /// Touches exactly `units` units, at most [`Load::most`].
+    fn step(&mut self, units: u64) -> Result<()>;
+    /// Checks that what should have happened to memory has.
+    fn verify(&self) -> Result<()>;
+    /// Nanoseconds that a unit costs without the memory.
+    fn floor(&mut self) -> Result<f64>;
+}
+
+/// Runs until the time or the iterations are over, or `stop` is requested.
+pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<Outcome> {
+    if let Some(rate) = config.rate_mib_s
+        && !(rate.is_finite() && rate > 0.0)
+    {
+        return Err(Error::Invalid(format!(
+            "a pace of {rate} MB/s cannot be kept: it must be above 0"
+        )));
+    }
+    if config.iterations == Some(0) {
+        return Err(Error::Invalid("0 iterations would measure nothing".into()));
+    }
+    config.placement.apply()?;
+    match &config.access {
+        Access::Buffer(kind) => drive(
+            config,
+            arrays::Arrays::new(kind, &config.buffer)?,
+            stop,
+            observer,
+        ),
+        Access::FreshPages => drive(
+            config,
+            fresh_pages::FreshPages::new(&config.buffer)?,
+            stop,
+            observer,
+        ),
+    }
+}
+
+/// Steps, and between steps a look at the clock, the pace and `stop`.
+fn drive<L: Load>(
+    config: &Config,
+    mut load: L,
+    stop: &Stop,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    let loop_ns_per_touch = load.floor()?;
+    let unit_bytes = load.unit_bytes();
+    let total = config
+        .iterations
+        .map_or(u64::MAX, |passes| passes.saturating_mul(load.pass()));
+    let duration = config.duration.map_or(u64::MAX, nanoseconds);
+    let interval = config.interval.map_or(u64::MAX, nanoseconds);
+    let pace = config
+        .rate_mib_s
+        .map(|rate| Pace::new(rate, unit_bytes))
+        .transpose()?;
+    let most = load
+        .most()
+        .min(pace.as_ref().map_or(u64::MAX, |pace| pace.units_a_step));
+
+    let faults_before = faults::minor()?;
+    let begin = clock::now_ns();
+    let (mut units, mut elapsed_ns, mut looks) = (0, 0, 1);
+    let (mut units_reported, mut reported_ns) = (0, 0);
+    while units < total && elapsed_ns < duration && !stop.requested() {
+        let step = most.min(total - units);
+        load.step(step)?;
+        if units == 0 {
+            observer.started()?;
+        }
+        units += step;
+        if let Some(pace) = &pace {
+            pace.wait(units)?;
+        }
+        elapsed_ns = clock::now_ns() - begin;
+        looks += 1;
+        if elapsed_ns - reported_ns >= interval {
+            let (bytes, interval_ns) = (
+                (units - units_reported) * unit_bytes,
+                elapsed_ns - reported_ns,
+            );
+            let mib_s = mib_s(bytes, interval_ns);
+            observer.progress(&Progress {
+                t_ns: elapsed_ns,
+                elapsed_ns: interval_ns,
+                bytes,
+                mib_s,
+            })?;
+            (units_reported, reported_ns) = (units, elapsed_ns);
+        }
+    }
+    let page_faults = faults::minor()? - faults_before;
+
+    if units == 0 {
+        return Err(Error::Invalid(
+            "stopped before anything was touched: nothing was measured".into(),
+        ));
+    }
+    load.verify()?;
+    let pages = (L::UNIT == "page").then_some(units);
+    if let Some(pages) = pages
+        && page_faults < pages
+    {
+        return Err(Error::Invalid(format!(
+            "{pages} pages cost only {page_faults} faults: the kernel maps several pages a fault, figures withheld"
+        )));
+    }
+    let bytes = units * unit_bytes;
+    Ok(Outcome {
+        access: config.access.name(),
+        cpu: affinity::current()?,
+        bytes,
+        elapsed_ns,
+        mib_s: mib_s(bytes, elapsed_ns),
+        ns_per_line: ratio(elapsed_ns, bytes) * f64::from(u32::try_from(LINE_BYTES).expect("64")),
+        pages,
+        page_faults,
+        rate_mib_s: config.rate_mib_s,
+        measuring_cost: MeasuringCost::new(looks, loop_ns_per_touch, elapsed_ns),
+    })
+}
+
+/// When which unit is due.
+struct Pace {
+    units_a_step: u64,
+    ns_per_unit: f64,
+    begin_ns: u64,
+}
+
+impl Pace {
+    fn new(rate_mib_s: f64, unit_bytes: u64) -> Result<Self> {
+        sched::no_timer_slack()?;
+        let ns_per_unit = ratio(unit_bytes, 1 << 20) * 1e9 / rate_mib_s;
+        // A step every 1/4 ms: fine against the guard's period of 1 ms, and a
+        // sleep of some 5 us is still a small part of it.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, as wanted
+        let units_a_step = ((250_000.0 / ns_per_unit) as u64).max(1);
+        Ok(Self {
+            units_a_step,
+            ns_per_unit,
+            begin_ns: clock::monotonic_ns(),
+        })
+    }
+
+    /// Sleeps until `units` are due. A load that is late catches up: the pace is
+    /// that of the whole run.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    fn wait(&self, units: u64) -> Result<()> {
+        let due = self.begin_ns + (units as f64 * self.ns_per_unit) as u64;
+        if due > clock::monotonic_ns() {
+            clock::sleep_until(due)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// 64 bits of nanoseconds are 584 years.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What the command line says of it.
+pub static DESCRIPTOR: Descriptor = Descriptor {
+    name: "bandwidth",
+    help: "Moves memory: touches one word of every line, and tells how fast that went",
+    limits: &[Limit {
+        option: "-i",
+        least: 0,
+        most: u32::MAX as u64,
+    }],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(access: Access, kib: usize, iterations: u64) -> Config {
+        Config {
+            access,
+            buffer: BufferConfig {
+                bytes: kib << 10,
+                ..Default::default()
+            },
+            duration: None,
+            iterations: Some(iterations),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn every_kind_counts_every_line_of_every_iteration_once() {
+        for kind in KINDS {
+            for (kib, iterations) in [(3, 1), (48, 7), (999, 3), (3000, 2)] {
+                let outcome = run(
+                    &config(Access::Buffer(kind), kib, iterations),
+                    &Stop::new(),
+                    &mut (),
+                )
+                .unwrap();
+                let lines = (kib << 10) / kind.arrays / LINE_BYTES;
+                let bytes = (lines * LINE_BYTES * kind.arrays) as u64 * iterations;
+                assert_eq!(outcome.bytes, bytes, "{} {kib} KiB", kind.descriptor.name);
+                assert_eq!(outcome.access, kind.descriptor.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stride_leaves_lines_out() {
+        for kind in KINDS {
+            let mut config = config(Access::Buffer(kind), 768, 5);
+            config.buffer.stride = 256;
+            let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
+            assert_eq!(
+                outcome.bytes,
+                5 * (768 << 10) / 4,
+                "{}",
+                kind.descriptor.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_fresh_page_costs_one_fault() {
+        let outcome = run(&config(Access::FreshPages, 4000, 5), &Stop::new(), &mut ()).unwrap();
+        let page = memwarden_platform::mapping::page_bytes() as u64;
+        let pages = (4000 << 10) / page * 5;
+        assert_eq!(outcome.pages, Some(pages));
+        assert_eq!(outcome.bytes, pages * page);
+        // The second source is getrusage; a handful of faults are the program's own.
+        assert!(
+            (pages..pages + 64).contains(&outcome.page_faults),
+            "{} faults",
+            outcome.page_faults
+        );
+    }
+
+    #[test]
+    fn progress_adds_up() {
+        struct Sum(u64, bool);
+        impl Observer for Sum {
+            fn started(&mut self) -> Result<()> {
+                assert!(!self.1, "started twice");
+                self.1 = true;
+                Ok(())
+            }
+            fn progress(&mut self, progress: &Progress) -> Result<()> {
+                assert!(self.1, "progress before the start");
+                self.0 += progress.bytes;
+                Ok(())
+            }
+        }
+        let mut sum = Sum(0, false);
+        let mut config = config(Access::Buffer(&read::KIND), 1024, 3);
+        config.interval = Some(Duration::ZERO);
+        let outcome = run(&config, &Stop::new(), &mut sum).unwrap();
+        assert_eq!(sum.0, outcome.bytes);
+    }
+
+    #[test]
+    fn a_pace_is_never_exceeded() {
+        let mut config = config(Access::Buffer(&write::KIND), 256, 4);
+        config.rate_mib_s = Some(20.0);
+        let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
+        // The clocks of sleeping and of measuring run apart by some parts in 10^4.
+        assert!(outcome.mib_s < 20.1, "{}", outcome.mib_s);
+    }
+
+    #[test]
+    fn impossible_runs_are_refused() {
+        let masked = BufferConfig {
+            bank_mask: Some(0x40),
+            ..Default::default()
+        };
+        let read = || Access::Buffer(&read::KIND);
+        for (config, why) in [
+            (
+                Config {
+                    rate_mib_s: Some(0.0),
+                    ..config(read(), 64, 1)
+                },
+                "above 0",
+            ),
+            (
+                Config {
+                    rate_mib_s: Some(f64::NAN),
+                    ..config(read(), 64, 1)
+                },
+                "above 0",
+            ),
+            (config(read(), 64, 0), "measure nothing"),
+            (config(Access::Buffer(&triad::KIND), 0, 1), "smaller"),
+            (
+                Config {
+                    buffer: masked.clone(),
+                    ..config(Access::Buffer(&copy::KIND), 64, 1)
+                },
+                "several arrays",
+            ),
+            (
+                Config {
+                    buffer: masked,
+                    ..config(Access::FreshPages, 64, 1)
+                },
+                "fresh pages",
+            ),
+        ] {
+            let message = run(&config, &Stop::new(), &mut ()).unwrap_err().to_string();
+            assert!(message.contains(why), "{message}");
+        }
+    }
+}

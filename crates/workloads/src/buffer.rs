@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory that a workload works on: mapped, touched, and its lines chosen.
+
+use memwarden_platform::machine::meminfo;
+use memwarden_platform::mapping::{Mapping, page_bytes};
+use memwarden_platform::units::size_text;
+use memwarden_platform::{Root, pagemap};
+
+use crate::{Error, LINE_BYTES, Result};
+
+/// Which memory, and which of its lines.
+#[derive(Debug, Clone)]
+pub struct BufferConfig {
+    /// All of the buffer, in bytes.
+    pub bytes: usize,
+    /// From the reserved huge pages.
+    pub huge_pages: bool,
+    /// Bytes from one line to the next; a multiple of [`LINE_BYTES`].
+    pub stride: usize,
+    /// Only lines whose physical address agrees with the first line's in every
+    /// bit of this mask: with the bank bits of the memory controller, lines of
+    /// one DRAM bank.
+    pub bank_mask: Option<u64>,
+}
+
+/// 16 MiB, the size these tools always defaulted to: past the last-level cache
+/// of the boards that they were made for.
+pub const DEFAULT_BYTES: usize = 16 << 20;
+
+impl Default for BufferConfig {
+    fn default() -> Self {
+        Self {
+            bytes: DEFAULT_BYTES,
+            huge_pages: false,
+            stride: LINE_BYTES,
+            bank_mask: None,
+        }
+    }
+}
+
+impl BufferConfig {
+    /// Maps the buffer and touches every page, so that no page fault is measured.
+    pub(crate) fn map(&self) -> Result<Mapping> {
+        if self.stride == 0 || !self.stride.is_multiple_of(LINE_BYTES) {
+            return Err(Error::Invalid(format!(
+                "stride {} is not a multiple of the {LINE_BYTES}-byte line",
+                self.stride
+            )));
+        }
+        if self.bytes < self.stride {
+            return Err(Error::Invalid(format!(
+                "the buffer of {} is smaller than the stride of {}",
+                size_text(self.bytes as u64),
+                size_text(self.stride as u64)
+            )));
+        }
+        if !self.huge_pages
+            && let Some(available) = meminfo(&Root::system(), "MemAvailable")
+            && self.bytes as u64 > available
+        {
+            return Err(Error::Invalid(format!(
+                "the buffer of {} is larger than the {} of memory that is free (choose a smaller -m)",
+                size_text(self.bytes as u64),
+                size_text(available)
+            )));
+        }
+        let mapping = if self.huge_pages {
+            Mapping::huge(self.bytes)
+        } else {
+            Mapping::anonymous(self.bytes)
+        }?;
+        for offset in (0..mapping.bytes()).step_by(page_bytes()) {
+            // SAFETY: within the mapping, which is ours and writable.
+            unsafe { mapping.start().add(offset).write_volatile(0) };
+        }
+        Ok(mapping)
+    }
+
+    /// The chosen lines of the mapped buffer.
+    pub(crate) fn lines(&self, mapping: &Mapping) -> Result<Lines> {
+        let Some(mask) = self.bank_mask else {
+            return Ok(Lines {
+                starts: vec![0],
+                run: self.bytes / self.stride,
+            });
+        };
+        if self.stride != LINE_BYTES {
+            return Err(Error::Invalid(
+                "a stride and a bank mask exclude each other: the mask already chooses lines"
+                    .into(),
+            ));
+        }
+        let mut lines = same_bank(&pagemap::physical_pages(mapping)?, page_bytes(), mask)?;
+        // A huge page may be larger than what was asked for.
+        lines
+            .starts
+            .retain(|start| (start + lines.run) * LINE_BYTES <= self.bytes);
+        if lines.starts.is_empty() {
+            return Err(Error::Invalid(format!(
+                "no line of the buffer agrees with bank mask {mask:#x} (choose a larger -m)"
+            )));
+        }
+        Ok(lines)
+    }
+}
+
+/// Lines of a buffer, as runs of `run` consecutive ones, each `stride` apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lines {
+    /// The number of each run's first line.
+    pub(crate) starts: Vec<usize>,
+    /// Lines a run.
+    pub(crate) run: usize,
+}
+
+impl Lines {
+    /// How many lines.
+    pub(crate) fn len(&self) -> usize {
+        self.starts.len() * self.run
+    }
+
+    /// The number of each line.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.starts
+            .iter()
+            .flat_map(|&start| start..start + self.run)
+    }
+}
+
+/// The lines that agree with the first one in every bit of `mask`, for pages at
+/// these physical addresses.
+///
+/// Below the mask's lowest bit all lines agree, so that they come in runs of a
+/// fixed length: a page's at most, one line at least.
+fn same_bank(pages: &[u64], page_bytes: usize, mask: u64) -> Result<Lines> {
+    if mask == 0 || mask.trailing_zeros() < LINE_BYTES.trailing_zeros() {
+        return Err(Error::Invalid(format!(
+            "bank mask {mask:#x} has a bit inside a {LINE_BYTES}-byte line (or none at all): bank bits are bit 6 and up"
+        )));
+    }
+    let run_bytes = page_bytes.min(1 << mask.trailing_zeros().min(62));
+    let mut starts = Vec::new();
+    for (page, address) in pages.iter().enumerate() {
+        for offset in (0..page_bytes).step_by(run_bytes) {
+            if (address + offset as u64) & mask == pages[0] & mask {
+                starts.push((page * page_bytes + offset) / LINE_BYTES);
+            }
+        }
+    }
+    Ok(Lines {
+        starts,
+        run: run_bytes / LINE_BYTES,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_one_bank_agree_in_the_mask_and_none_is_left_out() {
+        let pages = [0x5000, 0x1000, 0x7000, 0x2000, 0xd000];
+        for mask in [0x40, 0x100, 0x1000, 0x4000, 0x5040, 0x8000_0000_0000_0000] {
+            let lines = same_bank(&pages, 4096, mask).unwrap();
+            let physical = |line: usize| pages[line / 64] + (line as u64 % 64) * 64;
+            let chosen: Vec<usize> = lines.iter().collect();
+            assert_eq!(chosen.len(), lines.len());
+            let expected: Vec<usize> = (0..pages.len() * 64)
+                .filter(|&line| physical(line) & mask == pages[0] & mask)
+                .collect();
+            assert_eq!(chosen, expected, "mask {mask:#x}");
+        }
+    }
+
+    #[test]
+    fn masks_that_choose_nothing_are_refused() {
+        for mask in [0, 1, 0x20, 0x61] {
+            assert!(
+                same_bank(&[0], 4096, mask)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("bit 6 and up")
+            );
+        }
+    }
+
+    #[test]
+    fn impossible_buffers_are_refused() {
+        for (config, why) in [
+            (
+                BufferConfig {
+                    stride: 0,
+                    ..Default::default()
+                },
+                "not a multiple",
+            ),
+            (
+                BufferConfig {
+                    stride: 100,
+                    ..Default::default()
+                },
+                "not a multiple",
+            ),
+            (
+                BufferConfig {
+                    bytes: 1024,
+                    stride: 4096,
+                    ..Default::default()
+                },
+                "smaller than the stride",
+            ),
+            (
+                BufferConfig {
+                    bytes: 1 << 60,
+                    ..Default::default()
+                },
+                "larger than",
+            ),
+        ] {
+            let message = config.map().unwrap_err().to_string();
+            assert!(message.contains(why), "{message}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `latency`: a pointer chase, every load depending on the one before it.
+
+use memwarden_platform::mapping::Mapping;
+use memwarden_platform::{affinity, clock};
+use serde::Serialize;
+
+use crate::{
+    BufferConfig, Descriptor, Error, LINE_BYTES, Limit, MeasuringCost, Observer, Placement, Result,
+    Stop, mib_s, ratio,
+};
+
+/// What to chase.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The memory.
+    pub buffer: BufferConfig,
+    /// Where the thread runs.
+    pub placement: Placement,
+    /// In address order instead of random.
+    pub sequential: bool,
+    /// How often every line is visited.
+    pub iterations: u64,
+    /// Parallel chases.
+    pub mlp: usize,
+    /// Chooses the permutation; the same seed, the same order.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            buffer: BufferConfig::default(),
+            placement: Placement::default(),
+            sequential: false,
+            // 100 visits of 262144 lines: a few seconds of DRAM, and the count
+            // that these tools always defaulted to.
+            iterations: 100,
+            mlp: 1,
+            seed: 1,
+        }
+    }
+}
+
+/// What came out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// The CPU that it ended on.
+    pub cpu: usize,
+    /// Parallel chases.
+    pub mlp: usize,
+    /// Lines visited in each iteration.
+    pub lines: u64,
+    /// Complete iterations.
+    pub iterations: u64,
+    /// Loads in all.
+    pub loads: u64,
+    /// Time in all.
+    pub elapsed_ns: u64,
+    /// Time for each load; with parallel chases, for each of them in company.
+    pub latency_ns: f64,
+    /// Lines moved, in 10^6 bytes a second.
+    pub mb_s: f64,
+    /// Lines moved, in 2^20 bytes a second.
+    pub mib_s: f64,
+    /// The sum of the numbers of the lines visited, which was checked.
+    pub readsum: u64,
+    /// What measuring cost.
+    pub measuring_cost: MeasuringCost,
+}
+
+/// Runs the chase until its iterations are over or `stop` is requested.
+pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<Outcome> {
+    if !DESCRIPTOR.limit("--mlp").contains(&(config.mlp as u64)) {
+        return Err(Error::Invalid(format!(
+            "{} parallel chases: 1 to {MLP_MOST} are possible",
+            config.mlp
+        )));
+    }
+    if config.iterations == 0 {
+        return Err(Error::Invalid("0 iterations would measure nothing".into()));
+    }
+    config.placement.apply()?;
+    let mapping = config.buffer.map()?;
+    let mut chosen: Vec<usize> = config.buffer.lines(&mapping)?.iter().collect();
+    if chosen.len() < config.mlp {
+        return Err(Error::Invalid(format!(
+            "{} lines are too few for {} chases",
+            chosen.len(),
+            config.mlp
+        )));
+    }
+    // Equal shares, so that all chases end together.
+    chosen.truncate(chosen.len() / config.mlp * config.mlp);
+    let loop_ns_per_touch = floor()?;
+    let next = if config.sequential {
+        ring(chosen.len())
+    } else {
+        sattolo(chosen.len(), config.seed)
+    };
+    let (starts, sum_of_cycle) = link(&mapping, config.buffer.stride, &chosen, &next, config.mlp);
+    let lines = chosen.len() as u64;
+    drop((chosen, next));
+
+    // Between looks at `stop` lie at least this many loads: some milliseconds of
+    // memory, so that even a buffer of one line pays nothing for the looking.
+    let loads_a_look = 1 << 16;
+    let iterations_a_look = (loads_a_look / lines).max(1);
+    // SAFETY: the lines are linked into one cycle within the mapping.
+    let chase = |iterations| unsafe {
+        CHASES[config.mlp - 1](&starts, iterations * lines / config.mlp as u64)
+    };
+
+    // Once around before the clock starts: TLB and caches as they will be.
+    let warm = chase(1);
+    observer.started()?;
+    let (mut iterations, mut sum) = (0, 0_u64);
+    let begin = clock::now_ns();
+    while iterations < config.iterations && !stop.requested() {
+        let more = iterations_a_look.min(config.iterations - iterations);
+        sum = sum.wrapping_add(chase(more));
+        iterations += more;
+    }
+    let elapsed_ns = clock::now_ns() - begin;
+
+    if iterations == 0 {
+        return Err(Error::Invalid(
+            "stopped before the first iteration was complete: nothing was measured".into(),
+        ));
+    }
+    if warm != sum_of_cycle || sum != sum_of_cycle.wrapping_mul(iterations) {
+        return Err(Error::Invalid(
+            "the chase did not visit every line the same number of times: figures withheld".into(),
+        ));
+    }
+    let loads = iterations * lines;
+    let latency_ns = ratio(elapsed_ns, loads) * config.mlp_as_f64();
+    let bytes = loads * LINE_BYTES as u64;
+    let mib_s = mib_s(bytes, elapsed_ns);
+    Ok(Outcome {
+        cpu: affinity::current()?,
+        mlp: config.mlp,
+        lines,
+        iterations,
+        loads,
+        elapsed_ns,
+        latency_ns,
+        mb_s: mib_s * f64::from(1 << 20) / 1e6,
+        mib_s,
+        readsum: (lines * (lines - 1) / 2).wrapping_mul(iterations),
+        measuring_cost: MeasuringCost::new(2, loop_ns_per_touch, elapsed_ns),
+    })
+}
+
+impl Config {
+    fn mlp_as_f64(&self) -> f64 {
+        f64::from(u32::try_from(self.mlp).expect("at most MLP_MOST"))
+    }
+}
+
+/// A line of the buffer: its first word leads to the next.
+#[repr(C, align(64))]
+struct Line {
+    next: *const Line,
+}
+
+/// The hot loop: N chases side by side for `steps` steps each; the sum of the
+/// addresses visited.
+///
+/// The sum depends on every load and no load depends on the sum. N = 1 is
+/// x86-64 `mov (%r),%r; add; dec; jne`, arm64 `ldr; subs; add; b.ne`, both
+/// possibly unrolled.
+///
+/// # Safety
+/// The starts must be lines of a cycle of valid lines.
+#[inline(never)]
+unsafe fn chase<const N: usize>(starts: &[*const Line], steps: u64) -> u64 {
+    let mut at = [std::ptr::null(); N];
+    at.copy_from_slice(&starts[..N]);
+    let mut sum = 0_u64;
+    for _ in 0..steps {
+        for line in &mut at {
+            // SAFETY: the caller's promise. Volatile, so that each load is made.
+            *line = unsafe { (&raw const (**line).next).read_volatile() };
+            sum = sum.wrapping_add(line.addr() as u64);
+        }
+    }
+    sum
+}
+
+type Chase = unsafe fn(&[*const Line], u64) -> u64;
+
+/// More parallel misses than any core of today has places for (fill buffers or
+/// MSHRs: 6 in a Cortex-A53, 10 to 16 in most Intel and Arm cores, 24 in Zen 3).
+const MLP_MOST: usize = 32;
+
+/// `CHASES[n - 1]` runs n chases.
+static CHASES: [Chase; MLP_MOST] = {
+    macro_rules! chases {
+        ($($n:literal)*) => { [$(chase::<$n>),*] };
+    }
+    chases!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
+};
+
+/// Links the chosen lines of the mapping into the cycle `next`. Returns the `mlp`
+/// lines, equally far apart on the cycle, at which chases start, and the sum of
+/// the addresses of one cycle.
+fn link(
+    mapping: &Mapping,
+    stride: usize,
+    chosen: &[usize],
+    next: &[usize],
+    mlp: usize,
+) -> (Vec<*const Line>, u64) {
+    let line = |place: usize| {
+        let offset = chosen[place] * stride;
+        assert!(offset + size_of::<Line>() <= mapping.bytes());
+        // SAFETY: within the mapping, as asserted; its start is aligned to a page
+        // and the stride is a multiple of a line.
+        unsafe { mapping.start().add(offset).cast::<Line>() }
+    };
+    let mut sum = 0_u64;
+    for (place, &next) in next.iter().enumerate() {
+        // SAFETY: a line of the mapping, which is ours and writable.
+        unsafe { line(place).write(Line { next: line(next) }) };
+        sum = sum.wrapping_add(line(place).addr() as u64);
+    }
+    let cycle = std::iter::successors(Some(0), |&place| Some(next[place]));
+    let starts = cycle
+        .step_by(chosen.len() / mlp)
+        .take(mlp)
+        .map(|place| line(place).cast_const());
+    (starts.collect(), sum)
+}
+
+/// The cycle in address order.
+fn ring(lines: usize) -> Vec<usize> {
+    (1..lines).chain([0]).collect()
+}
+
+/// A random cycle through all lines: Sattolo, "An algorithm to generate a random
+/// cyclic permutation", Information Processing Letters 22 (1986). (A plain
+/// shuffle would fall into several cycles, and the chase stay in one of them.)
+fn sattolo(lines: usize, seed: u64) -> Vec<usize> {
+    let mut next: Vec<usize> = (0..lines).collect();
+    let mut random = SplitMix(seed);
+    for last in (1..lines).rev() {
+        next.swap(last, random.below(last));
+    }
+    next
+}
+
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014): eight lines, good enough for a permutation, and
+/// the same order for a seed on every machine and in every version.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `limit`, by multiplication (Lemire); its bias of limit /
+    /// 2^64 is nothing here.
+    fn below(&mut self, limit: usize) -> usize {
+        #[allow(clippy::cast_possible_truncation)] // below limit
+        let number = ((u128::from(self.next()) * limit as u128) >> 64) as usize;
+        number
+    }
+}
+
+/// The chase on one line that leads to itself: the latency of the innermost
+/// cache, which no figure can be below.
+fn floor() -> Result<f64> {
+    let mapping = BufferConfig {
+        bytes: LINE_BYTES,
+        ..BufferConfig::default()
+    }
+    .map()?;
+    let (starts, _) = link(&mapping, LINE_BYTES, &[0], &[0], 1);
+    // 50 us or so: long against the clock's cost, short against a tick.
+    let steps = 1 << 15;
+    let best = (0..8).map(|_| {
+        let begin = clock::now_ns();
+        // SAFETY: a cycle of one line.
+        unsafe { chase::<1>(&starts, steps) };
+        clock::now_ns() - begin
+    });
+    Ok(ratio(best.min().unwrap_or(0), steps))
+}
+
+/// What the command line says of it.
+pub static DESCRIPTOR: Descriptor = Descriptor {
+    name: "latency",
+    help: "Measures memory latency: a pointer chase over a random cycle of cache lines",
+    limits: &[
+        Limit {
+            option: "-i",
+            least: 1,
+            most: u32::MAX as u64,
+        },
+        Limit {
+            option: "--mlp",
+            least: 1,
+            most: MLP_MOST as u64,
+        },
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycle_length(next: &[usize]) -> usize {
+        1 + std::iter::successors(Some(next[0]), |&at| Some(next[at]))
+            .take_while(|&at| at != 0)
+            .count()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_order_is_one_cycle_over_all_lines(lines in 1..2000_usize, seed: u64) {
+            proptest::prop_assert_eq!(cycle_length(&sattolo(lines, seed)), lines);
+            proptest::prop_assert_eq!(cycle_length(&ring(lines)), lines);
+        }
+
+        #[test]
+        fn chases_visit_every_line_as_often_as_asked(kib in 1..64_usize, mlp in 1..=16_usize, iterations in 1..4_u64, seed: u64) {
+            let config = Config {
+                buffer: BufferConfig { bytes: kib << 10, ..Default::default() },
+                iterations, mlp, seed, ..Default::default()
+            };
+            let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
+            let lines = (kib * 16 / mlp * mlp) as u64;
+            proptest::prop_assert_eq!(outcome.lines, lines);
+            proptest::prop_assert_eq!(outcome.loads, lines * iterations);
+            proptest::prop_assert_eq!(outcome.readsum, lines * (lines - 1) / 2 * iterations);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_order_and_another_another() {
+        assert_eq!(sattolo(100, 7), sattolo(100, 7));
+        assert_ne!(sattolo(100, 7), sattolo(100, 8));
+    }
+
+    #[test]
+    fn impossible_configurations_are_refused() {
+        let small = BufferConfig {
+            bytes: 1024,
+            ..Default::default()
+        };
+        for (config, why) in [
+            (
+                Config {
+                    mlp: 0,
+                    ..Default::default()
+                },
+                "1 to 32",
+            ),
+            (
+                Config {
+                    mlp: 33,
+                    ..Default::default()
+                },
+                "1 to 32",
+            ),
+            (
+                Config {
+                    iterations: 0,
+                    ..Default::default()
+                },
+                "measure nothing",
+            ),
+            (
+                Config {
+                    mlp: 17,
+                    buffer: small,
+                    ..Default::default()
+                },
+                "too few",
+            ),
+        ] {
+            let message = run(&config, &Stop::new(), &mut ()).unwrap_err().to_string();
+            assert!(message.contains(why), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_run_stopped_at_once_gives_no_figure() {
+        let stop = Stop::new();
+        stop.request();
+        let message = run(&Config::default(), &stop, &mut ())
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("nothing was measured"), "{message}");
+    }
+}
