@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One regulated core: its period timer, its overflow, its throttle thread,
+ * and the kick by which another core tells it that something has changed.
+ * Everything here runs on the core's own CPU; what is decided is decided in
+ * policy/.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/cpu.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/timekeeping.h>
+#include <linux/tracepoint.h>
+#include <uapi/linux/sched/types.h>
+
+#include "compat.h"
+#include "memguard.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+DEFINE_PER_CPU(struct mg_core, mg_cores);
+
+static bool core_is_idle(void)
+{
+	return is_idle_task(current);
+}
+
+/* ---- what an action asks of the host ---- */
+
+static void kick_others(struct mg_core *core)
+{
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		struct mg_core *other = &per_cpu(mg_cores, cpu);
+
+		/* Busy means that a kick is under way: it will see it all. */
+		if (other != core && READ_ONCE(other->regulated))
+			smp_call_function_single_async(cpu, &other->kick);
+	}
+}
+
+static void core_kicked(void *info);
+
+static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
+{
+	switch (action) {
+	case MW_CONTINUE:
+	case MW_RUN:
+		break;
+	case MW_THROTTLE:
+		core->stats.throttled_periods++;
+		core->throttled_since = now;
+		wake_up_process(core->thread);
+		break;
+	case MW_RELEASE_ALL:
+		trace_best_effort(core->policy.epoch, MW_SPARE);
+		if (core->policy.best_effort) {
+			core->stats.best_effort_periods++;
+			core->best_effort_since = now;
+		}
+		kick_others(core);
+		break;
+	case MW_NEW_PERIOD:
+		trace_best_effort(core->policy.epoch, MW_PROPORTIONAL);
+		smp_store_release(&mg_guard.phase, now);
+		kick_others(core);
+		core_kicked(core);
+		break;
+	}
+}
+
+static void arm_counters(struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		mg_counter_arm(&core->counter[r],
+			       core->policy.throttled ?
+				       MW_UNLIMITED :
+				       mw_until_overflow(&core->policy, r));
+}
+
+/* The throttle thread sees policy.throttled fall, and gives the core back. */
+static void book_release(struct mg_core *core, u64 now)
+{
+	core->stats.throttled_ns += now - core->throttled_since;
+	core->released_at = now;
+}
+
+/* ---- periods ---- */
+
+static void clear_stats(struct mg_core *core)
+{
+	int r;
+
+	memset(&core->stats, 0, sizeof(core->stats));
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mw_account *account = &core->policy.account[r];
+
+		account->total_used = 0;
+		account->total_assigned = 0;
+		account->total_donated = 0;
+		account->total_reclaimed = 0;
+		account->reclaim_errors = 0;
+		core->counter[r].overshoot_max = 0;
+		memset(core->counter[r].overshoot, 0,
+		       sizeof(core->counter[r].overshoot));
+	}
+	WRITE_ONCE(core->reset, false);
+}
+
+static void average(struct mg_counter *counter, u64 used)
+{
+	static const int shift[MG_AVERAGES] = { 1, 4, 8 };
+	int i;
+
+	for (i = 0; i < MG_AVERAGES; i++)
+		counter->average[i] += (used << 8 >> shift[i]) -
+				       (counter->average[i] >> shift[i]);
+}
+
+static bool begin_period(struct mg_core *core, enum mw_cause cause, u64 now,
+			 u64 late)
+{
+	const struct mw_core *policy = &core->policy;
+	u64 used[MW_RESOURCES], assigned[MW_RESOURCES];
+	bool throttled = policy->throttled, best_effort = policy->best_effort;
+	u64 epoch = policy->epoch, throttled_ns = 0;
+	enum mw_action action;
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++) {
+		used[r] = mg_counter_used(&core->counter[r]);
+		assigned[r] = policy->account[r].assigned;
+	}
+	action = mw_period_begin(&mg_guard.policy, &core->policy, cause,
+				 core_is_idle(), used);
+	if (action == MW_CONTINUE)
+		return false;
+
+	if (throttled) {
+		throttled_ns = now - core->throttled_since;
+		book_release(core, now);
+	}
+	if (best_effort)
+		core->stats.best_effort_ns += now - core->best_effort_since;
+	trace_period(epoch, late, used, assigned, throttled_ns);
+	if (unlikely(READ_ONCE(core->reset)))
+		clear_stats(core);
+	core->stats.periods++;
+	core->stats.late_sum += late;
+	if (late > core->stats.late_max)
+		core->stats.late_max = late;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		core->counter[r].begin += used[r];
+		if (core->counter[r].event)
+			average(&core->counter[r], used[r]);
+	}
+	arm_counters(core);
+	carry_out(core, action, now);
+	return true;
+}
+
+static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
+{
+	struct mg_core *core = container_of(timer, struct mg_core, timer);
+	ktime_t now = hrtimer_cb_get_time(timer);
+	u64 late = ktime_to_ns(ktime_sub(now, hrtimer_get_expires(timer)));
+	u64 boundaries = hrtimer_forward(timer, now,
+					 ns_to_ktime(READ_ONCE(mg_guard.period_ns)));
+
+	if (boundaries > 1)
+		core->stats.missed_periods += boundaries - 1;
+	begin_period(core, MW_ELAPSED, ktime_to_ns(now), late);
+	return HRTIMER_RESTART;
+}
+
+/* Count periods from the guard's phase, which may have moved. */
+static void follow_phase(struct mg_core *core, u64 now)
+{
+	u64 phase = smp_load_acquire(&mg_guard.phase);
+
+	if (core->phase == phase)
+		return;
+	core->phase = phase;
+	hrtimer_set_expires(&core->timer, ns_to_ktime(phase));
+	hrtimer_forward(&core->timer, ns_to_ktime(max(now, phase)),
+			ns_to_ktime(READ_ONCE(mg_guard.period_ns)));
+	hrtimer_start_expires(&core->timer, HRTIMER_MODE_ABS_PINNED_HARD);
+}
+
+/* Another core, or a setting, says: look again. Interrupts are off. */
+static void core_kicked(void *info)
+{
+	struct mg_core *core = info;
+	u64 now = ktime_get_ns();
+
+	if (!core->regulated)
+		return;
+	begin_period(core, MW_JOIN, now, 0);
+	if (core->phase != READ_ONCE(mg_guard.phase)) {
+		hrtimer_try_to_cancel(&core->timer);
+		follow_phase(core, now);
+	}
+	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
+		return;
+	book_release(core, now);
+	if (core->policy.best_effort) {
+		core->stats.best_effort_periods++;
+		core->best_effort_since = now;
+	}
+	arm_counters(core);
+}
+
+/**
+ * mg_kick_all() - make every core look at the settings now
+ *
+ * Waits until they have. The caller keeps CPUs from coming and going.
+ */
+void mg_kick_all(void)
+{
+	int cpu;
+
+	for_each_online_cpu(cpu)
+		smp_call_function_single(cpu, core_kicked,
+					 &per_cpu(mg_cores, cpu), true);
+}
+
+/* ---- overflow and throttle ---- */
+
+/**
+ * mg_core_overflow() - the counter's interrupt, now outside of NMI context
+ * @counter: of this CPU; interrupts are off
+ */
+void mg_core_overflow(struct mg_counter *counter)
+{
+	struct mg_core *core = counter->core;
+	enum mw_resource r = counter->resource;
+	struct mw_account *account = &core->policy.account[r];
+	u64 reclaimed = account->total_reclaimed;
+	enum mw_action action;
+	u64 used;
+
+	if (!core->regulated || core->policy.throttled)
+		return;
+	used = mg_counter_used(counter);
+	core->stats.overflows++;
+	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
+	if (account->total_reclaimed != reclaimed)
+		trace_reclaim(core->policy.epoch, r,
+			      account->total_reclaimed - reclaimed,
+			      mw_pool_read(&mg_guard.policy, r));
+	trace_overflow(core->policy.epoch, r, used, account->assigned, action);
+	if (action == MW_RUN)
+		mg_counter_arm(counter, mw_until_overflow(&core->policy, r));
+	else
+		arm_counters(core);
+	carry_out(core, action, ktime_get_ns());
+}
+
+/* How far past what was handed out, now that nothing else runs here. */
+static void book_hold(struct mg_core *core)
+{
+	u64 latency = ktime_get_ns() - core->overflow_ns;
+	int r;
+
+	if (latency > core->stats.throttle_latency_max)
+		core->stats.throttle_latency_max = latency;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		u64 used = mg_counter_used(&core->counter[r]);
+		u64 assigned = core->policy.account[r].assigned;
+		u64 over = used - assigned;
+
+		if (!core->counter[r].event || used < assigned)
+			continue;
+		mg_counter_overshot(&core->counter[r], over);
+		trace_throttle(core->policy.epoch, used, assigned, over, latency);
+	}
+}
+
+static void book_return(struct mg_core *core)
+{
+	u64 latency = ktime_get_ns() - core->released_at;
+
+	if (latency > core->stats.release_latency_max)
+		core->stats.release_latency_max = latency;
+	trace_unthrottle(core->policy.epoch,
+			 core->released_at - core->throttled_since, latency);
+}
+
+static void hold(struct mg_core *core)
+{
+	local_irq_disable();
+	if (core->policy.throttled) {
+		book_hold(core);
+		while (READ_ONCE(core->policy.throttled)) {
+			if (!mg_guard.poll && !need_resched()) {
+				mg_halt();
+			} else {
+				local_irq_enable();
+				cpu_relax();
+			}
+			/* For the migration thread, and as a quiescent state. */
+			cond_resched();
+			local_irq_disable();
+		}
+		book_return(core);
+	}
+	local_irq_enable();
+}
+
+static int throttle_thread(void *arg)
+{
+	struct mg_core *core = arg;
+
+	for (;;) {
+		set_current_state(TASK_IDLE);
+		if (kthread_should_stop())
+			break;
+		if (!READ_ONCE(core->policy.throttled)) {
+			schedule();
+			continue;
+		}
+		__set_current_state(TASK_RUNNING);
+		hold(core);
+	}
+	__set_current_state(TASK_RUNNING);
+	return 0;
+}
+
+/*
+ * The scheduler lets neither SCHED_FIFO nor ordinary deadline tasks have a
+ * core for good: real-time throttling (or, from 6.12 on, the fair server) runs
+ * what we hold back for 50 ms in every second. The class that schedutil's own
+ * kernel threads use is exempt from both, and it yields to the stopper as any
+ * other does. Where it isn't built in, SCHED_FIFO it is.
+ */
+static int choose_class(struct task_struct *thread)
+{
+	const struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_DEADLINE,
+		.sched_flags = 0x10000000, /* SCHED_FLAG_SUGOV */
+		.sched_runtime = NSEC_PER_MSEC,
+		.sched_deadline = NSEC_PER_MSEC,
+		.sched_period = NSEC_PER_MSEC,
+	};
+
+	if (!IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL)) {
+		pr_info_once("no exempt scheduling class in this kernel: real-time throttling will interrupt throttles (sched_rt_runtime_us)\n");
+		sched_set_fifo(thread);
+		return 0;
+	}
+	return sched_setattr_nocheck(thread, &attr);
+}
+
+/* ---- who is idle ---- */
+
+static struct tracepoint *sched_switch;
+
+static void find_sched_switch(struct tracepoint *tp, void *unused)
+{
+	if (!strcmp(tp->name, "sched_switch"))
+		sched_switch = tp;
+}
+
+static void switched(void *unused, bool preempt, struct task_struct *prev,
+		     struct task_struct *next, unsigned int prev_state)
+{
+	if (is_idle_task(prev))
+		mw_core_active(&mg_guard.policy,
+			       &this_cpu_ptr(&mg_cores)->policy);
+}
+
+/**
+ * mg_watch_idle() - hear of every core that leaves idle
+ *
+ * Return: 0 or a negative errno.
+ */
+int mg_watch_idle(void)
+{
+	for_each_kernel_tracepoint(find_sched_switch, NULL);
+	if (!sched_switch) {
+		pr_err("this kernel has no sched_switch tracepoint: CONFIG_TRACEPOINTS is needed\n");
+		return -EOPNOTSUPP;
+	}
+	return tracepoint_probe_register(sched_switch, switched, NULL);
+}
+
+/** mg_unwatch_idle() - the end of mg_watch_idle() */
+void mg_unwatch_idle(void)
+{
+	tracepoint_probe_unregister(sched_switch, switched, NULL);
+	tracepoint_synchronize_unregister();
+}
+
+/* ---- coming and going ---- */
+
+/**
+ * mg_core_start() - regulate this CPU from now on
+ * @cpu: the CPU that this runs on
+ *
+ * Return: 0, or a negative errno with nothing left behind.
+ */
+int mg_core_start(unsigned int cpu)
+{
+	struct mg_core *core = &per_cpu(mg_cores, cpu);
+	u64 now;
+	int r, err;
+
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mg_counter *counter = &core->counter[r];
+
+		counter->core = core;
+		counter->resource = r;
+		err = mg_counter_open(counter, cpu);
+		if (err) {
+			pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
+			       cpu, mg_guard.event.name,
+			       r == MW_READ ? "read" : "write",
+			       r == MW_READ ? mg_guard.event.read :
+					      mg_guard.event.write, err);
+			goto close_counters;
+		}
+	}
+	core->thread = kthread_create_on_cpu(throttle_thread, core, cpu,
+					     "memguard/%u");
+	if (IS_ERR(core->thread)) {
+		err = PTR_ERR(core->thread);
+		pr_err("CPU%u: no throttle thread: error %d\n", cpu, err);
+		goto close_counters;
+	}
+	err = choose_class(core->thread);
+	if (err) {
+		pr_err("CPU%u: throttle thread's scheduling class refused: error %d\n",
+		       cpu, err);
+		goto stop_thread;
+	}
+	wake_up_process(core->thread);
+
+	local_irq_disable();
+	now = ktime_get_ns();
+	mw_core_online(&mg_guard.policy, &core->policy);
+	for (r = 0; r < MW_RESOURCES; r++)
+		core->counter[r].begin += mg_counter_used(&core->counter[r]);
+	arm_counters(core);
+	core->regulated = true;
+	core->phase = 0;
+	follow_phase(core, now);
+	local_irq_enable();
+	return 0;
+
+stop_thread:
+	kthread_stop(core->thread);
+close_counters:
+	for (r = 0; r < MW_RESOURCES; r++) {
+		mg_counter_close(&core->counter[r]);
+		core->counter[r].begin = 0;
+	}
+	return err;
+}
+
+/**
+ * mg_core_stop() - let this CPU go, throttled or not
+ * @cpu: the CPU that this runs on
+ *
+ * Return: 0.
+ */
+int mg_core_stop(unsigned int cpu)
+{
+	struct mg_core *core = &per_cpu(mg_cores, cpu);
+	enum mw_action action;
+	bool throttled;
+	int r;
+
+	if (!core->regulated)
+		return 0;
+	local_irq_disable();
+	core->regulated = false;
+	throttled = core->policy.throttled;
+	action = mw_core_offline(&mg_guard.policy, &core->policy);
+	if (throttled)
+		book_release(core, ktime_get_ns());
+	carry_out(core, action, ktime_get_ns());
+	local_irq_enable();
+
+	hrtimer_cancel(&core->timer);
+	for (r = 0; r < MW_RESOURCES; r++) {
+		mg_counter_close(&core->counter[r]);
+		core->counter[r].begin = 0;
+	}
+	kthread_stop(core->thread);
+	core->thread = NULL;
+	return 0;
+}
+
+/**
+ * mg_cores_init() - every possible core, offline and without limits
+ */
+void mg_cores_init(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		core->cpu = cpu;
+		mw_core_init(&core->policy);
+		INIT_CSD(&core->kick, core_kicked, core);
+		hrtimer_setup(&core->timer, period_elapsed, CLOCK_MONOTONIC,
+			      HRTIMER_MODE_ABS_PINNED_HARD);
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* One perf event on one CPU: counts, and interrupts when told to. */
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/timekeeping.h>
+
+#include "memguard.h"
+
+/* Possibly in NMI context: only note the time and ask for an interrupt. */
+static void counter_overflowed(struct perf_event *event,
+			       struct perf_sample_data *data, struct pt_regs *regs)
+{
+	struct mg_counter *counter = event->overflow_handler_context;
+
+	counter->core->overflow_ns = ktime_get_mono_fast_ns();
+	irq_work_queue(&counter->overflow);
+}
+
+static void counter_work(struct irq_work *work)
+{
+	mg_core_overflow(container_of(work, struct mg_counter, overflow));
+}
+
+/**
+ * mg_counter_open() - create the counter's event, counting and unlimited
+ * @counter: with core and resource set; stays without event if the machine
+ *	has none for this resource
+ * @cpu: where to count
+ *
+ * Return: 0, or the errno with which perf refused.
+ */
+int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
+{
+	struct perf_event_attr attr = {
+		.type = mg_guard.event.type,
+		.config = counter->resource == MW_READ ? mg_guard.event.read :
+							 mg_guard.event.write,
+		.size = sizeof(attr),
+		.sample_period = MW_UNLIMITED,
+		.pinned = 1,
+		.exclude_kernel = mg_guard.user_only,
+	};
+	struct perf_event *event;
+
+	if (counter->resource == MW_WRITE && !mg_guard.event.write)
+		return 0;
+	counter->overflow = IRQ_WORK_INIT_HARD(counter_work);
+	event = perf_event_create_kernel_counter(&attr, cpu, NULL,
+						 counter_overflowed, counter);
+	if (IS_ERR(event))
+		return PTR_ERR(event);
+	if (event->state != PERF_EVENT_STATE_ACTIVE) {
+		/* Created, but every hardware counter is pinned by others. */
+		perf_event_release_kernel(event);
+		return -EBUSY;
+	}
+	counter->event = event;
+	return 0;
+}
+
+/**
+ * mg_counter_close() - give the event back; no overflow comes afterwards
+ * @counter: opened or not
+ */
+void mg_counter_close(struct mg_counter *counter)
+{
+	if (!counter->event)
+		return;
+	perf_event_release_kernel(counter->event);
+	irq_work_sync(&counter->overflow);
+	counter->event = NULL;
+}
+
+/**
+ * mg_counter_used() - events in this period so far
+ * @counter: of this CPU, interrupts off
+ *
+ * Return: events; 0 without an event.
+ */
+u64 mg_counter_used(struct mg_counter *counter)
+{
+	struct perf_event *event = counter->event;
+
+	if (!event)
+		return 0;
+	if (event->state == PERF_EVENT_STATE_ACTIVE)
+		event->pmu->read(event);
+	return local64_read(&event->count) - counter->begin;
+}
+
+/**
+ * mg_counter_arm() - interrupt after so many more events
+ * @counter: of this CPU, interrupts off
+ * @events: from now on; MW_UNLIMITED is too far away to come
+ *
+ * perf has armed its next overflow before anybody hears of this one, so a new
+ * distance counts only through stop, set and start with reload. A software
+ * event's distance runs up from minus its length, a hardware event's down.
+ * Clearing the interrupt count keeps perf from throttling the event itself.
+ */
+void mg_counter_arm(struct mg_counter *counter, u64 events)
+{
+	struct perf_event *event = counter->event;
+	struct hw_perf_event *hwc;
+	s64 left = (s64)events;
+
+	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
+		return;
+	hwc = &event->hw;
+	if (mg_guard.event.type == PERF_TYPE_SOFTWARE)
+		left = -left;
+	event->pmu->stop(event, PERF_EF_UPDATE);
+	hwc->interrupts = 0;
+	hwc->sample_period = events;
+	hwc->last_period = events;
+	local64_set(&hwc->period_left, left);
+	event->pmu->start(event, PERF_EF_RELOAD);
+}
+
+/**
+ * mg_counter_overshot() - note how far past its budget the core got
+ * @counter: of this CPU, interrupts off
+ * @events: counted after the overflow's due, before the throttle held
+ */
+void mg_counter_overshot(struct mg_counter *counter, u64 events)
+{
+	unsigned int bucket = events ? ilog2(events) + 1 : 0;
+
+	counter->overshoot[min(bucket, MG_BUCKETS - 1U)]++;
+	if (events > counter->overshoot_max)
+		counter->overshoot_max = events;
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /sys/kernel/debug/memguard/: the classic files and the new ones. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/cpu.h>
+#include <linux/cpumask.h>
+#include <linux/debugfs.h>
+#include <linux/fs.h>
+#include <linux/math64.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "memguard.h"
+
+/* Room for a ten-digit budget on each of some thousand cores. */
+#define WRITE_LIMIT (16 * 1024)
+
+static struct dentry *directory;
+
+/* ---- writing: the whole text is judged before anything changes ---- */
+
+static ssize_t write_setting(struct file *file, const char __user *from, size_t size,
+			     int (*set)(const char *text, const char **why))
+{
+	const char *why = "";
+	char *text;
+	int err;
+
+	if (size > WRITE_LIMIT)
+		return -E2BIG;
+	text = memdup_user_nul(from, size);
+	if (IS_ERR(text))
+		return PTR_ERR(text);
+	if (strlen(text) != size) {
+		why = "the text has a NUL byte in it";
+		err = -EINVAL;
+	} else {
+		err = set(text, &why);
+	}
+	kfree(text);
+	if (!err)
+		return size;
+	if (err == -EINVAL || err == -E2BIG || err == -EOPNOTSUPP)
+		pr_warn_ratelimited("%s: %s\n", file_dentry(file)->d_name.name, why);
+	return err;
+}
+
+static int set_read_limits(const char *text, const char **why)
+{
+	return mg_set_limits(MW_READ, text, why);
+}
+
+static int set_write_limits(const char *text, const char **why)
+{
+	return mg_set_limits(MW_WRITE, text, why);
+}
+
+static int set_failcnt(const char *text, const char **why)
+{
+	mg_reset_stats();
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static u64 pct_of_maxbw(u64 mb)
+{
+	return div64_u64(mb * 100 + mg_guard.maxbw / 2, mg_guard.maxbw);
+}
+
+static void show_limits(struct seq_file *m, enum mw_resource resource)
+{
+	int cpu;
+
+	seq_puts(m, "cpu  |budget (MB/s,pct,weight)\n");
+	seq_puts(m, "-------------------------------\n");
+	cpus_read_lock();
+	mutex_lock(&mg_guard.lock);
+	for_each_online_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+		const struct mg_reservation *as = &core->reservation[resource];
+		u64 events = mw_load(&core->policy.account[resource].next_budget);
+		u64 mb = as->unit == MG_MB ? as->value : mg_mb(events);
+
+		if (events == MW_UNLIMITED)
+			seq_printf(m, "CPU%d: max\n", cpu);
+		else
+			seq_printf(m, "CPU%d: %llu (%lluMB/s, %llu pct, w%llu)\n",
+				   cpu, events, mb, pct_of_maxbw(mb),
+				   as->unit == MG_WEIGHT ? as->value : 0);
+	}
+	mutex_unlock(&mg_guard.lock);
+	cpus_read_unlock();
+}
+
+static int limit_show(struct seq_file *m, void *unused)
+{
+	show_limits(m, MW_READ);
+	return 0;
+}
+
+static int write_limit_show(struct seq_file *m, void *unused)
+{
+	if (!mg_guard.event.write) {
+		seq_puts(m, "not supported: no event that counts write-backs (g_write_counter_id=)\n");
+		return 0;
+	}
+	show_limits(m, MW_WRITE);
+	return 0;
+}
+
+static int share_show(struct seq_file *m, void *unused)
+{
+	int cpu;
+
+	cpus_read_lock();
+	for_each_online_cpu(cpu) {
+		const struct mg_reservation *as =
+			&per_cpu(mg_cores, cpu).reservation[MW_READ];
+
+		seq_printf(m, "CPU%d: %llu\n", cpu,
+			   as->unit == MG_WEIGHT ? as->value : 0);
+	}
+	cpus_read_unlock();
+	return 0;
+}
+
+static int failcnt_show(struct seq_file *m, void *unused)
+{
+	int cpu;
+
+	cpus_read_lock();
+	for_each_online_cpu(cpu)
+		seq_printf(m, "CPU%d: %llu\n", cpu,
+			   READ_ONCE(per_cpu(mg_cores, cpu).stats.throttled_periods));
+	cpus_read_unlock();
+	return 0;
+}
+
+static bool core_active(const struct mg_core *core)
+{
+	return core->regulated && core->policy.active;
+}
+
+static bool core_throttled(const struct mg_core *core)
+{
+	return core->regulated && core->policy.throttled;
+}
+
+static bool core_regulated(const struct mg_core *core)
+{
+	return core->regulated;
+}
+
+static bool core_rt(const struct mg_core *core)
+{
+	return mw_load(&core->policy.rt);
+}
+
+/* The cores for which @is holds, as a list; "none" for nobody. */
+static void show_cores(struct seq_file *m, const char *name,
+		       bool (*is)(const struct mg_core *core))
+{
+	cpumask_var_t mask;
+	int cpu;
+
+	if (!zalloc_cpumask_var(&mask, GFP_KERNEL))
+		return;
+	for_each_possible_cpu(cpu)
+		if (is(&per_cpu(mg_cores, cpu)))
+			cpumask_set_cpu(cpu, mask);
+	if (cpumask_empty(mask))
+		seq_printf(m, "%s: none\n", name);
+	else
+		seq_printf(m, "%s: %*pbl\n", name, cpumask_pr_args(mask));
+	free_cpumask_var(mask);
+}
+
+static int control_show(struct seq_file *m, void *unused)
+{
+	const struct mg_event *event = &mg_guard.event;
+
+	cpus_read_lock();
+	mutex_lock(&mg_guard.lock);
+	seq_printf(m, "maxbw: %llu\n", mg_guard.maxbw);
+	seq_printf(m, "period_us: %llu\n", div_u64(mg_guard.period_ns, NSEC_PER_USEC));
+	seq_printf(m, "reclaim: %llu\n", mw_load(&mg_guard.policy.reclaim));
+	seq_printf(m, "exclusive: %llu\n", mw_load(&mg_guard.policy.best_effort));
+	seq_printf(m, "qmin: %llu\n", mw_load(&mg_guard.policy.qmin));
+	seq_printf(m, "event: %s %#llx\n", event->name, event->read);
+	if (event->write)
+		seq_printf(m, "write_event: %s %#llx\n", event->name, event->write);
+	else
+		seq_puts(m, "write_event: none\n");
+	seq_printf(m, "bytes_per_event: %u\n", event->bytes);
+	seq_printf(m, "user_only: %d\n", mg_guard.user_only);
+	seq_printf(m, "idle: %s\n", mg_guard.poll ? "poll" : "wait");
+	seq_printf(m, "guaranteed_mb: %llu\n", mg_guaranteed_mb(MW_READ));
+	show_cores(m, "rt", core_rt);
+	show_cores(m, "online", core_regulated);
+	show_cores(m, "active", core_active);
+	show_cores(m, "throttled", core_throttled);
+	mutex_unlock(&mg_guard.lock);
+	cpus_read_unlock();
+	return 0;
+}
+
+/* Averages over about 2, 16 and 256 periods, then since the last reset. */
+static int usage_show(struct seq_file *m, void *unused)
+{
+	int cpu, i;
+
+	cpus_read_lock();
+	for (i = 0; i < MG_AVERAGES; i++) {
+		for_each_online_cpu(cpu) {
+			struct mg_core *core = &per_cpu(mg_cores, cpu);
+			u64 budget = READ_ONCE(core->policy.account[MW_READ].budget);
+			u64 events = READ_ONCE(core->counter[MW_READ].average[i]);
+
+			seq_printf(m, "%llu ",
+				   div64_u64(events * 100 >> 8, budget));
+		}
+		seq_putc(m, '\n');
+	}
+	seq_puts(m, "<overall>----\n");
+	for_each_online_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+		const struct mw_account *account = &core->policy.account[MW_READ];
+		u64 assigned = READ_ONCE(account->total_assigned);
+
+		seq_printf(m, "%llu ",
+			   assigned ? div64_u64(READ_ONCE(account->total_used) * 100,
+						assigned) : 0);
+	}
+	seq_putc(m, '\n');
+	cpus_read_unlock();
+	return 0;
+}
+
+static void show_account(struct seq_file *m, struct mg_core *core, enum mw_resource r)
+{
+	const struct mw_account *account = &core->policy.account[r];
+	const struct mg_counter *counter = &core->counter[r];
+	u64 budget = mw_load(&account->next_budget);
+	int i;
+
+	if (budget == MW_UNLIMITED)
+		seq_puts(m, "{\"budget\":null");
+	else
+		seq_printf(m, "{\"budget\":%llu", budget);
+	seq_printf(m, ",\"used\":%llu,\"assigned\":%llu,\"donated\":%llu,\"reclaimed\":%llu,\"reclaim_errors\":%llu,\"overshoot_max\":%llu,\"overshoot_hist\":[",
+		   account->total_used, account->total_assigned,
+		   account->total_donated, account->total_reclaimed,
+		   account->reclaim_errors, counter->overshoot_max);
+	for (i = 0; i < MG_BUCKETS; i++)
+		seq_printf(m, i ? ",%llu" : "%llu", counter->overshoot[i]);
+	seq_puts(m, "]}");
+}
+
+static int stats_show(struct seq_file *m, void *unused)
+{
+	int cpu;
+
+	cpus_read_lock();
+	for_each_possible_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+		const struct mg_stats *stats = &core->stats;
+
+		seq_printf(m, "{\"cpu\":%d,\"online\":%s,\"rt\":%s,", cpu,
+			   core->regulated ? "true" : "false",
+			   core_rt(core) ? "true" : "false");
+		seq_printf(m, "\"periods\":%llu,\"missed_periods\":%llu,\"late_ns_max\":%llu,\"late_ns_sum\":%llu,\"overflows\":%llu,",
+			   stats->periods, stats->missed_periods, stats->late_max,
+			   stats->late_sum, stats->overflows);
+		seq_printf(m, "\"throttled_periods\":%llu,\"throttled_ns\":%llu,\"best_effort_periods\":%llu,\"best_effort_ns\":%llu,",
+			   stats->throttled_periods, stats->throttled_ns,
+			   stats->best_effort_periods, stats->best_effort_ns);
+		seq_printf(m, "\"throttle_latency_ns_max\":%llu,\"release_latency_ns_max\":%llu,\"read\":",
+			   stats->throttle_latency_max, stats->release_latency_max);
+		show_account(m, core, MW_READ);
+		seq_puts(m, ",\"write\":");
+		if (mg_guard.event.write)
+			show_account(m, core, MW_WRITE);
+		else
+			seq_puts(m, "null");
+		seq_puts(m, "}\n");
+	}
+	cpus_read_unlock();
+	return 0;
+}
+
+/* ---- the files ---- */
+
+#define MG_FILE(name, show, set) \
+static int name##_open(struct inode *inode, struct file *file) \
+{ \
+	return single_open(file, show, inode->i_private); \
+} \
+static ssize_t name##_write(struct file *file, const char __user *from, \
+			    size_t size, loff_t *at) \
+{ \
+	return write_setting(file, from, size, set); \
+} \
+static const struct file_operations name##_fops = { \
+	.owner = THIS_MODULE, \
+	.open = name##_open, \
+	.read = seq_read, \
+	.write = name##_write, \
+	.llseek = seq_lseek, \
+	.release = single_release, \
+}
+
+MG_FILE(limit, limit_show, set_read_limits);
+MG_FILE(write_limit, write_limit_show, set_write_limits);
+MG_FILE(share, share_show, mg_set_shares);
+MG_FILE(failcnt, failcnt_show, set_failcnt);
+MG_FILE(control, control_show, mg_set_control);
+DEFINE_SHOW_ATTRIBUTE(usage);
+DEFINE_SHOW_ATTRIBUTE(stats);
+
+/**
+ * mg_debugfs_create() - make the directory and its files, for root only
+ *
+ * Return: 0, or a negative errno with nothing left behind.
+ */
+int mg_debugfs_create(void)
+{
+	static const struct {
+		const char *name;
+		umode_t mode;
+		const struct file_operations *fops;
+	} files[] = {
+		{ "limit", 0600, &limit_fops },
+		{ "read_limit", 0600, &limit_fops },
+		{ "write_limit", 0600, &write_limit_fops },
+		{ "share", 0600, &share_fops },
+		{ "failcnt", 0600, &failcnt_fops },
+		{ "control", 0600, &control_fops },
+		{ "usage", 0400, &usage_fops },
+		{ "stats", 0400, &stats_fops },
+	};
+	struct dentry *file;
+	int i;
+
+	directory = debugfs_create_dir("memguard", NULL);
+	if (IS_ERR(directory))
+		return PTR_ERR(directory);
+	for (i = 0; i < ARRAY_SIZE(files); i++) {
+		file = debugfs_create_file(files[i].name, files[i].mode, directory,
+					   NULL, files[i].fops);
+		if (IS_ERR(file)) {
+			debugfs_remove(directory);
+			return PTR_ERR(file);
+		}
+	}
+	return 0;
+}
+
+/** mg_debugfs_remove() - returns when nobody is in a file any more */
+void mg_debugfs_remove(void)
+{
+	debugfs_remove(directory);
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Loading and unloading. What is acquired in order is given back in reverse,
+ * on failure as at the end: idle watch, cores (now and as they come and go),
+ * files.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/cpu.h>
+#include <linux/cpuhotplug.h>
+#include <linux/module.h>
+#include <linux/timekeeping.h>
+
+#include "memguard.h"
+
+static char *g_hw_type;
+module_param(g_hw_type, charp, 0444);
+MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses (default), page-faults, ...");
+
+static char *g_read_counter_id;
+module_param(g_read_counter_id, charp, 0444);
+MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17");
+
+static char *g_write_counter_id;
+module_param(g_write_counter_id, charp, 0444);
+MODULE_PARM_DESC(g_write_counter_id, "raw event that counts write-backs, as in 0x18");
+
+static unsigned int bytes_per_event;
+module_param(bytes_per_event, uint, 0444);
+MODULE_PARM_DESC(bytes_per_event, "memory traffic per event (default: 64, or a page for page-faults)");
+
+static bool user_only;
+module_param(user_only, bool, 0444);
+MODULE_PARM_DESC(user_only, "count user-mode traffic only (default: the kernel's too)");
+
+static unsigned int period_us = 1000;
+module_param(period_us, uint, 0444);
+MODULE_PARM_DESC(period_us, "regulation period (default 1000, 50 to 1000000)");
+
+static unsigned int maxbw = 1200;
+module_param(maxbw, uint, 0444);
+MODULE_PARM_DESC(maxbw, "guaranteed memory bandwidth in MiB/s, for pct and weight (default 1200)");
+
+static char *idle = "wait";
+module_param(idle, charp, 0444);
+MODULE_PARM_DESC(idle, "how a throttled core waits: wait (halts, default) or poll (spins)");
+
+struct mg_guard mg_guard = {
+	.lock = __MUTEX_INITIALIZER(mg_guard.lock),
+};
+
+static enum cpuhp_state hotplug_state;
+/* A core that can't be regulated fails the load, but not a later hotplug. */
+static bool loading = true;
+
+static int core_online(unsigned int cpu)
+{
+	int err = mg_core_start(cpu);
+
+	if (err && !loading) {
+		pr_err("CPU%u: online, but not regulated\n", cpu);
+		return 0;
+	}
+	return err;
+}
+
+static int check_parameters(void)
+{
+	if (period_us < MG_PERIOD_MIN_US || period_us > MG_PERIOD_MAX_US) {
+		pr_err("period_us=%u: give %u to %u\n", period_us,
+		       MG_PERIOD_MIN_US, MG_PERIOD_MAX_US);
+		return -EINVAL;
+	}
+	if (!maxbw || maxbw > MG_MB_LIMIT) {
+		pr_err("maxbw=%u: give 1 to %llu\n", maxbw, MG_MB_LIMIT);
+		return -EINVAL;
+	}
+	if (bytes_per_event > 1U << 20) {
+		pr_err("bytes_per_event=%u: give 1 to %u\n", bytes_per_event, 1U << 20);
+		return -EINVAL;
+	}
+	if (strcmp(idle, "wait") && strcmp(idle, "poll")) {
+		pr_err("idle=%s: give wait or poll\n", idle);
+		return -EINVAL;
+	}
+	if (num_possible_cpus() > MW_MAX_CORES) {
+		pr_err("%u possible cores: at most %u can be regulated\n",
+		       num_possible_cpus(), MW_MAX_CORES);
+		return -E2BIG;
+	}
+	return 0;
+}
+
+static int __init memguard_init(void)
+{
+	int err = check_parameters();
+
+	if (!err)
+		err = mg_event_choose(&mg_guard.event, g_hw_type, g_read_counter_id,
+				      g_write_counter_id, bytes_per_event);
+	if (err)
+		return err;
+	mg_guard.period_ns = (u64)period_us * NSEC_PER_USEC;
+	mg_guard.phase = ktime_get_ns();
+	mg_guard.maxbw = maxbw;
+	mg_guard.user_only = user_only;
+	mg_guard.poll = !strcmp(idle, "poll");
+	mw_policy_init(&mg_guard.policy);
+	mg_cores_init();
+
+	err = mg_watch_idle();
+	if (err)
+		return err;
+	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "memguard:online", core_online,
+				mg_core_stop);
+	if (err < 0)
+		goto unwatch_idle;
+	hotplug_state = err;
+	loading = false;
+	err = mg_debugfs_create();
+	if (err) {
+		pr_err("no files under debugfs: error %d; is debugfs there, and no other memguard loaded?\n",
+		       err);
+		goto stop_cores;
+	}
+	pr_info("regulating %u cores every %u us by %s\n", num_online_cpus(),
+		period_us, mg_guard.event.name);
+	return 0;
+
+stop_cores:
+	cpuhp_remove_state(hotplug_state);
+unwatch_idle:
+	mg_unwatch_idle();
+	return err;
+}
+
+static void nothing(void *unused)
+{
+}
+
+static void __exit memguard_exit(void)
+{
+	mg_debugfs_remove();
+	cpuhp_remove_state(hotplug_state);
+	mg_unwatch_idle();
+	/* A kick that is still on its way arrives before this. */
+	on_each_cpu(nothing, NULL, true);
+}
+
+module_init(memguard_init);
+module_exit(memguard_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Per-core memory-bandwidth regulation");
+MODULE_AUTHOR("The memwarden authors");

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * memguard: per-core memory-bandwidth regulation.
+ *
+ * main.c      module parameters, hotplug, loading and unloading
+ * core.c      a core's period timer, overflow, throttle thread and kicks
+ * counter.c   the perf event that counts and interrupts
+ * event.c     event names
+ * settings.c  budgets in every unit, period and modes: checked, then applied
+ * parse.c     what people write, word by word (no kernel in it)
+ * debugfs.c   the files
+ * policy.c    the decisions (policy/)
+ */
+#ifndef MEMGUARD_H
+#define MEMGUARD_H
+
+#include <linux/hrtimer.h>
+#include <linux/irq_work.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/perf_event.h>
+#include <linux/smp.h>
+
+#include "parse.h"
+#include "policy.h"
+
+/* Bucket 0: no event too many; bucket k: 2^(k-1) .. 2^k - 1; last: the rest. */
+#define MG_BUCKETS 24
+/* Weights 1/2, 1/16 and 1/256 of the newest period. */
+#define MG_AVERAGES 3
+#define MG_PERIOD_MIN_US 50
+#define MG_PERIOD_MAX_US 1000000
+
+/* struct mg_event - what to count (event.c) */
+struct mg_event {
+	const char *name;
+	u32 type;
+	u64 read;
+	u64 write; /* 0: this machine has no such event */
+	u32 bytes; /* memory traffic per event */
+};
+
+/* struct mg_counter - one resource of one core, counted (counter.c) */
+struct mg_counter {
+	struct perf_event *event; /* NULL: not regulated */
+	struct irq_work overflow;
+	struct mg_core *core;
+	enum mw_resource resource;
+	u64 begin; /* the event's count when the period began */
+	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
+	u64 overshoot_max;
+	u64 overshoot[MG_BUCKETS];
+};
+
+/* struct mg_stats - since loading or the last reset; times in ns */
+struct mg_stats {
+	u64 periods;
+	u64 missed_periods;
+	u64 late_max;
+	u64 late_sum;
+	u64 overflows;
+	u64 throttled_periods;
+	u64 throttled_ns;
+	u64 best_effort_periods;
+	u64 best_effort_ns;
+	u64 throttle_latency_max;
+	u64 release_latency_max;
+};
+
+/*
+ * struct mg_core - a core under regulation; touched by its own CPU with
+ * interrupts off, but for @reservation (settings mutex) and reading.
+ */
+struct mg_core {
+	struct mw_core policy;
+	struct mg_counter counter[MW_RESOURCES];
+	struct mg_reservation reservation[MW_RESOURCES];
+	struct mg_stats stats;
+	struct hrtimer timer;
+	call_single_data_t kick;
+	struct task_struct *thread;
+	unsigned int cpu;
+	bool regulated;
+	bool reset; /* somebody wants the statistics cleared */
+	u64 phase; /* the boundary that the timer counts from */
+	u64 overflow_ns; /* when the last overflow interrupt came */
+	u64 throttled_since;
+	u64 released_at;
+	u64 best_effort_since;
+};
+
+/* struct mg_guard - what all cores share */
+struct mg_guard {
+	struct mw_policy policy;
+	struct mutex lock; /* settings: one writer at a time */
+	struct mg_event event;
+	u64 period_ns;
+	u64 phase; /* a boundary of the present grid of periods */
+	u64 maxbw; /* guaranteed bandwidth, MiB/s */
+	bool user_only;
+	bool poll; /* throttled cores spin instead of halting */
+};
+
+extern struct mg_guard mg_guard;
+DECLARE_PER_CPU(struct mg_core, mg_cores);
+
+/* core.c */
+void mg_cores_init(void);
+int mg_core_start(unsigned int cpu);
+int mg_core_stop(unsigned int cpu);
+void mg_kick_all(void);
+int mg_watch_idle(void);
+void mg_unwatch_idle(void);
+void mg_core_overflow(struct mg_counter *counter);
+
+/* counter.c */
+int mg_counter_open(struct mg_counter *counter, unsigned int cpu);
+void mg_counter_close(struct mg_counter *counter);
+u64 mg_counter_used(struct mg_counter *counter);
+void mg_counter_arm(struct mg_counter *counter, u64 events);
+void mg_counter_overshot(struct mg_counter *counter, u64 events);
+
+/* event.c */
+int mg_event_choose(struct mg_event *event, const char *hw_type, const char *read,
+		    const char *write, unsigned int bytes);
+
+/* settings.c: 0 or a negative errno with nothing changed; *why says what */
+int mg_set_limits(enum mw_resource resource, const char *text, const char **why);
+int mg_set_shares(const char *text, const char **why);
+int mg_set_control(const char *text, const char **why);
+void mg_reset_stats(void);
+u64 mg_mb(u64 events);
+u64 mg_guaranteed_mb(enum mw_resource resource);
+
+/* debugfs.c */
+int mg_debugfs_create(void);
+void mg_debugfs_remove(void);
+
+#endif /* MEMGUARD_H */
