@@ -1,2 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! lab
+//! Builds and boots an emulated arm64 machine with a real Linux kernel, runs one
+//! command in it with memwarden's kernel modules at hand, and brings the results back.
+//!
+//! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
+//! - [`Kernel`], [`Headers`]: Debian's kernel and headers, fetched and cached, never installed.
+//! - [`check_modules`]: builds the modules with all warnings against a kernel's headers.
+//! - [`Cache`]: what is kept between runs.
+//!
+//! How it works, and what an emulator can and cannot show, is in docs/lab.md.
+
+mod cache;
+mod console;
+mod debian;
+mod error;
+mod guest;
+mod initramfs;
+mod kernel;
+mod machine;
+mod modules;
+mod program;
+mod source;
+
+pub use cache::{Cache, Entry};
+pub use error::{Error, Result};
+pub use guest::GuestProgram;
+pub use kernel::{Headers, Kernel};
+pub use machine::{Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory};
+pub use modules::{Check, check as check_modules};
+pub use source::Source;

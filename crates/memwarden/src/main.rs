@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line, and nothing else: parses, calls the verb, prints the error.
 
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -16,13 +18,37 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Verb {}
+enum Verb {
+    Latency(verbs::latency::Args),
+    Bandwidth(verbs::bandwidth::Args),
+    #[cfg(feature = "host")]
+    Lab(verbs::lab::Args),
+}
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let outcome: anyhow::Result<ExitCode> = match cli.verb {};
+    let cli = Cli::parse_from(command_line(std::env::args_os()));
+    let outcome: anyhow::Result<ExitCode> = match cli.verb {
+        Verb::Latency(args) => verbs::latency::run(args),
+        Verb::Bandwidth(args) => verbs::bandwidth::run(args),
+        #[cfg(feature = "host")]
+        Verb::Lab(args) => verbs::lab::run(args),
+    };
     outcome.unwrap_or_else(|error| {
         eprintln!("memwarden: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// The names under which the program is a verb by itself, through a symlink.
+const OWN_NAMES: [&str; 2] = ["latency", "bandwidth"];
+
+/// The command line as typed, with the verb put in where the program's own name
+/// says it.
+fn command_line(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = typed.collect();
+    let name = words.first().and_then(|program| Path::new(program).file_name()?.to_str());
+    if let Some(verb) = OWN_NAMES.into_iter().find(|verb| name == Some(verb)) {
+        words.splice(..1, ["memwarden".into(), verb.into()]);
+    }
+    words
 }

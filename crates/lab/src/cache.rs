@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was fetched and unpacked, kept between runs.
+//!
+//! `$XDG_CACHE_HOME/memwarden` (or `~/.cache/memwarden`). Each entry is a folder
+//! `KIND/NAME_VERSION`, made in a temporary sibling and renamed when complete, so
+//! that what is there is whole. A lock file keeps two runs from fetching the same.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{Error, OnFile, Result};
+
+/// The cache's folder, locked by whoever adds to it.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// One thing in the cache.
+#[derive(Debug, Clone, Serialize)]
+pub struct Entry {
+    /// `kernel`, `headers` or `busybox`.
+    pub kind: String,
+    /// Package and version.
+    pub name: String,
+    /// Size on disk, in bytes.
+    pub bytes: u64,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+impl Cache {
+    /// The user's cache.
+    ///
+    /// # Errors
+    /// When neither `XDG_CACHE_HOME` nor `HOME` is set.
+    pub fn of_user() -> Result<Self> {
+        let base = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
+            (Some(cache), _) if Path::new(&cache).is_absolute() => PathBuf::from(cache),
+            (_, Some(home)) if !home.is_empty() => PathBuf::from(home).join(".cache"),
+            _ => {
+                return Err(Error::BadInput(
+                    "neither XDG_CACHE_HOME nor HOME is set: set one, the lab keeps the kernel there"
+                        .to_owned(),
+                ));
+            }
+        };
+        Ok(Self::at(base.join("memwarden")))
+    }
+
+    /// A cache at a given folder.
+    #[must_use]
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The cache's folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder of an entry, made by `make` if it is not there yet. `make` is
+    /// handed the temporary folder to fill and the path that it will have.
+    pub(crate) fn entry(
+        &self,
+        kind: &str,
+        name: &str,
+        make: impl FnOnce(&Path, &Path) -> Result<()>,
+    ) -> Result<PathBuf> {
+        let home = self.root.join(kind);
+        let path = home.join(name);
+        if path.is_dir() {
+            return Ok(path);
+        }
+        fs::create_dir_all(&home).on("create", &home)?;
+        let _lock = lock(&self.root.join("lock"))?;
+        if path.is_dir() {
+            return Ok(path);
+        }
+        let temporary = tempfile::Builder::new()
+            .prefix(".partial-")
+            .tempdir_in(&home)
+            .on("create a folder in", &home)?;
+        make(temporary.path(), &path)?;
+        let made = temporary.keep();
+        fs::rename(&made, &path).on("rename to", &path)?;
+        // A temporary folder is private to its owner; a cached one is not secret.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&path, open).on("set permissions of", &path)?;
+        Ok(path)
+    }
+
+    /// Names of the complete entries of a kind, sorted.
+    pub(crate) fn names(&self, kind: &str) -> Vec<String> {
+        let Ok(folder) = fs::read_dir(self.root.join(kind)) else {
+            return Vec::new();
+        };
+        let mut names: Vec<String> = folder
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Everything in the cache with its size.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for kind in ["kernel", "headers", "busybox"] {
+            for name in self.names(kind) {
+                let path = self.root.join(kind).join(&name);
+                entries.push(Entry {
+                    kind: kind.to_owned(),
+                    bytes: size(&path),
+                    name,
+                    path,
+                });
+            }
+        }
+        entries
+    }
+
+    /// Removes the whole cache and returns how many bytes that freed.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn clean(&self) -> Result<u64> {
+        if !self.root.exists() {
+            return Ok(0);
+        }
+        let _lock = lock(&self.root.join("lock"))?;
+        let bytes = size(&self.root);
+        fs::remove_dir_all(&self.root).on("remove", &self.root)?;
+        Ok(bytes)
+    }
+}
+
+/// Waits for the lock, which is held until the file is dropped.
+pub(crate) fn lock(path: &Path) -> Result<File> {
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .on("open", path)?;
+    file.lock().on("lock", path)?;
+    Ok(file)
+}
+
+/// Bytes taken on disk by all files below a path; links are not followed.
+fn size(path: &Path) -> u64 {
+    let Ok(facts) = path.symlink_metadata() else {
+        return 0;
+    };
+    if !facts.is_dir() {
+        return std::os::unix::fs::MetadataExt::blocks(&facts) * 512;
+    }
+    let Ok(folder) = fs::read_dir(path) else {
+        return 0;
+    };
+    folder.filter_map(|e| Some(size(&e.ok()?.path()))).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_made_once_and_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("c"));
+        for round in 0..2 {
+            let path = cache
+                .entry("kernel", "k_1", |temporary, home| {
+                    assert_eq!(round, 0, "made twice");
+                    assert_eq!(home, folder.path().join("c/kernel/k_1"));
+                    fs::write(temporary.join("image"), b"x").on("write", temporary)
+                })
+                .unwrap();
+            assert!(path.join("image").is_file());
+        }
+        assert_eq!(cache.entries().len(), 1);
+        assert!(cache.clean().unwrap() > 0);
+        assert_eq!(cache.clean().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_failed_entry_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let failed = cache.entry("kernel", "k_1", |temporary, _| {
+            fs::write(temporary.join("half"), b"x").on("write", temporary)?;
+            Err(Error::BadInput("no".to_owned()))
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(folder.path().join("kernel")).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads the guest's console: how far it is, and whether its kernel complained.
+
+/// What a healthy kernel never prints. Each is matched within a line of the
+/// kernel's own log (one with a time stamp in brackets).
+const FAULTS: [&str; 22] = [
+    "Kernel panic",
+    "Internal error: ",
+    "Oops",
+    "WARNING: ",
+    "BUG: ",
+    "kernel BUG at",
+    "Unable to handle kernel",
+    "INFO: possible ",
+    "possible recursive locking",
+    "suspicious RCU usage",
+    "inconsistent lock state",
+    "KASAN: ",
+    "KCSAN: ",
+    "UBSAN: ",
+    "scheduling while atomic",
+    "sleeping function called from invalid context",
+    "detected stall",
+    "detected expedited stalls",
+    "soft lockup",
+    "blocked for more than",
+    "refcount_t: ",
+    "list_add corruption",
+];
+
+/// The init's own words begin so.
+const MARK: &str = "memwarden-lab: ";
+
+/// What the init has said so far.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The command is about to start.
+    pub ready: bool,
+    /// The command's exit code.
+    pub exit_code: Option<u8>,
+    /// The results are back.
+    pub carried: bool,
+    /// Why the init gave up.
+    pub failed: Option<String>,
+}
+
+impl Progress {
+    /// From the whole console so far.
+    pub fn read(console: &str) -> Self {
+        let mut progress = Self::default();
+        for line in console.lines() {
+            // A kernel message may have been printed just before, on the same line.
+            let Some((_, said)) = line.split_once(MARK) else {
+                continue;
+            };
+            match said.trim().split_once(' ').unwrap_or((said.trim(), "")) {
+                ("ready", _) => progress.ready = true,
+                ("exit", code) => progress.exit_code = code.parse().ok(),
+                ("carried", _) => progress.carried = true,
+                ("failed", reason) => progress.failed = Some(reason.to_owned()),
+                _ => {}
+            }
+        }
+        progress
+    }
+}
+
+/// Lines of the kernel's log that tell of a fault, in order, without repetition.
+pub(crate) fn faults(log: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in log.lines() {
+        let Some(message) = kernel_message(line) else {
+            continue;
+        };
+        if FAULTS.iter().any(|fault| message.contains(fault)) && !found.iter().any(|f| f == message)
+        {
+            found.push(message.to_owned());
+        }
+    }
+    found
+}
+
+/// `[   12.345678] text` (or with `[    T1]` after it) -> `text`
+fn kernel_message(line: &str) -> Option<&str> {
+    let (time, message) = line.trim_end().strip_prefix('[')?.split_once("] ")?;
+    let stamp = time.trim_start();
+    let numeric = stamp.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+    (numeric && stamp.contains('.')).then_some(message.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_read_in_any_state() {
+        assert_eq!(Progress::read(""), Progress::default());
+        let all = "[    1.0] x\r\nmemwarden-lab: ready\r\n[ 2.0] y memwarden-lab: exit 7\r\nmemwarden-lab: carried\r\n";
+        assert_eq!(
+            Progress::read(all),
+            Progress {
+                ready: true,
+                exit_code: Some(7),
+                carried: true,
+                failed: None
+            }
+        );
+        let failed = Progress::read("memwarden-lab: failed the 9p modules do not load\n");
+        assert_eq!(failed.failed.as_deref(), Some("the 9p modules do not load"));
+    }
+
+    #[test]
+    fn faults_are_found_in_kernel_lines_only() {
+        let log = "WARNING: not the kernel's\n\
+            [    1.000000] Linux version 6.12\n\
+            [   12.345678] WARNING: CPU: 0 PID: 1 at kernel/x.c:3 f+0x1/0x2\n\
+            [   12.345679] ------------[ cut here ]------------\n\
+            [   13.000000] BUG: scheduling while atomic: sh/1/0x2\n\
+            [   13.000001] BUG: scheduling while atomic: sh/1/0x2\n\
+            [   14.000000] rcu: INFO: rcu_sched self-detected stall on CPU\n\
+            [   15.0] Kernel panic - not syncing: x\n";
+        assert_eq!(
+            faults(log),
+            [
+                "WARNING: CPU: 0 PID: 1 at kernel/x.c:3 f+0x1/0x2",
+                "BUG: scheduling while atomic: sh/1/0x2",
+                "rcu: INFO: rcu_sched self-detected stall on CPU",
+                "Kernel panic - not syncing: x",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_ordinary_log_has_no_faults() {
+        let log = "[    0.000000] Booting Linux on physical CPU 0x0000000000 [0x000f0510]\n\
+            [    0.000000] rcu: RCU restricting CPUs\n\
+            [    0.5] debug: unmapping init [mem]\n\
+            [    1.0] memguard: loading out-of-tree module taints kernel.\n\
+            [    1.0] memguard: module verification failed: signature and/or required key missing - tainting kernel\n";
+        assert!(faults(log).is_empty(), "{:?}", faults(log));
+    }
+}

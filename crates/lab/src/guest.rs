@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the guest finds when it is up: busybox, memwarden, the modules, the job.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cache::Cache;
+use crate::debian::Package;
+use crate::error::{OnFile, Result};
+use crate::initramfs::Archive;
+use crate::kernel::{self, Kernel};
+use crate::modules;
+use crate::program;
+use crate::source::Source;
+
+/// Carrying the results back needs these; all else is built into Debian's kernel.
+const KERNEL_MODULES: [&str; 2] = ["9p", "9pnet_virtio"];
+
+/// The target that the guest's programs are compiled for.
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// Which `memwarden` the guest has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum GuestProgram {
+    /// Compiled from the checkout, if that has changed.
+    #[default]
+    Build,
+    /// This static arm64 program.
+    File(PathBuf),
+    /// None: for work on the lab or the kernel modules alone.
+    None,
+}
+
+/// What this boot is for.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    /// The command's words; none for an interactive shell.
+    pub command: &'a [String],
+    /// Period of the lab's own tick, 0 for none.
+    pub tick_us: u64,
+    /// Files and folders of the host, to be found in /host.
+    pub with: &'a [PathBuf],
+}
+
+/// Writes the initial file system to `file`.
+pub(crate) fn assemble(
+    file: &Path,
+    source: &Source,
+    cache: &Cache,
+    kernel: &Kernel,
+    guest: &GuestProgram,
+    job: &Job<'_>,
+    say: &dyn Fn(&str),
+) -> Result<()> {
+    let mut archive = Archive::default();
+    for folder in [
+        "proc", "sys", "dev", "tmp", "run", "results", "root", "usr/sbin", "usr/lib",
+    ] {
+        archive.folder(folder);
+    }
+    archive.link("bin", "usr/bin");
+    archive.link("sbin", "usr/sbin");
+    archive.link("lib", "usr/lib");
+    archive.copy("usr/bin/busybox", &busybox(cache, say)?)?;
+    archive.link("usr/bin/sh", "busybox");
+    let init = source.root().join("lab/init");
+    archive.file("init", 0o755, &fs::read(&init).on("read", &init)?);
+
+    if let Some(program) = guest_program(guest, source, say)? {
+        archive.copy("usr/bin/memwarden", &program)?;
+        archive.link("usr/bin/latency", "memwarden");
+        archive.link("usr/bin/bandwidth", "memwarden");
+    }
+
+    let staged = stage_modules(source, kernel, say)?;
+    archive.copy("usr/lib/modules", &staged)?;
+
+    for path in job.with {
+        let from = path.canonicalize().on("read", path)?;
+        let name = from.file_name().unwrap_or_default().to_string_lossy();
+        archive.copy(&format!("host/{name}"), &from)?;
+    }
+    let mode = if job.command.is_empty() { "shell" } else { "run" };
+    let settings = format!("mode={mode}\ntick_us={}\n", job.tick_us);
+    archive.file("job/settings", 0o644, settings.as_bytes());
+    let words: Vec<String> = job.command.iter().map(|word| quote(word)).collect();
+    let script = format!("exec {}\n", words.join(" "));
+    archive.file("job/command", 0o644, script.as_bytes());
+    fs::write(file, archive.finish()).on("write", file)
+}
+
+/// A static arm64 busybox from Debian.
+fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    let kept = cache.names("busybox").pop();
+    let name = match kept {
+        Some(name) => name,
+        None => {
+            let package = Package::find("busybox-static:arm64")?;
+            cache.entry("busybox", &package.cache_name(), |folder, _| {
+                say("fetching busybox");
+                package.unpack_to(folder)
+            })?;
+            package.cache_name()
+        }
+    };
+    let entry = cache.root().join("busybox").join(name);
+    // Debian moves /bin to /usr/bin one package at a time.
+    let places = ["bin/busybox", "usr/bin/busybox"];
+    Ok(places
+        .iter()
+        .map(|place| entry.join(place))
+        .find(|path| path.is_file())
+        .unwrap_or_else(|| entry.join(places[0])))
+}
+
+/// The guest's memwarden, without the symbols that only a debugger reads.
+fn guest_program(
+    guest: &GuestProgram,
+    source: &Source,
+    say: &dyn Fn(&str),
+) -> Result<Option<PathBuf>> {
+    let built = match guest {
+        GuestProgram::None => return Ok(None),
+        GuestProgram::File(path) => path.clone(),
+        GuestProgram::Build => build_program(source, say)?,
+    };
+    let facts = fs::metadata(&built).on("read the guest's program", &built)?;
+    let stripped = source.built("guest")?.join("memwarden");
+    let fresh = fs::metadata(&stripped)
+        .and_then(|kept| Ok(kept.modified()? >= facts.modified()?))
+        .unwrap_or(false);
+    if !fresh || *guest != GuestProgram::Build {
+        program::run(
+            &format!("strip {}", built.display()),
+            program::command("aarch64-linux-gnu-strip")
+                .arg("-o")
+                .arg(&stripped)
+                .arg(&built),
+        )?;
+    }
+    Ok(Some(stripped))
+}
+
+fn build_program(source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    say("building memwarden for the guest");
+    program::run(
+        "build memwarden for the guest",
+        program::command("cargo")
+            .args(["build", "--release", "--quiet", "--target", TARGET])
+            .args(["--package", "memwarden", "--no-default-features"])
+            .current_dir(source.root())
+            // What `cargo run` or `cargo test` set for the host's program.
+            .env_remove("CARGO")
+            .env_remove("RUSTFLAGS")
+            .env_remove("RUSTUP_TOOLCHAIN"),
+    )?;
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| source.root().join("target"), |set| source.root().join(set));
+    Ok(target.join(TARGET).join("release/memwarden"))
+}
+
+/// lib/modules as the guest gets it: the kernel's modules that it needs, ours
+/// under extra/, and depmod's index of both.
+fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    say("building the kernel modules");
+    let ours = modules::build(source, &kernel.headers)?;
+    let staged = source.built(&format!("staged/{}", kernel.release))?;
+    let _lock = crate::cache::lock(&source.built("staged")?.join(".lock"))?;
+    let home = staged.join("lib/modules").join(&kernel.release);
+    if staged.exists() {
+        fs::remove_dir_all(&staged).on("remove", &staged)?;
+    }
+    for folder in ["kernel", "extra"] {
+        let folder = home.join(folder);
+        fs::create_dir_all(&folder).on("create", &folder)?;
+    }
+    for file in kernel::module_files(&kernel.modules, &KERNEL_MODULES)? {
+        unpack_module(&file, &home.join("kernel"))?;
+    }
+    for file in ours {
+        let to = home.join("extra").join(file.file_name().unwrap_or_default());
+        fs::copy(&file, &to).on("write", &to)?;
+    }
+    for index in ["modules.builtin", "modules.builtin.modinfo", "modules.order"] {
+        let from = kernel.modules.join(index);
+        if from.is_file() {
+            let to = home.join(index);
+            fs::copy(&from, &to).on("write", &to)?;
+        }
+    }
+    program::run(
+        "index the guest's modules",
+        program::command("depmod")
+            .arg("-b")
+            .arg(&staged)
+            .arg(&kernel.release),
+    )?;
+    Ok(staged.join("lib/modules"))
+}
+
+/// Copies a module, uncompressed: unpacking in the emulator is what takes long.
+fn unpack_module(file: &Path, folder: &Path) -> Result<()> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let to = folder.join(name.trim_end_matches(".xz"));
+    let content = if name.ends_with(".xz") {
+        program::run(
+            &format!("unpack {}", file.display()),
+            program::command("xz").arg("-dc").arg(file),
+        )?
+        .stdout
+    } else {
+        fs::read(file).on("read", file)?
+    };
+    fs::write(&to, content).on("write", &to)
+}
+
+/// A word as a shell reads it back unchanged.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_through_a_shell_unchanged() {
+        for word in ["plain", "", "two words", "it's", "$HOME `x` \"y\" \\", "a\nb"] {
+            let output = program::run(
+                "quote",
+                program::command("sh").args(["-c", &format!("printf %s {}", quote(word))]),
+            )
+            .unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+    }
+}

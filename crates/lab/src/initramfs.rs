@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes the guest's first file system: a cpio archive ("newc"), as the kernel's
+//! Documentation/driver-api/early-userspace/buffer-format.rst lays it down.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::error::{OnFile, Result};
+
+const DIRECTORY: u32 = 0o040_000;
+const REGULAR: u32 = 0o100_000;
+const SYMLINK: u32 = 0o120_000;
+
+/// An archive in the making. The same files in the same order give the same
+/// bytes: times and inode numbers are not the host's.
+#[derive(Debug, Default)]
+pub(crate) struct Archive {
+    bytes: Vec<u8>,
+    entries: u32,
+    folders: BTreeSet<String>,
+}
+
+impl Archive {
+    /// A folder and those above it. `path` has no leading slash.
+    pub fn folder(&mut self, path: &str) {
+        if path.is_empty() || !self.folders.insert(path.to_owned()) {
+            return;
+        }
+        self.folder(parent(path));
+        self.entry(path, DIRECTORY | 0o755, b"");
+    }
+
+    /// A file with its content.
+    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.folder(parent(path));
+        self.entry(path, REGULAR | (mode & 0o7777), content);
+    }
+
+    /// A symbolic link.
+    pub fn link(&mut self, path: &str, target: &str) {
+        self.folder(parent(path));
+        self.entry(path, SYMLINK | 0o777, target.as_bytes());
+    }
+
+    /// A file or a whole folder of the host; links are followed.
+    pub fn copy(&mut self, path: &str, from: &Path) -> Result<()> {
+        let facts = fs::metadata(from).on("read", from)?;
+        if !facts.is_dir() {
+            let content = fs::read(from).on("read", from)?;
+            self.file(path, facts.permissions().mode(), &content);
+            return Ok(());
+        }
+        self.folder(path);
+        let mut names: Vec<_> = fs::read_dir(from)
+            .on("read", from)?
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        names.sort();
+        for name in names {
+            let inner = format!("{path}/{}", name.to_string_lossy());
+            self.copy(&inner, &from.join(&name))?;
+        }
+        Ok(())
+    }
+
+    /// The finished archive.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.entry("TRAILER!!!", 0, b"");
+        self.bytes
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+        self.entries += 1;
+        let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
+        let name_length = u32::try_from(path.len() + 1).unwrap_or(u32::MAX);
+        self.bytes.extend_from_slice(b"070701");
+        // inode, mode, uid, gid, links, time, size, 4 device numbers, name's length, checksum
+        for field in [
+            self.entries, mode, 0, 0, 1, 0, length, 0, 0, 0, 0, name_length, 0,
+        ] {
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        self.bytes.extend_from_slice(path.as_bytes());
+        self.bytes.push(0);
+        self.align();
+        self.bytes.extend_from_slice(content);
+        self.align();
+    }
+
+    fn align(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_archive_is_what_cpio_reads() {
+        let mut archive = Archive::default();
+        archive.file("usr/bin/odd", 0o755, b"12345");
+        archive.file("usr/bin/x", 0o644, b"");
+        archive.link("usr/bin/y", "x");
+        let bytes = archive.finish();
+        assert_eq!(bytes.len() % 4, 0);
+
+        let listing = Command::new("cpio")
+            .args(["--list", "--quiet"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let Ok(mut cpio) = listing else {
+            eprintln!("skipped: cpio is not installed");
+            return;
+        };
+        cpio.stdin.take().unwrap().write_all(&bytes).unwrap();
+        let output = cpio.wait_with_output().unwrap();
+        assert!(output.status.success());
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            "usr\nusr/bin\nusr/bin/odd\nusr/bin/x\nusr/bin/y\n"
+        );
+    }
+
+    #[test]
+    fn the_same_files_give_the_same_bytes() {
+        let make = || {
+            let mut archive = Archive::default();
+            archive.file("a/b", 0o600, b"content");
+            archive.finish()
+        };
+        assert_eq!(make(), make());
+    }
+}

@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The emulated machine: its settings, one boot, and what came of it.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::cache::Cache;
+use crate::console::{self, Progress};
+use crate::error::{Error, OnFile, Result};
+use crate::guest::{self, GuestProgram, Job};
+use crate::kernel::Kernel;
+use crate::program;
+use crate::source::Source;
+
+const QEMU: &str = "qemu-system-aarch64";
+
+/// A boot prints something every few seconds even on a loaded host; a minute of
+/// silence is a guest that hangs.
+const BOOT_SILENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks at the guest's output. Short against what a person notices.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Enough of a console to see what led to the end.
+const TAIL_LINES: usize = 25;
+
+/// The emulated machine's interrupt controller and our initial file system cope
+/// with more; beyond this a boot on an emulator takes minutes.
+const MAX_CPUS: u32 = 32;
+
+/// Debian's kernel with its initial file system does not come up with less.
+const MIN_MEMORY_MIB: u64 = 256;
+
+/// More than an emulated experiment has been seen to need, and less than takes
+/// hosts by surprise.
+const MAX_MEMORY_MIB: u64 = 64 * 1024;
+
+/// How time passes in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// One nanosecond an instruction; idle time is skipped. The CPUs take turns on
+    /// one stream of instructions. Two runs of the same command are the same.
+    Counted,
+    /// The host's time; the CPUs run at once, as far as the host has cores.
+    Free,
+}
+
+/// Which kernel is booted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum KernelChoice {
+    /// Debian's, newest version of the 6.12 series.
+    #[default]
+    Stock,
+    /// A build tree.
+    Tree(PathBuf),
+}
+
+impl FromStr for KernelChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "stock" => Ok(Self::Stock),
+            "" => Err(Error::BadInput(
+                "--kernel is empty: give `stock` or the path of a kernel build tree".to_owned(),
+            )),
+            path => Ok(Self::Tree(PathBuf::from(path))),
+        }
+    }
+}
+
+/// A machine's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Memory {
+    mib: u64,
+}
+
+impl Memory {
+    /// In MiB.
+    #[must_use]
+    pub fn mib(self) -> u64 {
+        self.mib
+    }
+}
+
+impl FromStr for Memory {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::BadInput(format!(
+                "--memory {text}: give a size from {MIN_MEMORY_MIB}M to {}G, such as 512M or 1G",
+                MAX_MEMORY_MIB / 1024
+            ))
+        };
+        let (digits, factor) = match text.strip_suffix(['G', 'g']) {
+            Some(digits) => (digits, 1024),
+            None => (text.strip_suffix(['M', 'm']).ok_or_else(bad)?, 1),
+        };
+        let mib = digits
+            .parse::<u64>()
+            .ok()
+            .and_then(|count| count.checked_mul(factor))
+            .filter(|mib| (MIN_MEMORY_MIB..=MAX_MEMORY_MIB).contains(mib))
+            .ok_or_else(bad)?;
+        Ok(Self { mib })
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}M", self.mib)
+    }
+}
+
+/// An emulated machine, ready to be booted any number of times.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The kernel.
+    pub kernel: KernelChoice,
+    /// How time passes.
+    pub clock: Clock,
+    /// CPUs, 1 to 32.
+    pub cpus: u32,
+    /// Memory.
+    pub memory: Memory,
+    /// Period of the lab's own timer on each CPU, in us; 0 for none. See docs/lab.md.
+    pub tick_us: u64,
+    /// Wall-clock limit of a whole run.
+    pub timeout: Duration,
+    /// Which memwarden the guest has.
+    pub guest: GuestProgram,
+    /// Files and folders of the host that the guest finds in /host.
+    pub with: Vec<PathBuf>,
+    /// Whether the command's output is passed on while it runs.
+    pub live: bool,
+    /// Whether steps are told on the error output.
+    pub talkative: bool,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            kernel: KernelChoice::Stock,
+            clock: Clock::Counted,
+            cpus: 4,
+            memory: Memory { mib: 1024 },
+            tick_us: Clock::Counted.default_tick_us(),
+            timeout: Duration::from_secs(1800),
+            guest: GuestProgram::Build,
+            with: Vec::new(),
+            live: true,
+            talkative: std::io::stderr().is_terminal(),
+        }
+    }
+}
+
+impl Clock {
+    /// The counted clock needs a short timer on every CPU to give each its turn in
+    /// time (06-lab: at 50 us no 1 ms boundary was missed); the free one does not.
+    #[must_use]
+    pub fn default_tick_us(self) -> u64 {
+        match self {
+            Self::Counted => 50,
+            Self::Free => 0,
+        }
+    }
+}
+
+/// What a run was made on, for a run folder's `run.json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct LabFacts {
+    /// The emulated machine.
+    pub machine: &'static str,
+    /// The emulated CPU.
+    pub cpu: &'static str,
+    /// The guest kernel's release.
+    pub kernel: String,
+    /// The kernel's package and version, or its build tree.
+    pub kernel_origin: String,
+    /// The emulator's own words.
+    pub qemu: String,
+    /// How time passed.
+    pub clock: Clock,
+    /// Emulated CPUs.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Period of the lab's timer on each CPU in us, 0 for none.
+    pub tick_us: u64,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct LabOutcome {
+    /// The command's exit code; none when the guest died before it ended.
+    pub exit_code: Option<u8>,
+    /// What the guest's kernel complained about. Any of it fails the run.
+    pub kernel_faults: Vec<String>,
+    /// What the machine was.
+    pub lab: LabFacts,
+    /// Where the command's files are, if there are any.
+    pub results: Option<PathBuf>,
+    /// The console's log.
+    pub console: PathBuf,
+    /// Wall-clock seconds until the command started.
+    pub boot_s: f64,
+    /// Wall-clock seconds of the whole run.
+    pub total_s: f64,
+    /// What the command printed.
+    pub stdout: String,
+    /// What the command printed as errors.
+    pub stderr: String,
+}
+
+impl LabOutcome {
+    /// Whether the command succeeded and the kernel had no complaint.
+    #[must_use]
+    pub fn success(&self) -> bool {
+        self.exit_code == Some(0) && self.kernel_faults.is_empty()
+    }
+}
+
+impl Machine {
+    /// Refuses settings that no machine can have.
+    ///
+    /// # Errors
+    /// One line for the first bad setting.
+    pub fn check(&self) -> Result<()> {
+        if !(1..=MAX_CPUS).contains(&self.cpus) {
+            return Err(Error::BadInput(format!(
+                "--cpus {}: the emulated machine has 1 to {MAX_CPUS} CPUs",
+                self.cpus
+            )));
+        }
+        for path in &self.with {
+            if !path.exists() {
+                return Err(Error::BadInput(format!(
+                    "--with {}: no such file or folder",
+                    path.display()
+                )));
+            }
+        }
+        if let GuestProgram::File(path) = &self.guest
+            && !path.is_file()
+        {
+            return Err(Error::BadInput(format!(
+                "--guest {}: no such file; give a static arm64 program, `build` or `none`",
+                path.display()
+            )));
+        }
+        if let KernelChoice::Tree(tree) = &self.kernel {
+            Kernel::built(tree)?;
+        }
+        Ok(())
+    }
+
+    /// Boots, runs `command` in the guest's /results, and brings back what it left
+    /// there: to `results`, or when that is `None` to a new folder below `out/` if
+    /// there is anything.
+    ///
+    /// # Errors
+    /// When the guest cannot be built, does not boot, or goes away without a word
+    /// of its kernel. A command that fails, or a kernel that complains, is an outcome.
+    pub fn run(&self, command: &[String], results: Option<&Path>) -> Result<LabOutcome> {
+        if command.is_empty() {
+            return Err(Error::BadInput("no command to run in the guest".to_owned()));
+        }
+        self.check()?;
+        let stop = interrupt_flag();
+        let boot = Boot::prepare(self, command).map_err(|error| {
+            if stop.load(Ordering::Relaxed) {
+                Error::Interrupted
+            } else {
+                error
+            }
+        })?;
+        boot.run(results, &stop)
+    }
+
+    /// Boots to a shell on this terminal. Returns where the files that it left in
+    /// /results are, if any.
+    ///
+    /// # Errors
+    /// When the guest cannot be built or started.
+    pub fn shell(&self, results: Option<&Path>) -> Result<Option<PathBuf>> {
+        self.check()?;
+        let boot = Boot::prepare(self, &[])?;
+        let status = boot
+            .qemu(&["-serial", "mon:stdio"])
+            .stdin(Stdio::inherit())
+            .status()
+            .map_err(|source| program::not_started("boot the guest", QEMU, &source))?;
+        if !status.success() {
+            return Err(Error::Boot {
+                reason: format!("the emulator ended with {status}"),
+                tail: String::new(),
+            });
+        }
+        boot.fetch_results(results)
+    }
+
+    fn say(&self, what: &str) {
+        if self.talkative {
+            eprintln!("lab: {what}");
+        }
+    }
+}
+
+/// Everything of one boot that lies in files.
+struct Boot<'a> {
+    machine: &'a Machine,
+    kernel: Kernel,
+    source: Source,
+    /// Removed with all that is in it when the boot is over.
+    folder: tempfile::TempDir,
+    started: Instant,
+}
+
+impl<'a> Boot<'a> {
+    fn prepare(machine: &'a Machine, command: &[String]) -> Result<Self> {
+        let started = Instant::now();
+        let source = Source::find()?;
+        let cache = Cache::of_user()?;
+        let say = |what: &str| machine.say(what);
+        program::run("ask for its version", program::command(QEMU).arg("--version"))?;
+        let kernel = match &machine.kernel {
+            KernelChoice::Stock => Kernel::stock(&cache, &say)?,
+            KernelChoice::Tree(tree) => Kernel::built(tree)?,
+        };
+        let jobs = source.built("jobs")?;
+        let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
+        let job = Job {
+            command,
+            tick_us: machine.tick_us,
+            with: &machine.with,
+        };
+        guest::assemble(
+            &folder.path().join("initramfs"),
+            &source,
+            &cache,
+            &kernel,
+            &machine.guest,
+            &job,
+            &say,
+        )?;
+        for name in ["carried", "carried/files"] {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).on("create", &path)?;
+        }
+        Ok(Self {
+            machine,
+            kernel,
+            source,
+            folder,
+            started,
+        })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The emulator's command line. `console` says where the console goes.
+    fn qemu(&self, console: &[&str]) -> Command {
+        let machine = self.machine;
+        // The kernel ends the emulator with us, however we end.
+        let mut qemu = program::command("setpriv");
+        qemu.args(["--pdeathsig", "KILL", QEMU]);
+        // No seeds from the host in the device tree; Arm's own pointer
+        // authentication is many times slower to emulate than QEMU's.
+        qemu.args(["-M", "virt,gic-version=3,dtb-randomness=off"]);
+        qemu.args(["-cpu", "max,pauth-impdef=on"]);
+        qemu.arg("-smp").arg(machine.cpus.to_string());
+        qemu.arg("-m").arg(machine.memory.to_string());
+        qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
+        match machine.clock {
+            Clock::Counted => {
+                qemu.args(["-icount", "shift=0,sleep=off,align=off"]);
+                qemu.args(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+                qemu.args(["-seed", "1"]);
+            }
+            Clock::Free => {
+                qemu.args(["-accel", "tcg,thread=multi"]);
+            }
+        }
+        qemu.args(console);
+        let carried = self.file("carried");
+        qemu.arg("-fsdev").arg(format!(
+            "local,id=results,security_model=none,path={}",
+            carried.display()
+        ));
+        qemu.args(["-device", "virtio-9p-pci,fsdev=results,mount_tag=results"]);
+        qemu.arg("-kernel").arg(&self.kernel.image);
+        qemu.arg("-initrd").arg(self.file("initramfs"));
+        // An oops may leave locks held: better an end than a guest that hangs.
+        qemu.args(["-append", "console=ttyAMA0 panic=-1 oops=panic nokaslr"]);
+        qemu
+    }
+
+    fn run(&self, results: Option<&Path>, stop: &AtomicBool) -> Result<LabOutcome> {
+        self.machine.say("booting");
+        let out = format!("file,id=out,path={}", self.file("stdout").display());
+        let err = format!("file,id=err,path={}", self.file("stderr").display());
+        let console = format!("file:{}", self.file("console").display());
+        let mut qemu = self.qemu(&["-monitor", "none", "-serial", &console]);
+        qemu.args(["-chardev", &out, "-chardev", &err]);
+        qemu.args(["-device", "pci-serial-2x,chardev1=out,chardev2=err"]);
+        let said = File::create(self.file("qemu")).on("create", &self.file("qemu"))?;
+        qemu.stdout(Stdio::null()).stderr(said);
+        // A group of its own, so that Ctrl-C comes to us alone, who clean up.
+        std::os::unix::process::CommandExt::process_group(&mut qemu, 0);
+        let child = qemu
+            .spawn()
+            .map_err(|source| program::not_started("boot the guest", QEMU, &source))?;
+        let mut guest = Running(child);
+        let watched = self.watch(&mut guest.0, stop);
+        drop(guest);
+
+        let console = self.keep_console();
+        let boot_s = watched?;
+        let log = fs::read(&console).on("read", &console)?;
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let progress = Progress::read(&log);
+        let mut kernel_faults = console::faults(&log);
+        let guest_log = fs::read(self.file("carried/kernel.log")).unwrap_or_default();
+        for fault in console::faults(&String::from_utf8_lossy(&guest_log)) {
+            if !kernel_faults.contains(&fault) {
+                kernel_faults.push(fault);
+            }
+        }
+        if kernel_faults.is_empty() {
+            self.explain_end(&progress, &log)?;
+        }
+        let results = self.fetch_results(results)?;
+        if let Some(folder) = &results {
+            let copy = folder.join("console.log");
+            fs::copy(&console, &copy).on("write", &copy)?;
+        }
+        Ok(LabOutcome {
+            exit_code: progress.exit_code,
+            kernel_faults,
+            lab: self.facts()?,
+            results,
+            console,
+            boot_s,
+            total_s: self.started.elapsed().as_secs_f64(),
+            stdout: self.text("stdout"),
+            stderr: self.text("stderr"),
+        })
+    }
+
+    /// Passes the command's output on until the emulator ends. Returns the seconds
+    /// that booting took.
+    fn watch(&self, guest: &mut Child, stop: &AtomicBool) -> Result<f64> {
+        let mut out = Tail::new(self.file("stdout"));
+        let mut err = Tail::new(self.file("stderr"));
+        let mut console = Tail::new(self.file("console"));
+        let mut log = String::new();
+        let mut last_word = Instant::now();
+        let mut boot_s = None;
+        loop {
+            let ended = guest.try_wait().on("wait for", Path::new(QEMU))?.is_some();
+            let news = console.read();
+            if !news.is_empty() && boot_s.is_none() {
+                last_word = Instant::now();
+                log += &String::from_utf8_lossy(&news);
+                if Progress::read(&log).ready {
+                    boot_s = Some(self.started.elapsed().as_secs_f64());
+                    self.machine.say("running the command");
+                }
+            }
+            for (tail, error) in [(&mut out, false), (&mut err, true)] {
+                let news = tail.read();
+                if self.machine.live {
+                    pass_on(&news, error);
+                }
+            }
+            if ended {
+                return Ok(boot_s.unwrap_or_else(|| self.started.elapsed().as_secs_f64()));
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if boot_s.is_none() && last_word.elapsed() > BOOT_SILENCE {
+                return Err(Error::Boot {
+                    reason: format!("its console was silent for {} s", BOOT_SILENCE.as_secs()),
+                    tail: program::last_lines(&log, TAIL_LINES),
+                });
+            }
+            if self.started.elapsed() > self.machine.timeout {
+                return Err(Error::TimedOut {
+                    seconds: self.machine.timeout.as_secs(),
+                    tail: program::last_lines(&self.text("console"), TAIL_LINES),
+                });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// An error unless the guest came to its proper end.
+    fn explain_end(&self, progress: &Progress, log: &str) -> Result<()> {
+        let tail = || program::last_lines(log, TAIL_LINES);
+        if progress.carried {
+            return Ok(());
+        }
+        let said = self.text("qemu");
+        let reason = match (&progress.failed, said.trim()) {
+            (Some(reason), _) => reason.clone(),
+            (None, "") => "it powered off or reset by itself".to_owned(),
+            (None, said) => said.to_owned(),
+        };
+        if progress.ready {
+            Err(Error::Lost {
+                reason,
+                tail: tail(),
+            })
+        } else {
+            Err(Error::Boot {
+                reason,
+                tail: tail(),
+            })
+        }
+    }
+
+    /// Copies what came back to its place; the place's path, if there was anything.
+    fn fetch_results(&self, wanted: Option<&Path>) -> Result<Option<PathBuf>> {
+        let carried = self.file("carried/files");
+        let empty = fs::read_dir(&carried).on("read", &carried)?.next().is_none();
+        let folder = match wanted {
+            Some(folder) => folder.to_owned(),
+            None if empty => return Ok(None),
+            None => fresh_results_folder(),
+        };
+        fs::create_dir_all(&folder).on("create", &folder)?;
+        program::run(
+            &format!("bring the results to {}", folder.display()),
+            program::command("cp")
+                .arg("-r")
+                .arg(carried.join("."))
+                .arg(&folder),
+        )?;
+        Ok(Some(folder))
+    }
+
+    /// The console outlives the boot's other files: the last one of this checkout.
+    fn keep_console(&self) -> PathBuf {
+        let kept = self.source.root().join("target/lab/console.log");
+        let text = self.text("console").replace('\r', "");
+        match fs::write(&kept, text) {
+            Ok(()) => kept,
+            Err(_) => self.file("console"),
+        }
+    }
+
+    fn text(&self, name: &str) -> String {
+        let bytes = fs::read(self.file(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn facts(&self) -> Result<LabFacts> {
+        let version = program::run(
+            "ask for its version",
+            program::command(QEMU).arg("--version"),
+        )?;
+        let version = String::from_utf8_lossy(&version.stdout);
+        Ok(LabFacts {
+            machine: "virt",
+            cpu: "max",
+            kernel: self.kernel.release.clone(),
+            kernel_origin: self.kernel.origin.clone(),
+            qemu: version.lines().next().unwrap_or_default().to_owned(),
+            clock: self.machine.clock,
+            cpus: self.machine.cpus,
+            memory_mib: self.machine.memory.mib,
+            tick_us: self.machine.tick_us,
+        })
+    }
+}
+
+/// The emulator while it runs; gone when this is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has nothing to save, and one that is stuck in a device ignores a
+        // gentler signal.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Follows a growing file.
+struct Tail {
+    path: PathBuf,
+    read: u64,
+}
+
+impl Tail {
+    fn new(path: PathBuf) -> Self {
+        Self { path, read: 0 }
+    }
+
+    /// What was added since the last call; nothing while there is no such file.
+    fn read(&mut self) -> Vec<u8> {
+        let mut news = Vec::new();
+        if let Ok(mut file) = File::open(&self.path)
+            && file.seek(SeekFrom::Start(self.read)).is_ok()
+            && let Ok(count) = file.read_to_end(&mut news)
+        {
+            self.read += count as u64;
+        }
+        news
+    }
+}
+
+fn pass_on(bytes: &[u8], error: bool) {
+    if bytes.is_empty() {
+        return;
+    }
+    // A reader that went away (`| head`) does not stop the run: its results count.
+    if error {
+        let _ = std::io::stderr().write_all(bytes);
+    } else {
+        let mut out = std::io::stdout();
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+    }
+}
+
+/// Set when the user or a supervisor asks to stop.
+fn interrupt_flag() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGHUP,
+    ] {
+        // Without the handler the default action ends us; the emulator goes with us.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+    }
+    flag
+}
+
+/// `out/lab-N`, the first that is free.
+fn fresh_results_folder() -> PathBuf {
+    (1..)
+        .map(|number| PathBuf::from(format!("out/lab-{number}")))
+        .find(|path| !path.exists())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_a_size_with_a_unit() {
+        for (text, mib) in [("1G", 1024), ("512M", 512), ("64g", 65536), ("256m", 256)] {
+            assert_eq!(text.parse::<Memory>().unwrap().mib(), mib, "{text}");
+        }
+        for text in [
+            "", "G", "1", "0G", "-1G", "1.5G", "1T", "255M", "65G", "99999999999999999999G", "1 G",
+        ] {
+            let said = text.parse::<Memory>().unwrap_err().to_string();
+            assert!(said.starts_with(&format!("--memory {text}: ")), "{said}");
+            assert!(!said.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn impossible_machines_are_refused_in_one_line() {
+        let with = |change: fn(&mut Machine)| {
+            let mut machine = Machine::default();
+            change(&mut machine);
+            machine.check().unwrap_err().to_string()
+        };
+        for (said, expected) in [
+            (with(|m| m.cpus = 0), "--cpus 0: the emulated machine has 1 to 32 CPUs"),
+            (with(|m| m.cpus = 99), "--cpus 99: the emulated machine has 1 to 32 CPUs"),
+            (
+                with(|m| m.with = vec!["/no/such".into()]),
+                "--with /no/such: no such file or folder",
+            ),
+            (
+                with(|m| m.guest = GuestProgram::File("/no/such".into())),
+                "--guest /no/such: no such file; give a static arm64 program, `build` or `none`",
+            ),
+            (
+                with(|m| m.kernel = KernelChoice::Tree("/no/such".into())),
+                "--kernel /no/such: no such folder; give the build tree of an arm64 kernel (built with `make Image modules`), or `stock`",
+            ),
+        ] {
+            assert_eq!(said, expected);
+        }
+        Machine::default().check().unwrap();
+    }
+
+    #[test]
+    fn a_tail_gives_each_byte_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let mut tail = Tail::new(path.clone());
+        assert!(tail.read().is_empty());
+        fs::write(&path, "ab").unwrap();
+        assert_eq!(tail.read(), b"ab");
+        assert!(tail.read().is_empty());
+        fs::write(&path, "abc").unwrap();
+        assert_eq!(tail.read(), b"c");
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds the kernel modules for one kernel, in a copy of their sources.
+//!
+//! The copy keeps the checkout clean and lets several kernels' builds stand side
+//! by side. It holds kernel/, policy/ and lab/ as they lie in the checkout, since
+//! the modules reach the policy's sources by a relative path.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cache;
+use crate::error::{OnFile, Result};
+use crate::kernel::Headers;
+use crate::program;
+use crate::source::Source;
+
+/// What make leaves behind, never copied from a checkout somebody built in.
+const PRODUCTS: [&str; 6] = ["o", "ko", "mod", "cmd", "symvers", "order"];
+
+/// Builds all modules and returns their files. Only what changed is compiled.
+///
+/// # Errors
+/// With the compiler's message when a module does not build.
+pub(crate) fn build(source: &Source, headers: &Headers) -> Result<Vec<PathBuf>> {
+    let tree = source.built(&format!("modules/{}", headers.release))?;
+    let _lock = cache::lock(&tree.join("lock"))?;
+    mirror(source, &tree)?;
+    let mut files = Vec::new();
+    for folder in source.module_folders() {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        program::run(
+            &format!("build module {name} for {}", headers.release),
+            &mut make(headers, &tree.join(&folder), &[]),
+        )?;
+        files.extend(products(&tree.join(&folder))?);
+    }
+    Ok(files)
+}
+
+/// One module's build with all warnings on.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// The kernel's release.
+    pub release: String,
+    /// `arm64` or `amd64`.
+    pub architecture: String,
+    /// Warnings and errors, one a line; empty when the build is clean.
+    pub complaints: Vec<String>,
+    /// Everything that make said.
+    pub log: PathBuf,
+}
+
+/// Builds all modules from nothing with `W=1` and sparse.
+///
+/// # Errors
+/// When the build cannot be tried at all; a build that fails is in the answer.
+pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
+    let name = format!("{}-{}", headers.release, headers.architecture);
+    let tree = source.built(&format!("check/{name}"))?;
+    let _lock = cache::lock(&tree.join("lock"))?;
+    for room in ["kernel", "lab"] {
+        let stale = tree.join(room);
+        if stale.exists() {
+            fs::remove_dir_all(&stale).on("remove", &stale)?;
+        }
+    }
+    mirror(source, &tree)?;
+    let mut log = String::new();
+    let mut complaints = Vec::new();
+    for folder in source.module_folders() {
+        let output = make(headers, &tree.join(&folder), &["W=1", "C=2"])
+            .output()
+            .map_err(|source| program::not_started("check the modules", "make", &source))?;
+        for said in [&output.stdout, &output.stderr] {
+            let said = String::from_utf8_lossy(said);
+            complaints.extend(said.lines().filter(|l| is_complaint(l)).map(str::to_owned));
+            log += &said;
+        }
+        if !output.status.success() {
+            complaints.push(format!("{}: make failed", folder.display()));
+        }
+    }
+    let path = tree.join("log");
+    fs::write(&path, log).on("write", &path)?;
+    Ok(Check {
+        release: headers.release.clone(),
+        architecture: headers.architecture.clone(),
+        complaints,
+        log: path,
+    })
+}
+
+fn is_complaint(line: &str) -> bool {
+    ["warning:", "error:", "WARNING:", "ERROR:", "undefined!"]
+        .iter()
+        .any(|word| line.contains(word))
+}
+
+fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
+    let (architecture, compiler) = match headers.architecture.as_str() {
+        "arm64" => ("arm64", "aarch64-linux-gnu-"),
+        _ => ("x86_64", ""),
+    };
+    let mut make = program::command("make");
+    make.arg("-s")
+        .arg("-C")
+        .arg(&headers.path)
+        .arg(format!("M={}", folder.display()))
+        .arg(format!("ARCH={architecture}"))
+        .arg(format!("CROSS_COMPILE={compiler}"))
+        .args(flags)
+        .arg("modules")
+        // Flags for another make that called us are not for this one.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MFLAGS")
+        .env_remove("MAKELEVEL");
+    make
+}
+
+/// Brings `tree` up to the checkout's sources. A file with the same content is
+/// not touched, so that make sees what changed and nothing else.
+fn mirror(source: &Source, tree: &Path) -> Result<()> {
+    for room in ["kernel", "policy", "lab"] {
+        mirror_folder(&source.root().join(room), &tree.join(room))?;
+    }
+    Ok(())
+}
+
+fn mirror_folder(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(to).on("create", to)?;
+    let mut names = BTreeSet::new();
+    for entry in fs::read_dir(from).on("read", from)? {
+        let entry = entry.on("read", from)?;
+        let path = entry.path();
+        if !is_source(&path) {
+            continue;
+        }
+        names.insert(entry.file_name());
+        let copy = to.join(entry.file_name());
+        if path.is_dir() {
+            mirror_folder(&path, &copy)?;
+            continue;
+        }
+        let content = fs::read(&path).on("read", &path)?;
+        if fs::read(&copy).ok().as_ref() != Some(&content) {
+            fs::write(&copy, content).on("write", &copy)?;
+        }
+    }
+    // A source that is gone must not be compiled from the copy.
+    for entry in fs::read_dir(to).on("read", to)? {
+        let entry = entry.on("read", to)?;
+        let path = entry.path();
+        let gone = is_source(&path) && !names.contains(&entry.file_name());
+        if gone && path.is_file() && !path.to_string_lossy().ends_with(".mod.c") {
+            fs::remove_file(&path).on("remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_source(path: &Path) -> bool {
+    let hidden = path
+        .file_name()
+        .is_none_or(|name| name.to_string_lossy().starts_with('.'));
+    let product = path
+        .extension()
+        .is_some_and(|end| PRODUCTS.iter().any(|product| end == *product));
+    !hidden && !product
+}
+
+fn products(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)
+        .on("read", folder)?
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "ko"))
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_follows_its_source_and_keeps_what_is_unchanged() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("a"), folder.path().join("b"));
+        fs::create_dir_all(from.join("sub")).unwrap();
+        fs::write(from.join("sub/x.c"), "1").unwrap();
+        fs::write(from.join("y.c"), "1").unwrap();
+        fs::write(from.join("y.o"), "object").unwrap();
+        mirror_folder(&from, &to).unwrap();
+        assert!(!to.join("y.o").exists());
+        let before = fs::metadata(to.join("y.c")).unwrap().modified().unwrap();
+
+        fs::write(to.join("y.o"), "built here").unwrap();
+        fs::write(to.join("y.mod.c"), "built here").unwrap();
+        fs::remove_file(from.join("sub/x.c")).unwrap();
+        mirror_folder(&from, &to).unwrap();
+        assert!(to.join("y.o").exists() && to.join("y.mod.c").exists());
+        assert!(!to.join("sub/x.c").exists());
+        let after = fs::metadata(to.join("y.c")).unwrap().modified().unwrap();
+        assert_eq!(before, after);
+    }
+
+    #[test]
+    fn complaints_are_told_from_progress() {
+        assert!(is_complaint("x.c:1:2: warning: unused"));
+        assert!(is_complaint("ERROR: modpost: \"f\" [m.ko] undefined!"));
+        assert!(!is_complaint("  CC [M]  x.o"));
+        assert!(!is_complaint(
+            "Skipping BTF generation for x.ko due to unavailability of vmlinux"
+        ));
+    }
+}

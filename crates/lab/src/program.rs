@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Calling other programs: their output is kept, and shown only when they fail.
+
+use std::ffi::OsString;
+use std::process::{Command, Output, Stdio};
+
+use crate::error::{Error, Result};
+
+/// As many lines of a failed program's output as fit a screen beside the message.
+const TAIL_LINES: usize = 30;
+
+/// A command that finds Debian's own tools first: another tool chain earlier in
+/// the PATH would build with other headers and libraries than the lab expects.
+pub(crate) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    let mut path = OsString::from("/usr/sbin:/usr/bin:/sbin:/bin");
+    if let Some(inherited) = std::env::var_os("PATH") {
+        path.push(":");
+        path.push(inherited);
+    }
+    command.env("PATH", path).stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end and returns what it printed. A failure carries the end of
+/// its error output, or of its output when it said nothing there.
+pub(crate) fn run(attempted: &str, command: &mut Command) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .output()
+        .map_err(|source| not_started(attempted, &program, &source))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = if output.stderr.trim_ascii().is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
+    Err(Error::Program {
+        attempted: attempted.to_owned(),
+        program,
+        status: output.status.to_string(),
+        detail: last_lines(&String::from_utf8_lossy(said), TAIL_LINES),
+    })
+}
+
+/// The error for a program that could not even be started.
+pub(crate) fn not_started(attempted: &str, program: &str, source: &std::io::Error) -> Error {
+    if source.kind() == std::io::ErrorKind::NotFound {
+        return Error::MissingProgram {
+            program: program.to_owned(),
+        };
+    }
+    Error::Program {
+        attempted: attempted.to_owned(),
+        program: program.to_owned(),
+        status: "no exit status".to_owned(),
+        detail: source.to_string(),
+    }
+}
+
+/// The last `count` lines of a text, without trailing blanks.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_named_with_its_remedy() {
+        let error = run("try", &mut command("no-such-program-here")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no-such-program-here is not installed: run scripts/install-packages"
+        );
+    }
+
+    #[test]
+    fn a_failure_carries_what_the_program_said() {
+        let mut sh = command("sh");
+        sh.args(["-c", "echo out; echo reason >&2; exit 3"]);
+        assert_eq!(
+            run("try it", &mut sh).unwrap_err().to_string(),
+            "try it: sh failed with exit status: 3: reason"
+        );
+    }
+
+    #[test]
+    fn last_lines_keeps_the_end() {
+        assert_eq!(last_lines("a\nb\nc\n\n", 2), "b\nc");
+        assert_eq!(last_lines("", 2), "");
+    }
+}

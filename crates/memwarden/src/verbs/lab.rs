@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden lab`: the emulated machine on which the kernel modules are tried.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Subcommand, ValueEnum};
+use memwarden_lab::{
+    Cache, Clock, Error, GuestProgram, Headers, KernelChoice, LabOutcome, Machine, Memory, Source,
+};
+use serde::Serialize;
+
+/// Boot an emulated 4-core arm64 machine with a real Linux kernel and our modules
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Boot, run one command as root in /results, bring back what it left there
+    #[command(after_help = "The exit code is the command's; 1 with a message when the guest's \
+        kernel logged a warning, an oops, a stall or the like.\n\
+        In the guest: memwarden, latency, bandwidth, busybox; modules memguard and memwarden_tick.\n\
+        Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'")]
+    Run(RunArgs),
+    /// Boot to a shell on this terminal (leave it with exit, or kill it with Ctrl-A X)
+    Shell(ShellArgs),
+    /// Build the kernel modules against Debian's headers, every warning a failure
+    Modules(ModulesArgs),
+    /// Show what is cached and its size
+    Status {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove everything that is cached
+    Clean,
+}
+
+#[derive(clap::Args)]
+struct MachineArgs {
+    /// Emulated machine
+    #[arg(long, value_enum, default_value = "virt")]
+    machine: MachineName,
+    /// `stock` (Debian's 6.12) or the path of a kernel build tree
+    #[arg(long, value_name = "stock|PATH", default_value = "stock")]
+    kernel: KernelChoice,
+    /// How time passes: one ns an instruction and repeatable, or as on the host and faster
+    #[arg(long, value_enum, default_value = "counted")]
+    clock: ClockName,
+    /// CPUs (1 to 32)
+    #[arg(long, default_value_t = 4, allow_negative_numbers = true)]
+    cpus: u32,
+    /// Memory (256M to 64G)
+    #[arg(long, default_value = "1G", allow_negative_numbers = true)]
+    memory: Memory,
+    /// Period of the lab's timer on each CPU, or `off` [default: 50us on the counted clock]
+    #[arg(long, value_name = "TIME|off", value_parser = parse_tick)]
+    tick: Option<Tick>,
+    /// Where the files that the command leaves in /results go [default: out/lab-N if there are any]
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
+    /// Put this file or folder into the guest, below /host (repeatable)
+    #[arg(long, value_name = "PATH")]
+    with: Vec<PathBuf>,
+    /// The guest's memwarden: compile it, none, or the path of a static arm64 program
+    #[arg(long, value_name = "build|none|PATH", default_value = "build", value_parser = parse_guest)]
+    guest: GuestProgram,
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Wall-clock limit of the whole run
+    #[arg(long, default_value = "30m", value_parser = parse_timeout)]
+    timeout: Duration,
+    /// Print the outcome as JSON (with the command's output in it) instead of the command's output
+    #[arg(long)]
+    json: bool,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+#[derive(clap::Args)]
+struct ShellArgs {
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+#[derive(clap::Args)]
+struct ModulesArgs {
+    /// Only the combinations whose name contains this, such as `arm64`, `6.1`, `rt`
+    #[arg(long, value_name = "WORD")]
+    only: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum MachineName {
+    Virt,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ClockName {
+    Counted,
+    Free,
+}
+
+#[derive(Clone, Copy)]
+struct Tick {
+    us: u64,
+}
+
+/// The module's own limits; outside them it would not load.
+const TICK_US: std::ops::RangeInclusive<u64> = 10..=1_000_000;
+
+fn parse_tick(text: &str) -> Result<Tick, String> {
+    if text == "off" {
+        return Ok(Tick { us: 0 });
+    }
+    humantime::parse_duration(text)
+        .ok()
+        .and_then(|period| u64::try_from(period.as_micros()).ok())
+        .filter(|us| TICK_US.contains(us))
+        .map(|us| Tick { us })
+        .ok_or_else(|| "give a period from 10us to 1s, such as 50us, or `off`".to_owned())
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|limit| *limit >= Duration::from_secs(1))
+        .ok_or_else(|| "give a time of at least 1s, such as 90s or 30m".to_owned())
+}
+
+fn parse_guest(text: &str) -> Result<GuestProgram, String> {
+    match text {
+        "build" => Ok(GuestProgram::Build),
+        "none" => Ok(GuestProgram::None),
+        "" => Err("give `build`, `none` or the path of a static arm64 program".to_owned()),
+        path => Ok(GuestProgram::File(PathBuf::from(path))),
+    }
+}
+
+impl MachineArgs {
+    fn machine(&self) -> Machine {
+        let MachineName::Virt = self.machine;
+        let clock = match self.clock {
+            ClockName::Counted => Clock::Counted,
+            ClockName::Free => Clock::Free,
+        };
+        Machine {
+            kernel: self.kernel.clone(),
+            clock,
+            cpus: self.cpus,
+            memory: self.memory,
+            tick_us: self.tick.map_or(clock.default_tick_us(), |tick| tick.us),
+            with: self.with.clone(),
+            guest: self.guest.clone(),
+            ..Machine::default()
+        }
+    }
+}
+
+/// Carries out `memwarden lab ...`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Run(args) => run_command(&args),
+        Verb::Shell(args) => shell(&args),
+        Verb::Modules(args) => modules(&args),
+        Verb::Status { json } => status(json),
+        Verb::Clean => clean(),
+    }
+}
+
+fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let mut machine = args.machine.machine();
+    machine.timeout = args.timeout;
+    machine.live = !args.json;
+    let outcome = match machine.run(&args.command, args.machine.results.as_deref()) {
+        Ok(outcome) => outcome,
+        // What a shell reports for a program that Ctrl-C ended.
+        Err(error @ Error::Interrupted) => {
+            eprintln!("memwarden: {error}");
+            return Ok(ExitCode::from(130));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    }
+    exit_code(&outcome, machine.talkative && !args.json)
+}
+
+fn exit_code(outcome: &LabOutcome, talkative: bool) -> anyhow::Result<ExitCode> {
+    if talkative && let Some(folder) = &outcome.results {
+        eprintln!("lab: results in {}", folder.display());
+    }
+    if let Some(first) = outcome.kernel_faults.first() {
+        let more = match outcome.kernel_faults.len() - 1 {
+            0 => String::new(),
+            count => format!(" (and {count} more)"),
+        };
+        bail!(
+            "the guest's kernel complained: {first}{more}; its log is in {}",
+            outcome.console.display()
+        );
+    }
+    match outcome.exit_code {
+        Some(code) => Ok(ExitCode::from(code)),
+        None => bail!(
+            "the guest did not say how the command ended; its log is in {}",
+            outcome.console.display()
+        ),
+    }
+}
+
+fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
+    use std::io::IsTerminal;
+    if !std::io::stdin().is_terminal() {
+        bail!("lab shell needs a terminal: for a script use `memwarden lab run -- COMMAND`");
+    }
+    let results = args
+        .machine
+        .machine()
+        .shell(args.machine.results.as_deref())?;
+    if let Some(folder) = results {
+        eprintln!("lab: results in {}", folder.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Name for --only, package of headers (a meta package: the newest), architecture.
+const COMBINATIONS: [(&str, &str, &str); 8] = [
+    ("6.1-amd64", "linux-headers-amd64", "amd64"),
+    ("6.1-rt-amd64", "linux-headers-rt-amd64", "amd64"),
+    ("6.1-arm64", "linux-headers-arm64", "arm64"),
+    ("6.1-rt-arm64", "linux-headers-rt-arm64", "arm64"),
+    ("6.12-amd64", "linux-headers-6.12-amd64", "amd64"),
+    ("6.12-rt-amd64", "linux-headers-6.12-rt-amd64", "amd64"),
+    ("6.12-arm64", "linux-headers-6.12-arm64", "arm64"),
+    ("6.12-rt-arm64", "linux-headers-6.12-rt-arm64", "arm64"),
+];
+
+fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
+    let wanted = args.only.as_deref().unwrap_or_default();
+    let chosen: Vec<_> = COMBINATIONS
+        .iter()
+        .filter(|(name, ..)| name.contains(wanted))
+        .collect();
+    if chosen.is_empty() {
+        let names: Vec<_> = COMBINATIONS.iter().map(|(name, ..)| *name).collect();
+        bail!("--only {wanted}: no such kernel; there are {}", names.join(", "));
+    }
+    let source = Source::find()?;
+    let cache = Cache::of_user()?;
+    let mut failed = 0;
+    for (name, package, architecture) in chosen {
+        let headers = Headers::debian(&cache, package, architecture, &|what| {
+            eprintln!("lab: {what}");
+        })
+        .with_context(|| format!("get the headers of {name}"))?;
+        let check = memwarden_lab::check_modules(&source, &headers)?;
+        let verdict = match check.complaints.len() {
+            0 => "ok".to_owned(),
+            count => {
+                failed += 1;
+                format!("{count} complaints, see {}", check.log.display())
+            }
+        };
+        println!("{name:<14} {:<26} {verdict}", check.release);
+        for complaint in &check.complaints {
+            println!("    {complaint}");
+        }
+    }
+    Ok(ExitCode::from(u8::from(failed > 0)))
+}
+
+#[derive(Serialize)]
+struct Status {
+    cache: PathBuf,
+    bytes: u64,
+    entries: Vec<memwarden_lab::Entry>,
+}
+
+fn status(json: bool) -> anyhow::Result<ExitCode> {
+    let cache = Cache::of_user()?;
+    let entries = cache.entries();
+    let status = Status {
+        cache: cache.root().to_owned(),
+        bytes: entries.iter().map(|entry| entry.bytes).sum(),
+        entries,
+    };
+    if json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if status.entries.is_empty() {
+        println!("nothing cached in {}", status.cache.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("cached in {}:", status.cache.display());
+    for entry in &status.entries {
+        println!("{:>6} MB  {:<8}  {}", megabytes(entry.bytes), entry.kind, entry.name);
+    }
+    println!("{:>6} MB  in all", megabytes(status.bytes));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn clean() -> anyhow::Result<ExitCode> {
+    let cache = Cache::of_user()?;
+    let freed = cache.clean()?;
+    println!("removed {} ({} MB)", cache.root().display(), megabytes(freed));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// MB are 10^6 bytes here, rounded up.
+fn megabytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn bad_command_lines_get_one_clear_message() {
+        for (words, expected) in [
+            ("run", "required arguments were not provided"),
+            ("run --", "required arguments were not provided"),
+            ("run --machine zx81 -- true", "invalid value 'zx81' for '--machine <MACHINE>'"),
+            ("run --clock sun -- true", "invalid value 'sun' for '--clock <CLOCK>'"),
+            ("run --cpus four -- true", "invalid value 'four' for '--cpus <CPUS>'"),
+            ("run --cpus -1 -- true", "invalid value '-1' for '--cpus <CPUS>'"),
+            ("run --memory 3 -- true", "give a size from 256M to 64G"),
+            ("run --memory -1G -- true", "give a size from 256M to 64G"),
+            ("run --tick 5us -- true", "give a period from 10us to 1s"),
+            ("run --tick never -- true", "give a period from 10us to 1s"),
+            ("run --timeout 0s -- true", "give a time of at least 1s"),
+            ("run --timeout soon -- true", "give a time of at least 1s"),
+            ("shell --timeout 3s", "unexpected argument '--timeout'"),
+            ("status extra", "unexpected argument 'extra'"),
+            ("boot", "unrecognized subcommand 'boot'"),
+        ] {
+            let Err(error) = Line::try_parse_from(["lab"].into_iter().chain(words.split(' ')))
+            else {
+                panic!("accepted: {words}");
+            };
+            assert!(error.to_string().contains(expected), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn settings_that_clap_cannot_judge_are_refused_before_anything_starts() {
+        for (words, expected) in [
+            ("run --cpus 0 -- true", "--cpus 0: the emulated machine has 1 to 32 CPUs"),
+            ("run --cpus 99 -- true", "--cpus 99: the emulated machine has 1 to 32 CPUs"),
+            ("run --kernel /no/such -- true", "--kernel /no/such: no such folder"),
+            ("run --with /no/such -- true", "--with /no/such: no such file or folder"),
+            ("run --guest /no/such -- true", "--guest /no/such: no such file"),
+            ("modules --only 5.10", "--only 5.10: no such kernel; there are 6.1-amd64"),
+        ] {
+            let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();
+            let said = format!("{:#}", run(line.args).unwrap_err());
+            assert!(said.starts_with(expected), "{words}: {said}");
+            assert!(!said.contains('\n'), "{words}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_tick_follows_the_clock_unless_given() {
+        for (words, tick_us) in [
+            ("run -- true", 50),
+            ("run --clock free -- true", 0),
+            ("run --clock free --tick 1ms -- true", 1000),
+            ("run --tick off -- true", 0),
+        ] {
+            let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();
+            let Verb::Run(args) = line.args.verb else {
+                panic!("not run: {words}");
+            };
+            assert_eq!(args.machine.machine().tick_us, tick_us, "{words}");
+        }
+    }
+}
