@@ -308,17 +308,20 @@ static void core_open(struct mw_policy *policy, struct mw_core *core,
 /**
  * mw_core_online() - take part from now on, in the middle of a period
  * @policy: shared state
- * @core: an initialised core that is not online
+ * @core: an initialised core; nothing changes if it is online already
  *
  * The core starts with its whole budget and donates nothing until it has a
  * history.
  */
 void mw_core_online(struct mw_policy *policy, struct mw_core *core)
 {
-	u64 word = mw_load(&policy->census);
 	struct mw_census census;
+	u64 word;
 	int r;
 
+	if (core->online)
+		return;
+	word = mw_load(&policy->census);
 	do {
 		census = census_unpack(word);
 		census.online++;
@@ -346,12 +349,15 @@ void mw_core_online(struct mw_policy *policy, struct mw_core *core)
  */
 enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
 {
-	u64 mode = mw_load(&policy->best_effort);
-	u64 word = mw_load(&policy->census);
 	struct mw_census census;
 	enum mw_action action;
+	u64 mode, word;
 	int r;
 
+	if (!core->online)
+		return MW_CONTINUE;
+	mode = mw_load(&policy->best_effort);
+	word = mw_load(&policy->census);
 	do {
 		/* In a later epoch than ours we were presumed active. */
 		bool later;
@@ -410,7 +416,7 @@ void mw_core_active(struct mw_policy *policy, struct mw_core *core)
 /**
  * mw_period_begin() - end the core's period and begin the next
  * @policy: shared state
- * @core: an online core; no longer throttled afterwards
+ * @core: the core; no longer throttled afterwards
  * @cause: MW_ELAPSED opens the next epoch unless somebody has; MW_JOIN only
  *	follows into an epoch that somebody has opened
  * @idle: the core runs nothing but idle at this moment
@@ -424,13 +430,16 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       enum mw_cause cause, bool idle,
 			       const u64 used[MW_RESOURCES])
 {
-	u64 mode = mw_load(&policy->best_effort);
-	u64 word = mw_load(&policy->census);
 	struct mw_census census;
 	enum mw_action action;
+	u64 mode, word;
 	bool opened;
 	int r;
 
+	if (!core->online)
+		return MW_CONTINUE;
+	mode = mw_load(&policy->best_effort);
+	word = mw_load(&policy->census);
 	do {
 		census = census_unpack(word);
 		action = MW_CONTINUE;
@@ -528,6 +537,8 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	struct mw_account *account = &core->account[resource];
 	enum mw_action action;
 
+	if (!core->online)
+		return MW_CONTINUE;
 	account->used = used;
 	if (core->throttled)
 		return MW_THROTTLE;

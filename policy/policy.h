@@ -11,7 +11,9 @@
  *
  * Who may call what: every function that takes a struct mw_core is called for
  * that core by that core alone, one call at a time (in the kernel: on that
- * CPU with interrupts off). mw_set_*() may be called by anyone at any time.
+ * CPU with interrupts off). mw_set_*() may be called by anyone at any time. A
+ * call that reaches a core after it went offline (a timer, a kick or a counter's
+ * interrupt on its way) returns MW_CONTINUE and changes nothing.
  *
  * What is shared between cores is two kinds of atomic word, each changed by
  * compare-and-swap only and each carrying the epoch (the number of the global

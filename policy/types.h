@@ -47,29 +47,30 @@ typedef struct {
 } mw_atomic64;
 
 #ifdef MW_EXPLORE
-/* Where another core may run next: supplied by the explorer. */
-void mw_interleave(void);
+/* Another core may run before @word is accessed: supplied by the explorer. */
+void mw_interleave(const mw_atomic64 *word);
 #else
-static inline void mw_interleave(void)
+static inline void mw_interleave(const mw_atomic64 *word)
 {
+	(void)word;
 }
 #endif
 
 static inline u64 mw_load(const mw_atomic64 *word)
 {
-	mw_interleave();
+	mw_interleave(word);
 	return __atomic_load_n(&word->value, __ATOMIC_ACQUIRE);
 }
 
 static inline void mw_store(mw_atomic64 *word, u64 value)
 {
-	mw_interleave();
+	mw_interleave(word);
 	__atomic_store_n(&word->value, value, __ATOMIC_RELEASE);
 }
 
 static inline bool mw_cas(mw_atomic64 *word, u64 *expected, u64 desired)
 {
-	mw_interleave();
+	mw_interleave(word);
 	return __atomic_compare_exchange_n(&word->value, expected, desired,
 					   false, __ATOMIC_SEQ_CST,
 					   __ATOMIC_ACQUIRE);
