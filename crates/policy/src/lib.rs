@@ -1,2 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! policy
+//! Safe face of `policy/`: the regulator's decisions, the same source that the
+//! kernel module compiles.
+//!
+//! A host (user-space regulator, simulator) counts events and keeps time. It
+//! makes one [`Policy`], one [`Core`] for each core that it regulates, calls in
+//! when a period ends or a counter overflows, and does what the returned
+//! [`Action`] says. Counts are events; a budget is events per period.
+//!
+//! Who may call what is settled by types. A [`Core`] belongs to one thread at a
+//! time (`Send`, not `Sync`, `&mut self` for whatever changes it); [`Policy`]
+//! and [`CoreSettings`] may be used from every thread at any time.
+//!
+//! ```
+//! use memwarden_policy::{Action, Cause, Core, Policy, Resource};
+//!
+//! let policy = Policy::new();
+//! let mut core = Core::new(&policy)?;
+//! core.settings().set_budget(Resource::Read, 1000)?;
+//! core.online();
+//! assert_eq!(core.until_overflow(Resource::Read), 1000);
+//! assert_eq!(core.overflow(Resource::Read, 1000), Action::Throttle);
+//! assert_eq!(core.period_begin(Cause::Elapsed, false, [1000, 0]), Action::Run);
+//! # Ok::<(), memwarden_policy::Error>(())
+//! ```
+//!
+//! ```compile_fail
+//! fn shared<T: Sync>(_: T) {}
+//! let policy = memwarden_policy::Policy::new();
+//! shared(memwarden_policy::Core::new(&policy).unwrap());
+//! ```
+#![deny(missing_docs)]
+
+#[doc(hidden)]
+#[allow(non_camel_case_types)]
+pub mod ffi;
+
+mod core;
+mod policy;
+mod words;
+
+pub use crate::core::{Account, Core, CoreSettings};
+pub use crate::policy::{Census, Policy};
+pub use crate::words::{Action, BestEffort, Cause, Error, MAX_CORES, Resource, UNLIMITED};

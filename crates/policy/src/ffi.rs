@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `policy/policy.h` by hand. `tests/layout.rs` compares it with what the C
+//! compiler says; everything is documented in the header.
+
+#![allow(missing_docs)]
+
+pub const MW_RESOURCES: usize = 2;
+pub const MW_UNLIMITED: u64 = (1 << 40) - 1;
+pub const MW_MAX_CORES: u32 = (1 << 14) - 1;
+
+pub const MW_NONE: u64 = 0;
+pub const MW_SPARE: u64 = 2;
+pub const MW_PROPORTIONAL: u64 = 5;
+
+pub const MW_CONTINUE: u32 = 0;
+pub const MW_RUN: u32 = 1;
+pub const MW_THROTTLE: u32 = 2;
+pub const MW_RELEASE_ALL: u32 = 3;
+pub const MW_NEW_PERIOD: u32 = 4;
+
+pub const MW_ELAPSED: u32 = 0;
+pub const MW_JOIN: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct mw_atomic64 {
+    pub value: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct mw_account {
+    pub next_budget: mw_atomic64,
+    pub budget: u64,
+    pub assigned: u64,
+    pub used: u64,
+    pub donated: u64,
+    pub prediction: u64,
+    pub shortfall: u64,
+    pub total_used: u64,
+    pub total_assigned: u64,
+    pub total_donated: u64,
+    pub total_reclaimed: u64,
+    pub reclaim_errors: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct mw_core {
+    pub rt: mw_atomic64,
+    pub epoch: u64,
+    pub online: bool,
+    pub active: bool,
+    pub exhausted: bool,
+    pub throttled: bool,
+    pub best_effort: bool,
+    pub reclaim: bool,
+    pub account: [mw_account; MW_RESOURCES],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct mw_policy {
+    pub census: mw_atomic64,
+    pub pool: [mw_atomic64; MW_RESOURCES],
+    pub best_effort: mw_atomic64,
+    pub reclaim: mw_atomic64,
+    pub qmin: mw_atomic64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+pub struct mw_census {
+    pub epoch: u64,
+    pub released: bool,
+    pub online: u32,
+    pub active: u32,
+    pub exhausted: u32,
+}
+
+unsafe extern "C" {
+    pub fn mw_policy_init(policy: *mut mw_policy);
+    pub fn mw_core_init(core: *mut mw_core);
+
+    pub fn mw_set_budget(core: *mut mw_core, resource: u32, events: u64) -> i32;
+    pub fn mw_set_best_effort(policy: *mut mw_policy, mode: u64) -> i32;
+    pub fn mw_set_reclaim(policy: *mut mw_policy, on: u64) -> i32;
+    pub fn mw_set_qmin(policy: *mut mw_policy, events: u64) -> i32;
+    pub fn mw_set_rt(core: *mut mw_core, rt: bool);
+
+    pub fn mw_core_online(policy: *mut mw_policy, core: *mut mw_core);
+    pub fn mw_core_offline(policy: *mut mw_policy, core: *mut mw_core) -> u32;
+    pub fn mw_core_active(policy: *mut mw_policy, core: *mut mw_core);
+
+    pub fn mw_period_begin(
+        policy: *mut mw_policy,
+        core: *mut mw_core,
+        cause: u32,
+        idle: bool,
+        used: *const u64,
+    ) -> u32;
+    pub fn mw_overflow(
+        policy: *mut mw_policy,
+        core: *mut mw_core,
+        resource: u32,
+        used: u64,
+    ) -> u32;
+    pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;
+
+    pub fn mw_until_overflow(core: *const mw_core, resource: u32) -> u64;
+    pub fn mw_census_read(policy: *const mw_policy) -> mw_census;
+    pub fn mw_pool_read(policy: *const mw_policy, resource: u32) -> u64;
+}
