@@ -10,6 +10,7 @@ pub mod cache;
 pub mod clock;
 pub mod counters;
 pub mod cpus;
+pub mod descriptor;
 pub mod faults;
 pub mod hugepage;
 pub mod machine;

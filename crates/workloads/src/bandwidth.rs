@@ -136,6 +136,9 @@ pub struct Outcome {
     pub access: &'static str,
     /// The CPU that it ended on.
     pub cpu: usize,
+    /// Bytes of the lines that are touched over and over (fresh pages: of one
+    /// iteration's pages).
+    pub footprint_bytes: u64,
     /// Bytes of the lines (fresh pages: of the pages) touched, in all arrays.
     pub bytes: u64,
     /// Time in all.
@@ -274,6 +277,7 @@ fn drive<L: Load>(
     Ok(Outcome {
         access: config.access.name(),
         cpu: affinity::current()?,
+        footprint_bytes: load.pass() * unit_bytes,
         bytes,
         elapsed_ns,
         mib_s: mib_s(bytes, elapsed_ns),

@@ -19,8 +19,8 @@ pub struct Config {
     pub placement: Placement,
     /// In address order instead of random.
     pub sequential: bool,
-    /// How often every line is visited.
-    pub iterations: u64,
+    /// How often every line is visited; `None` is until stopped.
+    pub iterations: Option<u64>,
     /// Parallel chases.
     pub mlp: usize,
     /// Chooses the permutation; the same seed, the same order.
@@ -35,7 +35,7 @@ impl Default for Config {
             sequential: false,
             // 100 visits of 262144 lines: a few seconds of DRAM, and the count
             // that these tools always defaulted to.
-            iterations: 100,
+            iterations: Some(100),
             mlp: 1,
             seed: 1,
         }
@@ -77,7 +77,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
             config.mlp
         )));
     }
-    if config.iterations == 0 {
+    if config.iterations == Some(0) {
         return Err(Error::Invalid("0 iterations would measure nothing".into()));
     }
     config.placement.apply()?;
@@ -116,8 +116,9 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     observer.started()?;
     let (mut iterations, mut sum) = (0, 0_u64);
     let begin = clock::now_ns();
-    while iterations < config.iterations && !stop.requested() {
-        let more = iterations_a_look.min(config.iterations - iterations);
+    let total = config.iterations.unwrap_or(u64::MAX);
+    while iterations < total && !stop.requested() {
+        let more = iterations_a_look.min(total - iterations);
         sum = sum.wrapping_add(chase(more));
         iterations += more;
     }
@@ -299,7 +300,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
     limits: &[
         Limit {
             option: "-i",
-            least: 1,
+            least: 0,
             most: u32::MAX as u64,
         },
         Limit {
@@ -331,7 +332,7 @@ mod tests {
         fn chases_visit_every_line_as_often_as_asked(kib in 1..64_usize, mlp in 1..=16_usize, iterations in 1..4_u64, seed: u64) {
             let config = Config {
                 buffer: BufferConfig { bytes: kib << 10, ..Default::default() },
-                iterations, mlp, seed, ..Default::default()
+                iterations: Some(iterations), mlp, seed, ..Default::default()
             };
             let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
             let lines = (kib * 16 / mlp * mlp) as u64;
@@ -370,7 +371,7 @@ mod tests {
             ),
             (
                 Config {
-                    iterations: 0,
+                    iterations: Some(0),
                     ..Default::default()
                 },
                 "measure nothing",

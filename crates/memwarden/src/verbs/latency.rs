@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden latency`, and the program called `latency`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use memwarden_platform::Root;
+use memwarden_workloads::latency::{self, Config, DESCRIPTOR};
+use memwarden_workloads::remarks;
+
+use super::workload::{self, ResultLine, WorkloadArgs};
+
+/// The options of `latency`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = DESCRIPTOR.help,
+    after_help = "MB/s are 10^6 bytes, MiB/s 2^20 bytes a second: 64 bytes over the latency. \
+                  SIGINT, SIGTERM and SIGALRM end the run and print its result."
+)]
+pub struct Args {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Chase in address order instead of at random
+    #[arg(short = 's')]
+    sequential: bool,
+    /// Times around the buffer; 0 is until killed
+    #[arg(short = 'i', value_name = "ITERATIONS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
+    iterations: u64,
+    /// Parallel chases, to measure memory-level parallelism
+    #[arg(long, value_name = "CHASES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--mlp")))]
+    mlp: u64,
+    /// Seed of the random order; the same seed gives the same order
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Chases, and prints what came out.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let stop = workload::stop_on_signals()?;
+    let mut reporter = args.workload.reporter()?;
+    let config = Config {
+        buffer: args.workload.buffer(),
+        placement: args.workload.placement(),
+        sequential: args.sequential,
+        iterations: (args.iterations > 0).then_some(args.iterations),
+        mlp: usize::try_from(args.mlp)?,
+        seed: args.seed,
+    };
+    let outcome = latency::run(&config, &stop, &mut reporter)?;
+    let notes = remarks::latency(
+        &Root::system(),
+        outcome.cpu,
+        &config.buffer,
+        outcome.lines,
+        config.sequential,
+    );
+
+    if args.workload.json {
+        let settings = args.workload.settings();
+        let line = ResultLine {
+            workload: DESCRIPTOR.name,
+            outcome: &outcome,
+            settings,
+            notes: &notes,
+        };
+        workload::print(&serde_json::to_string(&line)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    workload::print_remarks(&notes)?;
+    if outcome.mlp > 1 {
+        workload::print(&format!(
+            "{} parallel chases | {:.2} ns for each load of a chase",
+            outcome.mlp, outcome.latency_ns
+        ))?;
+    }
+    // The three lines that scripts read. With parallel chases the average is per
+    // load of all of them, so that 64 bytes over it is still the bandwidth.
+    #[allow(clippy::cast_precision_loss)]
+    let average_ns = outcome.elapsed_ns as f64 / outcome.loads as f64;
+    workload::print(&format!(
+        "duration {} us\naverage {average_ns:.2} ns | bandwidth {:.2} MB ({:.2} MiB)/s\nreadsum  {}",
+        outcome.elapsed_ns / 1000,
+        outcome.mb_s,
+        outcome.mib_s,
+        outcome.readsum,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `latency` and `bandwidth` have in common on the command line: the
+//! options for memory and placement, signals, readiness, results.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use memwarden_platform::{Error, descriptor, units};
+use memwarden_workloads::{BufferConfig, Observer, Placement, Progress, Stop};
+use serde::Serialize;
+
+/// Where the workload runs, and on which memory.
+#[derive(Debug, Args)]
+pub struct WorkloadArgs {
+    /// Size of the buffer: KiB, or with a unit (64M, 1G)
+    #[arg(short = 'm', value_name = "SIZE", default_value = "16384", value_parser = units::parse_size, allow_negative_numbers = true)]
+    bytes: usize,
+    /// Run on this CPU
+    #[arg(short = 'c', value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Nice value, -20 to 19
+    #[arg(short = 'p', value_name = "NICE", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: Option<i32>,
+    /// SCHED_FIFO priority, 1 to 99
+    #[arg(short = 'r', value_name = "PRIORITY", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=99))]
+    fifo_priority: Option<i32>,
+    /// Take the buffer from the reserved huge pages
+    #[arg(short = 'x')]
+    huge_pages: bool,
+    /// Distance between lines: a multiple of 64 bytes, plain numbers are bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "64",
+        conflicts_with = "bank_mask"
+    )]
+    stride: usize,
+    /// Touch only lines whose physical addresses agree in these bits (such as
+    /// 0x6000: lines of one DRAM bank, where bits 13 and 14 choose the bank)
+    #[arg(long, value_name = "MASK", value_parser = parse_mask)]
+    bank_mask: Option<u64>,
+    /// Write a line to this file descriptor once the workload is running
+    #[arg(long, value_name = "FD")]
+    ready_fd: Option<i32>,
+    /// Print the result as one line of JSON, with the cost of measuring
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl WorkloadArgs {
+    /// The memory asked for.
+    pub fn buffer(&self) -> BufferConfig {
+        BufferConfig {
+            bytes: self.bytes,
+            huge_pages: self.huge_pages,
+            stride: self.stride,
+            bank_mask: self.bank_mask,
+        }
+    }
+
+    /// The CPU and priority asked for.
+    pub fn placement(&self) -> Placement {
+        Placement {
+            cpu: self.cpu,
+            nice: self.nice,
+            fifo_priority: self.fifo_priority,
+        }
+    }
+
+    /// Tells the parent and the person how the run goes.
+    pub fn reporter(&self) -> Result<Reporter> {
+        let ready = self
+            .ready_fd
+            .map(descriptor::inherited)
+            .transpose()
+            .context("--ready-fd")?;
+        Ok(Reporter {
+            ready,
+            json: self.json,
+        })
+    }
+
+    /// The settings, for a result.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            pinned: self.cpu.is_some(),
+            buffer_bytes: self.bytes,
+            stride_bytes: self.stride,
+            bank_mask: self.bank_mask,
+            huge_pages: self.huge_pages,
+        }
+    }
+}
+
+/// The settings that every result repeats.
+#[derive(Debug, Serialize)]
+pub struct Settings {
+    pinned: bool,
+    buffer_bytes: usize,
+    stride_bytes: usize,
+    bank_mask: Option<u64>,
+    huge_pages: bool,
+}
+
+/// A result as one line of JSON: the last line, whatever came before.
+#[derive(Serialize)]
+pub struct ResultLine<'a, T: Serialize> {
+    /// `latency` or `bandwidth`.
+    pub workload: &'a str,
+    /// What was measured.
+    #[serde(flatten)]
+    pub outcome: &'a T,
+    /// On what.
+    #[serde(flatten)]
+    pub settings: Settings,
+    /// What that means, in words.
+    pub notes: &'a [String],
+}
+
+/// A stop that SIGINT, SIGTERM and SIGALRM request.
+pub fn stop_on_signals() -> Result<Stop> {
+    let stop = Stop::new();
+    for signal in [
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGALRM,
+    ] {
+        signal_hook::flag::register(signal, stop.flag()).context("cannot catch signals")?;
+    }
+    Ok(stop)
+}
+
+/// Writes to standard output and makes sure that it arrived.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
+}
+
+/// Remarks as lines for people, before the figures.
+pub fn print_remarks(remarks: &[String]) -> Result<()> {
+    remarks
+        .iter()
+        .try_for_each(|remark| print(&format!("note: {remark}")))
+}
+
+/// Tells the parent when the workload runs, and the person how it goes.
+pub struct Reporter {
+    ready: Option<std::fs::File>,
+    json: bool,
+}
+
+impl Observer for Reporter {
+    fn started(&mut self) -> Result<(), Error> {
+        if let Some(mut ready) = self.ready.take() {
+            ready
+                .write_all(b"ready\n")
+                .map_err(|source| Error::System {
+                    attempt: "write to the --ready-fd descriptor".into(),
+                    source,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, progress: &Progress) -> Result<(), Error> {
+        #[derive(Serialize)]
+        struct ProgressLine<'a> {
+            progress: &'a Progress,
+        }
+        let text = if self.json {
+            serde_json::to_string(&ProgressLine { progress })
+                .map_err(|error| Error::Invalid(error.to_string()))?
+        } else {
+            #[allow(clippy::cast_precision_loss)]
+            let seconds = progress.t_ns as f64 / 1e9;
+            format!("{seconds:.3} s: {:.2} MB/s", progress.mib_s)
+        };
+        print(&text).map_err(|error| Error::Invalid(format!("{error:#}")))
+    }
+}
+
+fn parse_mask(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "not a mask of address bits (such as 0x6000)".to_owned())
+}
