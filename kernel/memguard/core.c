@@ -335,7 +335,9 @@ static int throttle_thread(void *arg)
  * core for good: real-time throttling (or, from 6.12 on, the fair server) runs
  * what we hold back for 50 ms in every second. The class that schedutil's own
  * kernel threads use is exempt from both, and it yields to the stopper as any
- * other does. Where it isn't built in, SCHED_FIFO it is.
+ * other does. Its runtime is never enforced, but kernels before 6.15 add it to
+ * the deadline bandwidth whenever a CPU comes or goes, so it is the smallest
+ * there is. Where the class isn't built in, SCHED_FIFO it is.
  */
 static int choose_class(struct task_struct *thread)
 {
@@ -343,7 +345,7 @@ static int choose_class(struct task_struct *thread)
 		.size = sizeof(attr),
 		.sched_policy = SCHED_DEADLINE,
 		.sched_flags = 0x10000000, /* SCHED_FLAG_SUGOV */
-		.sched_runtime = NSEC_PER_MSEC,
+		.sched_runtime = 1024, /* ns */
 		.sched_deadline = NSEC_PER_MSEC,
 		.sched_period = NSEC_PER_MSEC,
 	};
@@ -398,85 +400,125 @@ void mg_unwatch_idle(void)
 
 /* ---- coming and going ---- */
 
+static int open_counters(struct mg_core *core)
+{
+	int r, err;
+
+	for (r = 0; r < MW_RESOURCES; r++) {
+		err = mg_counter_open(&core->counter[r], core->cpu);
+		if (!err)
+			continue;
+		pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
+		       core->cpu, mg_guard.event.name,
+		       r == MW_READ ? "read" : "write",
+		       r == MW_READ ? mg_guard.event.read : mg_guard.event.write,
+		       err);
+		return err;
+	}
+	return 0;
+}
+
+static void close_counters(struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		mg_counter_close(&core->counter[r]);
+}
+
+static int create_thread(struct mg_core *core)
+{
+	int err;
+
+	core->thread = kthread_create_on_cpu(throttle_thread, core, core->cpu,
+					     "memguard/%u");
+	if (IS_ERR(core->thread)) {
+		err = PTR_ERR(core->thread);
+		core->thread = NULL;
+		pr_err("CPU%u: no throttle thread: error %d\n", core->cpu, err);
+		return err;
+	}
+	err = choose_class(core->thread);
+	if (err) {
+		pr_err("CPU%u: throttle thread's scheduling class refused: error %d\n",
+		       core->cpu, err);
+		return err;
+	}
+	wake_up_process(core->thread);
+	return 0;
+}
+
+static void stop_thread(struct mg_core *core)
+{
+	if (core->thread)
+		kthread_stop(core->thread);
+	core->thread = NULL;
+}
+
+/* On the core's CPU, interrupts off; clears @info when it has begun. */
+static void begin_regulation(void *info)
+{
+	struct mg_core *core = this_cpu_ptr(&mg_cores);
+	int *err = info;
+	int r;
+
+	/* The callback that stops this core has been and gone. */
+	if (core->leaving)
+		return;
+	*err = 0;
+	mw_core_online(&mg_guard.policy, &core->policy);
+	for (r = 0; r < MW_RESOURCES; r++) {
+		core->counter[r].begin = 0;
+		core->counter[r].begin = mg_counter_used(&core->counter[r]);
+	}
+	arm_counters(core);
+	core->regulated = true;
+	core->phase = 0;
+	follow_phase(core, ktime_get_ns());
+}
+
 /**
- * mg_core_start() - regulate this CPU from now on
- * @cpu: the CPU that this runs on
+ * mg_core_start() - regulate a CPU from now on
+ * @cpu: online; if it goes away meanwhile, nothing has happened
+ *
+ * Not from a hotplug callback: perf takes the hotplug lock.
  *
  * Return: 0, or a negative errno with nothing left behind.
  */
 int mg_core_start(unsigned int cpu)
 {
 	struct mg_core *core = &per_cpu(mg_cores, cpu);
-	u64 now;
-	int r, err;
+	int err;
 
-	for (r = 0; r < MW_RESOURCES; r++) {
-		struct mg_counter *counter = &core->counter[r];
-
-		counter->core = core;
-		counter->resource = r;
-		err = mg_counter_open(counter, cpu);
-		if (err) {
-			pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
-			       cpu, mg_guard.event.name,
-			       r == MW_READ ? "read" : "write",
-			       r == MW_READ ? mg_guard.event.read :
-					      mg_guard.event.write, err);
-			goto close_counters;
-		}
+	err = open_counters(core);
+	if (!err)
+		err = create_thread(core);
+	if (!err) {
+		err = -ENODEV;
+		smp_call_function_single(cpu, begin_regulation, &err, true);
 	}
-	core->thread = kthread_create_on_cpu(throttle_thread, core, cpu,
-					     "memguard/%u");
-	if (IS_ERR(core->thread)) {
-		err = PTR_ERR(core->thread);
-		pr_err("CPU%u: no throttle thread: error %d\n", cpu, err);
-		goto close_counters;
-	}
-	err = choose_class(core->thread);
-	if (err) {
-		pr_err("CPU%u: throttle thread's scheduling class refused: error %d\n",
-		       cpu, err);
-		goto stop_thread;
-	}
-	wake_up_process(core->thread);
-
-	local_irq_disable();
-	now = ktime_get_ns();
-	mw_core_online(&mg_guard.policy, &core->policy);
-	for (r = 0; r < MW_RESOURCES; r++)
-		core->counter[r].begin += mg_counter_used(&core->counter[r]);
-	arm_counters(core);
-	core->regulated = true;
-	core->phase = 0;
-	follow_phase(core, now);
-	local_irq_enable();
-	return 0;
-
-stop_thread:
-	kthread_stop(core->thread);
-close_counters:
-	for (r = 0; r < MW_RESOURCES; r++) {
-		mg_counter_close(&core->counter[r]);
-		core->counter[r].begin = 0;
-	}
-	return err;
+	if (!err)
+		return 0;
+	stop_thread(core);
+	close_counters(core);
+	return cpu_online(cpu) && !core->leaving ? err : 0;
 }
 
 /**
  * mg_core_stop() - let this CPU go, throttled or not
- * @cpu: the CPU that this runs on
+ * @cpu: the CPU that this runs on, regulated or not
  *
- * Return: 0.
+ * What perf holds is left for mg_core_close(): see mg_core_start().
  */
-int mg_core_stop(unsigned int cpu)
+void mg_core_stop(unsigned int cpu)
 {
 	struct mg_core *core = &per_cpu(mg_cores, cpu);
 	enum mw_action action;
 	bool throttled;
-	int r;
 
+	WRITE_ONCE(core->leaving, true);
 	if (!core->regulated)
-		return 0;
+		return;
 	local_irq_disable();
 	core->regulated = false;
 	throttled = core->policy.throttled;
@@ -487,13 +529,16 @@ int mg_core_stop(unsigned int cpu)
 	local_irq_enable();
 
 	hrtimer_cancel(&core->timer);
-	for (r = 0; r < MW_RESOURCES; r++) {
-		mg_counter_close(&core->counter[r]);
-		core->counter[r].begin = 0;
-	}
-	kthread_stop(core->thread);
-	core->thread = NULL;
-	return 0;
+	stop_thread(core);
+}
+
+/**
+ * mg_core_close() - give back what a stopped core holds
+ * @cpu: stopped; need not be online
+ */
+void mg_core_close(unsigned int cpu)
+{
+	close_counters(&per_cpu(mg_cores, cpu));
 }
 
 /**
@@ -501,12 +546,16 @@ int mg_core_stop(unsigned int cpu)
  */
 void mg_cores_init(void)
 {
-	int cpu;
+	int cpu, r;
 
 	for_each_possible_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
 		core->cpu = cpu;
+		for (r = 0; r < MW_RESOURCES; r++) {
+			core->counter[r].core = core;
+			core->counter[r].resource = r;
+		}
 		mw_core_init(&core->policy);
 		INIT_CSD(&core->kick, core_kicked, core);
 		hrtimer_setup(&core->timer, period_elapsed, CLOCK_MONOTONIC,

@@ -23,8 +23,7 @@ static void counter_work(struct irq_work *work)
 
 /**
  * mg_counter_open() - create the counter's event, counting and unlimited
- * @counter: with core and resource set; stays without event if the machine
- *	has none for this resource
+ * @counter: stays without event if the machine has none for its resource
  * @cpu: where to count
  *
  * Return: 0, or the errno with which perf refused.

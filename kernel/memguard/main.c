@@ -9,6 +9,7 @@
 #include <linux/cpuhotplug.h>
 #include <linux/module.h>
 #include <linux/timekeeping.h>
+#include <linux/workqueue.h>
 
 #include "memguard.h"
 
@@ -49,18 +50,68 @@ struct mg_guard mg_guard = {
 };
 
 static enum cpuhp_state hotplug_state;
-/* A core that can't be regulated fails the load, but not a later hotplug. */
-static bool loading = true;
+
+static void nothing(void *unused)
+{
+}
+
+/*
+ * perf takes the hotplug lock, so that counters can neither be made nor given
+ * back in a hotplug callback. The callback stops a core that goes; the rest is
+ * done here, soon after, for every core at once.
+ */
+static DEFINE_MUTEX(following);
+
+static int follow_cpus(void)
+{
+	int cpu, err, first = 0;
+
+	mutex_lock(&following);
+	for_each_possible_cpu(cpu) {
+		if (READ_ONCE(per_cpu(mg_cores, cpu).regulated))
+			continue;
+		mg_core_close(cpu);
+		err = cpu_online(cpu) ? mg_core_start(cpu) : 0;
+		if (err && !first)
+			first = err;
+	}
+	mutex_unlock(&following);
+	return first;
+}
+
+static void follow_cpus_later(struct work_struct *work)
+{
+	if (follow_cpus())
+		pr_err("a core that came online is not regulated\n");
+}
+
+static DECLARE_WORK(follow_work, follow_cpus_later);
 
 static int core_online(unsigned int cpu)
 {
-	int err = mg_core_start(cpu);
+	WRITE_ONCE(per_cpu(mg_cores, cpu).leaving, false);
+	schedule_work(&follow_work);
+	return 0;
+}
 
-	if (err && !loading) {
-		pr_err("CPU%u: online, but not regulated\n", cpu);
-		return 0;
-	}
-	return err;
+static int core_offline(unsigned int cpu)
+{
+	mg_core_stop(cpu);
+	schedule_work(&follow_work);
+	return 0;
+}
+
+static void stop_following(void)
+{
+	int cpu;
+
+	/* Stops every core; then nothing regulates, and nothing is queued. */
+	cpuhp_remove_state(hotplug_state);
+	cancel_work_sync(&follow_work);
+	for_each_possible_cpu(cpu)
+		mg_core_close(cpu);
+	/* A kick that is still on its way arrives before this. */
+	on_each_cpu(nothing, NULL, true);
 }
 
 static int check_parameters(void)
@@ -110,40 +161,36 @@ static int __init memguard_init(void)
 	err = mg_watch_idle();
 	if (err)
 		return err;
-	err = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "memguard:online", core_online,
-				mg_core_stop);
+	err = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "memguard:online",
+					core_online, core_offline);
 	if (err < 0)
 		goto unwatch_idle;
 	hotplug_state = err;
-	loading = false;
+	err = follow_cpus();
+	if (err)
+		goto stop_following;
 	err = mg_debugfs_create();
 	if (err) {
 		pr_err("no files under debugfs: error %d; is debugfs there, and no other memguard loaded?\n",
 		       err);
-		goto stop_cores;
+		goto stop_following;
 	}
 	pr_info("regulating %u cores every %u us by %s\n", num_online_cpus(),
 		period_us, mg_guard.event.name);
 	return 0;
 
-stop_cores:
-	cpuhp_remove_state(hotplug_state);
+stop_following:
+	stop_following();
 unwatch_idle:
 	mg_unwatch_idle();
 	return err;
 }
 
-static void nothing(void *unused)
-{
-}
-
 static void __exit memguard_exit(void)
 {
 	mg_debugfs_remove();
-	cpuhp_remove_state(hotplug_state);
+	stop_following();
 	mg_unwatch_idle();
-	/* A kick that is still on its way arrives before this. */
-	on_each_cpu(nothing, NULL, true);
 }
 
 module_init(memguard_init);

@@ -81,6 +81,7 @@ struct mg_core {
 	struct task_struct *thread;
 	unsigned int cpu;
 	bool regulated;
+	bool leaving; /* stopped, and not to be started before it is back */
 	bool reset; /* somebody wants the statistics cleared */
 	u64 phase; /* the boundary that the timer counts from */
 	u64 overflow_ns; /* when the last overflow interrupt came */
@@ -107,7 +108,8 @@ DECLARE_PER_CPU(struct mg_core, mg_cores);
 /* core.c */
 void mg_cores_init(void);
 int mg_core_start(unsigned int cpu);
-int mg_core_stop(unsigned int cpu);
+void mg_core_stop(unsigned int cpu);
+void mg_core_close(unsigned int cpu);
 void mg_kick_all(void);
 int mg_watch_idle(void);
 void mg_unwatch_idle(void);
