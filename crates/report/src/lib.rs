@@ -1,2 +1,103 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! report
+//! Reports: what a run folder says, for people.
+//!
+//! [`finding`] is the one sentence, [`tables`] the figures; with the feature `html`, [`render`] adds `report.html` and
+//! `plots/*.svg` to the folder. Each experiment that has more to show than a table of its figures has a file here
+//! (`interfere.rs`, `bench_guard.rs`); any other gets what `generic.rs` can tell about it.
+
+mod bench_guard;
+pub mod compare;
+mod error;
+mod generic;
+mod interfere;
+pub mod notes;
+pub mod number;
+#[cfg(feature = "html")]
+mod page;
+#[cfg(feature = "html")]
+pub mod plot;
+#[cfg(feature = "html")]
+mod raster;
+mod table;
+
+use memwarden_run::Summary;
+
+pub use error::Error;
+#[cfg(feature = "html")]
+pub use page::{render, side_by_side};
+#[cfg(feature = "html")]
+pub use raster::png_of_plots;
+pub use table::{Column, Table};
+
+/// What came out, in one sentence.
+pub fn finding(summary: &Summary) -> String {
+    let sentence = match summary.experiment.as_str() {
+        "interfere" => interfere::finding(summary),
+        "bench-guard" => bench_guard::finding(summary),
+        _ => None,
+    };
+    sentence
+        .or_else(|| generic::finding(summary))
+        .unwrap_or_else(|| "The run measured no case.".into())
+}
+
+/// The figures.
+pub fn tables(summary: &Summary) -> Vec<Table> {
+    let tables = match summary.experiment.as_str() {
+        "interfere" => interfere::tables(summary),
+        "bench-guard" => bench_guard::tables(summary),
+        _ => Vec::new(),
+    };
+    if tables.is_empty() {
+        generic::tables(summary)
+    } else {
+        tables
+    }
+}
+
+/// What was run, in a sentence or two.
+pub fn question(experiment: &str) -> &'static str {
+    match experiment {
+        "interfere" => interfere::QUESTION,
+        "bench-guard" => bench_guard::QUESTION,
+        _ => "",
+    }
+}
+
+/// A chart with its place in the report.
+#[cfg(feature = "html")]
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Name of its file in `plots/`, without the ending.
+    pub name: String,
+    /// A sentence on how to read it.
+    pub caption: String,
+    /// The chart.
+    pub chart: plot::Chart,
+}
+
+#[cfg(feature = "html")]
+impl Figure {
+    fn new(name: &str, caption: impl Into<String>, chart: plot::Chart) -> Self {
+        Self {
+            name: name.into(),
+            caption: caption.into(),
+            chart,
+        }
+    }
+}
+
+/// The charts of a run.
+#[cfg(feature = "html")]
+pub fn figures(recorded: &memwarden_run::Recorded) -> Vec<Figure> {
+    let figures = match recorded.summary.experiment.as_str() {
+        "interfere" => interfere::figures(&recorded.summary),
+        "bench-guard" => bench_guard::figures(recorded),
+        _ => Vec::new(),
+    };
+    if figures.is_empty() {
+        generic::figures(&recorded.summary)
+    } else {
+        figures
+    }
+}

@@ -97,7 +97,7 @@ pub struct Host {
     /// CPUs online.
     #[serde(default)]
     pub cores: Option<u32>,
-    /// Caches that the first CPU can use.
+    /// Every cache once.
     #[serde(default)]
     pub caches: Vec<Cache>,
     /// Memory in bytes.
@@ -131,13 +131,17 @@ pub struct Cache {
     /// `data`, `instruction`, `unified`.
     pub kind: String,
     /// Size in bytes.
-    pub size_bytes: u64,
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
     /// Line size in bytes.
     #[serde(default)]
-    pub line_bytes: Option<u32>,
+    pub line_bytes: Option<u64>,
+    /// Ways of associativity.
+    #[serde(default)]
+    pub ways: Option<u64>,
     /// CPUs that share it, as a list: `0-3`.
     #[serde(default)]
-    pub shared_cpus: Option<String>,
+    pub cpus: Option<String>,
 }
 
 /// Facts of the emulated machine that a run in the lab used.

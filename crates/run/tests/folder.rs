@@ -21,9 +21,10 @@ fn run() -> Run {
         caches: vec![Cache {
             level: 2,
             kind: "unified".into(),
-            size_bytes: 524_288,
+            size_bytes: Some(524_288),
             line_bytes: Some(64),
-            shared_cpus: Some("0-3".into()),
+            ways: Some(16),
+            cpus: Some("0-3".into()),
         }],
         counters: vec!["page-faults".into()],
         ..Host::default()

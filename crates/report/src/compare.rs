@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs beside each other, and the ratio of two.
+
+use memwarden_run::statistics::ratio_of_medians;
+use memwarden_run::{Ratio, Recorded};
+use serde::Serialize;
+
+use crate::Table;
+use crate::generic::metric_name;
+use crate::number::{NOT_MEASURED, optional, times};
+
+/// One metric of one case in two runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The case.
+    pub case: String,
+    /// Key of the metric object: `victim`.
+    pub key: String,
+    /// The metric: `latency_ns`.
+    pub metric: String,
+    /// Median in the first run.
+    pub first: Option<f64>,
+    /// Median in the second.
+    pub second: Option<f64>,
+    /// Second over first.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+}
+
+/// Raw samples behind the metric object `key` of `case`: those of the role of that name; where no role is called so,
+/// all of the metric.
+fn samples(run: &Recorded, case: &str, key: &str, metric: &str) -> Vec<f64> {
+    let of_role = run.values(case, key, metric);
+    if !of_role.is_empty() {
+        return of_role;
+    }
+    let all = run
+        .samples
+        .iter()
+        .filter(|s| s.case == case && s.metric == metric);
+    all.filter_map(|s| s.value).collect()
+}
+
+/// Every metric that both runs have in a case of the same name: second over first, with confidence intervals from the
+/// raw samples.
+pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
+    let mut found = Vec::new();
+    for case in &first.summary.cases {
+        let Some(other) = second.summary.cases.iter().find(|c| c.name == case.name) else {
+            continue;
+        };
+        for (key, metric) in case.metrics() {
+            let Some(second_metric) = other.metric(key).filter(|m| m.metric == metric.metric)
+            else {
+                continue;
+            };
+            let a = samples(first, &case.name, key, &metric.metric);
+            let b = samples(second, &case.name, key, &metric.metric);
+            let from_medians = || Ratio {
+                ratio: second_metric
+                    .median
+                    .zip(metric.median)
+                    .map(|(b, a)| b / a)
+                    .filter(|r| r.is_finite()),
+                ci95: None,
+            };
+            let ratio = if a.is_empty() || b.is_empty() {
+                from_medians()
+            } else {
+                ratio_of_medians(&b, &a)
+            };
+            found.push(Comparison {
+                case: case.name.clone(),
+                key: key.into(),
+                metric: metric.metric.clone(),
+                first: metric.median,
+                second: second_metric.median,
+                ratio,
+            });
+        }
+    }
+    found
+}
+
+/// The comparison as a table.
+pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
+    let name = |run: &Recorded| run.directory.display().to_string();
+    let mut table = Table::new(format!("{} over {}", name(second), name(first)))
+        .words("Case")
+        .words("Metric")
+        .figures("first", "median")
+        .figures("second", "median")
+        .figures("ratio", "")
+        .figures("95 % interval", "")
+        .words("");
+    for c in compare(first, second) {
+        let cases: Vec<_> = first
+            .summary
+            .cases
+            .iter()
+            .filter(|case| case.name == c.case)
+            .collect();
+        let (metric, unit) = metric_name(&cases, &c.key);
+        let interval = c
+            .ratio
+            .ci95
+            .map_or_else(|| NOT_MEASURED.into(), |[l, h]| format!("[{l:.3}, {h:.3}]"));
+        let verdict = match (c.ratio.ci95, c.ratio.differs()) {
+            (None, _) => "too few samples to tell",
+            (Some(_), false) => "no difference shown",
+            (Some([low, _]), true) if low > 1.0 => "higher",
+            _ => "lower",
+        };
+        let metric = if unit.is_empty() {
+            metric
+        } else {
+            format!("{metric}, {unit}")
+        };
+        let ratio = c.ratio.ratio.map_or_else(|| NOT_MEASURED.into(), times);
+        table.row(vec![
+            c.case,
+            metric,
+            optional(c.first),
+            optional(c.second),
+            ratio,
+            interval,
+            verdict.into(),
+        ]);
+    }
+    table.caption(
+        "Second over first; the intervals are bootstrapped from the raw samples of both runs.",
+    )
+}
+
+/// Medians of several runs, a column a run.
+pub fn side_by_side_table(runs: &[Recorded]) -> Table {
+    let mut table = Table::new("Medians side by side")
+        .words("Case")
+        .words("Metric");
+    for run in runs {
+        table = table.figures(run.directory.display().to_string(), "");
+    }
+    let mut rows: Vec<(String, String)> = Vec::new();
+    for case in runs.iter().flat_map(|r| &r.summary.cases) {
+        for (key, _) in case.metrics() {
+            let row = (case.name.clone(), key.to_owned());
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+    }
+    for (case, key) in rows {
+        let find = |run: &Recorded| run.summary.cases.iter().find(|c| c.name == case).cloned();
+        let all: Vec<_> = runs.iter().map(find).collect();
+        let (metric, unit) = metric_name(&all.iter().flatten().collect::<Vec<_>>(), &key);
+        let mut row = vec![
+            case,
+            if unit.is_empty() {
+                metric
+            } else {
+                format!("{metric}, {unit}")
+            },
+        ];
+        row.extend(all.iter().map(|c| {
+            let metric = c.as_ref().and_then(|c| c.metric(&key));
+            metric.map_or_else(|| "-".into(), |m| optional(m.median))
+        }));
+        table.row(row);
+    }
+    table
+}

@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The interference experiment: a victim alone and beside aggressors, without and with a guard.
+
+use memwarden_run::{Case, GuardSettings, Metric, Summary};
+use serde_json::Value;
+
+use crate::Table;
+use crate::number::{counted, figure, interval, name_and_unit, optional, percent, times};
+
+pub(crate) const QUESTION: &str = "How much does a program slow down when the other cores move memory as fast as they \
+    can, and does a budget on each of those cores give it its speed back? The victim runs alone, then beside each kind \
+    of aggressor, without and with the guard.";
+
+/// Who runs beside the victim: `alone`, `3 x bandwidth:write`.
+pub(crate) fn company(case: &Case) -> String {
+    let mut kinds: Vec<(&str, usize)> = Vec::new();
+    for aggressor in &case.aggressors {
+        match kinds.iter_mut().find(|(kind, _)| *kind == aggressor.kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((&aggressor.kind, 1)),
+        }
+    }
+    if kinds.is_empty() {
+        return "alone".into();
+    }
+    kinds
+        .iter()
+        .map(|(kind, count)| format!("{count} \u{d7} {kind}"))
+        .collect::<Vec<_>>()
+        .join(" + ")
+}
+
+/// The guard's settings in a few words: `1000,100,max MiB/s, spare`.
+pub(crate) fn guard_text(guard: Option<&GuardSettings>) -> String {
+    let Some(guard) = guard else {
+        return "no guard".into();
+    };
+    let budgets: Vec<_> = guard
+        .budget_mib_s
+        .iter()
+        .map(|b| b.map_or_else(|| "max".into(), plain))
+        .collect();
+    let mut text = format!("guard {}", budgets.join(","));
+    if guard.best_effort != "none" && !guard.best_effort.is_empty() {
+        text += &format!(", {} sharing", guard.best_effort);
+    }
+    if guard.reclaim {
+        text += ", reclaim";
+    }
+    text
+}
+
+/// As it is typed on a command line: no separators.
+fn plain(value: f64) -> String {
+    let rounded = (value * 1000.0).round() / 1000.0;
+    format!("{rounded}")
+}
+
+/// The unguarded case that hurt the victim most.
+fn worst(summary: &Summary) -> Option<&Case> {
+    let hurt = summary
+        .cases
+        .iter()
+        .filter(|c| c.guard.is_none() && !c.aggressors.is_empty());
+    hurt.filter(|c| c.slowdown.is_some()).max_by(|a, b| {
+        let key = |c: &Case| (c.slowdown.unwrap_or(0.0), c.aggressors.len());
+        key(a)
+            .partial_cmp(&key(b))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    })
+}
+
+/// The guarded case with the same company; of several the one that helped most.
+fn guarded_like<'a>(summary: &'a Summary, case: &Case) -> Option<&'a Case> {
+    let same = summary
+        .cases
+        .iter()
+        .filter(|c| c.guard.is_some() && company(c) == company(case));
+    same.filter(|c| c.slowdown.is_some()).min_by(|a, b| {
+        a.slowdown
+            .partial_cmp(&b.slowdown)
+            .unwrap_or(std::cmp::Ordering::Equal)
+    })
+}
+
+fn beside(case: &Case) -> String {
+    let kinds = company(case);
+    let count = case.aggressors.len();
+    let kind = kinds
+        .strip_prefix(&format!("{count} \u{d7} "))
+        .unwrap_or(&kinds);
+    format!("{} ({kind})", counted(count, "aggressor"))
+}
+
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let Some(worst) = worst(summary) else {
+        let case = summary
+            .cases
+            .iter()
+            .filter(|c| c.guard.is_some() && c.slowdown.is_some())
+            .max_by(|a, b| {
+                a.slowdown
+                    .partial_cmp(&b.slowdown)
+                    .unwrap_or(std::cmp::Ordering::Equal)
+            })?;
+        let slowdown = times(case.slowdown?);
+        let text = format!(
+            "Beside {} the victim, guarded, slowed down {slowdown} times{}.",
+            beside(case),
+            kept(summary)
+        );
+        return Some(text);
+    };
+    let without = times(worst.slowdown?);
+    let company = beside(worst);
+    Some(
+        match guarded_like(summary, worst).and_then(|c| c.slowdown) {
+            Some(with) => format!(
+                "With {company} the victim slowed down {without} times without the guard and {} times with it{}.",
+                times(with),
+                kept(summary)
+            ),
+            None => format!(
+                "With {company} the victim slowed down {without} times; no guard ran{}.",
+                kept(summary)
+            ),
+        },
+    )
+}
+
+/// What is known of one regulated core in one case.
+struct Core<'a> {
+    case: &'a Case,
+    cpu: u64,
+    budget: Option<f64>,
+    largest: Option<f64>,
+    overshoot: Option<f64>,
+    periods: Option<f64>,
+    over: Option<f64>,
+    throttled: Option<f64>,
+}
+
+fn cores(summary: &Summary) -> Vec<Core<'_>> {
+    let mut cores = Vec::new();
+    for case in &summary.cases {
+        for core in case
+            .value("cores")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let number = |key: &str| core.get(key).and_then(Value::as_f64);
+            cores.push(Core {
+                case,
+                cpu: core.get("cpu").and_then(Value::as_u64).unwrap_or(0),
+                budget: number("budget_events"),
+                largest: number("largest_period_events"),
+                overshoot: number("overshoot_max"),
+                periods: number("periods"),
+                over: number("periods_over_budget"),
+                throttled: number("throttled_share"),
+            });
+        }
+    }
+    cores
+}
+
+/// Whether the budgets held, as the end of the sentence; nothing when that was not measured.
+fn kept(summary: &Summary) -> String {
+    let cores = cores(summary);
+    // Best-effort sharing lets cores pass their budgets on purpose.
+    let strict = |c: &&Core| {
+        c.case
+            .guard
+            .as_ref()
+            .is_none_or(|g| g.best_effort == "none" && !g.reclaim)
+    };
+    let measured: Vec<_> = cores
+        .iter()
+        .filter(strict)
+        .filter_map(|c| Some((c, c.budget.filter(|b| *b > 0.0)?, c.largest?)))
+        .collect();
+    let fullest = measured
+        .iter()
+        .max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)));
+    let Some((core, budget, largest)) = fullest else {
+        return String::new();
+    };
+    let of = format!("{} of {} events", figure(*largest), figure(*budget));
+    if largest <= budget {
+        format!("; every regulated core kept to its budget (largest period: {of})")
+    } else if core.overshoot.is_some_and(|o| *largest <= budget + o) {
+        format!(
+            "; no core passed its budget by more than the measured overshoot (largest period: {of}, CPU {})",
+            core.cpu
+        )
+    } else {
+        format!(
+            "; CPU {} passed its budget (largest period: {of})",
+            core.cpu
+        )
+    }
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let victims: Vec<_> = summary
+        .cases
+        .iter()
+        .filter(|c| c.figures.contains_key("victim"))
+        .collect();
+    if victims.is_empty() {
+        return Vec::new();
+    }
+    let mut tables = vec![victim_table(&victims)];
+    let aggressors = aggressor_table(summary);
+    if !aggressors.rows.is_empty() {
+        tables.push(aggressors);
+    }
+    let budgets = budget_table(summary);
+    if !budgets.rows.is_empty() {
+        tables.push(budgets);
+    }
+    tables
+}
+
+fn victim_table(cases: &[&Case]) -> Table {
+    let metric = cases
+        .iter()
+        .find_map(|c| c.metric("victim"))
+        .map_or("", |m| m.metric.as_str());
+    let (name, unit) = name_and_unit(metric);
+    let mut table = Table::new(format!("The victim: {name}"))
+        .words("Beside it")
+        .words("Guard")
+        .figures("median", unit)
+        .figures("95 % interval", unit)
+        .figures("st. dev.", unit)
+        .figures("99 %", unit)
+        .figures("max", unit)
+        .figures("slowdown", "times")
+        .figures("samples", "");
+    let missing = Metric::default();
+    for case in cases {
+        let m = case.metric("victim").unwrap_or(&missing);
+        table.row(vec![
+            company(case),
+            guard_text(case.guard.as_ref()),
+            optional(m.median),
+            interval(m.median_ci95),
+            optional(m.stdev),
+            optional(m.p99),
+            optional(m.max),
+            case.slowdown
+                .map_or_else(|| crate::number::NOT_MEASURED.into(), times),
+            m.samples.to_string(),
+        ]);
+    }
+    table
+}
+
+/// Mean of what was measured.
+#[allow(clippy::cast_precision_loss)]
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), v| (sum + v, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+fn each_mib_s(case: &Case) -> Option<f64> {
+    mean(case.aggressors.iter().filter_map(|a| a.mib_s))
+}
+
+fn throttled(case: &Case) -> Option<f64> {
+    mean(case.aggressors.iter().filter_map(|a| a.throttled_share))
+}
+
+fn aggressor_table(summary: &Summary) -> Table {
+    let mut table = Table::new("The aggressors: what they achieved")
+        .words("Aggressors")
+        .words("Guard")
+        .figures("each", "MiB/s")
+        .figures("together", "MiB/s")
+        .figures("throttled", "% of the time");
+    for case in summary.cases.iter().filter(|c| !c.aggressors.is_empty()) {
+        let all = case.aggressors.iter().map(|a| a.mib_s).sum::<Option<f64>>();
+        table.row(vec![
+            company(case),
+            guard_text(case.guard.as_ref()),
+            optional(each_mib_s(case)),
+            optional(all),
+            throttled(case).map_or_else(|| "-".into(), percent),
+        ]);
+    }
+    table.drop_columns_of("-");
+    table.caption("Mean over the aggressors of a case; MiB/s as MemGuard and IsolBench count them.")
+}
+
+fn budget_table(summary: &Summary) -> Table {
+    let mut table = Table::new("The budgets: events in a period")
+        .words("Beside the victim")
+        .words("Guard")
+        .figures("CPU", "")
+        .figures("budget", "events")
+        .figures("largest period", "events")
+        .figures("periods", "")
+        .figures("over budget", "periods")
+        .figures("throttled", "% of the time");
+    for core in cores(summary) {
+        table.row(vec![
+            company(core.case),
+            guard_text(core.case.guard.as_ref()),
+            core.cpu.to_string(),
+            core.budget.map_or_else(|| "max".into(), figure),
+            optional(core.largest),
+            optional(core.periods),
+            optional(core.over),
+            core.throttled
+                .map_or_else(|| crate::number::NOT_MEASURED.into(), percent),
+        ]);
+    }
+    table
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use memwarden_run::{Case, Summary};
+
+    use super::{company, each_mib_s, guard_text, throttled};
+    use crate::Figure;
+    use crate::number::{figure, name_and_unit, percent, times};
+    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};
+
+    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        if summary.cases.iter().any(|c| c.metric("victim").is_some()) {
+            figures.push(victim(summary));
+            figures.extend(slowdown(summary));
+        }
+        figures.extend(aggressors(summary));
+        figures.extend(throttling(summary));
+        figures
+    }
+
+    /// `no guard` and each guard setting, in the order in which they ran.
+    fn settings(summary: &Summary) -> Vec<(String, Colour)> {
+        let mut names: Vec<String> = Vec::new();
+        for case in &summary.cases {
+            let name = guard_text(case.guard.as_ref());
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let guards = names
+            .iter()
+            .filter(|n| *n != "no guard")
+            .cloned()
+            .collect::<Vec<_>>();
+        names
+            .into_iter()
+            .map(|name| {
+                let colour = match guards.iter().position(|g| *g == name) {
+                    None => Colour::UNGUARDED,
+                    Some(0) => Colour::GUARDED,
+                    Some(n) => Colour::nth(n - 1),
+                };
+                (name, colour)
+            })
+            .collect()
+    }
+
+    /// A group for each company of the victim, a bar for each setting of the guard.
+    fn grouped(
+        summary: &Summary,
+        bar: impl Fn(&Case) -> Option<Bar>,
+    ) -> (Vec<(String, Colour)>, Vec<Group>) {
+        let series = settings(summary);
+        let mut groups: Vec<Group> = Vec::new();
+        for case in &summary.cases {
+            let Some(mut bar) = bar(case) else { continue };
+            let name = guard_text(case.guard.as_ref());
+            bar.series = series.iter().position(|s| s.0 == name).unwrap_or(0);
+            let label = company(case);
+            match groups.iter_mut().find(|g| g.label == label) {
+                Some(group) => group.bars.push(bar),
+                None => groups.push(Group {
+                    label,
+                    bars: vec![bar],
+                }),
+            }
+        }
+        (series, groups)
+    }
+
+    fn victim(summary: &Summary) -> Figure {
+        let metric = summary
+            .cases
+            .iter()
+            .find_map(|c| c.metric("victim"))
+            .map_or("", |m| m.metric.as_str());
+        let (name, unit) = name_and_unit(metric);
+        let (series, groups) = grouped(summary, |case| {
+            let m = case.metric("victim")?;
+            let text = match (m.median, case.slowdown) {
+                (None, _) => "not measured".into(),
+                (Some(v), Some(s)) if !case.aggressors.is_empty() => {
+                    format!("{} {unit}, {}\u{d7}", figure(v), times(s))
+                }
+                (Some(v), _) => format!("{} {unit}", figure(v)),
+            };
+            Some(Bar {
+                series: 0,
+                value: m.median,
+                interval: m.median_ci95,
+                text,
+            })
+        });
+        let solo = summary
+            .cases
+            .iter()
+            .find(|c| c.aggressors.is_empty() && c.guard.is_none());
+        let solo = solo.and_then(|c| c.metric("victim")?.median);
+        Figure::new(
+            "victim",
+            "Median of the victim in each case, with its 95 % interval; the dashed line is the victim alone.",
+            Chart::Bars(BarChart {
+                title: format!("The victim's {name}, alone and in company"),
+                axis: Axis::new(name, unit),
+                series,
+                groups,
+                reference: solo.map(|value| Reference {
+                    value,
+                    label: format!("alone: {} {unit}", figure(value)),
+                }),
+            }),
+        )
+    }
+
+    /// Slowdown against the number of aggressors: one line for each kind and setting.
+    fn slowdown(summary: &Summary) -> Option<Figure> {
+        let kind_of = |case: &Case| {
+            let first = case.aggressors.first()?.kind.clone();
+            case.aggressors
+                .iter()
+                .all(|a| a.kind == first)
+                .then_some(first)
+        };
+        let mut lines: Vec<(String, bool, Vec<Point>)> = Vec::new();
+        let kinds: Vec<String> =
+            summary
+                .cases
+                .iter()
+                .filter_map(kind_of)
+                .fold(Vec::new(), |mut all, kind| {
+                    if !all.contains(&kind) {
+                        all.push(kind);
+                    }
+                    all
+                });
+        for (setting, _) in settings(summary) {
+            for kind in &kinds {
+                let mut points = Vec::new();
+                for case in summary
+                    .cases
+                    .iter()
+                    .filter(|c| guard_text(c.guard.as_ref()) == setting)
+                {
+                    let alone = case.aggressors.is_empty();
+                    if !alone && kind_of(case).as_ref() != Some(kind) {
+                        continue;
+                    }
+                    #[allow(clippy::cast_precision_loss)]
+                    let x = case.aggressors.len() as f64;
+                    let Some(y) = case.slowdown.or(if alone && case.guard.is_none() {
+                        Some(1.0)
+                    } else {
+                        None
+                    }) else {
+                        continue;
+                    };
+                    points.push(Point {
+                        x,
+                        y,
+                        interval: case.slowdown_ci95.filter(|_| !alone),
+                    });
+                }
+                points.sort_by(|a, b| a.x.total_cmp(&b.x));
+                lines.push((format!("{kind}, {setting}"), setting == "no guard", points));
+            }
+        }
+        lines.retain(|(_, _, points)| points.iter().any(|p| p.x > 0.0));
+        let mut ticks: Vec<f64> = lines.iter().flat_map(|l| l.2.iter().map(|p| p.x)).collect();
+        ticks.sort_by(f64::total_cmp);
+        ticks.dedup();
+        if ticks.iter().filter(|t| **t > 0.0).count() < 2 {
+            return None;
+        }
+        let mut of_colour = [0usize; 2];
+        let lines = lines
+            .into_iter()
+            .map(|(name, unguarded, points)| {
+                // First kind of each setting in the setting's colour, further kinds in colours of their own.
+                let n = &mut of_colour[usize::from(unguarded)];
+                let colour = match (*n, unguarded) {
+                    (0, true) => Colour::UNGUARDED,
+                    (0, false) => Colour::GUARDED,
+                    (n, true) => Colour::nth(1 + 2 * (n - 1)),
+                    (n, false) => Colour::nth(2 * (n - 1)),
+                };
+                *n += 1;
+                Line {
+                    name,
+                    colour,
+                    points,
+                }
+            })
+            .collect();
+        Some(Figure::new(
+            "slowdown",
+            "The victim's median over its median alone, with 95 % intervals; 1 is as fast as alone.",
+            Chart::Xy(XyChart {
+                title: "The victim's slowdown with more and more aggressors".into(),
+                x: Axis::new("aggressors", ""),
+                y: Axis::new("slowdown of the victim", "times"),
+                lines,
+                references: vec![Reference {
+                    value: 1.0,
+                    label: "as fast as alone".into(),
+                }],
+                x_ticks: ticks,
+                y_from_data: false,
+            }),
+        ))
+    }
+
+    fn aggressors(summary: &Summary) -> Option<Figure> {
+        let (series, groups) = grouped(summary, |case| {
+            let each = each_mib_s(case)?;
+            let all = case.aggressors.iter().filter_map(|a| a.mib_s);
+            let (low, high) = all.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
+                (l.min(v), h.max(v))
+            });
+            let spread = (case.aggressors.len() > 1).then_some([low, high]);
+            Some(Bar {
+                series: 0,
+                value: Some(each),
+                interval: spread,
+                text: format!("{} MiB/s", figure(each)),
+            })
+        });
+        (!groups.is_empty()).then(|| {
+            Figure::new(
+                "aggressors",
+                "Mean of the aggressors of a case; the whiskers reach from the slowest to the fastest of them.",
+                Chart::Bars(BarChart {
+                    title: "What each aggressor achieved".into(),
+                    axis: Axis::new("bandwidth of each aggressor", "MiB/s"),
+                    series,
+                    groups,
+                    reference: None,
+                }),
+            )
+        })
+    }
+
+    fn throttling(summary: &Summary) -> Option<Figure> {
+        let (series, groups) = grouped(summary, |case| {
+            let share = throttled(case)?;
+            Some(Bar {
+                series: 0,
+                value: Some(share * 100.0),
+                interval: None,
+                text: percent(share),
+            })
+        });
+        (!groups.is_empty()).then(|| {
+            Figure::new(
+                "throttled",
+                "Share of the time in which the guard kept an aggressor's core still, mean over the aggressors.",
+                Chart::Bars(BarChart {
+                    title: "How long the aggressors were throttled".into(),
+                    axis: Axis::new("throttled", "% of the time"),
+                    series,
+                    groups,
+                    reference: None,
+                }),
+            )
+        })
+    }
+}

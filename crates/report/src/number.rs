@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How figures are written for people.
+
+/// What a figure that could not be measured looks like.
+pub const NOT_MEASURED: &str = "n/a";
+
+/// A thousands separator that neither breaks a line nor is taken for a decimal sign.
+const THIN: char = '\u{202f}';
+
+/// Four significant digits, whole numbers in full, thousands apart: `0.05`, `3.942`, `184.9`, `16 384`.
+pub fn figure(value: f64) -> String {
+    let magnitude = value.abs();
+    if !value.is_finite() {
+        NOT_MEASURED.into()
+    } else if magnitude == 0.0 {
+        "0".into()
+    } else if !(1e-4..1e15).contains(&magnitude) {
+        format!("{value:.3e}")
+    } else if magnitude >= 1000.0 || magnitude.fract() == 0.0 {
+        grouped(&format!("{value:.0}"))
+    } else {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let decimals = (3.0 - magnitude.log10().floor()).max(0.0) as usize;
+        trimmed(format!("{value:.decimals$}"))
+    }
+}
+
+/// [`figure`] of a figure that may be missing.
+pub fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| NOT_MEASURED.into(), figure)
+}
+
+/// How many times: two decimals below 100, `3.94`, `1.05`, `112`.
+pub fn times(value: f64) -> String {
+    if value.abs() < 99.995 {
+        format!("{value:.2}")
+    } else {
+        figure(value.round())
+    }
+}
+
+/// A share as a percentage with three significant digits at most: `61.2 %`, `0.04 %`, `0 %`.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let text = match percent.abs() {
+        p if !p.is_finite() => return NOT_MEASURED.into(),
+        0.0 => "0".into(),
+        p if p < 0.001 => format!("{percent:.0e}"),
+        p if p < 0.1 => trimmed(format!("{percent:.3}")),
+        p if p < 10.0 => trimmed(format!("{percent:.2}")),
+        _ => trimmed(format!("{percent:.1}")),
+    };
+    format!("{text}\u{a0}%")
+}
+
+/// An interval: `[184.2, 185.1]`.
+pub fn interval(ends: Option<[f64; 2]>) -> String {
+    ends.map_or_else(
+        || NOT_MEASURED.into(),
+        |[low, high]| format!("[{}, {}]", figure(low), figure(high)),
+    )
+}
+
+/// Bytes in the largest binary unit that keeps the number whole or above 10: `512 KiB`, `16 GiB`.
+#[allow(clippy::cast_precision_loss)]
+pub fn bytes(count: u64) -> String {
+    let (mut value, mut unit) = (count as f64, "B");
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    format!("{}\u{a0}{unit}", figure((value * 10.0).round() / 10.0))
+}
+
+/// What a name says, in words, and its unit: `throttle_latency_ns` is (`throttle latency`, `ns`).
+pub fn name_and_unit(name: &str) -> (String, &'static str) {
+    const UNITS: [(&str, &str); 14] = [
+        ("_mib_s", "MiB/s"),
+        ("_mb_s", "MB/s"),
+        ("mib_s", "MiB/s"),
+        ("_events_per_period", "events per period"),
+        ("_instructions", "instructions"),
+        ("_events", "events"),
+        ("_bytes", "bytes"),
+        ("_share", "%"),
+        ("_pct", "%"),
+        ("_ns", "ns"),
+        ("_us", "us"),
+        ("_ms", "ms"),
+        ("_hz", "Hz"),
+        ("_s", "s"),
+    ];
+    let (stem, unit) = UNITS
+        .iter()
+        .find_map(|(ending, unit)| Some((name.strip_suffix(ending)?, *unit)))
+        .unwrap_or((name, ""));
+    let stem = if stem.is_empty() { "bandwidth" } else { stem };
+    (stem.replace('_', " "), unit)
+}
+
+/// A number under a name whose ending tells its unit: shares as percentages, all else as [`figure`].
+pub fn named(name: &str, value: f64) -> String {
+    if name.ends_with("_share") {
+        percent(value)
+    } else {
+        figure(value)
+    }
+}
+
+/// `1 aggressor`, `2 aggressors`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn trimmed(text: String) -> String {
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+fn grouped(digits: &str) -> String {
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |d| ("-", d));
+    let mut out = String::from(sign);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 && digits.len() > 4 {
+            out.push(THIN);
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_four_digits() {
+        let cases = [
+            (0.0, "0"),
+            (0.05, "0.05"),
+            (3.94159, "3.942"),
+            (184.95, "184.9"),
+            (1638.4, "1638"),
+            (16384.0, "16\u{202f}384"),
+            (-1_234_567.0, "-1\u{202f}234\u{202f}567"),
+            (0.000_01, "1.000e-5"),
+            (f64::NAN, "n/a"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(figure(value), text);
+        }
+        assert_eq!(
+            [0.612, 0.0004, 0.0, 1.0].map(percent),
+            ["61.2\u{a0}%", "0.04\u{a0}%", "0\u{a0}%", "100\u{a0}%"]
+        );
+        assert_eq!([1.05, 3.944, 112.4].map(times), ["1.05", "3.94", "112"]);
+        assert_eq!(bytes(524_288), "512\u{a0}KiB");
+    }
+
+    #[test]
+    fn a_name_tells_its_unit() {
+        assert_eq!(
+            name_and_unit("throttle_latency_ns"),
+            ("throttle latency".into(), "ns")
+        );
+        assert_eq!(name_and_unit("mib_s"), ("bandwidth".into(), "MiB/s"));
+        assert_eq!(name_and_unit("cpus"), ("cpus".into(), ""));
+    }
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! report.html: one file, no network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memwarden_run::{Recorded, Run};
+use minijinja::{AutoEscape, Environment, Value, context};
+use serde::Serialize;
+
+use crate::compare::{compare_table, side_by_side_table};
+use crate::number::{bytes, counted, figure};
+use crate::plot::{Axis, Bar, BarChart, CHART_CSS, Chart, Colour, DARK, Group, LIGHT, Layout};
+use crate::{Error, Figure, figures, finding, notes, question, tables};
+
+const TEMPLATE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+
+/// A figure as the template sees it.
+#[derive(Serialize)]
+struct Shown {
+    title: String,
+    caption: String,
+    file: String,
+    wide: Value,
+    narrow: Value,
+}
+
+/// A named fact.
+#[derive(Serialize)]
+struct Fact {
+    name: &'static str,
+    value: String,
+}
+
+/// Renders the report of a run folder: `report.html` and `plots/*.svg` in it. Gives back the page's path.
+///
+/// # Errors
+/// The folder cannot be read or written.
+pub fn render(directory: &Path) -> Result<PathBuf, Error> {
+    let recorded = Recorded::read(directory)?;
+    let figures = figures(&recorded);
+    let plots = directory.join("plots");
+    if !figures.is_empty() {
+        fs::create_dir_all(&plots).map_err(|source| Error::Io {
+            action: "create",
+            path: plots.clone(),
+            source,
+        })?;
+    }
+    for figure in &figures {
+        write(
+            &plots.join(format!("{}.svg", figure.name)),
+            &figure.chart.draw(Layout::Wide).standalone(),
+        )?;
+    }
+    let page = page(&recorded, &figures)?;
+    let path = directory.join("report.html");
+    write(&path, &page)?;
+    Ok(path)
+}
+
+/// Renders several runs beside each other into one page.
+///
+/// # Errors
+/// A folder cannot be read, or the page not written.
+pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
+    let runs = directories
+        .iter()
+        .map(|d| Recorded::read(d))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut all = vec![side_by_side_table(&runs)];
+    if let [first, second] = runs.as_slice() {
+        all.push(compare_table(first, second));
+    }
+    let figures = beside_figures(&runs);
+    let facts: Vec<_> = runs
+        .iter()
+        .map(|r| Fact {
+            name: "Run",
+            value: format!("{}: {}", r.directory.display(), finding(&r.summary)),
+        })
+        .collect();
+    let mut notes: Vec<String> = Vec::new();
+    for note in runs.iter().flat_map(|r| notes::of(&r.run, &r.summary)) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let names: Vec<_> = directories
+        .iter()
+        .map(|d| d.display().to_string())
+        .collect();
+    let context = context! {
+        title => format!("{} side by side", counted(runs.len(), "run")),
+        experiment => "comparison",
+        facts, notes,
+        statistics => notes::STATISTICS,
+        tables => all,
+        figures => figures.iter().map(|f| show(f, "")).collect::<Vec<_>>(),
+        command => command_line(&[vec!["memwarden".to_owned(), "report".into()], names].concat()),
+        style => Value::from_safe_string(style()),
+        version => env!("CARGO_PKG_VERSION"),
+    };
+    write(page, &fill(context)?)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(|source| Error::Io {
+        action: "write",
+        path: path.into(),
+        source,
+    })
+}
+
+fn page(recorded: &Recorded, figures: &[Figure]) -> Result<String, Error> {
+    let (run, summary) = (&recorded.run, &recorded.summary);
+    let configuration: Vec<(String, String)> = run
+        .configuration
+        .iter()
+        .map(|(k, v)| (k.clone(), json_text(v)))
+        .collect();
+    fill(context! {
+        title => title(&run.experiment),
+        experiment => run.experiment,
+        target => run.target,
+        finding => finding(summary),
+        question => question(&run.experiment),
+        facts => facts(recorded),
+        host => host(run),
+        figures => figures.iter().map(|f| show(f, "plots/")).collect::<Vec<_>>(),
+        tables => tables(summary),
+        notes => notes::of(run, summary),
+        statistics => notes::STATISTICS,
+        command => command_line(&run.command_line),
+        configuration,
+        samples => figure(f64::from(u32::try_from(recorded.samples.len()).unwrap_or(u32::MAX))),
+        style => Value::from_safe_string(style()),
+        version => run.version,
+    })
+}
+
+fn fill(context: Value) -> Result<String, Error> {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    let template = environment.template_from_str(TEMPLATE);
+    let page = template
+        .and_then(|t| t.render(context))
+        .map_err(|e| Error::Template(format!("{e:#}")))?;
+    // Control characters are no part of HTML or XML, wherever they came from.
+    Ok(page.replace(|c: char| c.is_control() && !"\n\t".contains(c), "\u{fffd}"))
+}
+
+fn style() -> String {
+    let properties = |set: &[(&str, &str)]| {
+        set.iter()
+            .map(|(k, v)| format!("{k}:{v};"))
+            .collect::<String>()
+    };
+    format!(
+        "@media screen{{:root{{{light}}}}}@media print{{:root{{{light}}}}}\n\
+         @media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{CHART_CSS}{STYLE}",
+        light = properties(&LIGHT),
+        dark = properties(&DARK)
+    )
+}
+
+fn show(figure: &Figure, folder: &str) -> Shown {
+    let title = match &figure.chart {
+        Chart::Bars(c) => c.title.clone(),
+        Chart::Xy(c) => c.title.clone(),
+        Chart::Histogram(c) => c.title.clone(),
+    };
+    Shown {
+        title,
+        caption: figure.caption.clone(),
+        file: if folder.is_empty() {
+            String::new()
+        } else {
+            format!("{folder}{}.svg", figure.name)
+        },
+        wide: Value::from_safe_string(figure.chart.draw(Layout::Wide).inline("wide")),
+        narrow: Value::from_safe_string(figure.chart.draw(Layout::Narrow).inline("narrow")),
+    }
+}
+
+fn title(experiment: &str) -> String {
+    match experiment {
+        "interfere" => "Interference between cores".into(),
+        "bench-guard" => "The guard, measured".into(),
+        other => format!("Experiment {other}"),
+    }
+}
+
+/// How, where and when, for the head of the page.
+fn facts(recorded: &Recorded) -> Vec<Fact> {
+    let run = &recorded.run;
+    let mut facts = Vec::new();
+    let mut add =
+        |name, value: Option<String>| facts.extend(value.map(|value| Fact { name, value }));
+    add("Where", Some(target_text(run)));
+    add("When", Some(when(run)));
+    add("Machine", machine(run));
+    let cases = counted(recorded.summary.cases.len(), "case");
+    #[allow(clippy::cast_precision_loss)]
+    let samples = figure(recorded.samples.len() as f64);
+    add("Measured", Some(format!("{cases}, {samples} raw samples")));
+    let revision = run
+        .git_revision
+        .as_ref()
+        .map_or_else(String::new, |r| format!(" ({r})"));
+    add("By", Some(format!("memwarden {}{revision}", run.version)));
+    facts
+}
+
+fn target_text(run: &Run) -> String {
+    match (run.target.as_str(), &run.lab) {
+        ("native", _) => "natively, on this machine".into(),
+        ("lab", Some(lab)) => format!(
+            "in the lab: QEMU {}, machine {}, Linux {}, {} clock",
+            lab.qemu_version, lab.machine, lab.kernel, lab.clock
+        ),
+        ("lab", None) => "in the lab, an emulated machine".into(),
+        (other, _) => match other.strip_prefix("sim:") {
+            Some(platform) => format!("in the simulator, platform {platform}"),
+            None => other.into(),
+        },
+    }
+}
+
+/// `2026-03-01 12:00:05 UTC, for 42 s`.
+fn when(run: &Run) -> String {
+    let day_and_time = |t: &str| t.get(..19).unwrap_or(t).replace('T', " ");
+    let mut text = format!("{} UTC", day_and_time(&run.started));
+    let parse = |t: &str| humantime::parse_rfc3339(t).ok();
+    if let (Some(start), Some(end)) = (parse(&run.started), run.ended.as_deref().and_then(parse)) {
+        if let Ok(took) = end.duration_since(start) {
+            let took =
+                std::time::Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(0));
+            let seconds = std::time::Duration::from_secs(took.as_secs());
+            let shown = if took.as_secs() >= 10 { seconds } else { took };
+            text += &format!(", for {}", humantime::format_duration(shown));
+        }
+    } else if run.ended.is_none() {
+        text += ", not completed";
+    }
+    text
+}
+
+fn machine(run: &Run) -> Option<String> {
+    let host = &run.host;
+    let mut parts = Vec::new();
+    parts.extend(host.cpu_model.clone());
+    parts.extend(host.cores.map(|n| counted(n as usize, "CPU")));
+    parts.extend(host.memory_bytes.map(|b| format!("{} of memory", bytes(b))));
+    parts.extend(
+        host.kernel
+            .as_ref()
+            .filter(|_| run.lab.is_none())
+            .map(|k| format!("Linux {k}")),
+    );
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Everything known of the machine.
+fn host(run: &Run) -> Vec<(String, String)> {
+    let host = &run.host;
+    let mut rows: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, value: Option<String>| {
+        rows.push((name.into(), value.unwrap_or_else(|| "not known".into())));
+    };
+    add("CPU model", host.cpu_model.clone());
+    add("architecture", host.architecture.clone());
+    add("CPUs online", host.cores.map(|n| n.to_string()));
+    let cache = |c: &memwarden_run::Cache| {
+        let size = c.size_bytes.map_or_else(|| "size not known".into(), bytes);
+        let shared = c
+            .cpus
+            .as_ref()
+            .map_or_else(String::new, |s| format!(" (CPU {s})"));
+        format!("L{} {} {size}{shared}", c.level, c.kind)
+    };
+    let caches: Vec<_> = host.caches.iter().map(cache).collect();
+    add("caches", (!caches.is_empty()).then(|| caches.join(", ")));
+    add("memory", host.memory_bytes.map(bytes));
+    add("kernel", host.kernel.clone());
+    add(
+        "frequency governor",
+        host.governor.clone().or_else(|| Some("none".into())),
+    );
+    add(
+        "virtualised",
+        host.virtualised
+            .map(|v| if v { "yes" } else { "no" }.into()),
+    );
+    let list = |all: &[String]| {
+        Some(if all.is_empty() {
+            "none".into()
+        } else {
+            all.join(", ")
+        })
+    };
+    add("counters", list(&host.counters));
+    add("regulators", list(&host.regulators));
+    for (name, value) in &host.more {
+        add(&name.replace('_', " "), Some(json_text(value)));
+    }
+    if let Some(lab) = &run.lab {
+        for (name, value) in &lab.more {
+            add(
+                &format!("lab: {}", name.replace('_', " ")),
+                Some(json_text(value)),
+            );
+        }
+    }
+    rows
+}
+
+fn json_text(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => "none".into(),
+        serde_json::Value::Array(all) => all.iter().map(json_text).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+/// As it can be pasted into a shell; the program by its name alone.
+fn command_line(words: &[String]) -> String {
+    let mut words = words.to_vec();
+    if let Some(program) = words.first_mut()
+        && let Some(name) = Path::new(program.as_str()).file_name()
+    {
+        *program = name.to_string_lossy().into_owned();
+    }
+    shell_words::join(words)
+}
+
+/// For each metric that several runs have: a group a case, a bar a run.
+fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
+    let series: Vec<_> = runs
+        .iter()
+        .enumerate()
+        .map(|(i, r)| (r.directory.display().to_string(), Colour::nth(i)))
+        .collect();
+    let mut keys: Vec<&str> = Vec::new();
+    for (key, _) in runs
+        .iter()
+        .flat_map(|r| &r.summary.cases)
+        .flat_map(|c| c.metrics())
+    {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let mut figures = Vec::new();
+    for key in keys {
+        let mut groups: Vec<Group> = Vec::new();
+        let mut axis = Axis::default();
+        for (i, run) in runs.iter().enumerate() {
+            for case in &run.summary.cases {
+                let Some(metric) = case.metric(key) else {
+                    continue;
+                };
+                let (name, unit) = crate::number::name_and_unit(&metric.metric);
+                axis = Axis::new(name, unit);
+                let text = crate::number::optional(metric.median);
+                let bar = Bar {
+                    series: i,
+                    value: metric.median,
+                    interval: metric.median_ci95,
+                    text,
+                };
+                match groups.iter_mut().find(|g| g.label == case.name) {
+                    Some(group) => group.bars.push(bar),
+                    None => groups.push(Group {
+                        label: case.name.clone(),
+                        bars: vec![bar],
+                    }),
+                }
+            }
+        }
+        let title = format!("Median {} in each run", axis.label);
+        let chart = BarChart {
+            title,
+            axis,
+            series: series.clone(),
+            groups,
+            reference: None,
+        };
+        figures.push(Figure {
+            name: crate::generic::file_name(key),
+            caption: "Medians with their 95 % intervals.".into(),
+            chart: Chart::Bars(chart),
+        });
+    }
+    figures
+}

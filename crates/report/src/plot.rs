@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Plots: small SVG charts whose colours come from CSS, so that one drawing serves light, dark and paper.
+//!
+//! Own code because no library draws what a run folder needs: `plotters` writes fixed colours into attributes (no dark
+//! mode), `charts-rs` and `eb_bars` know no error bars or logarithmic axes, `poloto` no grouped bars. A chart is plain
+//! data ([`Chart`]); [`Chart::draw`] lays it out for a [`Layout`], as words must not shrink with the screen.
+
+mod bars;
+mod histogram;
+mod scale;
+mod svg;
+mod xy;
+
+pub use bars::{Bar, BarChart, Group};
+pub use histogram::{Histogram, Panel};
+pub use scale::Kind;
+pub use svg::{CHART_CSS, DARK, Drawing, LIGHT};
+pub use xy::{Line, Point, XyChart};
+
+/// An axis.
+#[derive(Clone, Debug, Default)]
+pub struct Axis {
+    /// What is on it.
+    pub label: String,
+    /// The unit; empty for a count.
+    pub unit: String,
+    /// Linear or logarithmic.
+    pub kind: Kind,
+}
+
+impl Axis {
+    /// A linear axis.
+    pub fn new(label: impl Into<String>, unit: impl Into<String>) -> Self {
+        Self {
+            label: label.into(),
+            unit: unit.into(),
+            kind: Kind::Linear,
+        }
+    }
+
+    /// The same, logarithmic.
+    #[must_use]
+    pub fn log(mut self) -> Self {
+        self.kind = Kind::Log;
+        self
+    }
+
+    fn text(&self) -> String {
+        if self.unit.is_empty() {
+            self.label.clone()
+        } else {
+            format!("{} ({})", self.label, self.unit)
+        }
+    }
+
+    fn tick(&self, value: f64) -> String {
+        crate::number::figure(value)
+    }
+}
+
+/// A colour of the palette, by what it stands for; each has a shape or a place as well, so that nobody needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Colour(usize);
+
+impl Colour {
+    /// Without a guard.
+    pub const UNGUARDED: Self = Self(0);
+    /// With a guard.
+    pub const GUARDED: Self = Self(1);
+
+    /// The n-th of several that mean nothing by themselves.
+    pub fn nth(n: usize) -> Self {
+        Self([2, 3, 4, 1, 0, 5][n % 6])
+    }
+}
+
+/// A line across a chart at one value: solo, a limit, a deadline.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// Where.
+    pub value: f64,
+    /// What it is.
+    pub label: String,
+}
+
+/// How wide a chart is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// For a desk or paper.
+    Wide,
+    /// For a phone.
+    Narrow,
+}
+
+impl Layout {
+    fn width(self) -> f64 {
+        match self {
+            Self::Wide => 760.0,
+            Self::Narrow => 360.0,
+        }
+    }
+}
+
+/// Any chart.
+#[derive(Clone, Debug)]
+pub enum Chart {
+    /// Groups of horizontal bars.
+    Bars(BarChart),
+    /// Lines and points.
+    Xy(XyChart),
+    /// Distributions, one under the other.
+    Histogram(Histogram),
+}
+
+impl Chart {
+    /// Draws it.
+    pub fn draw(&self, layout: Layout) -> Drawing {
+        match self {
+            Self::Bars(chart) => chart.draw(layout),
+            Self::Xy(chart) => chart.draw(layout),
+            Self::Histogram(chart) => chart.draw(layout),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Horizontal bars in groups: names of cases are long, and screens are narrow.
+
+use super::scale::Scale;
+use super::svg::{Anchor, Canvas, FONT, fit, width_of};
+use super::{Axis, Colour, Drawing, Layout, Reference};
+
+/// Groups of horizontal bars, with error bars.
+#[derive(Clone, Debug, Default)]
+pub struct BarChart {
+    /// What it shows.
+    pub title: String,
+    /// The axis along the bars.
+    pub axis: Axis,
+    /// Names and colours of what the bars of each group stand for.
+    pub series: Vec<(String, Colour)>,
+    /// The groups, from the top.
+    pub groups: Vec<Group>,
+    /// A line across all bars.
+    pub reference: Option<Reference>,
+}
+
+/// Bars that are compared with each other.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What they have in common.
+    pub label: String,
+    /// The bars.
+    pub bars: Vec<Bar>,
+}
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// Which of the series.
+    pub series: usize,
+    /// Its length; none is shown as not measured.
+    pub value: Option<f64>,
+    /// The ends of the error bar.
+    pub interval: Option<[f64; 2]>,
+    /// What stands at its end.
+    pub text: String,
+}
+
+const THICK: f64 = 20.0;
+const BETWEEN_BARS: f64 = 4.0;
+const BETWEEN_GROUPS: f64 = 16.0;
+
+impl BarChart {
+    pub(super) fn draw(&self, layout: Layout) -> Drawing {
+        let mut canvas = Canvas::new(layout.width());
+        let used = |i: usize| {
+            self.groups
+                .iter()
+                .any(|g| g.bars.iter().any(|b| b.series == i))
+        };
+        let entries: Vec<_> = self
+            .series
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| used(*i))
+            .map(|(_, s)| s.clone())
+            .collect();
+        let entries = if entries.len() > 1 {
+            entries
+        } else {
+            Vec::new()
+        };
+        let mut top = canvas.legend(&entries, false, 0.0);
+
+        let widest = self
+            .groups
+            .iter()
+            .map(|g| width_of(&g.label))
+            .fold(0.0, f64::max);
+        let beside = layout == Layout::Wide;
+        let left = if beside {
+            widest.min(230.0) + 12.0
+        } else {
+            0.0
+        };
+        let room = self
+            .groups
+            .iter()
+            .flat_map(|g| &g.bars)
+            .map(|b| width_of(&b.text))
+            .fold(0.0, f64::max);
+        let right = canvas.width() - room.max(10.0) - 12.0;
+        let high = self.extent();
+        let ticks = if beside { 6 } else { 4 };
+        let scale = Scale::new(self.axis.kind, self.low(), high, left, right, ticks);
+
+        if self.reference.is_some() {
+            top += FONT + 4.0;
+        }
+        let group_height = |g: &Group| {
+            g.bars.len() as f64 * (THICK + BETWEEN_BARS) - BETWEEN_BARS
+                + if beside { 0.0 } else { FONT + 7.0 }
+        };
+        let height: f64 = self
+            .groups
+            .iter()
+            .map(|g| group_height(g) + BETWEEN_GROUPS)
+            .sum();
+        let bottom = top + height;
+        for tick in &scale.ticks {
+            let x = scale.at(*tick);
+            canvas.line("mw-grid", x, top, x, bottom);
+            canvas.text(
+                "mw-soft",
+                tick_anchor(x, &canvas),
+                x,
+                bottom + FONT + 5.0,
+                &self.axis.tick(*tick),
+            );
+        }
+        let mut y = top + BETWEEN_GROUPS / 2.0;
+        for group in &self.groups {
+            y = self.draw_group(&mut canvas, group, &scale, y, left, beside) + BETWEEN_GROUPS;
+        }
+        canvas.line("mw-axis", scale.origin(), top, scale.origin(), bottom);
+        if let Some(reference) = &self.reference {
+            let x = scale.at(reference.value);
+            canvas.line("mw-ref", x, top - 2.0, x, bottom);
+            let half = width_of(&reference.label) / 2.0;
+            let x = x.clamp(left + half, (canvas.width() - half).max(left + half));
+            canvas.text("mw-ink", Anchor::Middle, x, top - 7.0, &reference.label);
+        }
+        let label = self.axis.text();
+        canvas.text(
+            "mw-soft",
+            Anchor::Middle,
+            left.midpoint(right),
+            bottom + 2.0 * FONT + 12.0,
+            &label,
+        );
+        canvas.finish(bottom + 2.0 * FONT + 20.0, &self.title)
+    }
+
+    fn draw_group(
+        &self,
+        canvas: &mut Canvas,
+        group: &Group,
+        scale: &Scale,
+        y: f64,
+        left: f64,
+        beside: bool,
+    ) -> f64 {
+        let mut y = y;
+        if beside {
+            let middle =
+                y + (group.bars.len() as f64 * (THICK + BETWEEN_BARS) - BETWEEN_BARS) / 2.0;
+            canvas.text(
+                "mw-ink",
+                Anchor::End,
+                left - 10.0,
+                middle + 4.5,
+                &fit(&group.label, left - 10.0),
+            );
+        } else {
+            canvas.text(
+                "mw-ink mw-strong",
+                Anchor::Start,
+                0.0,
+                y + FONT - 3.0,
+                &fit(&group.label, canvas.width()),
+            );
+            y += FONT + 7.0;
+        }
+        for bar in &group.bars {
+            let series = self.series.get(bar.series);
+            let colour = series.map_or(Colour::nth(0), |s| s.1);
+            let name = series.map_or("", |s| s.0.as_str());
+            let tip = format!("{}, {name}: {}", group.label, bar.text);
+            let mut end = scale.origin();
+            if let Some(value) = bar.value {
+                let to = scale.at(value);
+                canvas.rect(
+                    &colour.fill(),
+                    end.min(to),
+                    y,
+                    (to - end).abs(),
+                    THICK,
+                    &tip,
+                );
+                end = end.max(to);
+                if let Some([low, high]) = bar.interval {
+                    let (low, high, middle) = (scale.at(low), scale.at(high), y + THICK / 2.0);
+                    canvas.line("mw-err", low, middle, high, middle);
+                    canvas.line("mw-err", low, middle - 4.0, low, middle + 4.0);
+                    canvas.line("mw-err", high, middle - 4.0, high, middle + 4.0);
+                    end = end.max(high);
+                }
+            }
+            canvas.text(
+                "mw-ink",
+                Anchor::Start,
+                end + 7.0,
+                y + THICK / 2.0 + 4.5,
+                &bar.text,
+            );
+            y += THICK + BETWEEN_BARS;
+        }
+        y - BETWEEN_BARS
+    }
+
+    fn values(&self) -> impl Iterator<Item = f64> {
+        let bars = self.groups.iter().flat_map(|g| &g.bars);
+        bars.flat_map(|b| b.value.into_iter().chain(b.interval.into_iter().flatten()))
+            .chain(self.reference.iter().map(|r| r.value))
+    }
+
+    fn extent(&self) -> f64 {
+        self.values().fold(0.0, f64::max)
+    }
+
+    fn low(&self) -> f64 {
+        match self.axis.kind {
+            super::Kind::Linear => self.values().fold(0.0, f64::min),
+            super::Kind::Log => {
+                self.values()
+                    .filter(|v| *v > 0.0)
+                    .fold(f64::INFINITY, f64::min)
+                    / 2.0
+            }
+        }
+    }
+}
+
+/// A tick's number in the middle under it, unless it would leave the picture.
+fn tick_anchor(x: f64, canvas: &Canvas) -> Anchor {
+    if x < 12.0 {
+        Anchor::Start
+    } else if x > canvas.width() - 12.0 {
+        Anchor::End
+    } else {
+        Anchor::Middle
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Distributions, one under the other over the same axis.
+
+use memwarden_run::statistics::nearest_rank;
+
+use super::scale::{Kind, Scale};
+use super::svg::{Anchor, Canvas, FONT, fit, width_of};
+use super::{Axis, Colour, Drawing, Layout, Reference};
+use crate::number;
+
+/// Histograms of several cases over the same axis.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    /// What it shows.
+    pub title: String,
+    /// The axis of the figures.
+    pub axis: Axis,
+    /// One panel a case.
+    pub panels: Vec<Panel>,
+    /// A line through all panels: a deadline, a limit.
+    pub reference: Option<Reference>,
+}
+
+/// The samples of one case.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// The case.
+    pub label: String,
+    /// The samples, in any order.
+    pub samples: Vec<f64>,
+    /// The colour of its bars.
+    pub colour: Colour,
+}
+
+const PANEL: f64 = 74.0;
+const HEAD: f64 = FONT + 10.0;
+
+impl Histogram {
+    pub(super) fn draw(&self, layout: Layout) -> Drawing {
+        let mut canvas = Canvas::new(layout.width());
+        let shown = |v: &f64| v.is_finite() && (self.axis.kind == Kind::Linear || *v > 0.0);
+        let all = || {
+            self.panels
+                .iter()
+                .flat_map(|p| p.samples.iter().copied())
+                .filter(shown)
+        };
+        let with_reference = || all().chain(self.reference.iter().map(|r| r.value));
+        let high = with_reference().fold(f64::NEG_INFINITY, f64::max);
+        let low = with_reference().fold(f64::INFINITY, f64::min);
+        if !high.is_finite() {
+            canvas.text("mw-soft", Anchor::Start, 0.0, FONT, "no samples");
+            return canvas.finish(2.0 * FONT, &self.title);
+        }
+        let low = if self.axis.kind == Kind::Linear && low > 0.0 && low < high / 3.0 {
+            0.0
+        } else {
+            low
+        };
+        let (left, right) = (40.0, canvas.width() - 16.0);
+        // Counts of events: a bar is at least one event wide, and stands over its number.
+        let whole = all().all(|v| v.fract() == 0.0);
+        let (low, high) = if whole && self.axis.kind == Kind::Linear {
+            (low - 0.5, high + 0.5)
+        } else {
+            (low, high)
+        };
+        let x = Scale::new(
+            self.axis.kind,
+            low.max(if low < 0.0 { -0.5 } else { low }),
+            high,
+            left,
+            right,
+            6,
+        );
+        let top = if self.reference.is_some() {
+            FONT + 8.0
+        } else {
+            0.0
+        };
+        let mut y = top;
+        for panel in &self.panels {
+            y = draw_panel(
+                &mut canvas,
+                panel,
+                &x,
+                y,
+                left,
+                right,
+                if whole { self.one_event(&x) } else { 0.0 },
+            );
+        }
+        for tick in &x.ticks {
+            let at = x.at(*tick);
+            canvas.line("mw-axis", at, y, at, y + 5.0);
+            if *tick >= 0.0 {
+                canvas.text(
+                    "mw-soft",
+                    Anchor::Middle,
+                    at,
+                    y + FONT + 9.0,
+                    &self.axis.tick(*tick),
+                );
+            }
+        }
+        let label = self.axis.text();
+        canvas.text(
+            "mw-soft",
+            Anchor::Middle,
+            left.midpoint(right),
+            y + 2.0 * FONT + 16.0,
+            &label,
+        );
+        if let Some(reference) = &self.reference {
+            let at = x.at(reference.value);
+            canvas.line("mw-ref", at, top, at, y);
+            let half = width_of(&reference.label) / 2.0;
+            let at = at.clamp(left + half, right - half);
+            canvas.text("mw-ink", Anchor::Middle, at, top - 6.0, &reference.label);
+        }
+        canvas.finish(y + 2.0 * FONT + 24.0, &self.title)
+    }
+
+    /// Pixels between 0 and 1 on a linear axis.
+    fn one_event(&self, x: &Scale) -> f64 {
+        if self.axis.kind == Kind::Linear {
+            x.at(1.0) - x.at(0.0)
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Bars of at least 4 pixels; each as high as its share of the samples, the highest filling the panel.
+fn draw_panel(
+    canvas: &mut Canvas,
+    panel: &Panel,
+    x: &Scale,
+    y: f64,
+    left: f64,
+    right: f64,
+    one: f64,
+) -> f64 {
+    let mut samples: Vec<f64> = panel
+        .samples
+        .iter()
+        .copied()
+        .filter(|v| v.is_finite())
+        .collect();
+    samples.sort_unstable_by(f64::total_cmp);
+    let (top, bottom) = (y + HEAD, y + HEAD + PANEL);
+    if samples.is_empty() {
+        canvas.text(
+            "mw-ink mw-strong",
+            Anchor::Start,
+            left,
+            y + FONT + 2.0,
+            &fit(&panel.label, right - left),
+        );
+        canvas.text("mw-soft", Anchor::Start, left, top + FONT, "no samples");
+        return bottom + 12.0;
+    }
+    let width = if one >= 4.0 { one } else { 4.0 };
+    let origin = if one >= 4.0 {
+        x.at(0.0) - one / 2.0
+    } else {
+        left
+    };
+    let mut bins: Vec<(i64, usize)> = Vec::new();
+    for value in &samples {
+        #[allow(clippy::cast_possible_truncation)]
+        let bin = ((x.at(*value) - origin) / width + 1e-9).floor() as i64;
+        match bins.last_mut() {
+            Some((last, count)) if *last == bin => *count += 1,
+            _ => bins.push((bin, 1)),
+        }
+    }
+    let n = samples.len() as f64;
+    let most = bins.iter().map(|b| b.1).max().unwrap_or(1) as f64;
+    canvas.line("mw-grid", left, top, right, top);
+    canvas.text(
+        "mw-soft",
+        Anchor::End,
+        left - 6.0,
+        top + 4.5,
+        &format!("{}%", number::figure((most / n * 100.0).round())),
+    );
+    for (bin, count) in &bins {
+        let height = (*count as f64 / most * PANEL).max(1.0);
+        let at = origin + *bin as f64 * width;
+        let gap = if width > 8.0 { 2.0 } else { 0.6 };
+        let tip = format!("{count} of {} samples", samples.len());
+        canvas.rect(
+            &panel.colour.fill(),
+            at + gap / 2.0,
+            bottom - height,
+            width - gap,
+            height,
+            &tip,
+        );
+    }
+    canvas.line("mw-axis", left, bottom, right, bottom);
+    let [median, p999, max] = [50.0, 99.9, 100.0].map(|p| nearest_rank(&samples, p));
+    let figures = format!(
+        "median {}, 99.9 % {}, max {}, {} samples",
+        number::figure(median),
+        number::figure(p999),
+        number::figure(max),
+        number::figure(n)
+    );
+    let room = right - left - width_of(&figures) - 14.0;
+    if room > 90.0 {
+        canvas.text(
+            "mw-ink mw-strong",
+            Anchor::Start,
+            left,
+            y + FONT + 2.0,
+            &fit(&panel.label, room),
+        );
+        canvas.text("mw-soft", Anchor::End, right, y + FONT + 2.0, &figures);
+        for (at, class) in [(median, "mw-err"), (p999, "mw-ref")] {
+            canvas.line(class, x.at(at), top, x.at(at), bottom);
+        }
+    } else {
+        canvas.text(
+            "mw-ink mw-strong",
+            Anchor::Start,
+            0.0,
+            y + FONT + 2.0,
+            &fit(&panel.label, right),
+        );
+    }
+    bottom + 12.0
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lines and points over an axis of figures.
+
+use super::scale::{Kind, Scale};
+use super::svg::{Anchor, Canvas, FONT, width_of};
+use super::{Axis, Colour, Drawing, Layout, Reference};
+
+/// Lines and points, with error bars.
+#[derive(Clone, Debug, Default)]
+pub struct XyChart {
+    /// What it shows.
+    pub title: String,
+    /// The axis across.
+    pub x: Axis,
+    /// The axis upward.
+    pub y: Axis,
+    /// The lines.
+    pub lines: Vec<Line>,
+    /// Lines across the chart.
+    pub references: Vec<Reference>,
+    /// Show these places on the x axis, and no others: budgets, numbers of CPUs.
+    pub x_ticks: Vec<f64>,
+    /// Let the y axis begin where the figures do, not at 0.
+    pub y_from_data: bool,
+}
+
+/// A line with its points.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// What it stands for.
+    pub name: String,
+    /// Its colour and mark.
+    pub colour: Colour,
+    /// Its points, from the left.
+    pub points: Vec<Point>,
+}
+
+/// One point.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// Across.
+    pub x: f64,
+    /// Upward.
+    pub y: f64,
+    /// The ends of the error bar.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl XyChart {
+    pub(super) fn draw(&self, layout: Layout) -> Drawing {
+        let mut canvas = Canvas::new(layout.width());
+        let entries: Vec<_> = self
+            .lines
+            .iter()
+            .map(|l| (l.name.clone(), l.colour))
+            .collect();
+        let entries = if entries.len() > 1 {
+            entries
+        } else {
+            Vec::new()
+        };
+        let top = canvas.legend(&entries, true, 0.0);
+        canvas.text("mw-soft", Anchor::Start, 0.0, top + FONT, &self.y.text());
+        let top = top + FONT + 12.0;
+        let bottom = top + if layout == Layout::Wide { 290.0 } else { 220.0 };
+
+        let ys = || {
+            let points = self.lines.iter().flat_map(|l| &l.points);
+            points
+                .flat_map(|p| [p.y].into_iter().chain(p.interval.into_iter().flatten()))
+                .chain(self.references.iter().map(|r| r.value))
+        };
+        let positive = |v: &f64| self.y.kind == Kind::Linear || *v > 0.0;
+        let start = if self.y_from_data || self.y.kind == Kind::Log {
+            f64::INFINITY
+        } else {
+            0.0
+        };
+        let low = ys().filter(positive).fold(start, f64::min);
+        let high = ys().fold(f64::NEG_INFINITY, f64::max);
+        let low = if low.is_finite() { low } else { 0.0 };
+        let y = Scale::new(self.y.kind, low, high.max(low), bottom, top, 5);
+        let left = y
+            .ticks
+            .iter()
+            .map(|t| width_of(&self.y.tick(*t)))
+            .fold(0.0, f64::max)
+            + 10.0;
+        let right = canvas.width() - 16.0;
+        for tick in &y.ticks {
+            let at = y.at(*tick);
+            canvas.line("mw-grid", left, at, right, at);
+            canvas.text(
+                "mw-soft",
+                Anchor::End,
+                left - 8.0,
+                at + 4.5,
+                &self.y.tick(*tick),
+            );
+        }
+
+        let xs = || {
+            self.lines
+                .iter()
+                .flat_map(|l| &l.points)
+                .map(|p| p.x)
+                .chain(self.x_ticks.iter().copied())
+        };
+        let (x_low, x_high) = (
+            xs().fold(f64::INFINITY, f64::min),
+            xs().fold(f64::NEG_INFINITY, f64::max),
+        );
+        let x_low = if x_low.is_finite() { x_low } else { 0.0 };
+        let inset = if self.x_ticks.is_empty() { 0.0 } else { 24.0 };
+        let x = Place::new(self, x_low, x_high.max(x_low), left + inset, right - inset);
+        let mut last_end = f64::NEG_INFINITY;
+        for tick in x.ticks() {
+            let (at, text) = (x.at(tick), self.x.tick(tick));
+            let half = width_of(&text) / 2.0;
+            canvas.line("mw-axis", at, bottom, at, bottom + 5.0);
+            if at - half > last_end + 4.0 {
+                canvas.text("mw-soft", Anchor::Middle, at, bottom + FONT + 9.0, &text);
+                last_end = at + half;
+            }
+        }
+        canvas.line("mw-axis", left, bottom, right, bottom);
+        let middle = left.midpoint(right);
+        canvas.text(
+            "mw-soft",
+            Anchor::Middle,
+            middle,
+            bottom + 2.0 * FONT + 16.0,
+            &self.x.text(),
+        );
+
+        for reference in &self.references {
+            let at = y.at(reference.value);
+            canvas.line("mw-ref", left, at, right, at);
+            let above = at - 6.0;
+            canvas.text(
+                "mw-ink",
+                Anchor::End,
+                right,
+                if above > top + 8.0 { above } else { at + 15.0 },
+                &reference.label,
+            );
+        }
+        for line in &self.lines {
+            let places: Vec<_> = line.points.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
+            canvas.polyline(&format!("mw-line {}", line.colour.stroke()), &places);
+        }
+        for line in &self.lines {
+            for point in &line.points {
+                let (px, py) = (x.at(point.x), y.at(point.y));
+                if let Some([low, high]) = point.interval {
+                    let (low, high) = (y.at(low), y.at(high));
+                    canvas.line("mw-err", px, low, px, high);
+                    canvas.line("mw-err", px - 4.0, low, px + 4.0, low);
+                    canvas.line("mw-err", px - 4.0, high, px + 4.0, high);
+                }
+                let tip = format!(
+                    "{}, {}: {}",
+                    line.name,
+                    self.x.tick(point.x),
+                    self.y.tick(point.y)
+                );
+                canvas.marker(line.colour, px, py, &tip);
+            }
+        }
+        canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title)
+    }
+}
+
+/// Places on the x axis: a scale with its own ticks, or one that begins and ends at the figures given.
+enum Place<'a> {
+    Scale(Scale),
+    Given {
+        ticks: &'a [f64],
+        kind: Kind,
+        low: f64,
+        high: f64,
+        from: f64,
+        to: f64,
+    },
+}
+
+impl<'a> Place<'a> {
+    fn new(chart: &'a XyChart, low: f64, high: f64, from: f64, to: f64) -> Self {
+        if chart.x_ticks.is_empty() {
+            return Self::Scale(Scale::new(chart.x.kind, low, high, from, to, 6));
+        }
+        let kind = if low > 0.0 {
+            chart.x.kind
+        } else {
+            Kind::Linear
+        };
+        Self::Given {
+            ticks: &chart.x_ticks,
+            kind,
+            low,
+            high,
+            from,
+            to,
+        }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        match self {
+            Self::Scale(scale) => scale.at(value),
+            Self::Given {
+                low,
+                high,
+                from,
+                to,
+                ..
+            } if high <= low => from.midpoint(*to),
+            Self::Given {
+                kind: Kind::Linear,
+                low,
+                high,
+                from,
+                to,
+                ..
+            } => from + (value - low) / (high - low) * (to - from),
+            Self::Given {
+                low,
+                high,
+                from,
+                to,
+                ..
+            } => from + (value / low).ln() / (high / low).ln() * (to - from),
+        }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        match self {
+            Self::Scale(scale) => scale.ticks.clone(),
+            Self::Given { ticks, .. } => ticks.to_vec(),
+        }
+    }
+}

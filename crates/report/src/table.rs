@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables: made once, shown on a terminal and on a page.
+
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+use serde::Serialize;
+
+/// A table with its heading.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Column heads, units included.
+    pub columns: Vec<Column>,
+    /// Rows of as many cells as there are columns.
+    pub rows: Vec<Vec<String>>,
+    /// A sentence under it.
+    pub caption: String,
+}
+
+/// A column's head.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// The unit of its figures; empty when they have none.
+    pub unit: String,
+    /// Whether it holds figures (aligned right) or words.
+    pub figures: bool,
+}
+
+impl Table {
+    /// A table with no column.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a column of words.
+    #[must_use]
+    pub fn words(mut self, name: impl Into<String>) -> Self {
+        self.columns.push(Column {
+            name: name.into(),
+            unit: String::new(),
+            figures: false,
+        });
+        self
+    }
+
+    /// Adds a column of figures.
+    #[must_use]
+    pub fn figures(mut self, name: impl Into<String>, unit: impl Into<String>) -> Self {
+        self.columns.push(Column {
+            name: name.into(),
+            unit: unit.into(),
+            figures: true,
+        });
+        self
+    }
+
+    /// Sets the sentence under it.
+    #[must_use]
+    pub fn caption(mut self, caption: impl Into<String>) -> Self {
+        self.caption = caption.into();
+        self
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// Drops the columns in which every cell says the same as `absent`: nothing there to read.
+    pub fn drop_columns_of(&mut self, absent: &str) {
+        for i in (1..self.columns.len()).rev() {
+            if self.rows.iter().all(|row| row[i] == absent) {
+                self.columns.remove(i);
+                self.rows.iter_mut().for_each(|row| drop(row.remove(i)));
+            }
+        }
+    }
+
+    /// For a terminal `width` columns wide; as wide as it gets when that is not known.
+    pub fn to_text(&self, width: Option<u16>) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        if let Some(width) = width {
+            table
+                .set_width(width)
+                .set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        let head = |c: &Column| {
+            if c.unit.is_empty() {
+                c.name.clone()
+            } else {
+                format!("{}, {}", c.name, c.unit)
+            }
+        };
+        table.set_header(self.columns.iter().map(head));
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        for (i, column) in self.columns.iter().enumerate() {
+            if let (true, Some(shown)) = (column.figures, table.column_mut(i)) {
+                shown.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let mut text = format!("{}\n{table}\n", self.title);
+        if !self.caption.is_empty() {
+            text += &self.caption;
+            text.push('\n');
+        }
+        text
+    }
+}
