@@ -103,7 +103,7 @@ int mg_parse_limits(const char *text, enum mg_unit unit, struct mg_limits *limit
 	limits->one_cpu = false;
 	limits->cpu = 0;
 	limits->count = 0;
-	if (more && word.length > 3 && !strncmp(word.start, "cpu", 3)) {
+	if (more && word.length >= 3 && !strncmp(word.start, "cpu", 3)) {
 		struct word digits = { word.start + 3, word.length - 3 };
 
 		*why = "cpu must be followed by its number, as in cpu3";
