@@ -11,6 +11,7 @@ pub mod clock;
 pub mod counters;
 pub mod cpus;
 pub mod descriptor;
+pub mod doctor;
 pub mod faults;
 pub mod hugepage;
 pub mod machine;

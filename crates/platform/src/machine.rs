@@ -115,7 +115,7 @@ pub fn governor(root: &Root, online: &CpuSet) -> Option<String> {
 }
 
 /// A field of the first CPU in `/proc/cpuinfo`.
-fn cpuinfo(root: &Root, field: &str) -> Option<String> {
+pub(crate) fn cpuinfo(root: &Root, field: &str) -> Option<String> {
     root.text("/proc/cpuinfo")?.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         (name.trim() == field).then(|| value.trim().to_owned())
@@ -164,7 +164,7 @@ const VIRTUAL: [&str; 8] = [
     "dummy-virt",
 ];
 
-fn virtualised(root: &Root) -> Option<bool> {
+pub(crate) fn virtualised(root: &Root) -> Option<bool> {
     let platform = platform(root);
     if platform
         .as_ref()
@@ -183,7 +183,7 @@ fn virtualised(root: &Root) -> Option<bool> {
 }
 
 /// The machine's own name: DMI on PCs and servers, the device tree on boards.
-fn platform(root: &Root) -> Option<String> {
+pub(crate) fn platform(root: &Root) -> Option<String> {
     let dmi = ["sys_vendor", "product_name"]
         .iter()
         .filter_map(|file| root.text(&format!("/sys/class/dmi/id/{file}")))

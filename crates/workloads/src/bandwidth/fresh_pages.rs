@@ -46,7 +46,7 @@ impl FreshPages {
 unsafe fn touch(start: *mut u8, pages: usize, page: usize) {
     for number in 0..pages {
         // SAFETY: the caller's promise. Volatile: each store is made.
-        unsafe { start.add(number * page).write_volatile(1) };
+        unsafe { start.add(number * page).cast::<u64>().write_volatile(1) };
     }
 }
 

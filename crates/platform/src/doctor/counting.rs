@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Can events be counted, which, and does perf stand in the way?
+
+use super::{Finding, Level, Patient};
+use crate::counters::{Counters, Source, Trial};
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn pmu(patient: &Patient) -> Finding {
+    let hardware = || {
+        patient
+            .live
+            .counters
+            .events
+            .iter()
+            .filter(|found| found.source == Source::Hardware)
+    };
+    let counting = names(
+        hardware()
+            .filter(|found| found.counts())
+            .map(|found| found.event.as_str()),
+    );
+    if counting.is_empty() {
+        let reason = hardware()
+            .find_map(|found| match &found.trial {
+                Trial::NotSupported { reason } => Some(reason.clone()),
+                _ => None,
+            })
+            .unwrap_or_else(|| "all stay at 0".into());
+        return Finding::new(
+            Level::Missing,
+            "PMU",
+            format!("no hardware event counts ({reason})"),
+            "traffic cannot be counted in cache lines; the guard can regulate page faults, which the kernel counts",
+        )
+        .change("run on the machine itself, or give the virtual machine a PMU (QEMU with KVM: -cpu host,pmu=on)");
+    }
+    // These happen in any trial; the others may stay at 0 on their own account.
+    let silent = names(
+        hardware()
+            .filter(|found| found.trial == Trial::CountsNothing)
+            .map(|found| found.event.as_str())
+            .filter(|name| ["cycles", "instructions"].contains(name)),
+    );
+    let refused = names(
+        hardware()
+            .filter(|found| matches!(found.trial, Trial::NotSupported { .. }))
+            .map(|found| found.event.as_str()),
+    );
+    let mut found = format!("counts {counting}");
+    if !silent.is_empty() {
+        found += &format!("; {silent} opens and counts nothing");
+    }
+    if !refused.is_empty() {
+        found += &format!("; not supported: {refused}");
+    }
+    if silent.is_empty() && refused.is_empty() {
+        Finding::new(Level::Ok, "PMU", found, "hardware events can be counted")
+    } else {
+        Finding::new(
+            Level::Limited,
+            "PMU",
+            found,
+            "figures that need the other events are reported as not supported",
+        )
+    }
+}
+
+/// The best event to regulate memory traffic by.
+pub(super) fn traffic_event(counters: &Counters) -> Option<&'static str> {
+    ["LLC-load-misses", "cache-misses", "page-faults"]
+        .into_iter()
+        .find(|name| {
+            counters
+                .event(name)
+                .is_some_and(crate::counters::Found::counts)
+        })
+}
+
+pub(super) fn memory_traffic(patient: &Patient) -> Finding {
+    let counters = &patient.live.counters;
+    let name = "memory traffic event";
+    match traffic_event(counters) {
+        None => Finding::new(
+            Level::Missing,
+            name,
+            "neither LLC misses nor page faults count",
+            "nothing to regulate by",
+        )
+        .change("run as root on a kernel with CONFIG_PERF_EVENTS"),
+        Some("page-faults") => Finding::new(
+            Level::Limited,
+            name,
+            "page-faults alone",
+            "the guard regulates the zeroing of new pages (4096 bytes a fault), not all traffic",
+        )
+        .change("memwarden guard start --event page-faults, or a raw code from this CPU's manual: --event 0xRAW"),
+        Some(event) => {
+            if counters.event("LLC-store-misses").is_some_and(crate::counters::Found::counts) {
+                Finding::new(Level::Ok, name, format!("{event}, LLC-store-misses"), "reads and writes can have budgets")
+            } else {
+                Finding::new(
+                    Level::Limited,
+                    name,
+                    format!("{event}: reads alone"),
+                    "perf's general names have no event for write-backs here: only reads get a budget, unless a raw code is given",
+                )
+            }
+        }
+    }
+}
+
+pub(super) fn counters_at_once(patient: &Patient) -> Finding {
+    let name = "counters at once";
+    match patient.live.counters.hardware_counters {
+        // The guard takes one for reads and one for writes, and leaves one to others.
+        Some(number) if number >= 3 => Finding::new(
+            Level::Ok,
+            name,
+            format!("{number}"),
+            "enough for the guard (2) and somebody else",
+        ),
+        Some(number) => Finding::new(
+            Level::Limited,
+            name,
+            format!("{number}"),
+            "the guard takes 2; more events than counters are multiplexed, that is, estimated",
+        )
+        .change("end other users of counters (the NMI watchdog, perf)"),
+        None => Finding::new(
+            Level::Missing,
+            name,
+            "none",
+            "there is no PMU to count with",
+        ),
+    }
+}
+
+pub(super) fn page_faults(patient: &Patient) -> Finding {
+    let name = "page-faults event";
+    match patient
+        .live
+        .counters
+        .event("page-faults")
+        .map(|found| &found.trial)
+    {
+        Some(Trial::Counts {
+            user_only: false, ..
+        }) => Finding::new(
+            Level::Ok,
+            name,
+            "counts",
+            "the guard can be tried without a PMU",
+        ),
+        Some(Trial::Counts {
+            user_only: true, ..
+        }) => Finding::new(
+            Level::Limited,
+            name,
+            "counts user space alone",
+            "faults in system calls are not counted",
+        )
+        .change("run as root"),
+        Some(Trial::NotSupported { reason }) => {
+            Finding::new(Level::Missing, name, reason, "perf events cannot be opened")
+                .change("run as root; in a container allow perf_event_open")
+        }
+        _ => Finding::new(
+            Level::Missing,
+            name,
+            "opens and counts nothing",
+            "this kernel's perf is broken",
+        ),
+    }
+}
+
+pub(super) fn paranoid(patient: &Patient) -> Finding {
+    let name = "perf_event_paranoid";
+    match patient.root.number("/proc/sys/kernel/perf_event_paranoid") {
+        None => Finding::new(
+            Level::Missing,
+            name,
+            "not there",
+            "this kernel has no perf events",
+        )
+        .change("a kernel with CONFIG_PERF_EVENTS"),
+        Some(level) if patient.live.root => Finding::new(
+            Level::Ok,
+            name,
+            format!("{level}, and root is exempt"),
+            "events may be opened on every CPU",
+        ),
+        Some(level) if level <= 0 => Finding::new(
+            Level::Ok,
+            name,
+            format!("{level}"),
+            "events may be opened on every CPU",
+        ),
+        Some(level) => Finding::new(
+            Level::Limited,
+            name,
+            format!("{level}"),
+            "without root only this user's own processes can be counted",
+        )
+        .change("sysctl -w kernel.perf_event_paranoid=0"),
+    }
+}
+
+pub(super) fn perf_throttle(patient: &Patient) -> Finding {
+    let name = "perf's throttle";
+    let (Some(rate), Some(percent)) = (
+        patient
+            .root
+            .number("/proc/sys/kernel/perf_event_max_sample_rate"),
+        patient
+            .root
+            .number("/proc/sys/kernel/perf_cpu_time_max_percent"),
+    ) else {
+        return Finding::new(
+            Level::Unknown,
+            name,
+            "the settings are not there",
+            "without perf events there is nothing to throttle",
+        );
+    };
+    // 100 and 0 both turn the time limit off.
+    if rate >= 1_000_000 && [0, 100].contains(&percent) {
+        return Finding::new(
+            Level::Ok,
+            name,
+            format!("{rate} samples a second, no time limit"),
+            "overflow interrupts are not dropped",
+        );
+    }
+    Finding::new(
+        Level::Limited,
+        name,
+        format!("{rate} samples a second, {percent} % of the time"),
+        "perf drops overflow interrupts beyond that, and lowers the rate by itself: a core can then pass its budget unseen",
+    )
+    // In this order: without the time limit the kernel refuses to set the rate.
+    .change("sysctl -w kernel.perf_event_max_sample_rate=1000000 && sysctl -w kernel.perf_cpu_time_max_percent=100")
+}
+
+pub(super) fn watchdog(patient: &Patient) -> Finding {
+    let name = "NMI watchdog";
+    match patient.root.number("/proc/sys/kernel/nmi_watchdog") {
+        Some(1) => Finding::new(
+            Level::Limited,
+            name,
+            "on",
+            "it may occupy one hardware counter of every CPU",
+        )
+        .change("sysctl -w kernel.nmi_watchdog=0"),
+        Some(_) => Finding::new(Level::Ok, name, "off", "it occupies no counter"),
+        None => Finding::new(
+            Level::Ok,
+            name,
+            "not in this kernel",
+            "it occupies no counter",
+        ),
+    }
+}

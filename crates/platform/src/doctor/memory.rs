@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What lies between a core and memory, and what else moves bytes.
+
+use std::os::unix::fs::FileExt;
+
+use super::{Finding, Level, Patient};
+use crate::units::size_text;
+use crate::{cache, hugepage, machine};
+
+pub(super) fn caches(patient: &Patient) -> Finding {
+    let caches = cache::topology(patient.root).unwrap_or_default();
+    if caches.is_empty() {
+        return Finding::new(
+            Level::Unknown,
+            "caches",
+            "the kernel does not know their sizes",
+            "no run can say whether it measured cache or memory: choose -m well above the CPU's manual",
+        );
+    }
+    let text: Vec<String> = caches
+        .iter()
+        .map(|cache| format!("{cache} (CPUs {})", cache.cpus))
+        .collect();
+    Finding::new(
+        Level::Ok,
+        "caches",
+        text.join(", "),
+        "runs say whether they measured cache or memory",
+    )
+}
+
+/// Intel's MSR_MISC_FEATURE_CONTROL ("Disclosure of hardware prefetcher control
+/// on some Intel processors"): each of bits 0 to 3 turns one prefetcher off.
+const INTEL_PREFETCH_CONTROL: u64 = 0x1a4;
+
+pub(super) fn prefetchers(patient: &Patient) -> Finding {
+    let name = "prefetchers";
+    let hides =
+        "prefetchers hide latency of accesses in order, and move lines that nobody asked for";
+    match machine::cpuinfo(patient.root, "vendor_id").as_deref() {
+        Some("GenuineIntel") => {}
+        Some(_) => {
+            return Finding::new(Level::Unknown, name, "Linux does not tell", hides)
+                .change("the firmware's setup, where it has a switch");
+        }
+        None => {
+            return Finding::new(Level::Unknown, name, "Linux does not tell", hides).change(
+                "the firmware (a Cortex-A53's CPUACTLR_EL1 can be written from EL3 alone)",
+            );
+        }
+    }
+    let mut register = [0; 8];
+    let read = std::fs::File::open(patient.root.path("/dev/cpu/0/msr"))
+        .and_then(|file| file.read_exact_at(&mut register, INTEL_PREFETCH_CONTROL));
+    if read.is_err() {
+        return Finding::new(Level::Unknown, name, "register 0x1a4 cannot be read", hides)
+            .change("modprobe msr, then run as root; wrmsr -a 0x1a4 0xf turns them off");
+    }
+    match u64::from_le_bytes(register) & 0xf {
+        0xf => Finding::new(Level::Ok, name, "off", "what is moved was asked for"),
+        off => Finding::new(
+            Level::Limited,
+            name,
+            format!("{} of 4 on", 4 - off.count_ones()),
+            hides,
+        )
+        .change("wrmsr -a 0x1a4 0xf"),
+    }
+}
+
+pub(super) fn huge_pages(patient: &Patient) -> Finding {
+    let name = "huge pages";
+    let pools = hugepage::pools(patient.root);
+    let Some(default) = hugepage::default_bytes(patient.root).map(|bytes| bytes as u64) else {
+        return Finding::new(
+            Level::Missing,
+            name,
+            "not in this kernel",
+            "-x does not work here",
+        )
+        .change("a kernel with CONFIG_HUGETLBFS");
+    };
+    let Some(pool) = pools.iter().find(|pool| pool.page_bytes == default) else {
+        return Finding::new(
+            Level::Missing,
+            name,
+            "no pool of the default size",
+            "-x does not work here",
+        )
+        .change("a kernel with CONFIG_HUGETLBFS");
+    };
+    let size = size_text(pool.page_bytes);
+    let reserve = "echo 64 > /proc/sys/vm/nr_hugepages";
+    if pool.total == 0 {
+        Finding::new(
+            Level::Missing,
+            name,
+            format!("none reserved ({size} each)"),
+            "-x does not work; latency has TLB misses in it",
+        )
+        .change(reserve)
+    } else if pool.free == 0 {
+        Finding::new(
+            Level::Limited,
+            name,
+            format!("0 of {} free ({size} each)", pool.total),
+            "-x does not work until some are free",
+        )
+        .change(reserve)
+    } else {
+        Finding::new(
+            Level::Ok,
+            name,
+            format!("{} of {} free ({size} each)", pool.free, pool.total),
+            "-x takes TLB misses out of the figures",
+        )
+    }
+}
+
+pub(super) fn transparent_huge_pages(patient: &Patient) -> Finding {
+    let name = "transparent huge pages";
+    match hugepage::transparent(patient.root) {
+        Some(mode) if mode == "always" => Finding::new(
+            Level::Limited,
+            name,
+            "always",
+            "a fault may bring in a huge page, so that page faults are no measure of other programs' traffic",
+        )
+        .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
+        Some(mode) => Finding::new(Level::Ok, name, mode, "a fault brings in one page, unless a program asks for more"),
+        None => Finding::new(Level::Ok, name, "not in this kernel", "a fault brings in one page"),
+    }
+}
+
+pub(super) fn dma(patient: &Patient) -> Finding {
+    let channels = patient.root.names("/sys/class/dma");
+    if channels.is_empty() {
+        return Finding::new(Level::Missing, "DMA engines", "none", "copies by DMA engine have nothing to run on")
+            .change("modprobe the driver of this machine's engine (ioatdma, ptdma, idxd, zynqmp_dma, bcm2835-dma)");
+    }
+    Finding::new(
+        Level::Ok,
+        "DMA engines",
+        format!("{} channels", channels.len()),
+        "copies can be tried on them (not every channel copies memory)",
+    )
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Can a core be held: the module, real-time priority, and who may take it away.
+
+use std::path::Path;
+
+use super::{Finding, Level, Patient, Verdict, counting};
+
+/// What there is of the module.
+enum Module {
+    Loaded,
+    Loadable,
+    Refused(&'static str),
+    NotBuilt,
+}
+
+fn state(patient: &Patient) -> Module {
+    let root = patient.root;
+    let loaded = root.text("/proc/modules").unwrap_or_default();
+    if loaded
+        .lines()
+        .any(|line| line.split(' ').next() == Some("memguard"))
+    {
+        return Module::Loaded;
+    }
+    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if !holds_module(&root.path(&format!("/lib/modules/{release}"))) {
+        Module::NotBuilt
+    } else if root.number("/proc/sys/kernel/modules_disabled") == Some(1) {
+        Module::Refused(
+            "this kernel takes no more modules until it is restarted (kernel.modules_disabled=1)",
+        )
+    } else if root
+        .text("/sys/kernel/security/lockdown")
+        .is_some_and(|text| !text.contains("[none]"))
+    {
+        Module::Refused("this kernel is locked down and takes signed modules alone")
+    } else if !patient.live.root {
+        Module::Refused("only root can load it")
+    } else {
+        Module::Loadable
+    }
+}
+
+/// Whether `memguard.ko`, compressed or not, is anywhere below.
+fn holds_module(directory: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return false;
+    };
+    entries.flatten().any(|entry| {
+        let name = entry.file_name();
+        match entry.file_type() {
+            // No link is followed: `build` and `source` lead to whole kernel trees.
+            Ok(kind) if kind.is_dir() => holds_module(&entry.path()),
+            Ok(_) => name.to_string_lossy().starts_with("memguard.ko"),
+            Err(_) => false,
+        }
+    })
+}
+
+pub(super) fn verdict(patient: &Patient) -> Verdict {
+    let event = counting::traffic_event(&patient.live.counters);
+    let can = |backend: &str, reason: &str| Verdict {
+        can_run: true,
+        backend: Some(backend.into()),
+        event: event.map(Into::into),
+        reason: reason.into(),
+    };
+    let cannot = |reason: &str| Verdict {
+        can_run: false,
+        backend: None,
+        event: None,
+        reason: reason.into(),
+    };
+    match state(patient) {
+        _ if !patient.live.root => cannot("regulating takes root: run this as root"),
+        Module::Loaded => can("module", "the memguard module is loaded"),
+        Module::Loadable => can("module", "the memguard module is there and can be loaded"),
+        _ if event.is_none() => cannot("no event to regulate by counts here"),
+        _ if patient.live.fifo_refused.is_some() => {
+            cannot("there is no module, and without SCHED_FIFO user space cannot hold a core")
+        }
+        _ => can(
+            "user",
+            "there is no module to load, but perf events and SCHED_FIFO serve user space",
+        ),
+    }
+}
+
+pub(super) fn privileges(patient: &Patient) -> Finding {
+    if patient.live.root {
+        Finding::new(
+            Level::Ok,
+            "privileges",
+            "root",
+            "all that follows can be changed from here",
+        )
+    } else {
+        Finding::new(
+            Level::Limited,
+            "privileges",
+            "not root",
+            "workloads run; counting other processes and regulating do not",
+        )
+        .change("sudo memwarden doctor")
+    }
+}
+
+pub(super) fn module(patient: &Patient) -> Finding {
+    let name = "memguard module";
+    match state(patient) {
+        Module::Loaded if patient.root.has("/sys/kernel/debug/memguard") => {
+            Finding::new(Level::Ok, name, "loaded", "the kernel regulates")
+        }
+        Module::Loaded => Finding::new(Level::Limited, name, "loaded, its files are out of sight", "it runs, but cannot be set from here")
+            .change("mount -t debugfs none /sys/kernel/debug"),
+        Module::Loadable => Finding::new(Level::Ok, name, "can be loaded", "memwarden guard start loads it"),
+        Module::Refused(why) => Finding::new(Level::Limited, name, format!("built, but {why}"), "user space can regulate, with later throttling")
+            .change("memwarden guard start --backend user"),
+        Module::NotBuilt => Finding::new(Level::Missing, name, "not built for this kernel", "user space can regulate, with later throttling")
+            .change("make -C /lib/modules/$(uname -r)/build M=$PWD/kernel/memguard modules modules_install (needs this kernel's headers)"),
+    }
+}
+
+fn mounted(patient: &Patient, kind: &str) -> bool {
+    let mounts = patient.root.text("/proc/mounts").unwrap_or_default();
+    mounts
+        .lines()
+        .any(|line| line.split(' ').nth(2) == Some(kind))
+}
+
+pub(super) fn debugfs(patient: &Patient) -> Finding {
+    if mounted(patient, "debugfs") {
+        Finding::new(
+            Level::Ok,
+            "debugfs",
+            "mounted",
+            "the module's settings can be reached",
+        )
+    } else {
+        Finding::new(
+            Level::Missing,
+            "debugfs",
+            "not mounted",
+            "the module's settings are out of reach",
+        )
+        .change("mount -t debugfs none /sys/kernel/debug")
+    }
+}
+
+pub(super) fn tracefs(patient: &Patient) -> Finding {
+    if mounted(patient, "tracefs") {
+        Finding::new(
+            Level::Ok,
+            "tracefs",
+            "mounted",
+            "the module's tracepoints can be read",
+        )
+    } else {
+        Finding::new(
+            Level::Missing,
+            "tracefs",
+            "not mounted",
+            "every period's figures are out of reach",
+        )
+        .change("mount -t tracefs none /sys/kernel/tracing")
+    }
+}
+
+pub(super) fn fifo(patient: &Patient) -> Finding {
+    match &patient.live.fifo_refused {
+        None => Finding::new(Level::Ok, "SCHED_FIFO", "granted", "a thread can hold a core"),
+        Some(reason) => {
+            Finding::new(Level::Missing, "SCHED_FIFO", reason, "user space cannot hold a core; victims run without real-time priority")
+                .change("run as root (or with CAP_SYS_NICE), in a cgroup that has real-time time (cpu.rt_runtime_us)")
+        }
+    }
+}
+
+pub(super) fn rt_throttling(patient: &Patient) -> Finding {
+    let name = "RT throttling";
+    let period = patient
+        .root
+        .number("/proc/sys/kernel/sched_rt_period_us")
+        .unwrap_or(1_000_000);
+    match patient.root.number("/proc/sys/kernel/sched_rt_runtime_us") {
+        Some(runtime) if runtime < 0 || runtime >= period => {
+            Finding::new(Level::Ok, name, "off", "a real-time thread can hold a core as long as it must")
+        }
+        Some(runtime) => Finding::new(
+            Level::Limited,
+            name,
+            format!("{} ms in each {} ms", runtime / 1000, period / 1000),
+            "a core held longer than that is let go: a core throttled nearly all the time runs past its budget",
+        )
+        .change("sysctl -w kernel.sched_rt_runtime_us=-1"),
+        None => Finding::new(Level::Unknown, name, "the setting is not there", "cannot say how long a real-time thread may run"),
+    }
+}
+
+/// From 6.12 on a deadline server gives normal tasks time under real-time ones.
+pub(super) fn fair_server(patient: &Patient) -> Finding {
+    const DIRECTORY: &str = "/sys/kernel/debug/sched/fair_server";
+    let name = "fair server";
+    let root = patient.root;
+    let release = root.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|word| word.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (6, 12) {
+        return Finding::new(
+            Level::Ok,
+            name,
+            format!("not in Linux {}.{}", version.0, version.1),
+            "RT throttling alone limits real-time threads",
+        );
+    }
+    if !root.has(DIRECTORY) {
+        let found = "its settings are in debugfs, and out of sight";
+        let meaning =
+            "it gives normal tasks up to 50 ms of each second under a real-time thread, by default";
+        return if mounted(patient, "debugfs") {
+            Finding::new(Level::Unknown, name, found, meaning)
+                .change("a kernel with CONFIG_SCHED_DEBUG shows it")
+        } else {
+            Finding::new(Level::Unknown, name, found, meaning)
+                .change("mount -t debugfs none /sys/kernel/debug")
+        };
+    }
+    let longest = root
+        .names(DIRECTORY)
+        .into_iter()
+        .filter_map(|cpu| Some((root.number(&format!("{DIRECTORY}/{cpu}/runtime"))?, cpu)))
+        .max_by_key(|(runtime, _)| *runtime);
+    match longest {
+        Some((runtime, cpu)) if runtime > 0 => Finding::new(
+            Level::Limited,
+            name,
+            format!("CPU {}: {} ms", cpu.trim_start_matches("cpu"), runtime / 1_000_000),
+            "normal tasks get that much of each second under a real-time thread: user space cannot hold a core throughout",
+        )
+        .change(format!("for f in {DIRECTORY}/cpu*/runtime; do echo 0 > $f; done")),
+        Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can hold a core as long as it must"),
+        None => Finding::new(Level::Unknown, name, "its settings cannot be read", "cannot say how long a real-time thread may run")
+            .change("run as root"),
+    }
+}
