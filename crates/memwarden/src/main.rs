@@ -21,6 +21,7 @@ struct Cli {
 enum Verb {
     Latency(verbs::latency::Args),
     Bandwidth(verbs::bandwidth::Args),
+    Doctor(verbs::doctor::Args),
     #[cfg(feature = "host")]
     Lab(verbs::lab::Args),
 }
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let outcome: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Latency(args) => verbs::latency::run(args),
         Verb::Bandwidth(args) => verbs::bandwidth::run(args),
+        Verb::Doctor(args) => verbs::doctor::run(args),
         #[cfg(feature = "host")]
         Verb::Lab(args) => verbs::lab::run(args),
     };

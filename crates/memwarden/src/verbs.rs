@@ -2,6 +2,7 @@
 //! One file a verb: its arguments, and the function that carries it out.
 
 pub mod bandwidth;
+pub mod doctor;
 #[cfg(feature = "host")]
 pub mod lab;
 pub mod latency;

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden doctor`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use memwarden_platform::Root;
+use memwarden_platform::doctor::{self, Diagnosis, Level, Live};
+
+use super::workload::print;
+
+/// Tells what this machine can measure and regulate, and how to change that.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing.")]
+pub struct Args {
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+    /// Read /proc, /sys and /lib below this directory instead (what only system
+    /// calls tell is still this machine's)
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+/// Examines, and prints what was found.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let diagnosis = doctor::examine(&Root::at(args.root), &Live::probe())?;
+    if args.json {
+        print(&serde_json::to_string_pretty(&diagnosis)?)?;
+    } else {
+        print(&table(&diagnosis))?;
+    }
+    Ok(if diagnosis.guard.can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A line a finding; under those that are not well, what it means and what
+/// changes it.
+fn table(diagnosis: &Diagnosis) -> String {
+    let width = diagnosis.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in &diagnosis.findings {
+        let level = match finding.level {
+            Level::Ok => "ok",
+            Level::Limited => "limited",
+            Level::Missing => "missing",
+            Level::Unknown => "unknown",
+        };
+        text += &format!("{level:<7}  {:width$}  {}\n", finding.name, finding.found);
+        if finding.level != Level::Ok {
+            text += &format!("{:7}  {:width$}  means: {}\n", "", "", finding.meaning);
+        }
+        if let Some(change) = &finding.change {
+            text += &format!("{:7}  {:width$}  change: {change}\n", "", "");
+        }
+    }
+    let guard = &diagnosis.guard;
+    text += &match (guard.can_run, &guard.backend, &guard.event) {
+        (true, Some(backend), Some(event)) => {
+            format!("\nThe guard can run: backend {backend}, event {event} ({}).", guard.reason)
+        }
+        (true, Some(backend), None) => {
+            format!("\nThe guard can run: backend {backend}, event to be chosen ({}).", guard.reason)
+        }
+        _ => format!("\nThe guard cannot run: {}.", guard.reason),
+    };
+    text
+}
