@@ -1,2 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! experiments
+//! What is run against what; every experiment leaves a run folder.
+#![deny(missing_docs)]
+
+mod child;
+mod error;
+pub mod guard_bench;
+mod guarding;
+mod host;
+pub mod interfere;
+mod interrupt;
+mod proof;
+mod traffic;
+mod workload;
+
+pub use child::Child;
+pub use error::Error;
+pub use guarding::{Backend, GuardSpec};
+pub use interrupt::Interrupt;
+pub use proof::{CoreProof, Proof};
+pub use traffic::KnownTraffic;
+pub use workload::Workload;
+
+/// Told how far an experiment is.
+pub trait Progress {
+    /// Step `done` of `total` begins.
+    fn step(&mut self, done: usize, total: usize, what: &str);
+}
+
+/// Nobody looks.
+impl Progress for () {
+    fn step(&mut self, _: usize, _: usize, _: &str) {}
+}

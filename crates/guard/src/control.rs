@@ -42,7 +42,7 @@ impl BestEffort {
 /// What the module does at present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Control {
-    /// The machine's guaranteed bandwidth in MiB/s; 0 when nobody has said.
+    /// The machine's guaranteed bandwidth in MiB/s.
     #[serde(rename = "maxbw_mib_s")]
     pub maxbw_mib_s: u64,
     /// Length of a period in microseconds.
@@ -53,7 +53,7 @@ pub struct Control {
     pub best_effort: BestEffort,
     /// The least that a core reclaims at a time, in events.
     pub qmin: u64,
-    /// What counts reads.
+    /// What counts reads: a name, or a raw code as `0x17`.
     pub event: String,
     /// What counts write-backs, where something does.
     pub write_event: Option<String>,
@@ -102,7 +102,7 @@ impl Control {
         };
         let set = |key| {
             let text = value(key)?;
-            if text.is_empty() {
+            if text == "none" {
                 return Ok(CpuSet::default());
             }
             text.parse::<CpuSet>().map_err(|_| bad(key, text))
@@ -119,10 +119,10 @@ impl Control {
             reclaim: number("reclaim")? != 0,
             best_effort,
             qmin: number("qmin")?,
-            event: value("event")?.to_owned(),
+            event: event(value("event")?),
             write_event: Some(value("write_event")?)
                 .filter(|name| *name != "none")
-                .map(str::to_owned),
+                .map(event),
             bytes_per_event: number("bytes_per_event")?,
             user_only: number("user_only")? != 0,
             idle: value("idle")?.to_owned(),
@@ -135,6 +135,16 @@ impl Control {
     }
 }
 
+/// The event's name without its code, or for a raw one the code: what `--event` takes.
+fn event(value: &str) -> String {
+    let (name, code) = value.split_once(' ').unwrap_or((value, ""));
+    if name == "raw" {
+        code.to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -142,8 +152,8 @@ pub(crate) mod tests {
 
     /// What the module prints for four idle cores.
     pub(crate) const SAMPLE: &str = "maxbw: 1200\nperiod_us: 1000\nreclaim: 1\nexclusive: 5\nqmin: 10\n\
-        event: page-faults\nwrite_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\nrt: \n\
-        active: 0-1,3\nthrottled: \nonline: 0-3\nguaranteed_mb: 1300\n";
+        event: page-faults 0x2\nwrite_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\nrt: none\n\
+        active: 0-1,3\nthrottled: none\nonline: 0-3\nguaranteed_mb: 1300\n";
 
     #[test]
     fn every_setting_is_read() {
@@ -151,7 +161,10 @@ pub(crate) mod tests {
         assert_eq!(control.maxbw_mib_s, 1200);
         assert_eq!(control.best_effort, BestEffort::Proportional);
         assert!(control.reclaim);
-        assert_eq!(control.write_event, None);
+        assert_eq!(
+            (control.event.as_str(), control.write_event),
+            ("page-faults", None)
+        );
         assert_eq!(control.active.to_string(), "0-1,3");
         assert_eq!(control.rt.len(), 0);
         assert_eq!(control.guaranteed_mib_s, 1300);

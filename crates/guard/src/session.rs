@@ -35,7 +35,12 @@ impl Session {
         self.earlier.is_some()
     }
 
-    /// The guard.
+    /// The guard, to look at.
+    pub fn regulator(&self) -> &dyn Regulator {
+        self.guard.as_ref()
+    }
+
+    /// The guard, to be set.
     pub fn guard(&mut self) -> &mut dyn Regulator {
         self.guard.as_mut()
     }

@@ -74,6 +74,49 @@ impl CoreStatistics {
             .checked_mul(1000)?;
         (elapsed_ns > 0).then(|| self.throttled_ns as f64 / elapsed_ns as f64)
     }
+
+    /// What happened since `earlier`, in counts and times; the largest values and histograms stay those since the
+    /// last reset.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let read = self.read.since(&earlier.read);
+        let write = self.write.as_ref().map(|write| {
+            earlier
+                .write
+                .as_ref()
+                .map_or_else(|| write.clone(), |earlier| write.since(earlier))
+        });
+        Self {
+            periods: self.periods.saturating_sub(earlier.periods),
+            missed_periods: self.missed_periods.saturating_sub(earlier.missed_periods),
+            late_ns_sum: self.late_ns_sum.saturating_sub(earlier.late_ns_sum),
+            overflows: self.overflows.saturating_sub(earlier.overflows),
+            throttled_periods: self
+                .throttled_periods
+                .saturating_sub(earlier.throttled_periods),
+            throttled_ns: self.throttled_ns.saturating_sub(earlier.throttled_ns),
+            best_effort_periods: self
+                .best_effort_periods
+                .saturating_sub(earlier.best_effort_periods),
+            best_effort_ns: self.best_effort_ns.saturating_sub(earlier.best_effort_ns),
+            read,
+            write,
+            ..self.clone()
+        }
+    }
+}
+
+impl ResourceStatistics {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            used: self.used.saturating_sub(earlier.used),
+            assigned: self.assigned.saturating_sub(earlier.assigned),
+            donated: self.donated.saturating_sub(earlier.donated),
+            reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
+            reclaim_errors: self.reclaim_errors.saturating_sub(earlier.reclaim_errors),
+            ..self.clone()
+        }
+    }
 }
 
 /// Reads the file.
@@ -114,6 +157,20 @@ pub(crate) mod tests {
         assert_eq!(cores[1].read.budget, None);
         assert_eq!(cores[1].read.used, 7);
         assert_eq!(CoreStatistics::default().throttled_share(1000), None);
+    }
+
+    #[test]
+    fn differences_are_of_counts() {
+        let cores = parse(SAMPLE).unwrap();
+        let mut later = cores[0].clone();
+        later.periods += 10;
+        later.read.used += 250;
+        let since = later.since(&cores[0]);
+        assert_eq!(
+            (since.periods, since.read.used, since.throttled_ns),
+            (10, 250, 0)
+        );
+        assert_eq!(since.throttle_latency_ns_max, 2400);
     }
 
     proptest! {

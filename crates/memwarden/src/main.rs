@@ -22,8 +22,12 @@ enum Verb {
     Latency(verbs::latency::Args),
     Bandwidth(verbs::bandwidth::Args),
     Doctor(verbs::doctor::Args),
+    Interfere(Box<verbs::interfere::Args>),
+    Guard(Box<verbs::guard::Args>),
     #[cfg(feature = "host")]
     Lab(verbs::lab::Args),
+    #[cfg(feature = "host")]
+    Report(verbs::report::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,8 +36,12 @@ fn main() -> ExitCode {
         Verb::Latency(args) => verbs::latency::run(args),
         Verb::Bandwidth(args) => verbs::bandwidth::run(args),
         Verb::Doctor(args) => verbs::doctor::run(args),
+        Verb::Interfere(args) => verbs::interfere::run(*args),
+        Verb::Guard(args) => verbs::guard::run(*args),
         #[cfg(feature = "host")]
         Verb::Lab(args) => verbs::lab::run(args),
+        #[cfg(feature = "host")]
+        Verb::Report(args) => verbs::report::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("memwarden: {error:#}");

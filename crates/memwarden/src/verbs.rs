@@ -3,7 +3,14 @@
 
 pub mod bandwidth;
 pub mod doctor;
+pub mod guard;
+pub mod interfere;
 #[cfg(feature = "host")]
 pub mod lab;
 pub mod latency;
+#[cfg(feature = "host")]
+mod on_lab;
+mod terminal;
 mod workload;
+#[cfg(feature = "host")]
+pub mod report;

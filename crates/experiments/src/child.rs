@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A workload in a process of its own: started, watched, told to end, and never left behind.
+
+use std::io::{PipeReader, Read};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{Error, Interrupt};
+
+/// Between two looks at whether somebody interrupts. Its cost is nothing, and Ctrl-C feels immediate.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+
+/// A workload told to end has this long: a throttled one gets a few microseconds of each period to do it in.
+const END_WITHIN: Duration = Duration::from_secs(20);
+
+/// A running workload; dropped, it is killed.
+#[derive(Debug)]
+pub struct Child {
+    process: std::process::Child,
+    ready: Option<PipeReader>,
+    what: String,
+}
+
+impl Child {
+    /// Starts this program with `arguments`.
+    ///
+    /// # Errors
+    /// When the process can't be started.
+    pub fn start(arguments: &[String], tells_when_ready: bool) -> Result<Self, Error> {
+        let what = arguments.join(" ");
+        let failed = |source| Error::Process {
+            action: "starting",
+            what: what.clone(),
+            source,
+        };
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let ready = if tells_when_ready {
+            // Standard input is free, and the one descriptor besides output that is inherited without ado:
+            // the workload writes its line there.
+            let (reader, writer) = std::io::pipe().map_err(failed)?;
+            command.args(["--ready-fd", "0"]).stdin(writer);
+            Some(reader)
+        } else {
+            command.stdin(Stdio::null());
+            None
+        };
+        let process = command.spawn().map_err(failed)?;
+        Ok(Self {
+            process,
+            ready,
+            what,
+        })
+    }
+
+    /// Waits until the workload says that it is running.
+    ///
+    /// # Errors
+    /// When it ends before, `within` passes, or somebody interrupts.
+    pub fn wait_ready(&mut self, within: Duration, interrupt: &Interrupt) -> Result<(), Error> {
+        let Some(mut ready) = self.ready.take() else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + within;
+        while !readable(&ready, &self.what)? {
+            interrupt.check()?;
+            if Instant::now() > deadline {
+                return Err(self.broken(format!("did not begin within {} s", within.as_secs())));
+            }
+        }
+        let mut byte = [0];
+        match ready.read(&mut byte) {
+            Ok(1) => Ok(()),
+            _ => {
+                let reason = self.last_words();
+                Err(self.broken(reason))
+            }
+        }
+    }
+
+    /// Waits for its end and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails, prints no JSON, or somebody interrupts.
+    pub fn wait(mut self, interrupt: &Interrupt) -> Result<Value, Error> {
+        self.read_until_end(|_| interrupt.check())
+    }
+
+    /// Tells it to end and returns what it printed.
+    ///
+    /// # Errors
+    /// When it doesn't end, fails, or prints no JSON.
+    pub fn finish(mut self) -> Result<Value, Error> {
+        self.tell_to_end();
+        self.collect()
+    }
+
+    /// Tells it to end; [`Child::collect`] waits for it, so that many can be told before the first is awaited.
+    pub fn tell_to_end(&mut self) {
+        if let Some(pid) = i32::try_from(self.process.id())
+            .ok()
+            .and_then(Pid::from_raw)
+        {
+            // It may have ended by itself: collecting its result shows how.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    /// Waits for one that was told to end.
+    ///
+    /// # Errors
+    /// When it doesn't end, fails, or prints no JSON.
+    pub fn collect(mut self) -> Result<Value, Error> {
+        let deadline = Instant::now() + END_WITHIN;
+        self.read_until_end(|child| {
+            if Instant::now() > deadline {
+                return Err(child.broken(format!("did not end within {} s", END_WITHIN.as_secs())));
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads its output to the end, with a look at `go_on` whenever there is nothing to read.
+    fn read_until_end(
+        &mut self,
+        go_on: impl Fn(&Self) -> Result<(), Error>,
+    ) -> Result<Value, Error> {
+        let Some(mut stdout) = self.process.stdout.take() else {
+            return Err(self.broken("has no output"));
+        };
+        let mut text = Vec::new();
+        loop {
+            if !readable(&stdout, &self.what)? {
+                go_on(self)?;
+                continue;
+            }
+            let mut chunk = [0; 4096];
+            match stdout.read(&mut chunk) {
+                Ok(0) => return self.result(&text),
+                Ok(length) => text.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => {
+                    return Err(Error::Process {
+                        action: "reading",
+                        what: self.what.clone(),
+                        source,
+                    });
+                }
+            }
+        }
+    }
+
+    fn result(&mut self, text: &[u8]) -> Result<Value, Error> {
+        let status = self.process.wait().map_err(|source| Error::Process {
+            action: "waiting for",
+            what: self.what.clone(),
+            source,
+        })?;
+        if !status.success() {
+            let reason = self.last_words();
+            return Err(self.broken(reason));
+        }
+        let text = String::from_utf8_lossy(text);
+        // Progress lines may come before it.
+        let line = text
+            .lines()
+            .rev()
+            .find(|line| line.starts_with('{'))
+            .unwrap_or_default();
+        serde_json::from_str(line).map_err(|_| self.broken("printed no result"))
+    }
+
+    /// Its last line on stderr, for the error.
+    fn last_words(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut stderr) = self.process.stderr.take() {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        let line = text
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or("ended and said nothing");
+        line.trim().trim_start_matches("memwarden: ").to_owned()
+    }
+
+    fn broken(&self, reason: impl Into<String>) -> Error {
+        Error::Workload {
+            what: self.what.clone(),
+            reason: reason.into(),
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Waits a moment for something to read, or the end of it.
+fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
+    let mut polled = [PollFd::new(from, PollFlags::IN)];
+    match poll(&mut polled, Some(&LOOK_EVERY)) {
+        Ok(count) => Ok(count > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(Error::Process {
+            action: "watching",
+            what: what.to_owned(),
+            source: errno.into(),
+        }),
+    }
+}

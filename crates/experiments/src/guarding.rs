@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Guard settings as a person types them: `1000,100,100,100+spare+reclaim`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use memwarden_guard::budget::{Amount, Request, Unit};
+use memwarden_guard::{
+    BestEffort, Error as GuardError, Module, ModuleSource, Null, Regulator, Resource, Settings,
+    units,
+};
+use memwarden_run::GuardSettings;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::Error;
+
+/// Which regulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The module where it can be had; without one the guarded cases are left out, and the run says so.
+    #[default]
+    Auto,
+    /// The module, or an error.
+    Module,
+    /// Regulates nothing: what the experiment itself costs.
+    Null,
+}
+
+impl Backend {
+    /// The regulator.
+    ///
+    /// # Errors
+    /// When the machine's CPUs can't be read.
+    pub fn regulator(self, module: Option<PathBuf>) -> Result<Box<dyn Regulator>, Error> {
+        Ok(match self {
+            Self::Auto | Self::Module => Box::new(Module::new(
+                module.map_or(ModuleSource::Installed, ModuleSource::Path),
+            )),
+            Self::Null => Box::new(Null::new(memwarden_platform::cpus::online()?)),
+        })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "module" => Ok(Self::Module),
+            "null" => Ok(Self::Null),
+            _ => Err(Error::BadInput(format!(
+                "backend `{text}`: give auto, module or null"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Module => "module",
+            Self::Null => "null",
+        })
+    }
+}
+
+/// Budgets of the cores in their order, and what happens with what is left over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GuardSpec {
+    budgets: Request,
+    /// What happens when all have used their budgets.
+    pub best_effort: BestEffort,
+    /// Donation and reclaim.
+    pub reclaim: bool,
+}
+
+impl GuardSpec {
+    /// How many cores it names a budget for.
+    pub fn budget_count(&self) -> usize {
+        self.budgets.amounts.len()
+    }
+
+    /// Sets the guard so. Cores without a budget in the list have none.
+    ///
+    /// # Errors
+    /// When the guard refuses.
+    pub fn apply(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
+        let online = guard.settings()?.control.online;
+        if self.budgets.amounts.len() > online.len() {
+            return Err(Error::BadInput(format!(
+                "guard `{self}`: {} budgets for {} cores ({online})",
+                self.budgets.amounts.len(),
+                online.len()
+            )));
+        }
+        let mut budgets = self.budgets.clone();
+        budgets.amounts.resize(online.len(), Amount::Max);
+        guard.set_budgets(Resource::Read, &budgets)?;
+        guard.set_mode(Some(self.best_effort), Some(self.reclaim))?;
+        Ok(())
+    }
+
+    /// Every core runs free.
+    ///
+    /// # Errors
+    /// When the guard refuses.
+    pub fn lift(guard: &mut dyn Regulator) -> Result<(), GuardError> {
+        for cpu in guard.settings()?.control.online.iter() {
+            guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))?;
+        }
+        guard.set_mode(Some(BestEffort::None), Some(false))
+    }
+}
+
+/// Settings as a summary has them.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn describe(backend: &str, settings: &Settings) -> GuardSettings {
+    let control = &settings.control;
+    let mut more = serde_json::Map::new();
+    more.insert("period_us".into(), json!(control.period_us));
+    more.insert("event".into(), json!(control.event));
+    more.insert("bytes_per_event".into(), json!(control.bytes_per_event));
+    more.insert(
+        "budget_events".into(),
+        json!(settings.read_budget_events.values().collect::<Vec<_>>()),
+    );
+    GuardSettings {
+        backend: backend.into(),
+        budget_mib_s: settings
+            .read_budget_events
+            .values()
+            .map(|events| {
+                events.map(|events| {
+                    units::mib_s(events as f64, control.period_us, control.bytes_per_event)
+                })
+            })
+            .collect(),
+        best_effort: control.best_effort.word().into(),
+        reclaim: control.reclaim,
+        more,
+    }
+}
+
+impl FromStr for GuardSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split('+');
+        let list = words.next().unwrap_or_default();
+        let (unit, list) = match list.strip_prefix("events:") {
+            Some(list) => (Unit::Events, list),
+            None => (Unit::Mb, list),
+        };
+        let mut spec = Self {
+            budgets: Request::parse(unit, list)?,
+            best_effort: BestEffort::None,
+            reclaim: false,
+        };
+        for word in words {
+            match word {
+                "spare" => spec.best_effort = BestEffort::Spare,
+                "ps" => spec.best_effort = BestEffort::Proportional,
+                "reclaim" => spec.reclaim = true,
+                _ => {
+                    return Err(Error::BadInput(format!(
+                        "guard `{text}`: `+{word}` is not known; give +spare, +ps or +reclaim"
+                    )));
+                }
+            }
+        }
+        Ok(spec)
+    }
+}
+
+impl TryFrom<String> for GuardSpec {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<GuardSpec> for String {
+    fn from(spec: GuardSpec) -> Self {
+        spec.to_string()
+    }
+}
+
+impl fmt::Display for GuardSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.budgets.unit == Unit::Events {
+            f.write_str("events:")?;
+        }
+        for (index, amount) in self.budgets.amounts.iter().enumerate() {
+            write!(f, "{}{amount}", if index > 0 { "," } else { "" })?;
+        }
+        match self.best_effort {
+            BestEffort::None => {}
+            BestEffort::Spare => f.write_str("+spare")?,
+            BestEffort::Proportional => f.write_str("+ps")?,
+        }
+        if self.reclaim {
+            f.write_str("+reclaim")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memwarden_guard::StartOptions;
+    use proptest::prelude::*;
+
+    #[test]
+    fn settings_print_as_they_were_typed() {
+        for text in [
+            "1000,100,100,100",
+            "600,200+ps",
+            "600,200+spare+reclaim",
+            "max,5",
+            "events:25,25+reclaim",
+        ] {
+            assert_eq!(text.parse::<GuardSpec>().unwrap().to_string(), text);
+        }
+        for text in [
+            "", "none", "100+", "100+fast", "0", "100,,1", "+spare", "events:", "mb:1",
+        ] {
+            assert!(text.parse::<GuardSpec>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn settings_reach_the_guard_and_are_lifted_again() {
+        let mut guard = Null::new([0, 1, 2].into_iter().collect());
+        guard.start(&StartOptions::default()).unwrap();
+        "1000,100+ps+reclaim"
+            .parse::<GuardSpec>()
+            .unwrap()
+            .apply(&mut guard)
+            .unwrap();
+        let described = describe("null", &guard.settings().unwrap());
+        assert_eq!(described.budget_mib_s.len(), 3);
+        assert_eq!(described.budget_mib_s[0], Some(1000.0));
+        assert_eq!(described.budget_mib_s[2], None);
+        assert_eq!(described.best_effort, "proportional");
+        assert!(described.reclaim);
+        GuardSpec::lift(&mut guard).unwrap();
+        assert!(
+            guard
+                .settings()
+                .unwrap()
+                .read_budget_events
+                .values()
+                .all(Option::is_none)
+        );
+        assert!(
+            "1,1,1,1"
+                .parse::<GuardSpec>()
+                .unwrap()
+                .apply(&mut guard)
+                .unwrap_err()
+                .to_string()
+                .contains("4 budgets")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in "\\PC*") {
+            let _ = text.parse::<GuardSpec>();
+        }
+    }
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The interference experiment: one victim, N aggressors, with and without a guard.
+
+mod config;
+mod measure;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use memwarden_guard::self_test::{self, Finding};
+use memwarden_guard::{Error as GuardError, Session};
+use memwarden_platform::{cpus, machine};
+use memwarden_run::statistics::ratio_of_medians;
+use memwarden_run::{Aggressor, Case, Existing, Metric, Run, RunFolder, Sample, Summary};
+use serde_json::{Value, json};
+
+use crate::{Backend, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Workload, guarding};
+
+pub use config::Config;
+use measure::{Measured, measure};
+
+/// One setting that is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Plan {
+    /// The aggressors: a kind and how many; `None` is the victim alone.
+    aggressors: Option<(Workload, usize)>,
+    guard: Option<GuardSpec>,
+}
+
+impl Plan {
+    fn name(&self) -> String {
+        let mut name = match &self.aggressors {
+            None => "solo".to_owned(),
+            Some((kind, count)) => format!("{kind} x{count}"),
+        };
+        if let Some(guard) = &self.guard {
+            name += &format!(", guard {guard}");
+        }
+        name
+    }
+}
+
+/// Every case: those without a guard first, so that no guard is in the kernel while they run.
+fn plans(config: &Config) -> Vec<Plan> {
+    let counts = || {
+        let kinds = config.aggressors.iter();
+        kinds.flat_map(|kind| (1..=config.cpus.len()).map(move |count| Some((kind.clone(), count))))
+    };
+    let guards = config.guard.iter().map(|guard| Some(guard.clone()));
+    std::iter::once(None)
+        .chain(guards)
+        .flat_map(|guard| {
+            std::iter::once(None)
+                .chain(counts())
+                .map(move |aggressors| Plan {
+                    aggressors,
+                    guard: guard.clone(),
+                })
+        })
+        .collect()
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, a workload fails, the guard refuses, or somebody interrupts; what was
+/// measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    module: Option<PathBuf>,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    let config = fitted(config)?;
+    let mut record = Run::new("interfere", "native");
+    if let Ok(Value::Object(settings)) = serde_json::to_value(&config) {
+        record.configuration = settings;
+    }
+    record.host = crate::host::record(&machine::Host::gather()?);
+    let mut folder = RunFolder::create(out, record, existing)?;
+    let mut summary = Summary::new("interfere", "native");
+
+    let guard = config.backend.regulator(module)?;
+    let options = config.start_options()?;
+    // A guard that somebody else started stays in the kernel: the cases without one then run with no budgets.
+    let mut session = if guard.is_running() {
+        summary.note(
+            "A guard was running already: the cases without a guard ran with all budgets lifted, and its settings \
+             were put back at the end.",
+        );
+        let mut session = Session::begin(guard, &options)?;
+        GuardSpec::lift(session.guard())?;
+        Ok(session)
+    } else {
+        Err(guard)
+    };
+
+    let all = plans(&config);
+    let mut left_out = false;
+    let mut results: BTreeMap<usize, Measured> = BTreeMap::new();
+    for (index, plan) in all.iter().enumerate() {
+        progress.step(index, all.len(), &plan.name());
+        if let Some(spec) = &plan.guard {
+            if left_out {
+                continue;
+            }
+            session = match session {
+                Ok(session) => Ok(session),
+                Err(guard) => match begin(guard, &config, interrupt, &mut summary) {
+                    Ok(session) => Ok(session),
+                    Err(Error::Guard(error))
+                        if config.backend == Backend::Auto && cannot_run_here(&error) =>
+                    {
+                        summary.note(format!("The cases with a guard were left out: {error}."));
+                        left_out = true;
+                        session = Err(Backend::Null.regulator(None)?);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            if let Ok(session) = &mut session {
+                spec.apply(session.guard())?;
+            }
+        }
+        let measured = measure(
+            &config,
+            plan,
+            session.as_ref().ok().map(Session::regulator),
+            interrupt,
+        )?;
+        folder.append_all(&samples(&config, plan, &measured))?;
+        folder.flush()?;
+        results.insert(index, measured);
+    }
+    progress.step(all.len(), all.len(), "done");
+    if let Ok(session) = session {
+        session.end()?;
+    }
+
+    let solo: Vec<f64> = results
+        .get(&0)
+        .map(|measured| measured.victim.clone())
+        .unwrap_or_default();
+    for (index, measured) in &results {
+        summary
+            .cases
+            .push(case(&config, &all[*index], measured, &solo));
+    }
+    remarks(&config, &results, &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+/// The guard can't be had on this machine, as opposed to: it can, and something is wrong with it.
+fn cannot_run_here(error: &GuardError) -> bool {
+    matches!(
+        error,
+        GuardError::NotRoot(_)
+            | GuardError::NoModule { .. }
+            | GuardError::NoModuleSupport
+            | GuardError::NoDebugfs(_)
+    )
+}
+
+/// Starts the guard and proves it on every core.
+fn begin(
+    guard: Box<dyn memwarden_guard::Regulator>,
+    config: &Config,
+    interrupt: &Interrupt,
+    summary: &mut Summary,
+) -> Result<Session, Error> {
+    let mut session = Session::begin(guard, &config.start_options()?)?;
+    if config.self_test && config.backend != Backend::Null {
+        let control = session.guard().settings()?.control;
+        let cpus: Vec<usize> = std::iter::once(config.victim_cpu)
+            .chain(config.cpus.iter())
+            .filter(|cpu| control.online.contains(*cpu))
+            .collect();
+        let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
+        let findings = self_test::run(session.guard(), &cpus, &mut traffic)?;
+        summary.note(said(&control.event, &findings));
+        summary.figures.insert(
+            "self_test".into(),
+            memwarden_run::Figure::Other(json!(findings)),
+        );
+    }
+    Ok(session)
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn said(event: &str, findings: &[Finding]) -> String {
+    let worst = findings
+        .iter()
+        .map(|finding| {
+            (finding.counted_bytes as f64 / finding.moved_bytes.max(1) as f64 - 1.0) * 100.0
+        })
+        .max_by(|a, b| a.abs().total_cmp(&b.abs()))
+        .unwrap_or(0.0);
+    format!(
+        "The guard proved itself on {} cores before the first case: {event} counted within {worst:+.1} % of the bytes \
+         moved, and a core over its budget stopped.",
+        findings.len()
+    )
+}
+
+/// The configuration with what only the machine can say.
+fn fitted(config: &Config) -> Result<Config, Error> {
+    let mut config = config.clone();
+    let online = cpus::online()?;
+    if !online.contains(config.victim_cpu) {
+        return Err(Error::BadInput(format!(
+            "--victim-cpu {}: this machine has CPUs {online}",
+            config.victim_cpu
+        )));
+    }
+    if config.cpus.is_empty() {
+        config.cpus = online
+            .iter()
+            .filter(|cpu| *cpu != config.victim_cpu)
+            .collect();
+    }
+    if config.cpus.is_empty() {
+        return Err(Error::BadInput(
+            "one CPU is online: interference needs a second one for an aggressor".into(),
+        ));
+    }
+    if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(*cpu)) {
+        return Err(Error::BadInput(format!(
+            "--cpus {}: CPU {cpu} is not one of this machine's {online}",
+            config.cpus
+        )));
+    }
+    config.check()?;
+    for spec in &config.guard {
+        let count = spec.budget_count();
+        if count > online.len() {
+            return Err(Error::BadInput(format!(
+                "guard `{spec}`: {count} budgets for {} cores ({online})",
+                online.len()
+            )));
+        }
+    }
+    Ok(config)
+}
+
+/// Raw samples of one case.
+#[allow(clippy::cast_precision_loss)]
+fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
+    let name = plan.name();
+    let (metric, unit) = config.victim.metric();
+    let cpu = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
+    let mut rows = Vec::new();
+    for (repeat, victim) in (0..).zip(&measured.victim) {
+        rows.push(
+            Sample::new(&name, repeat, "victim", metric, unit, *victim)
+                .on_cpu(cpu(config.victim_cpu)),
+        );
+        for aggressor in &measured.aggressors {
+            let value = aggressor.mib_s.get(repeat as usize).copied();
+            rows.push(
+                Sample::new(&name, repeat, "aggressor", "mib_s", "MiB/s", value)
+                    .on_cpu(cpu(aggressor.cpu)),
+            );
+        }
+        let Some(guarded) = measured.guarded.get(repeat as usize) else {
+            continue;
+        };
+        for (&core, &share) in &guarded.throttled_share {
+            rows.push(
+                Sample::new(&name, repeat, "guard", "throttled_share", "1", share)
+                    .on_cpu(cpu(core)),
+            );
+        }
+        for (&core, proof) in &guarded.proof.cores {
+            for (used, t_ns) in proof.used.iter().zip(&proof.t_ns) {
+                rows.push(
+                    Sample::new(
+                        &name,
+                        repeat,
+                        "guard",
+                        "events_per_period",
+                        "events",
+                        *used as f64,
+                    )
+                    .on_cpu(cpu(core))
+                    .at_ns(*t_ns),
+                );
+            }
+        }
+    }
+    rows
+}
+
+/// The figures of one case.
+fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case {
+    let mut case = Case::new(plan.name());
+    case.guard = measured
+        .settings
+        .as_ref()
+        .map(|(backend, settings)| guarding::describe(backend, settings));
+    case.set_metric(
+        "victim",
+        Metric::from_samples(config.victim.metric().0, &measured.victim),
+    );
+    case.set_slowdown(if config.victim.more_is_worse() {
+        ratio_of_medians(&measured.victim, solo)
+    } else {
+        ratio_of_medians(solo, &measured.victim)
+    });
+    let share = |cpu: usize| {
+        let shares: Vec<f64> = measured
+            .guarded
+            .iter()
+            .filter_map(|g| g.throttled_share.get(&cpu).copied())
+            .collect();
+        Metric::from_samples("throttled_share", &shares).median
+    };
+    case.aggressors = measured
+        .aggressors
+        .iter()
+        .map(|aggressor| Aggressor {
+            cpu: u32::try_from(aggressor.cpu).unwrap_or(u32::MAX),
+            kind: aggressor.kind.to_string(),
+            mib_s: Metric::from_samples("mib_s", &aggressor.mib_s).median,
+            throttled_share: share(aggressor.cpu),
+            more: proof(measured, aggressor.cpu),
+        })
+        .collect();
+    if !measured.guarded.is_empty() {
+        case.set("victim_throttled_share", json!(share(config.victim_cpu)));
+        case.set(
+            "victim_budget",
+            Value::Object(proof(measured, config.victim_cpu)),
+        );
+        case.set(
+            "trace_lost_events",
+            measured
+                .guarded
+                .iter()
+                .map(|guarded| guarded.proof.lost)
+                .sum::<u64>(),
+        );
+    }
+    case
+}
+
+/// One core's budget against what it used, over every period of every repeat.
+#[allow(clippy::cast_precision_loss)]
+fn proof(measured: &Measured, cpu: usize) -> serde_json::Map<String, Value> {
+    let mut figures = serde_json::Map::new();
+    let Some((_, settings)) = &measured.settings else {
+        return figures;
+    };
+    let cores: Vec<_> = measured
+        .guarded
+        .iter()
+        .filter_map(|guarded| guarded.proof.cores.get(&cpu))
+        .collect();
+    let periods: u64 = cores.iter().map(|core| core.periods).sum();
+    let used: u64 = cores.iter().flat_map(|core| &core.used).sum();
+    figures.insert(
+        "budget_events".into(),
+        json!(settings.read_budget_events.get(&cpu).copied().flatten()),
+    );
+    figures.insert("periods".into(), json!(periods));
+    let some = |value: Value| if periods == 0 { Value::Null } else { value };
+    let max = |of: fn(&crate::CoreProof) -> u64| json!(cores.iter().map(|core| of(core)).max());
+    figures.insert(
+        "events_per_period_max".into(),
+        some(max(|core| core.events_per_period_max)),
+    );
+    figures.insert(
+        "events_per_period_mean".into(),
+        some(json!(used as f64 / periods.max(1) as f64)),
+    );
+    figures.insert(
+        "overshoot_events_max".into(),
+        some(max(|core| core.overshoot_events_max)),
+    );
+    figures
+}
+
+/// What a reader must know.
+fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut Summary) {
+    if config.guard.is_empty() {
+        summary.note("No guard was asked for (--guard): the cases show interference alone.");
+    }
+    if config.backend == Backend::Null {
+        summary.note("The null regulator regulates nothing: the cases with a guard show what the experiment costs.");
+    }
+    let guarded = || results.values().flat_map(|measured| &measured.guarded);
+    let lost: u64 = guarded().map(|guarded| guarded.proof.lost).sum();
+    if lost > 0 {
+        summary.note(format!(
+            "The trace lost {lost} events: the budget figures are over the periods that were recorded, not all."
+        ));
+    }
+    if let Some(reason) = guarded().find_map(|guarded| guarded.untraced.as_ref()) {
+        summary.note(format!("No proof over every period: {reason}."));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_without_a_guard_come_first_and_solo_before_all() {
+        let config = Config {
+            guard: vec!["600,200+ps".parse().unwrap()],
+            ..Config::for_lab()
+        };
+        let names: Vec<String> = plans(&config).iter().map(Plan::name).collect();
+        assert_eq!(
+            names,
+            [
+                "solo",
+                "bandwidth:fresh-pages x1",
+                "bandwidth:fresh-pages x2",
+                "bandwidth:fresh-pages x3",
+                "solo, guard 600,200+ps",
+                "bandwidth:fresh-pages x1, guard 600,200+ps",
+                "bandwidth:fresh-pages x2, guard 600,200+ps",
+                "bandwidth:fresh-pages x3, guard 600,200+ps",
+            ]
+        );
+    }
+}

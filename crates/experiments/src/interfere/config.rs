@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the interference experiment is to do: data, as TOML or as options.
+
+use std::path::Path;
+use std::time::Duration;
+
+use memwarden_guard::StartOptions;
+use memwarden_guard::units::{parse_duration, parse_period_us};
+use memwarden_platform::cpus::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::{Backend, Error, GuardSpec, Workload};
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Who is measured.
+    pub victim: Workload,
+    /// Where.
+    pub victim_cpu: usize,
+    /// Its buffer, as `-m` takes it: KiB, or with a unit.
+    pub victim_memory: String,
+    /// How often it goes over its buffer in each repeat.
+    pub victim_iterations: u64,
+    /// Who is in its way, one kind at a time.
+    pub aggressors: Vec<Workload>,
+    /// Their buffers.
+    pub aggressor_memory: String,
+    /// Where they run: one, two, ... all of these CPUs.
+    pub cpus: CpuSet,
+    /// Guard settings, each compared with none.
+    pub guard: Vec<GuardSpec>,
+    /// Runs of each case.
+    pub repeat: u32,
+    /// Which regulator.
+    pub backend: Backend,
+    /// What the guard counts; empty leaves it to the guard.
+    pub event: String,
+    /// Bytes that one event stands for; 0 leaves it to the guard.
+    pub bytes_per_event: u64,
+    /// The guard's period.
+    pub period: String,
+    /// Prove that the guard regulates before relying on it.
+    pub self_test: bool,
+    /// Quiet time between aggressors that run and the victim's start.
+    pub settle: String,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            victim: Workload::Latency,
+            victim_cpu: 0,
+            victim_memory: "16M".into(),
+            // With 16 MiB of DRAM at 100 ns a load: half a second, which no single disturbance decides.
+            victim_iterations: 20,
+            aggressors: vec![
+                Workload::Bandwidth("read".into()),
+                Workload::Bandwidth("write".into()),
+            ],
+            aggressor_memory: "16M".into(),
+            cpus: CpuSet::default(),
+            guard: Vec::new(),
+            // The least for which a median and a range say something.
+            repeat: 5,
+            backend: Backend::Auto,
+            event: String::new(),
+            bytes_per_event: 0,
+            period: "1ms".into(),
+            self_test: true,
+            settle: "10ms".into(),
+        }
+    }
+}
+
+impl Config {
+    /// The settings that suit the emulated machine with its instruction-counted clock: page faults are the traffic
+    /// that it can count, and work is a count of instructions, so that little of it is exact.
+    pub fn for_lab() -> Self {
+        Self {
+            victim_memory: "64K".into(),
+            // 1024 lines x 20000 x 2 to 3 instructions: some 50 ms of the guest's time alone.
+            victim_iterations: 20_000,
+            aggressors: vec![Workload::Bandwidth("fresh-pages".into())],
+            aggressor_memory: "1M".into(),
+            cpus: (1..4).collect(),
+            guard: "1000,100,100,100".parse().into_iter().collect(),
+            repeat: 3,
+            backend: Backend::Module,
+            event: "page-faults".into(),
+            ..Self::default()
+        }
+    }
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
+        Self::parse(&text, defaults)
+            .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))
+    }
+
+    fn parse(text: &str, defaults: &Self) -> Result<Self, String> {
+        let one_line = |error: toml::de::Error| {
+            let line = error
+                .span()
+                .map(|span| text[..span.start].matches('\n').count() + 1);
+            let message = error.message().lines().collect::<Vec<_>>().join(" ");
+            line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
+        };
+        let given: toml::Table = toml::from_str(text).map_err(one_line)?;
+        // The file as it is, for messages with their line; the defaults put in afterwards.
+        let _: Self = toml::from_str(text).map_err(one_line)?;
+        let mut all = toml::Table::try_from(defaults).map_err(|error| error.to_string())?;
+        all.extend(given);
+        all.try_into()
+            .map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    /// The settings as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The same settings as options of `memwarden interfere`.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let list = |words: Vec<String>| words.join(",");
+        let mut words = vec![
+            "--victim".into(),
+            self.victim.to_string(),
+            "--victim-cpu".into(),
+            self.victim_cpu.to_string(),
+            "--victim-memory".into(),
+            self.victim_memory.clone(),
+            "--victim-iterations".into(),
+            self.victim_iterations.to_string(),
+            "--aggressors".into(),
+            list(self.aggressors.iter().map(ToString::to_string).collect()),
+            "--aggressor-memory".into(),
+            self.aggressor_memory.clone(),
+            "--repeat".into(),
+            self.repeat.to_string(),
+            "--backend".into(),
+            self.backend.to_string(),
+            "--period".into(),
+            self.period.clone(),
+            "--settle".into(),
+            self.settle.clone(),
+        ];
+        if !self.cpus.is_empty() {
+            words.extend(["--cpus".into(), self.cpus.to_string()]);
+        }
+        for guard in &self.guard {
+            words.extend(["--guard".into(), guard.to_string()]);
+        }
+        if !self.event.is_empty() {
+            words.extend(["--event".into(), self.event.clone()]);
+        }
+        if self.bytes_per_event > 0 {
+            words.extend(["--bytes-per-event".into(), self.bytes_per_event.to_string()]);
+        }
+        if !self.self_test {
+            words.push("--no-self-test".into());
+        }
+        words
+    }
+
+    /// What can be said without running anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        if self.repeat == 0 {
+            return bad("--repeat 0: give 1 or more".into());
+        }
+        if self.victim_iterations == 0 {
+            return bad("--victim-iterations 0: give 1 or more".into());
+        }
+        if self.aggressors.is_empty() {
+            return bad("no aggressors: give --aggressors bandwidth:read, for example".into());
+        }
+        if self.cpus.contains(self.victim_cpu) {
+            return bad(format!(
+                "CPU {} is both --victim-cpu and one of the aggressors' --cpus {}",
+                self.victim_cpu, self.cpus
+            ));
+        }
+        for (option, memory) in [
+            ("--victim-memory", &self.victim_memory),
+            ("--aggressor-memory", &self.aggressor_memory),
+        ] {
+            if let Err(error) = memwarden_platform::units::parse_size(memory) {
+                return bad(format!("{option} {memory}: {error}"));
+            }
+        }
+        self.settle()?;
+        self.start_options().map(|_| ())
+    }
+
+    /// The quiet time.
+    pub(super) fn settle(&self) -> Result<Duration, Error> {
+        Ok(parse_duration(&self.settle)?)
+    }
+
+    /// How the guard is started.
+    pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
+        Ok(StartOptions {
+            event: Some(self.event.clone()).filter(|event| !event.is_empty()),
+            bytes_per_event: Some(self.bytes_per_event).filter(|bytes| *bytes > 0),
+            period_us: parse_period_us(&self.period)?,
+            ..StartOptions::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_round_trip_through_toml() {
+        for config in [Config::default(), Config::for_lab()] {
+            config.check().unwrap();
+            let back = Config::parse(&config.to_toml(), &Config::default()).unwrap();
+            assert_eq!(back, config);
+        }
+    }
+
+    #[test]
+    fn a_file_changes_what_it_names_and_nothing_else() {
+        let config =
+            Config::parse("repeat = 7\nguard = [\"600,200+ps\"]\n", &Config::for_lab()).unwrap();
+        assert_eq!(config.repeat, 7);
+        assert_eq!(config.guard[0].to_string(), "600,200+ps");
+        assert_eq!(config.event, "page-faults");
+    }
+
+    #[test]
+    fn bad_files_say_where() {
+        for (text, words) in [
+            ("repeat = 1\nrepeets = 7\n", "line 2"),
+            ("victim = \"lat\"\n", "workload `lat`"),
+            ("guard = [\"0\"]\n", "budget `0`"),
+            ("cpus = \"1-\"\n", "CPU list"),
+            ("repeat = \"x\"\n", "line 1"),
+            ("= 3\n", "line 1"),
+        ] {
+            let message = Config::parse(text, &Config::default()).unwrap_err();
+            assert!(
+                message.contains(words) && !message.contains('\n'),
+                "{text}: {message}"
+            );
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::for_lab();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.repeat = 0).contains("--repeat"));
+        assert!(with(|c| c.victim_iterations = 0).contains("--victim-iterations"));
+        assert!(with(|c| c.aggressors.clear()).contains("--aggressors"));
+        assert!(with(|c| c.victim_cpu = 2).contains("CPU 2 is both"));
+        assert!(with(|c| c.period = "1".into()).contains("duration `1`"));
+        assert!(with(|c| c.victim_memory = "x".into()).contains("--victim-memory x"));
+    }
+}

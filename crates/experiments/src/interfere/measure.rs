@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One case: aggressors up, victim measured, everything down again, as often as asked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memwarden_guard::trace::Tracer;
+use memwarden_guard::{CoreStatistics, Regulator, Settings};
+use memwarden_platform::Root;
+use serde_json::Value;
+
+use super::{Config, Plan};
+use crate::workload::Task;
+use crate::{Child, Error, Interrupt, Proof, Workload};
+
+/// An aggressor that isn't running after this long never will.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Trace buffer of a CPU: a period takes about 100 bytes, so that this holds tens of thousands of them.
+const TRACE_KIB: u64 = 8192;
+
+/// What came out of a case.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// The victim's figure in each repeat.
+    pub victim: Vec<f64>,
+    pub aggressors: Vec<MeasuredAggressor>,
+    /// Backend and settings that the case ran under.
+    pub settings: Option<(String, Settings)>,
+    /// What the guard says of each repeat.
+    pub guarded: Vec<Guarded>,
+}
+
+#[derive(Debug)]
+pub(super) struct MeasuredAggressor {
+    pub cpu: usize,
+    pub kind: Workload,
+    pub mib_s: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Guarded {
+    pub throttled_share: BTreeMap<usize, f64>,
+    pub proof: Proof,
+    /// Why there is no proof over every period.
+    pub untraced: Option<String>,
+}
+
+/// Measures one case.
+pub(super) fn measure(
+    config: &Config,
+    plan: &Plan,
+    guard: Option<&dyn Regulator>,
+    interrupt: &Interrupt,
+) -> Result<Measured, Error> {
+    let mut measured = Measured::default();
+    if let Some((kind, count)) = &plan.aggressors {
+        measured.aggressors = config
+            .cpus
+            .iter()
+            .take(*count)
+            .map(|cpu| MeasuredAggressor {
+                cpu,
+                kind: kind.clone(),
+                mib_s: Vec::new(),
+            })
+            .collect();
+    }
+    // A guard that only stands by, its budgets lifted, is not part of the case.
+    let guard = guard.filter(|_| plan.guard.is_some());
+    if let Some(guard) = guard {
+        measured.settings = Some((guard.name().to_owned(), guard.settings()?));
+    }
+    for _ in 0..config.repeat {
+        interrupt.check()?;
+        repeat(config, &mut measured, guard, interrupt)?;
+    }
+    Ok(measured)
+}
+
+fn repeat(
+    config: &Config,
+    measured: &mut Measured,
+    guard: Option<&dyn Regulator>,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let mut aggressors = Vec::new();
+    for aggressor in &measured.aggressors {
+        let task = Task {
+            cpu: aggressor.cpu,
+            memory: &config.aggressor_memory,
+            iterations: None,
+        };
+        aggressors.push(Child::start(&aggressor.kind.arguments(task), true)?);
+    }
+    for aggressor in &mut aggressors {
+        aggressor.wait_ready(READY_WITHIN, interrupt)?;
+    }
+    std::thread::sleep(config.settle()?);
+
+    let task = Task {
+        cpu: config.victim_cpu,
+        memory: &config.victim_memory,
+        iterations: Some(config.victim_iterations),
+    };
+    // Before the victim starts: whatever this costs is not in its way.
+    let watch = guard.map(Watch::begin).transpose()?;
+    let result = Child::start(&config.victim.arguments(task), false)?.wait(interrupt)?;
+    if let (Some(watch), Some(guard)) = (watch, guard) {
+        measured.guarded.push(watch.end(guard)?);
+    }
+
+    aggressors.iter_mut().for_each(Child::tell_to_end);
+    for (child, aggressor) in aggressors.into_iter().zip(&mut measured.aggressors) {
+        let result = child.collect()?;
+        on_its_cpu(&aggressor.kind, aggressor.cpu, &result)?;
+        aggressor
+            .mib_s
+            .push(figure(&aggressor.kind, "mib_s", &result)?);
+    }
+    on_its_cpu(&config.victim, config.victim_cpu, &result)?;
+    measured
+        .victim
+        .push(figure(&config.victim, config.victim.metric().0, &result)?);
+    Ok(())
+}
+
+/// Everything that the guard says between two moments.
+struct Watch {
+    tracer: Result<Tracer, String>,
+    before: Vec<CoreStatistics>,
+}
+
+impl Watch {
+    fn begin(guard: &dyn Regulator) -> Result<Self, Error> {
+        // The proof is worth having and not worth failing for: without tracefs the case says so.
+        let tracer = if guard.name() == "module" {
+            Tracer::start(&Root::system(), &["period", "throttle"], TRACE_KIB)
+                .map_err(|error| error.to_string())
+        } else {
+            Err(format!("the {} regulator has no tracepoints", guard.name()))
+        };
+        Ok(Self {
+            tracer,
+            before: guard.statistics()?,
+        })
+    }
+
+    fn end(self, guard: &dyn Regulator) -> Result<Guarded, Error> {
+        let statistics = guard.statistics()?;
+        let period_us = guard.settings()?.control.period_us;
+        let (proof, untraced) = match self.tracer {
+            Ok(tracer) => (Proof::of(&tracer.stop()?), None),
+            Err(reason) => (Proof::default(), Some(reason)),
+        };
+        let throttled_share = statistics
+            .iter()
+            .zip(&self.before)
+            .filter_map(|(core, before)| {
+                Some((core.cpu, core.since(before).throttled_share(period_us)?))
+            })
+            .collect();
+        Ok(Guarded {
+            throttled_share,
+            proof,
+            untraced,
+        })
+    }
+}
+
+/// Pinned, and still there at the end.
+fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Error> {
+    match result.get("cpu").and_then(Value::as_u64) {
+        Some(ended_on) if usize::try_from(ended_on) == Ok(cpu) => Ok(()),
+        ended_on => Err(Error::Workload {
+            what: workload.to_string(),
+            reason: format!(
+                "was pinned to CPU {cpu} and ended on {ended_on:?}: something else moves it"
+            ),
+        }),
+    }
+}
+
+fn figure(workload: &Workload, key: &str, result: &Value) -> Result<f64, Error> {
+    result
+        .get(key)
+        .and_then(Value::as_f64)
+        .ok_or_else(|| Error::Workload {
+            what: workload.to_string(),
+            reason: format!("gave no {key}"),
+        })
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The proof that every core kept to its budget in every period, from the module's tracepoints.
+
+use std::collections::BTreeMap;
+
+use memwarden_guard::trace::{Recording, What};
+use serde::Serialize;
+
+/// One core in every period that was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CoreProof {
+    /// The core.
+    pub cpu: usize,
+    /// Events in each period, in order.
+    #[serde(skip)]
+    pub used: Vec<u64>,
+    /// When each ended, nanoseconds of CLOCK_MONOTONIC.
+    #[serde(skip)]
+    pub t_ns: Vec<u64>,
+    /// Events that the core was entitled to in each.
+    #[serde(skip)]
+    pub assigned: Vec<u64>,
+    /// How late each following period began.
+    #[serde(skip)]
+    pub late_ns: Vec<u64>,
+    /// Events past the budget each time that the throttle took hold.
+    #[serde(skip)]
+    pub overshoot: Vec<u64>,
+    /// From the overflow to the throttle thread running, each time.
+    #[serde(skip)]
+    pub throttle_latency_ns: Vec<u64>,
+    /// From the release to the thread seeing it, each time.
+    #[serde(skip)]
+    pub release_latency_ns: Vec<u64>,
+    /// Periods recorded.
+    pub periods: u64,
+    /// The most events in any period.
+    pub events_per_period_max: u64,
+    /// Their mean.
+    pub events_per_period_mean: f64,
+    /// The most events past what the core was entitled to, in any period.
+    pub overshoot_events_max: u64,
+    /// Time throttled in all of them.
+    pub throttled_ns: u64,
+}
+
+/// All cores.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Proof {
+    /// By CPU.
+    pub cores: BTreeMap<usize, CoreProof>,
+    /// Events that the trace had no room for; anything but 0 and the proof is not over every period.
+    pub lost: u64,
+}
+
+impl Proof {
+    /// Sums a recording up.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn of(recording: &Recording) -> Self {
+        let mut cores: BTreeMap<usize, CoreProof> = BTreeMap::new();
+        for event in &recording.events {
+            let core = cores.entry(event.cpu).or_insert_with(|| CoreProof {
+                cpu: event.cpu,
+                ..Default::default()
+            });
+            match event.what {
+                What::Period {
+                    late_ns,
+                    used_read,
+                    assigned_read,
+                    throttled_ns,
+                    ..
+                } => {
+                    core.used.push(used_read);
+                    core.assigned.push(assigned_read);
+                    core.late_ns.push(late_ns);
+                    core.t_ns.push(event.t_ns);
+                    core.throttled_ns += throttled_ns;
+                }
+                What::Throttle {
+                    overshoot,
+                    latency_ns,
+                    ..
+                } => {
+                    core.overshoot.push(overshoot);
+                    core.throttle_latency_ns.push(latency_ns);
+                }
+                What::Unthrottle { latency_ns, .. } => core.release_latency_ns.push(latency_ns),
+                _ => {}
+            }
+        }
+        for core in cores.values_mut() {
+            core.periods = core.used.len() as u64;
+            core.events_per_period_max = core.used.iter().copied().max().unwrap_or(0);
+            if core.periods > 0 {
+                core.events_per_period_mean =
+                    core.used.iter().sum::<u64>() as f64 / core.periods as f64;
+            }
+            core.overshoot_events_max = core
+                .used
+                .iter()
+                .zip(&core.assigned)
+                .map(|(used, assigned)| used.saturating_sub(*assigned))
+                .max()
+                .unwrap_or(0);
+        }
+        Self {
+            cores,
+            lost: recording.lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memwarden_guard::trace::TraceEvent;
+
+    #[test]
+    fn the_worst_period_counts() {
+        let period = |cpu, used_read, assigned_read| TraceEvent {
+            cpu,
+            t_ns: 0,
+            what: What::Period {
+                epoch: 0,
+                late_ns: 7,
+                used_read,
+                assigned_read,
+                used_write: 0,
+                assigned_write: 0,
+                throttled_ns: 5,
+            },
+        };
+        let throttle = TraceEvent {
+            cpu: 1,
+            t_ns: 0,
+            what: What::Throttle {
+                epoch: 0,
+                used: 27,
+                assigned: 25,
+                overshoot: 2,
+                latency_ns: 900,
+            },
+        };
+        let events = vec![
+            period(1, 25, 25),
+            period(1, 27, 25),
+            throttle,
+            period(2, 3, u64::MAX),
+        ];
+        let proof = Proof::of(&Recording { events, lost: 4 });
+        assert_eq!(proof.lost, 4);
+        let core = &proof.cores[&1];
+        assert_eq!(
+            (
+                core.periods,
+                core.events_per_period_max,
+                core.overshoot_events_max
+            ),
+            (2, 27, 2)
+        );
+        assert_eq!(
+            (
+                core.throttled_ns,
+                core.overshoot.as_slice(),
+                core.throttle_latency_ns.as_slice()
+            ),
+            (10, &[2][..], &[900][..])
+        );
+        assert!((core.events_per_period_mean - 26.0).abs() < 1e-9);
+        assert_eq!(proof.cores[&2].overshoot_events_max, 0);
+    }
+}

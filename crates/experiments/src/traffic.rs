@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Traffic of known size, for the guard's self-test.
+
+use std::time::Duration;
+
+use memwarden_guard::self_test::{Moved, Traffic};
+use memwarden_guard::{Error as GuardError, units::PAGE_BYTES};
+use memwarden_platform::{Root, cache};
+
+use crate::workload::Task;
+use crate::{Child, Error, Interrupt, Workload};
+
+/// A buffer's size where sysfs doesn't tell the last-level cache's: larger than any of them.
+const PAST_ANY_CACHE: u64 = 1 << 30;
+
+/// A buffer that stays in the innermost cache: work without traffic.
+const IN_CACHE: u64 = 16 << 10;
+
+/// Pages an iteration of fresh pages: the workload's own step.
+const FRESH_BYTES: u64 = 256 * PAGE_BYTES;
+
+/// What the guard's event counts, and so which traffic it must see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Faults,
+    Lines,
+    Time,
+}
+
+/// Makes traffic that the guard's event counts, in a process of its own: its buffers, page-size settings and
+/// placement leave no trace in ours.
+#[derive(Debug)]
+pub struct KnownTraffic<'a> {
+    counted: Counted,
+    interrupt: &'a Interrupt,
+}
+
+impl<'a> KnownTraffic<'a> {
+    /// Traffic for `event`.
+    pub fn for_event(event: &str, interrupt: &'a Interrupt) -> Self {
+        let counted = match event {
+            "page-faults" => Counted::Faults,
+            "cycles" | "cpu-cycles" | "0x11" => Counted::Time,
+            _ => Counted::Lines,
+        };
+        Self { counted, interrupt }
+    }
+
+    fn run_child(&self, cpu: usize, bytes: u64) -> Result<Moved, Error> {
+        let (kind, buffer) = match self.counted {
+            Counted::Faults => ("fresh-pages", FRESH_BYTES),
+            Counted::Time => ("read", IN_CACHE),
+            Counted::Lines => {
+                let llc =
+                    cache::last_level(&Root::system(), cpu).and_then(|cache| cache.size_bytes);
+                ("read", llc.map_or(PAST_ANY_CACHE, |size| 2 * size))
+            }
+        };
+        let memory = format!("{}K", buffer >> 10);
+        let task = Task {
+            cpu,
+            memory: &memory,
+            iterations: Some(bytes.div_ceil(buffer)),
+        };
+        let result = Child::start(&Workload::Bandwidth(kind.into()).arguments(task), false)?
+            .wait(self.interrupt)?;
+        let number = |key: &str| {
+            result
+                .get(key)
+                .and_then(serde_json::Value::as_u64)
+                .ok_or_else(|| Error::Workload {
+                    what: format!("bandwidth:{kind}"),
+                    reason: format!("gave no {key}"),
+                })
+        };
+        Ok(Moved {
+            bytes: number("bytes")?,
+            elapsed: Duration::from_nanos(number("elapsed_ns")?),
+            comparable: self.counted != Counted::Time,
+        })
+    }
+}
+
+impl Traffic for KnownTraffic<'_> {
+    fn run(&mut self, cpu: usize, bytes: u64) -> Result<Moved, GuardError> {
+        self.run_child(cpu, bytes)
+            .map_err(|error| GuardError::SelfTest(format!("making traffic on CPU {cpu}: {error}")))
+    }
+}

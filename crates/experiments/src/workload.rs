@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Workloads by name, as victims and as aggressors.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Kinds of `bandwidth`, as its `-a` takes them; `fresh-pages` is its `--fresh-pages`.
+const KINDS: [&str; 7] = [
+    "read",
+    "write",
+    "copy",
+    "triad",
+    "ntwrite",
+    "readwrite",
+    FRESH_PAGES,
+];
+
+/// Maps, touches and unmaps: each page costs a fault.
+const FRESH_PAGES: &str = "fresh-pages";
+
+/// `latency`, or `bandwidth:KIND`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Workload {
+    /// A pointer chase.
+    Latency,
+    /// Touches one word a line, in order.
+    Bandwidth(String),
+}
+
+/// What a workload is to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Task<'a> {
+    /// The CPU it is pinned to.
+    pub cpu: usize,
+    /// Its buffer, as `-m` takes it; empty leaves it to the workload.
+    pub memory: &'a str,
+    /// How often it goes over its buffer; `None` until it is told to end.
+    pub iterations: Option<u64>,
+}
+
+impl Workload {
+    /// What it measures: metric (unit in the name) and unit.
+    pub fn metric(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Latency => ("latency_ns", "ns"),
+            Self::Bandwidth(_) => ("mib_s", "MiB/s"),
+        }
+    }
+
+    /// More of the metric is worse.
+    pub fn more_is_worse(&self) -> bool {
+        matches!(self, Self::Latency)
+    }
+
+    /// memwarden's arguments that run it.
+    pub fn arguments(&self, task: Task) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        match self {
+            Self::Latency => words.push("latency".into()),
+            Self::Bandwidth(kind) if kind == FRESH_PAGES => {
+                words.extend(["bandwidth".into(), "--fresh-pages".into()]);
+            }
+            Self::Bandwidth(kind) => words.extend(["bandwidth".into(), "-a".into(), kind.clone()]),
+        }
+        words.extend(["-c".into(), task.cpu.to_string()]);
+        if !task.memory.is_empty() {
+            words.extend(["-m".into(), task.memory.into()]);
+        }
+        match (self, task.iterations) {
+            // A time limit would end it early on a throttled core.
+            (Self::Bandwidth(_), Some(iterations)) => {
+                words.extend(["-t".into(), "0".into(), "-i".into(), iterations.to_string()]);
+            }
+            (Self::Bandwidth(_), None) => words.extend(["-t".into(), "0".into()]),
+            (Self::Latency, Some(iterations)) => {
+                words.extend(["-i".into(), iterations.to_string()])
+            }
+            (Self::Latency, None) => words.extend(["-i".into(), u32::MAX.to_string()]),
+        }
+        words.push("--json".into());
+        words
+    }
+}
+
+impl FromStr for Workload {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.split_once(':') {
+            None if text == "latency" => Ok(Self::Latency),
+            Some(("bandwidth", kind)) if KINDS.contains(&kind) => Ok(Self::Bandwidth(kind.into())),
+            _ => Err(Error::BadInput(format!(
+                "workload `{text}`: give latency or bandwidth:KIND, KIND one of {}",
+                KINDS.join(", ")
+            ))),
+        }
+    }
+}
+
+impl TryFrom<String> for Workload {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Workload> for String {
+    fn from(workload: Workload) -> Self {
+        workload.to_string()
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Latency => f.write_str("latency"),
+            Self::Bandwidth(kind) => write!(f, "bandwidth:{kind}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_command_lines() {
+        let line = |name: &str, memory, iterations| {
+            let workload: Workload = name.parse().unwrap();
+            assert_eq!(workload.to_string(), name);
+            workload
+                .arguments(Task {
+                    cpu: 2,
+                    memory,
+                    iterations,
+                })
+                .join(" ")
+        };
+        assert_eq!(
+            line("latency", "64K", Some(10)),
+            "latency -c 2 -m 64K -i 10 --json"
+        );
+        assert_eq!(
+            line("bandwidth:write", "", None),
+            "bandwidth -a write -c 2 -t 0 --json"
+        );
+        assert_eq!(
+            line("bandwidth:fresh-pages", "", Some(5)),
+            "bandwidth --fresh-pages -c 2 -t 0 -i 5 --json"
+        );
+    }
+
+    #[test]
+    fn unknown_workloads_are_refused_with_what_is_known() {
+        for name in [
+            "",
+            "bandwidth",
+            "bandwidth:",
+            "bandwidth:reed",
+            "latency:read",
+            "Latency",
+            "stress",
+        ] {
+            let message = name.parse::<Workload>().unwrap_err().to_string();
+            assert!(message.contains("fresh-pages"), "{name}: {message}");
+        }
+    }
+}

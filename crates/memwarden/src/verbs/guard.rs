@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard`: starts, sets, shows and stops the regulator.
+
+mod budgets;
+mod calibrate;
+mod show;
+mod supervise;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::{Subcommand, ValueEnum};
+use memwarden_experiments::{Interrupt, KnownTraffic};
+use memwarden_guard::units::parse_period_us;
+use memwarden_guard::{BestEffort, Module, ModuleSource, Regulator, StartOptions, self_test};
+
+use budgets::Budgets;
+
+/// Give each core a budget of memory traffic, and hold it to it
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Load the regulator; nothing is throttled before budgets are set
+    Start(Start),
+    /// Set budgets: MB/s (2^20 bytes) a core, in core order
+    Set(Budgets),
+    /// What happens with the rest of a period, and whether cores donate what they don't need
+    Mode(Mode),
+    /// Settings and statistics
+    Show {
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Unload the regulator; every core runs free
+    Stop,
+    /// Run a command under these budgets, put everything back, return its exit code
+    Run(Run),
+    /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
+    Calibrate(calibrate::Args),
+}
+
+#[derive(clap::Args)]
+struct Start {
+    /// The regulator: auto takes what the machine has
+    #[arg(long, value_enum, default_value = "auto")]
+    backend: BackendName,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum BackendName {
+    /// What the machine has
+    Auto,
+    /// The kernel module memguard
+    Module,
+}
+
+#[derive(clap::Args)]
+struct Options {
+    /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...), or a raw code such as 0x17
+    #[arg(long, value_name = "EVENT")]
+    event: Option<String>,
+    /// What counts write-backs: a raw code such as 0x18
+    #[arg(long, value_name = "CODE")]
+    write_event: Option<String>,
+    /// Length of a period, such as 1ms or 500us
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = period)]
+    period: u64,
+    /// Bytes that one event stands for [default: a cache line; for page-faults a page]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20), allow_negative_numbers = true)]
+    bytes_per_event: Option<u64>,
+    /// Bandwidth that memory gives in the worst case, in MB/s (see guard calibrate)
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
+    maxbw: Option<u64>,
+    /// Leave the kernel's own traffic uncounted
+    #[arg(long)]
+    user_only: bool,
+    /// The kernel module's file [default: the installed one]
+    #[arg(long, value_name = "PATH")]
+    module: Option<PathBuf>,
+    /// Don't prove first that every core is counted and stopped
+    #[arg(long)]
+    no_self_test: bool,
+}
+
+#[derive(clap::Args)]
+struct Mode {
+    /// When all active cores have used their budgets: wait, run free, or begin a new period
+    #[arg(long, value_enum, required_unless_present = "reclaim")]
+    best_effort: Option<BestEffortName>,
+    /// Cores donate what they won't need, and others take from that
+    #[arg(long, value_enum)]
+    reclaim: Option<Switch>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum BestEffortName {
+    /// Every core waits for the next period
+    None,
+    /// All run free until the period ends
+    Spare,
+    /// A new period begins at once
+    Proportional,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(clap::Args)]
+struct Run {
+    #[command(flatten)]
+    budgets: Budgets,
+    #[command(flatten)]
+    options: Options,
+    /// The command and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn period(text: &str) -> Result<u64, String> {
+    parse_period_us(text).map_err(|error| error.to_string())
+}
+
+/// Carries out `memwarden guard`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::Start(args) => start(&args),
+        Action::Set(args) => args.set(&mut running()?),
+        Action::Mode(args) => mode(&args),
+        Action::Show { json } => show::show(&running()?, json),
+        Action::Stop => {
+            Module::new(ModuleSource::Installed).stop()?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Action::Run(args) => supervise::run(&args),
+        Action::Calibrate(args) => calibrate::run(&args),
+    }
+}
+
+/// The guard that is running.
+fn running() -> anyhow::Result<Module> {
+    let guard = Module::new(ModuleSource::Installed);
+    // Not running, no debugfs, not root: each says so in its own words.
+    guard.settings()?;
+    Ok(guard)
+}
+
+impl Options {
+    fn guard(&self) -> Module {
+        Module::new(
+            self.module
+                .clone()
+                .map_or(ModuleSource::Installed, ModuleSource::Path),
+        )
+    }
+
+    fn start_options(&self) -> StartOptions {
+        StartOptions {
+            event: self.event.clone(),
+            write_event: self.write_event.clone(),
+            bytes_per_event: self.bytes_per_event,
+            period_us: self.period,
+            maxbw_mib_s: self.maxbw,
+            user_only: self.user_only,
+        }
+    }
+}
+
+fn start(args: &Start) -> anyhow::Result<ExitCode> {
+    // With one backend there is nothing to choose between yet.
+    let (BackendName::Auto | BackendName::Module) = args.backend;
+    let mut guard = args.options.guard();
+    guard.start(&args.options.start_options())?;
+    if let Err(error) = prove(&mut guard, &args.options) {
+        guard.stop()?;
+        return Err(error);
+    }
+    let control = guard.settings()?.control;
+    println!(
+        "guard: module, event {} ({} bytes), period {} us, cores {}; no budgets yet: memwarden guard set --mb ...",
+        control.event, control.bytes_per_event, control.period_us, control.online
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The proof that it regulates, on every core.
+fn prove(guard: &mut Module, options: &Options) -> anyhow::Result<()> {
+    if options.no_self_test {
+        return Ok(());
+    }
+    let control = guard.settings()?.control;
+    let interrupt = Interrupt::catch()?;
+    let mut traffic = KnownTraffic::for_event(&control.event, &interrupt);
+    let cpus: Vec<usize> = control.online.iter().collect();
+    let findings = self_test::run(guard, &cpus, &mut traffic)?;
+    for finding in findings {
+        eprintln!(
+            "CPU{}: {} bytes moved, {} counted; over a budget of {} events a period it stopped in {} periods",
+            finding.cpu,
+            finding.moved_bytes,
+            finding.counted_bytes,
+            finding.budget_events,
+            finding.throttled_periods
+        );
+    }
+    Ok(())
+}
+
+fn mode(args: &Mode) -> anyhow::Result<ExitCode> {
+    let best_effort = args.best_effort.map(|name| match name {
+        BestEffortName::None => BestEffort::None,
+        BestEffortName::Spare => BestEffort::Spare,
+        BestEffortName::Proportional => BestEffort::Proportional,
+    });
+    let reclaim = args.reclaim.map(|switch| matches!(switch, Switch::On));
+    if best_effort.is_none() && reclaim.is_none() {
+        bail!("guard mode: give --best-effort, --reclaim or both");
+    }
+    running()?.set_mode(best_effort, reclaim)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn bad_input_is_refused_before_anything_is_touched() {
+        for (line, expected) in [
+            ("start --period 5", "duration `5`"),
+            ("start --period 1s1", "duration `1s1`"),
+            ("start --period 10us", "between 50us and 1000ms"),
+            ("start --period 2s", "between 50us and 1000ms"),
+            ("start --bytes-per-event 0", "0 is not in"),
+            ("start --bytes-per-event -1", "-1"),
+            ("start --maxbw 0", "0 is not in"),
+            ("start --backend user", "user"),
+            ("set", "required"),
+            ("set --mb 0", "budget `0`"),
+            ("set --mb 100,,1", "budget ``"),
+            ("set --mb 1e3", "budget `1e3`"),
+            ("set --mb 100 --weights 1", "cannot be used with"),
+            ("set --cpu x --mb 1", "--cpu"),
+            ("set --cpu 1", "required"),
+            ("mode", "required"),
+            ("mode --best-effort fair", "fair"),
+            ("mode --reclaim yes", "yes"),
+            ("run --mb 100", "COMMAND"),
+            ("run -- true", "required"),
+            ("show --xml", "--xml"),
+            ("stop now", "now"),
+        ] {
+            let words = std::iter::once("guard").chain(line.split(' '));
+            let message = match Cli::try_parse_from(words) {
+                Ok(_) => panic!("`{line}` was taken"),
+                Err(error) => error.to_string(),
+            };
+            assert!(message.contains(expected), "`{line}`: {message}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard calibrate`: the bandwidth that memory gives in the worst case.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use memwarden_guard::{Module, ModuleSource, Regulator};
+use memwarden_platform::units::{parse_size, size_text};
+use memwarden_platform::{Root, cache, hugepage};
+use memwarden_workloads::latency::{self, Config};
+use memwarden_workloads::{BufferConfig, Placement, Stop};
+use serde_json::json;
+
+/// Loads in flight at once. More than a core has places for would only queue in the core.
+const PARALLEL: usize = 10;
+
+/// How many times the last-level cache the buffer is: 1 in 8 accesses may then still hit, whatever the replacement.
+const TIMES_CACHE: u64 = 8;
+
+/// A buffer where sysfs doesn't tell the caches.
+const UNKNOWN_CACHE_BUFFER: u64 = 256 << 20;
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The buffer [default: 8 times the last-level cache]
+    #[arg(short = 'm', long = "memory", value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<usize>,
+    /// Address bits in which all lines agree: those that choose the DRAM bank, so that every access opens a row
+    #[arg(long, value_name = "MASK", value_parser = mask)]
+    bank_mask: Option<u64>,
+    /// CPU that measures
+    #[arg(short = 'c', long, value_name = "CPU", default_value_t = 0)]
+    cpu: usize,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn mask(text: &str) -> Result<u64, String> {
+    text.strip_prefix("0x")
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .ok_or_else(|| format!("mask `{text}`: give hexadecimal digits, such as 0x6000"))
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let root = Root::system();
+    let llc = cache::last_level(&root, args.cpu).and_then(|cache| cache.size_bytes);
+    let bytes = match args.memory {
+        Some(bytes) => bytes,
+        None => usize::try_from(llc.map_or(UNKNOWN_CACHE_BUFFER, |size| size * TIMES_CACHE))?,
+    };
+    if let Some(available) = memwarden_platform::machine::meminfo(&root, "MemAvailable")
+        && bytes as u64 > available / 2
+    {
+        bail!(
+            "a buffer of {} does not fit well in {} of free memory: give a smaller one with -m (the last-level cache \
+             is {})",
+            size_text(bytes as u64),
+            size_text(available),
+            llc.map_or("unknown".into(), size_text)
+        );
+    }
+    let huge_pages = hugepage::pools(&root)
+        .iter()
+        .any(|pool| pool.free * pool.page_bytes >= bytes as u64);
+    let config = Config {
+        buffer: BufferConfig {
+            bytes,
+            huge_pages,
+            bank_mask: args.bank_mask,
+            ..BufferConfig::default()
+        },
+        placement: Placement {
+            cpu: Some(args.cpu),
+            ..Placement::default()
+        },
+        mlp: PARALLEL,
+        iterations: Some(5),
+        ..Config::default()
+    };
+    let outcome = latency::run(&config, &Stop::new(), &mut ())?;
+
+    let mut guard = Module::new(ModuleSource::Installed);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let maxbw_mib_s = outcome.mib_s.floor().max(1.0) as u64;
+    let told = guard.is_running();
+    if told {
+        guard.set_maxbw(maxbw_mib_s)?;
+    }
+    let what = match args.bank_mask {
+        Some(_) => "every access opens a row in the same bank",
+        None => "random lines of all banks: an upper bound; --bank-mask gives the worst case",
+    };
+    let cached = llc.is_some_and(|llc| bytes as u64 <= llc);
+    if args.json {
+        let result = json!({
+            "maxbw_mib_s": maxbw_mib_s, "pattern": what, "parallel": PARALLEL, "buffer_bytes": bytes,
+            "last_level_cache_bytes": llc, "fits_in_cache": cached, "guard_told": told, "latency": outcome,
+        });
+        println!("{}", serde_json::to_string_pretty(&result)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!(
+        "guaranteed bandwidth: {maxbw_mib_s} MB/s (2^20 bytes), one core, {PARALLEL} loads at once, {} buffer",
+        size_text(bytes as u64)
+    );
+    println!("measured with {what}");
+    if cached {
+        println!(
+            "the buffer fits in the last-level cache ({}): this is cache, not memory; give a larger -m",
+            llc.map_or_else(String::new, size_text)
+        );
+    }
+    println!(
+        "{}",
+        if told {
+            "the running guard's maxbw is set to it"
+        } else {
+            "no guard is running: start it with --maxbw, or calibrate again then"
+        }
+    );
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden interfere`: one victim, N aggressors, with and without a guard.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::interfere::{self, Config};
+use memwarden_experiments::{Backend, GuardSpec, Interrupt, Workload};
+use memwarden_platform::cpus::CpuSet;
+use memwarden_run::{Case, Existing, Summary};
+
+use super::terminal::{Bar, number, table};
+
+/// Measure what other cores' traffic does to a victim, and what a guard does about it
+#[derive(clap::Args)]
+#[command(
+    after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
+    Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
+    memwarden interfere --on lab"
+)]
+pub struct Args {
+    /// Who is measured: latency, or bandwidth:KIND
+    #[arg(long, value_name = "WORKLOAD")]
+    victim: Option<Workload>,
+    /// The victim's CPU
+    #[arg(long, value_name = "CPU")]
+    victim_cpu: Option<usize>,
+    /// The victim's buffer: KiB, or with a unit
+    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
+    victim_memory: Option<String>,
+    /// How often the victim goes over its buffer in each repeat
+    #[arg(long, value_name = "N")]
+    victim_iterations: Option<u64>,
+    /// Who is in its way, one kind at a time (comma-separated)
+    #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
+    aggressors: Vec<Workload>,
+    /// An aggressor's buffer
+    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
+    aggressor_memory: Option<String>,
+    /// CPUs of the aggressors: the first, the first two, ... of these [default: all but the victim's]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Budgets to compare with none: MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
+    #[arg(long, value_name = "BUDGETS")]
+    guard: Vec<GuardSpec>,
+    /// Runs of each case
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    /// The regulator: auto, module, or null (regulates nothing)
+    #[arg(long, value_name = "NAME")]
+    backend: Option<Backend>,
+    /// What the guard counts: a name, or a raw code such as 0x17
+    #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
+    event: Option<String>,
+    /// Bytes that one event stands for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    bytes_per_event: Option<u64>,
+    /// The guard's period, such as 1ms or 500us
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    period: Option<String>,
+    /// Quiet time between running aggressors and the victim's start
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    settle: Option<String>,
+    /// Don't prove first that the guard regulates
+    #[arg(long)]
+    no_self_test: bool,
+    /// The kernel module's file [default: the installed one]
+    #[arg(long, value_name = "PATH")]
+    module: Option<PathBuf>,
+    /// Where: native (this machine) or lab (an emulated one)
+    #[arg(long, value_enum, default_value = "native")]
+    on: Target,
+    /// Settings from a TOML file; options given here come before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings as TOML and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// The run folder [default: out/interfere-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace the run folder if it is there
+    #[arg(long)]
+    replace: bool,
+    /// Print the summary as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where an experiment runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    /// This machine
+    Native,
+    /// The emulated machine
+    Lab,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let defaults = match self.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &self.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        macro_rules! given {
+            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
+        }
+        given!(
+            victim,
+            victim_cpu,
+            victim_memory,
+            victim_iterations,
+            aggressor_memory,
+            cpus,
+            repeat,
+            backend,
+            event
+        );
+        given!(bytes_per_event, period, settle);
+        if !self.aggressors.is_empty() {
+            config.aggressors.clone_from(&self.aggressors);
+        }
+        if !self.guard.is_empty() {
+            config.guard.clone_from(&self.guard);
+        }
+        config.self_test &= !self.no_self_test;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Carries out `memwarden interfere`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    if args.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let existing = Existing::replace_if(args.replace);
+    let (folder, summary) = match args.on {
+        Target::Native => {
+            let mut bar = Bar::new();
+            let interrupt = Interrupt::catch()?;
+            interfere::run(
+                &config,
+                args.module.clone(),
+                args.out.as_deref(),
+                existing,
+                &interrupt,
+                &mut bar,
+            )?
+        }
+        Target::Lab => on_lab(&config, args.out.as_deref(), existing)?,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    } else {
+        show(&folder, &summary);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "host")]
+fn on_lab(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+) -> anyhow::Result<(PathBuf, Summary)> {
+    use super::on_lab;
+    let mut command = vec!["memwarden".to_owned(), "interfere".into()];
+    command.extend(config.to_arguments());
+    let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
+    // Four CPUs, as the boards have that this stands for, or more where more are asked for.
+    let machine = memwarden_lab::Machine {
+        cpus: u32::try_from(last + 1)?.max(4),
+        ..on_lab::machine()
+    };
+    let mut home = on_lab::run(&machine, command)?;
+    home.recorded.summary.note(
+        "This is an emulated machine with an instruction-counted clock: its CPUs take turns on one stream of \
+         instructions, and it has no DRAM that could be contended. The victim's slowdown shows that throttled \
+         aggressors give capacity back; it is not nanoseconds of any board. Budgets, events, throttled shares and \
+         overshoot are exact.",
+    );
+    let folder = home.keep(out, existing)?;
+    Ok((folder, home.recorded.summary))
+}
+
+#[cfg(not(feature = "host"))]
+fn on_lab(_: &Config, _: Option<&Path>, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
+    anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
+}
+
+fn show(folder: &Path, summary: &Summary) {
+    let metric = summary
+        .cases
+        .first()
+        .and_then(|case| case.metric("victim"))
+        .map(|metric| metric.metric.clone());
+    let mut rows = table(&[
+        "case",
+        &format!(
+            "victim {}",
+            metric.as_deref().unwrap_or("figure").replace('_', " ")
+        ),
+        "min - max",
+        "slowdown",
+        "aggressors MB/s",
+        "throttled",
+        "most events / budget",
+    ]);
+    for case in &summary.cases {
+        rows.add_row(row(case));
+    }
+    println!("{rows}");
+    for note in &summary.notes {
+        println!("{note}");
+    }
+    println!("run folder: {}", folder.display());
+}
+
+fn row(case: &Case) -> Vec<String> {
+    let victim = case.metric("victim");
+    let each = |of: &dyn Fn(&memwarden_run::Aggressor) -> String| {
+        case.aggressors.iter().map(of).collect::<Vec<_>>().join(" ")
+    };
+    let figure = |value: Option<f64>, digits| {
+        value.map_or_else(|| "-".to_owned(), |value| number(value, digits))
+    };
+    vec![
+        case.name.clone(),
+        figure(victim.and_then(|metric| metric.median), 2),
+        victim.map_or_else(String::new, |m| {
+            format!("{} - {}", figure(m.min, 2), figure(m.max, 2))
+        }),
+        figure(case.slowdown, 2),
+        each(&|aggressor| figure(aggressor.mib_s, 1)),
+        if case.guard.is_some() {
+            each(&|aggressor| {
+                aggressor
+                    .throttled_share
+                    .map_or_else(|| "-".into(), |share| format!("{:.0} %", share * 100.0))
+            })
+        } else {
+            String::new()
+        },
+        if case.guard.is_some() {
+            each(&|aggressor| {
+                let get = |key: &str| {
+                    aggressor
+                        .more
+                        .get(key)
+                        .filter(|value| !value.is_null())
+                        .map_or("-".to_owned(), ToString::to_string)
+                };
+                format!("{}/{}", get("events_per_period_max"), get("budget_events"))
+            })
+        } else {
+            String::new()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"interfere").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let mut config = Config::for_lab();
+        config.guard.push("600,200+ps".parse().unwrap());
+        config.self_test = false;
+        config.bytes_per_event = 4096;
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--victim", "stress"][..], "workload `stress`"),
+            (
+                &["--aggressors", "bandwidth:reed"],
+                "workload `bandwidth:reed`",
+            ),
+            (&["--guard", "1000,x"], "budget `x`"),
+            (&["--guard", "0"], "budget `0`"),
+            (&["--guard", "100+fast"], "+fast"),
+            (&["--cpus", "3-1"], "runs backwards"),
+            (&["--cpus", "0-3"], "CPU 0 is both"),
+            (&["--repeat", "0"], "--repeat 0"),
+            (&["--repeat", "-1"], "unexpected argument"),
+            (&["--period", "5"], "duration `5`"),
+            (&["--period", "1ns"], "period 1ns"),
+            (&["--victim-memory", "12Q"], "--victim-memory 12Q"),
+            (&["--bytes-per-event", "0"], "0 is not in"),
+            (&["--backend", "user"], "backend `user`"),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            (&["--on", "moon"], "moon"),
+            (&["--event", ""], "--event"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}
