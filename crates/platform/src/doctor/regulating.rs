@@ -190,7 +190,7 @@ pub(super) fn rt_throttling(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             format!("{} ms in each {} ms", runtime / 1000, period / 1000),
-            "a core held longer than that is let go: a core throttled nearly all the time runs past its budget",
+            "the user-space regulator cannot hold a core for longer, and a SCHED_FIFO victim is stopped after it (the module is exempt)",
         )
         .change("sysctl -w kernel.sched_rt_runtime_us=-1"),
         None => Finding::new(Level::Unknown, name, "the setting is not there", "cannot say how long a real-time thread may run"),
@@ -237,7 +237,7 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             format!("CPU {}: {} ms", cpu.trim_start_matches("cpu"), runtime / 1_000_000),
-            "normal tasks get that much of each second under a real-time thread: user space cannot hold a core throughout",
+            "normal tasks get that much of each second under a real-time thread: the user-space regulator cannot hold a core throughout (the module can)",
         )
         .change(format!("for f in {DIRECTORY}/cpu*/runtime; do echo 0 > $f; done")),
         Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can hold a core as long as it must"),

@@ -1,0 +1,561 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Saved trees, one fault at a time.
+
+use super::*;
+use crate::counters::{EVENTS, Found, Trial};
+
+/// A saved tree: the files of a plain machine, with some replaced.
+struct Machine {
+    directory: tempfile::TempDir,
+    live: Live,
+}
+
+impl Machine {
+    /// A server with a PMU on which everything is as it should be.
+    fn sound() -> Self {
+        let count = |event: &counters::Event| Found {
+            event: event.name.into(),
+            source: event.source,
+            trial: Trial::Counts {
+                count: 1000,
+                user_only: false,
+            },
+        };
+        let live = Live {
+            root: true,
+            counters: Counters {
+                pmus: vec!["cpu".into()],
+                events: EVENTS.iter().map(count).collect(),
+                hardware_counters: Some(6),
+            },
+            fifo_refused: None,
+        };
+        let machine = Self {
+            directory: tempfile::tempdir().unwrap(),
+            live,
+        };
+        for (path, text) in [
+            ("proc/sys/kernel/osrelease", "6.12.38-amd64"),
+            ("proc/sys/kernel/perf_event_paranoid", "2"),
+            ("proc/sys/kernel/perf_event_max_sample_rate", "1000000"),
+            ("proc/sys/kernel/perf_cpu_time_max_percent", "100"),
+            ("proc/sys/kernel/nmi_watchdog", "0"),
+            ("proc/sys/kernel/modules_disabled", "0"),
+            ("proc/sys/kernel/sched_rt_runtime_us", "-1"),
+            ("proc/sys/kernel/sched_rt_period_us", "1000000"),
+            ("proc/modules", "memguard 49152 0 - Live 0x0000000000000000"),
+            (
+                "proc/mounts",
+                "none /sys/kernel/debug debugfs rw 0 0\nnone /sys/kernel/tracing tracefs rw 0 0",
+            ),
+            (
+                "proc/cpuinfo",
+                "model name : Sound\nvendor_id : GenuineIntel\nflags : fpu tsc",
+            ),
+            ("proc/meminfo", "MemTotal: 1024 kB\nHugepagesize: 2048 kB"),
+            ("sys/kernel/debug/memguard/control", ""),
+            ("sys/kernel/debug/sched/fair_server/cpu0/runtime", "0"),
+            (
+                "sys/kernel/mm/transparent_hugepage/enabled",
+                "always [madvise] never",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+                "64",
+            ),
+            (
+                "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                "64",
+            ),
+            ("sys/class/dma/dma0chan0/in_use", "0"),
+            ("sys/class/dmi/id/product_name", "Server"),
+            (
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "tsc",
+            ),
+            ("sys/devices/system/cpu/online", "0"),
+            ("sys/devices/system/cpu/isolated", "3"),
+            ("sys/devices/system/cpu/smt/active", "0"),
+            ("sys/devices/system/cpu/cpufreq/boost", "0"),
+            (
+                "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+                "performance",
+            ),
+            ("sys/devices/system/cpu/cpu0/cache/index0/level", "1"),
+            ("sys/devices/system/cpu/cpu0/cache/index0/type", "Unified"),
+            ("sys/devices/system/cpu/cpu0/cache/index0/size", "32K"),
+            (
+                "sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list",
+                "0",
+            ),
+        ] {
+            machine.write(path, text.as_bytes());
+        }
+        // Register 0x1a4 with all four prefetchers off.
+        let mut registers = vec![0; 0x1a4];
+        registers.extend(0xf_u64.to_le_bytes());
+        machine.write("dev/cpu/0/msr", &registers);
+        machine
+    }
+
+    fn write(&self, path: &str, content: &[u8]) {
+        let path = self.directory.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    fn remove(&self, path: &str) {
+        let path = self.directory.path().join(path);
+        if path.is_dir() {
+            std::fs::remove_dir_all(path)
+        } else {
+            std::fs::remove_file(path)
+        }
+        .unwrap();
+    }
+
+    fn with(self, path: &str, text: &str) -> Self {
+        self.write(path, text.as_bytes());
+        self
+    }
+
+    fn without(self, path: &str) -> Self {
+        self.remove(path);
+        self
+    }
+
+    fn refusing(mut self, events: &[&str]) -> Self {
+        for found in &mut self.live.counters.events {
+            if events.contains(&found.event.as_str()) {
+                found.trial = Trial::NotSupported {
+                    reason: "No such file or directory".into(),
+                };
+            }
+        }
+        self
+    }
+
+    fn examine(&self) -> Diagnosis {
+        examine(&Root::at(self.directory.path()), &self.live).unwrap()
+    }
+
+    fn finding(&self, name: &str) -> Finding {
+        let diagnosis = self.examine();
+        diagnosis
+            .findings
+            .into_iter()
+            .find(|finding| finding.name == name)
+            .unwrap_or_else(|| panic!("no {name}"))
+    }
+}
+
+const HARDWARE: [&str; 7] = [
+    "cycles",
+    "instructions",
+    "cache-references",
+    "cache-misses",
+    "LLC-load-misses",
+    "LLC-store-misses",
+    "dTLB-load-misses",
+];
+
+#[test]
+fn on_a_sound_machine_all_is_well() {
+    let diagnosis = Machine::sound().examine();
+    for finding in &diagnosis.findings {
+        assert_eq!(
+            (finding.level, &finding.change),
+            (Level::Ok, &None),
+            "{finding:?}"
+        );
+    }
+    assert!(diagnosis.guard.can_run);
+    assert_eq!(diagnosis.guard.backend.as_deref(), Some("module"));
+}
+
+#[test]
+fn every_fault_is_found_and_says_what_changes_it() {
+    use Level::{Limited, Missing, Unknown};
+    let sound = Machine::sound;
+    let cpu = "sys/devices/system/cpu";
+    let kernel = "proc/sys/kernel";
+    let user = |mut machine: Machine| {
+        machine.live.root = false;
+        machine
+    };
+    let no_fifo = |mut machine: Machine| {
+        machine.live.fifo_refused = Some("Operation not permitted".into());
+        machine
+    };
+    for (machine, name, level, found, change) in [
+        (
+            sound().refusing(&HARDWARE),
+            "PMU",
+            Missing,
+            "no hardware event",
+            "pmu=on",
+        ),
+        (
+            sound().refusing(&["instructions"]),
+            "PMU",
+            Limited,
+            "instructions",
+            "",
+        ),
+        (
+            sound().refusing(&HARDWARE),
+            "memory traffic event",
+            Limited,
+            "page-faults",
+            "--event",
+        ),
+        (
+            sound().refusing(&["LLC-store-misses"]),
+            "memory traffic event",
+            Limited,
+            "reads",
+            "",
+        ),
+        (
+            user(sound()),
+            "perf_event_paranoid",
+            Limited,
+            "2",
+            "sysctl -w kernel.perf_event_paranoid",
+        ),
+        (
+            sound().with(&format!("{kernel}/perf_event_max_sample_rate"), "100000"),
+            "perf's throttle",
+            Limited,
+            "100000",
+            "max_sample_rate=1000000 && ",
+        ),
+        (
+            sound().with(&format!("{kernel}/perf_cpu_time_max_percent"), "25"),
+            "perf's throttle",
+            Limited,
+            "25 %",
+            "max_percent=100",
+        ),
+        (
+            sound().with(&format!("{kernel}/nmi_watchdog"), "1"),
+            "NMI watchdog",
+            Limited,
+            "on",
+            "nmi_watchdog=0",
+        ),
+        (user(sound()), "privileges", Limited, "not root", "sudo"),
+        (
+            sound()
+                .with("proc/modules", "")
+                .without("sys/kernel/debug/memguard"),
+            "memguard module",
+            Missing,
+            "not built",
+            "make",
+        ),
+        (
+            sound().without("sys/kernel/debug/memguard"),
+            "memguard module",
+            Limited,
+            "loaded",
+            "debugfs",
+        ),
+        (
+            sound().with("proc/mounts", ""),
+            "debugfs",
+            Missing,
+            "not mounted",
+            "mount -t debugfs",
+        ),
+        (
+            sound().with("proc/mounts", ""),
+            "tracefs",
+            Missing,
+            "not mounted",
+            "mount -t tracefs",
+        ),
+        (
+            no_fifo(sound()),
+            "SCHED_FIFO",
+            Missing,
+            "not permitted",
+            "root",
+        ),
+        (
+            sound().with(&format!("{kernel}/sched_rt_runtime_us"), "950000"),
+            "RT throttling",
+            Limited,
+            "950 ms",
+            "sched_rt_runtime_us=-1",
+        ),
+        (
+            sound().with(
+                "sys/kernel/debug/sched/fair_server/cpu0/runtime",
+                "50000000",
+            ),
+            "fair server",
+            Limited,
+            "CPU 0: 50 ms",
+            "/runtime",
+        ),
+        (
+            sound()
+                .without("sys/kernel/debug/sched")
+                .with("proc/mounts", ""),
+            "fair server",
+            Unknown,
+            "debugfs",
+            "mount",
+        ),
+        (
+            sound().with("proc/cpuinfo", "flags : fpu hypervisor"),
+            "virtualised",
+            Limited,
+            "yes",
+            "",
+        ),
+        (
+            sound().with(&format!("{cpu}/isolated"), ""),
+            "isolated CPUs",
+            Limited,
+            "none",
+            "isolcpus=",
+        ),
+        (
+            sound().with(&format!("{cpu}/smt/active"), "1"),
+            "SMT",
+            Limited,
+            "on",
+            "smt/control",
+        ),
+        (
+            sound().without(&format!("{cpu}/smt")),
+            "SMT",
+            Unknown,
+            "",
+            "",
+        ),
+        (
+            sound().with(&format!("{cpu}/cpu0/cpufreq/scaling_governor"), "powersave"),
+            "frequency governor",
+            Limited,
+            "powersave",
+            "performance",
+        ),
+        (
+            sound().without(&format!("{cpu}/cpu0/cpufreq")),
+            "frequency governor",
+            Unknown,
+            "no cpufreq",
+            "",
+        ),
+        (
+            sound().with(&format!("{cpu}/cpufreq/boost"), "1"),
+            "frequency boost",
+            Limited,
+            "on",
+            "echo 0",
+        ),
+        (
+            sound().with(
+                "sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "hpet",
+            ),
+            "clock",
+            Limited,
+            "hpet",
+            "clocksource=",
+        ),
+        (
+            sound().without(&format!("{cpu}/cpu0/cache")),
+            "caches",
+            Unknown,
+            "",
+            "",
+        ),
+        (
+            sound().with("dev/cpu/0/msr", &"\0".repeat(0x1ac)),
+            "prefetchers",
+            Limited,
+            "on",
+            "wrmsr",
+        ),
+        (
+            sound().without("dev"),
+            "prefetchers",
+            Unknown,
+            "",
+            "modprobe msr",
+        ),
+        (
+            sound().with("proc/cpuinfo", "CPU part : 0xd03"),
+            "prefetchers",
+            Unknown,
+            "",
+            "firmware",
+        ),
+        (
+            sound().with("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0"),
+            "huge pages",
+            Missing,
+            "none reserved",
+            "nr_hugepages",
+        ),
+        (
+            sound().with(
+                "sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages",
+                "0",
+            ),
+            "huge pages",
+            Limited,
+            "0 of 64",
+            "nr_hugepages",
+        ),
+        (
+            sound().without("sys/kernel/mm/hugepages"),
+            "huge pages",
+            Missing,
+            "no",
+            "CONFIG_HUGETLBFS",
+        ),
+        (
+            sound().with(
+                "sys/kernel/mm/transparent_hugepage/enabled",
+                "[always] madvise never",
+            ),
+            "transparent huge pages",
+            Limited,
+            "always",
+            "echo madvise",
+        ),
+        (
+            sound().without("sys/class/dma"),
+            "DMA engines",
+            Missing,
+            "none",
+            "modprobe",
+        ),
+    ] {
+        let finding = machine.finding(name);
+        assert_eq!(finding.level, level, "{finding:?}");
+        assert!(finding.found.contains(found), "{found:?} in {finding:?}");
+        assert!(
+            finding.change.clone().unwrap_or_default().contains(change),
+            "{change:?} in {finding:?}"
+        );
+        assert!(!finding.meaning.is_empty(), "{finding:?}");
+    }
+}
+
+#[test]
+fn a_counter_that_opens_and_stays_at_0_is_not_ok() {
+    let mut machine = Machine::sound();
+    machine.live.counters.events[1].trial = Trial::CountsNothing;
+    let finding = machine.finding("PMU");
+    assert_eq!(finding.level, Level::Limited);
+    assert!(
+        finding
+            .found
+            .contains("instructions opens and counts nothing"),
+        "{finding:?}"
+    );
+}
+
+#[test]
+fn the_guard_runs_on_the_best_backend_there_is() {
+    let unloaded = || {
+        Machine::sound()
+            .with("proc/modules", "")
+            .without("sys/kernel/debug/memguard")
+    };
+    let built = || unloaded().with("lib/modules/6.12.38-amd64/extra/memguard.ko", "");
+    let mut user = built();
+    user.live.root = false;
+    let mut helpless = unloaded().refusing(&HARDWARE).refusing(&["page-faults"]);
+    helpless.live.root = false;
+    let mut no_fifo = unloaded();
+    no_fifo.live.fifo_refused = Some("Operation not permitted".into());
+    for (machine, can_run, backend, event, reason) in [
+        (
+            Machine::sound(),
+            true,
+            Some("module"),
+            Some("LLC-load-misses"),
+            "loaded",
+        ),
+        (
+            built(),
+            true,
+            Some("module"),
+            Some("LLC-load-misses"),
+            "can be loaded",
+        ),
+        (
+            built()
+                .with("lib/modules/6.12.38-amd64/modules.dep", "")
+                .refusing(&HARDWARE),
+            true,
+            Some("module"),
+            Some("page-faults"),
+            "can be loaded",
+        ),
+        (
+            built().with("proc/sys/kernel/modules_disabled", "1"),
+            true,
+            Some("user"),
+            Some("LLC-load-misses"),
+            "perf events",
+        ),
+        (
+            built().with(
+                "sys/kernel/security/lockdown",
+                "none [integrity] confidentiality",
+            ),
+            true,
+            Some("user"),
+            Some("LLC-load-misses"),
+            "perf events",
+        ),
+        (
+            unloaded(),
+            true,
+            Some("user"),
+            Some("LLC-load-misses"),
+            "perf events",
+        ),
+        (
+            unloaded().refusing(&HARDWARE),
+            true,
+            Some("user"),
+            Some("page-faults"),
+            "perf events",
+        ),
+        (user, false, None, None, "root"),
+        (no_fifo, false, None, None, "SCHED_FIFO"),
+        (helpless, false, None, None, "root"),
+    ] {
+        let verdict = machine.examine().guard;
+        assert_eq!(verdict.can_run, can_run, "{verdict:?}");
+        assert_eq!(verdict.backend.as_deref(), backend, "{verdict:?}");
+        assert_eq!(verdict.event.as_deref(), event, "{verdict:?}");
+        assert!(verdict.reason.contains(reason), "{reason:?} in {verdict:?}");
+    }
+}
+
+#[test]
+fn a_tree_that_is_no_machine_is_an_error() {
+    let empty = tempfile::tempdir().unwrap();
+    let message = examine(&Root::at(empty.path()), &Machine::sound().live)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(message, "cannot read /proc/sys/kernel/osrelease");
+}
+
+#[test]
+fn this_machine_can_be_examined() {
+    let diagnosis = examine(&Root::system(), &Live::probe()).unwrap();
+    assert_eq!(diagnosis.findings.len(), CHECKS.len());
+    let text = serde_json::to_string(&diagnosis).unwrap();
+    assert_eq!(serde_json::from_str::<Diagnosis>(&text).unwrap(), diagnosis);
+}
