@@ -12,7 +12,9 @@ use super::workload::print;
 
 /// Tells what this machine can measure and regulate, and how to change that.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing.")]
+#[command(
+    after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing."
+)]
 pub struct Args {
     /// Print the findings as JSON
     #[arg(long)]
@@ -31,13 +33,22 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else {
         print(&table(&diagnosis))?;
     }
-    Ok(if diagnosis.guard.can_run { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if diagnosis.guard.can_run {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// A line a finding; under those that are not well, what it means and what
 /// changes it.
 fn table(diagnosis: &Diagnosis) -> String {
-    let width = diagnosis.findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    let width = diagnosis
+        .findings
+        .iter()
+        .map(|finding| finding.name.len())
+        .max()
+        .unwrap_or(0);
     let mut text = String::new();
     for finding in &diagnosis.findings {
         let level = match finding.level {
@@ -57,10 +68,16 @@ fn table(diagnosis: &Diagnosis) -> String {
     let guard = &diagnosis.guard;
     text += &match (guard.can_run, &guard.backend, &guard.event) {
         (true, Some(backend), Some(event)) => {
-            format!("\nThe guard can run: backend {backend}, event {event} ({}).", guard.reason)
+            format!(
+                "\nThe guard can run: backend {backend}, event {event} ({}).",
+                guard.reason
+            )
         }
         (true, Some(backend), None) => {
-            format!("\nThe guard can run: backend {backend}, event to be chosen ({}).", guard.reason)
+            format!(
+                "\nThe guard can run: backend {backend}, event to be chosen ({}).",
+                guard.reason
+            )
         }
         _ => format!("\nThe guard cannot run: {}.", guard.reason),
     };

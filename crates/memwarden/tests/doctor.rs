@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden doctor` as a person types it.
+
+use std::process::{Command, Output};
+
+fn doctor(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memwarden"))
+        .arg("doctor")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_exit_code_says_whether_the_guard_can_run() {
+    let output = doctor(&["--json"]);
+    let diagnosis: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let can_run = diagnosis["guard"]["can_run"].as_bool().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!can_run)));
+    for finding in diagnosis["findings"].as_array().unwrap() {
+        assert!(
+            ["ok", "limited", "missing", "unknown"].contains(&finding["level"].as_str().unwrap()),
+            "{finding}"
+        );
+    }
+}
+
+#[test]
+fn every_finding_has_a_line_and_those_not_well_a_meaning() {
+    let text = String::from_utf8(doctor(&[]).stdout).unwrap();
+    let diagnosis: serde_json::Value = serde_json::from_slice(&doctor(&["--json"]).stdout).unwrap();
+    for finding in diagnosis["findings"].as_array().unwrap() {
+        let (name, level) = (
+            finding["name"].as_str().unwrap(),
+            finding["level"].as_str().unwrap(),
+        );
+        let mut lines = text
+            .lines()
+            .skip_while(|line| !line[9.min(line.len())..].starts_with(name));
+        assert!(lines.next().unwrap().starts_with(level), "{name}");
+        if level != "ok" {
+            assert!(lines.next().unwrap().contains("means: "), "{name}");
+        }
+    }
+    assert!(text.lines().last().unwrap().starts_with("The guard can"));
+}
+
+#[test]
+fn a_saved_tree_is_examined_and_one_that_is_none_is_an_error() {
+    let tree = tempfile::tempdir().unwrap();
+    let path = tree.path().to_str().unwrap();
+    let output = doctor(&["--root", path]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.starts_with("memwarden: cannot read /proc/sys/kernel/osrelease: "),
+        "{errors}"
+    );
+
+    let kernel = tree.path().join("proc/sys/kernel");
+    std::fs::create_dir_all(&kernel).unwrap();
+    std::fs::write(kernel.join("osrelease"), "6.1.0\n").unwrap();
+    std::fs::write(kernel.join("sched_rt_runtime_us"), "950000\n").unwrap();
+    let text = String::from_utf8(doctor(&["--root", path]).stdout).unwrap();
+    assert!(text.contains("950 ms in each 1000 ms"), "{text}");
+    assert!(text.contains("not in Linux 6.1"), "{text}");
+}
