@@ -180,7 +180,7 @@ int mg_parse_control(const char *text, struct mg_command *command, const char **
 		return -EINVAL;
 	command->word = words[i].word;
 	for (v = 0; v < words[i].values; v++) {
-		*why = "a whole number is missing after the setting's name";
+		*why = "a whole number below 2^40 must follow the setting's name";
 		if (!next_word(&text, &word) ||
 		    number(&word, (1ULL << 40) - 1, &command->value[v]))
 			return -EINVAL;
