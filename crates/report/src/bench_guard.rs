@@ -305,7 +305,7 @@ mod charts {
         })
     }
 
-    /// Histograms of raw samples; logarithmic when they spread over more than two decades.
+    /// Histograms of raw samples; logarithmic when they have a long tail.
     fn distribution(recorded: &Recorded, which: &str, metric: &str, title: &str) -> Option<Figure> {
         let cases = of(&recorded.summary, which);
         let mut panels = Vec::new();
@@ -329,17 +329,14 @@ mod charts {
             return None;
         }
         let all = || panels.iter().flat_map(|p| p.samples.iter().copied());
-        let (low, high) = (
-            all().fold(f64::INFINITY, f64::min),
-            all().fold(0.0, f64::max),
-        );
+        let mut sorted: Vec<f64> = all().collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let (low, high) = (sorted[0], sorted[sorted.len() - 1]);
+        // A long tail would press everything else against the axis.
+        let tailed = low > 0.0 && high / memwarden_run::statistics::median(&sorted) > 5.0;
         let (name, unit) = name_and_unit(metric);
         let axis = Axis::new(name, unit);
-        let axis = if low > 0.0 && high / low > 100.0 {
-            axis.log()
-        } else {
-            axis
-        };
+        let axis = if tailed { axis.log() } else { axis };
         Some(Figure::new(
             &crate::generic::file_name(metric),
             "Share of the samples; the line is the median, the dashed one the 99.9th percentile.",
@@ -407,7 +404,14 @@ mod charts {
         let cases = of(summary, "scaling");
         let (name, unit) = name_and_unit("throttle_latency_ns");
         let mut lines = Vec::new();
+        let enough = cases.iter().any(|c| {
+            c.metric("throttle_latency_ns")
+                .is_some_and(|m| m.samples >= 100)
+        });
         for (i, what) in ["median", "99 %", "max"].into_iter().enumerate() {
+            if i == 1 && !enough {
+                continue;
+            }
             let mut points: Vec<Point> = cases
                 .iter()
                 .filter_map(|c| {
@@ -481,8 +485,11 @@ mod charts {
                     interval: None,
                     text: figure(value),
                 };
-                let mut bars = vec![bar(1, used)];
-                bars.extend(number("budget_events").map(|b| bar(0, b)));
+                let mut bars: Vec<_> = number("budget_events")
+                    .map(|b| bar(0, b))
+                    .into_iter()
+                    .collect();
+                bars.push(bar(1, used));
                 let cpu = core.get("cpu").and_then(Value::as_u64).unwrap_or(0);
                 groups.push(Group {
                     label: format!("{}, CPU {cpu}", case.name),
@@ -502,7 +509,7 @@ mod charts {
                         ("used".into(), Colour::GUARDED),
                     ],
                     groups,
-                    reference: None,
+                    ..BarChart::default()
                 }),
             )
         })

@@ -58,7 +58,8 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     }
 }
 
-/// All figures of `cases` but those in `without`: one table, and one more for each list of objects.
+/// All figures of `cases` but those in `without`: settings and single figures, distributions, and a table for each
+/// list of objects.
 pub(crate) fn table_of(title: &str, cases: &[&Case], without: &[&str]) -> Vec<Table> {
     let mut keys: Vec<&str> = Vec::new();
     for case in cases {
@@ -68,65 +69,67 @@ pub(crate) fn table_of(title: &str, cases: &[&Case], without: &[&str]) -> Vec<Ta
             }
         }
     }
-    let lists = |key: &str| {
-        cases.iter().any(
-            |c| matches!(c.value(key), Some(Value::Array(a)) if a.iter().any(Value::is_object)),
-        )
+    let is_list = |key: &&str| {
+        let objects = |v: &Value| matches!(v, Value::Array(a) if a.iter().any(Value::is_object));
+        cases.iter().any(|c| c.value(key).is_some_and(objects))
     };
-    let (listed, keys): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(|k| lists(k));
-    let is_metric = |key: &str| cases.iter().any(|c| c.metric(key).is_some());
+    let (lists, keys): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_list);
+    let is_metric = |key: &&str| cases.iter().any(|c| c.metric(key).is_some());
+    let (metrics, single): (Vec<&str>, Vec<&str>) = keys.into_iter().partition(is_metric);
 
-    let mut table = Table::new(title).words("Case").words("Guard");
-    for key in &keys {
-        if is_metric(key) {
-            let (name, unit) = metric_name(cases, key);
-            for (what, unit) in [
-                ("median", unit),
-                ("95 % interval", unit),
-                ("99 %", unit),
-                ("99.9 %", unit),
-                ("max", unit),
-            ] {
-                table = table.figures(format!("{name}, {what}"), unit);
-            }
-        } else if cases
-            .iter()
-            .all(|c| c.value(key).is_none_or(|v| v.is_number() || v.is_null()))
-        {
-            let (name, unit) = name_and_unit(key);
-            table = table.figures(name, unit);
+    let mut tables = Vec::new();
+    let first = single_figures(title, cases, &single);
+    if first.columns.len() > 1 {
+        tables.push(first);
+    }
+    if !metrics.is_empty() {
+        let title = if tables.is_empty() {
+            title.to_owned()
         } else {
-            table = table.words(key.replace('_', " "));
-        }
+            format!("{title} (distributions)")
+        };
+        tables.push(distributions(title, cases, &metrics));
+    }
+    for key in lists {
+        let title = if tables.is_empty() {
+            title.to_owned()
+        } else {
+            format!("{title}: {}", key.replace('_', " "))
+        };
+        tables.push(list_table(title, cases, key));
+    }
+    if tables.is_empty() {
+        let mut names = Table::new(title).words("Case");
+        cases.iter().for_each(|c| names.row(vec![c.name.clone()]));
+        tables.push(names);
+    }
+    tables
+}
+
+/// A row a case, a column a figure.
+fn single_figures(title: &str, cases: &[&Case], keys: &[&str]) -> Table {
+    let mut table = Table::new(title).words("Case").words("Guard");
+    for key in keys {
+        let number = |c: &&Case| c.value(key).is_none_or(|v| v.is_number() || v.is_null());
+        table = if cases.iter().all(number) {
+            let (name, unit) = name_and_unit(key);
+            table.figures(name, heading_unit(unit))
+        } else {
+            table.words(key.replace('_', " "))
+        };
     }
     table = table.figures("slowdown", "times");
     for case in cases {
-        let mut row = vec![
-            case.name.clone(),
-            case.guard
-                .as_ref()
-                .map_or_else(|| "-".into(), |g| guard_text(Some(g))),
-        ];
-        for key in &keys {
-            if is_metric(key) {
-                match case.metric(key) {
-                    Some(m) => row.extend([
-                        optional(m.median),
-                        interval(m.median_ci95),
-                        optional(m.p99),
-                        optional(m.p999),
-                        optional(m.max),
-                    ]),
-                    None => row.extend(std::iter::repeat_n("-".to_owned(), 5)),
-                }
-            } else {
-                row.push(
-                    case.figures
-                        .get(*key)
-                        .map_or_else(|| "-".into(), |f| cell(key, f)),
-                );
-            }
-        }
+        let guard = case.guard.as_ref().map_or_else(
+            || "-".into(),
+            |g| guard_text(Some(g)).replacen("guard ", "", 1),
+        );
+        let mut row = vec![case.name.clone(), guard];
+        row.extend(keys.iter().map(|key| {
+            case.figures
+                .get(*key)
+                .map_or_else(|| "-".into(), |f| cell(key, f))
+        }));
         row.push(
             case.slowdown
                 .map_or_else(|| "-".into(), crate::number::times),
@@ -134,9 +137,62 @@ pub(crate) fn table_of(title: &str, cases: &[&Case], without: &[&str]) -> Vec<Ta
         table.row(row);
     }
     table.drop_columns_of("-");
-    let mut tables = vec![table];
-    tables.extend(listed.into_iter().map(|key| list_table(title, cases, key)));
-    tables
+    table
+}
+
+/// A row for each metric of each case. High percentiles are left out where they cannot differ from the maximum.
+fn distributions(title: String, cases: &[&Case], keys: &[&str]) -> Table {
+    let most = cases
+        .iter()
+        .flat_map(|c| c.metrics())
+        .map(|(_, m)| m.samples)
+        .max()
+        .unwrap_or(0);
+    let mut table = Table::new(title).words("Case").words("Metric");
+    for (name, shown) in [
+        ("median", true),
+        ("95 % interval", true),
+        ("mean", true),
+        ("st. dev.", true),
+        ("min", true),
+        ("99 %", most >= 100),
+        ("99.9 %", most >= 1000),
+        ("max", true),
+        ("samples", true),
+    ] {
+        if shown {
+            table = table.figures(name, "");
+        }
+    }
+    for case in cases {
+        for key in keys {
+            let Some(m) = case.metric(key) else { continue };
+            let (name, unit) = metric_name(cases, key);
+            let name = if unit.is_empty() {
+                name
+            } else {
+                format!("{name}, {unit}")
+            };
+            let mut row = vec![case.name.clone(), name];
+            row.extend([
+                optional(m.median),
+                interval(m.median_ci95),
+                optional(m.mean),
+                optional(m.stdev),
+                optional(m.min),
+            ]);
+            row.extend((most >= 100).then(|| optional(m.p99)));
+            row.extend((most >= 1000).then(|| optional(m.p999)));
+            row.extend([optional(m.max), m.samples.to_string()]);
+            table.row(row);
+        }
+    }
+    table
+}
+
+/// Shares carry their sign in each cell.
+fn heading_unit(unit: &str) -> &str {
+    if unit == "%" { "" } else { unit }
 }
 
 /// Name and unit of the metric under `key`: the key says whose it is, the metric what it is.
@@ -154,7 +210,7 @@ pub(crate) fn metric_name(cases: &[&Case], key: &str) -> (String, &'static str) 
 }
 
 /// One row for each object in the lists under `key`.
-fn list_table(title: &str, cases: &[&Case], key: &str) -> Table {
+fn list_table(title: String, cases: &[&Case], key: &str) -> Table {
     let items = |case: &Case| {
         case.value(key)
             .and_then(Value::as_array)
@@ -169,10 +225,10 @@ fn list_table(title: &str, cases: &[&Case], key: &str) -> Table {
             }
         }
     }
-    let mut table = Table::new(format!("{title}: {}", key.replace('_', " "))).words("Case");
+    let mut table = Table::new(title).words("Case");
     for field in &fields {
         let (name, unit) = name_and_unit(field);
-        table = table.figures(name, unit);
+        table = table.figures(name, heading_unit(unit));
     }
     for case in cases {
         for item in items(case) {
@@ -248,7 +304,7 @@ pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
             axis: Axis::new(name, unit),
             series: vec![("median".into(), Colour::nth(0))],
             groups: groups.collect(),
-            reference: None,
+            ..BarChart::default()
         };
         crate::Figure::new(
             &file_name(key),

@@ -223,6 +223,14 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
+/// [`guard_text`] in a column that is headed so.
+fn guard_cell(case: &Case) -> String {
+    case.guard.as_ref().map_or_else(
+        || "none".into(),
+        |g| guard_text(Some(g)).replacen("guard ", "", 1),
+    )
+}
+
 fn victim_table(cases: &[&Case]) -> Table {
     let metric = cases
         .iter()
@@ -232,30 +240,42 @@ fn victim_table(cases: &[&Case]) -> Table {
     let mut table = Table::new(format!("The victim: {name}"))
         .words("Beside it")
         .words("Guard")
+        .figures("slowdown", "times")
         .figures("median", unit)
         .figures("95 % interval", unit)
         .figures("st. dev.", unit)
-        .figures("99 %", unit)
+        .figures("min", unit)
         .figures("max", unit)
-        .figures("slowdown", "times")
         .figures("samples", "");
     let missing = Metric::default();
     for case in cases {
         let m = case.metric("victim").unwrap_or(&missing);
         table.row(vec![
             company(case),
-            guard_text(case.guard.as_ref()),
+            guard_cell(case),
+            case.slowdown
+                .map_or_else(|| crate::number::NOT_MEASURED.into(), times),
             optional(m.median),
             interval(m.median_ci95),
             optional(m.stdev),
-            optional(m.p99),
+            optional(m.min),
             optional(m.max),
-            case.slowdown
-                .map_or_else(|| crate::number::NOT_MEASURED.into(), times),
             m.samples.to_string(),
         ]);
     }
-    table
+    let counts: Vec<String> = table
+        .rows
+        .iter()
+        .map(|row| row[row.len() - 1].clone())
+        .collect();
+    match counts.first() {
+        Some(first) if counts.iter().all(|c| c == first) => {
+            let count = first.parse().unwrap_or(0);
+            table.drop_last();
+            table.caption(format!("{} in each case.", counted(count, "sample")))
+        }
+        _ => table,
+    }
 }
 
 /// Mean of what was measured.
@@ -279,12 +299,12 @@ fn aggressor_table(summary: &Summary) -> Table {
         .words("Guard")
         .figures("each", "MiB/s")
         .figures("together", "MiB/s")
-        .figures("throttled", "% of the time");
+        .figures("throttled", "of the time");
     for case in summary.cases.iter().filter(|c| !c.aggressors.is_empty()) {
         let all = case.aggressors.iter().map(|a| a.mib_s).sum::<Option<f64>>();
         table.row(vec![
             company(case),
-            guard_text(case.guard.as_ref()),
+            guard_cell(case),
             optional(each_mib_s(case)),
             optional(all),
             throttled(case).map_or_else(|| "-".into(), percent),
@@ -303,11 +323,11 @@ fn budget_table(summary: &Summary) -> Table {
         .figures("largest period", "events")
         .figures("periods", "")
         .figures("over budget", "periods")
-        .figures("throttled", "% of the time");
+        .figures("throttled", "of the time");
     for core in cores(summary) {
         table.row(vec![
             company(core.case),
-            guard_text(core.case.guard.as_ref()),
+            guard_cell(core.case),
             core.cpu.to_string(),
             core.budget.map_or_else(|| "max".into(), figure),
             optional(core.largest),
@@ -429,6 +449,7 @@ mod charts {
                 axis: Axis::new(name, unit),
                 series,
                 groups,
+                reach: 0.0,
                 reference: solo.map(|value| Reference {
                     value,
                     label: format!("alone: {} {unit}", figure(value)),
@@ -558,8 +579,8 @@ mod charts {
                     axis: Axis::new("bandwidth of each aggressor", "MiB/s"),
                     series,
                     groups,
-                    reference: None,
-                }),
+                    ..BarChart::default()
+}),
             )
         })
     }
@@ -583,8 +604,9 @@ mod charts {
                     axis: Axis::new("throttled", "% of the time"),
                     series,
                     groups,
-                    reference: None,
-                }),
+                    reach: 100.0,
+..BarChart::default()
+}),
             )
         })
     }

@@ -388,7 +388,7 @@ fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
             axis,
             series: series.clone(),
             groups,
-            reference: None,
+            ..BarChart::default()
         };
         figures.push(Figure {
             name: crate::generic::file_name(key),

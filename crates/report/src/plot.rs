@@ -95,7 +95,7 @@ pub enum Layout {
 impl Layout {
     fn width(self) -> f64 {
         match self {
-            Self::Wide => 760.0,
+            Self::Wide => 800.0,
             Self::Narrow => 360.0,
         }
     }

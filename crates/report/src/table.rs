@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables: made once, shown on a terminal and on a page.
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ContentArrangement, TableComponent, presets};
 use serde::Serialize;
 
 /// A table with its heading.
@@ -82,10 +82,18 @@ impl Table {
         }
     }
 
+    /// Drops the last column.
+    pub fn drop_last(&mut self) {
+        self.columns.pop();
+        self.rows.iter_mut().for_each(|row| drop(row.pop()));
+    }
+
     /// For a terminal `width` columns wide; as wide as it gets when that is not known.
     pub fn to_text(&self, width: Option<u16>) -> String {
         let mut table = comfy_table::Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_preset(presets::NOTHING);
+        table.set_style(TableComponent::HeaderLines, '\u{2500}');
+        table.set_style(TableComponent::MiddleHeaderIntersections, '\u{2500}');
         if let Some(width) = width {
             table
                 .set_width(width)
@@ -95,7 +103,11 @@ impl Table {
             if c.unit.is_empty() {
                 c.name.clone()
             } else {
-                format!("{}, {}", c.name, c.unit)
+                format!(
+                    "{}
+{}",
+                    c.name, c.unit
+                )
             }
         };
         table.set_header(self.columns.iter().map(head));
@@ -107,7 +119,8 @@ impl Table {
                 shown.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let mut text = format!("{}\n{table}\n", self.title);
+        let lines = table.lines().map(|line| line.trim_end().to_owned());
+        let mut text = format!("{}\n{}\n", self.title, lines.collect::<Vec<_>>().join("\n"));
         if !self.caption.is_empty() {
             text += &self.caption;
             text.push('\n');

@@ -16,6 +16,8 @@ pub struct BarChart {
     pub series: Vec<(String, Colour)>,
     /// The groups, from the top.
     pub groups: Vec<Group>,
+    /// Let the axis reach at least so far: 100 % for shares.
+    pub reach: f64,
     /// A line across all bars.
     pub reference: Option<Reference>,
 }
@@ -75,7 +77,7 @@ impl BarChart {
             .fold(0.0, f64::max);
         let beside = layout == Layout::Wide;
         let left = if beside {
-            widest.min(230.0) + 12.0
+            widest.min(260.0) + 12.0
         } else {
             0.0
         };
@@ -86,9 +88,9 @@ impl BarChart {
             .map(|b| width_of(&b.text))
             .fold(0.0, f64::max);
         let right = canvas.width() - room.max(10.0) - 12.0;
-        let high = self.extent();
+        let high = self.extent().max(self.reach);
         let ticks = if beside { 6 } else { 4 };
-        let scale = Scale::new(self.axis.kind, self.low(), high, left, right, ticks);
+        let scale = Scale::exact(self.axis.kind, self.low(), high, left, right, ticks);
 
         if self.reference.is_some() {
             top += FONT + 4.0;
@@ -114,14 +116,34 @@ impl BarChart {
                 &self.axis.tick(*tick),
             );
         }
-        let mut y = top + BETWEEN_GROUPS / 2.0;
-        for group in &self.groups {
-            y = self.draw_group(&mut canvas, group, &scale, y, left, beside) + BETWEEN_GROUPS;
+        let mut place = top + BETWEEN_GROUPS / 2.0;
+        let places: Vec<(&Group, f64)> = self
+            .groups
+            .iter()
+            .map(|g| {
+                let here = place;
+                place += group_height(g) + BETWEEN_GROUPS;
+                (g, here)
+            })
+            .collect();
+        for (group, y) in &places {
+            self.draw_bars(
+                &mut canvas,
+                group,
+                &scale,
+                y + if beside { 0.0 } else { FONT + 7.0 },
+            );
+        }
+        if let Some(reference) = &self.reference {
+            let x = scale.at(reference.value);
+            canvas.line("mw-ref", x, top - 2.0, x, bottom);
+        }
+        for (group, y) in &places {
+            draw_words(&mut canvas, group, &scale, *y, left, beside);
         }
         canvas.line("mw-axis", scale.origin(), top, scale.origin(), bottom);
         if let Some(reference) = &self.reference {
             let x = scale.at(reference.value);
-            canvas.line("mw-ref", x, top - 2.0, x, bottom);
             let half = width_of(&reference.label) / 2.0;
             let x = x.clamp(left + half, (canvas.width() - half).max(left + half));
             canvas.text("mw-ink", Anchor::Middle, x, top - 7.0, &reference.label);
@@ -137,71 +159,32 @@ impl BarChart {
         canvas.finish(bottom + 2.0 * FONT + 20.0, &self.title)
     }
 
-    fn draw_group(
-        &self,
-        canvas: &mut Canvas,
-        group: &Group,
-        scale: &Scale,
-        y: f64,
-        left: f64,
-        beside: bool,
-    ) -> f64 {
+    fn draw_bars(&self, canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64) {
         let mut y = y;
-        if beside {
-            let middle =
-                y + (group.bars.len() as f64 * (THICK + BETWEEN_BARS) - BETWEEN_BARS) / 2.0;
-            canvas.text(
-                "mw-ink",
-                Anchor::End,
-                left - 10.0,
-                middle + 4.5,
-                &fit(&group.label, left - 10.0),
-            );
-        } else {
-            canvas.text(
-                "mw-ink mw-strong",
-                Anchor::Start,
-                0.0,
-                y + FONT - 3.0,
-                &fit(&group.label, canvas.width()),
-            );
-            y += FONT + 7.0;
-        }
         for bar in &group.bars {
             let series = self.series.get(bar.series);
             let colour = series.map_or(Colour::nth(0), |s| s.1);
             let name = series.map_or("", |s| s.0.as_str());
             let tip = format!("{}, {name}: {}", group.label, bar.text);
-            let mut end = scale.origin();
             if let Some(value) = bar.value {
-                let to = scale.at(value);
+                let (from, to) = (scale.origin(), scale.at(value));
                 canvas.rect(
                     &colour.fill(),
-                    end.min(to),
+                    from.min(to),
                     y,
-                    (to - end).abs(),
+                    (to - from).abs(),
                     THICK,
                     &tip,
                 );
-                end = end.max(to);
                 if let Some([low, high]) = bar.interval {
                     let (low, high, middle) = (scale.at(low), scale.at(high), y + THICK / 2.0);
                     canvas.line("mw-err", low, middle, high, middle);
                     canvas.line("mw-err", low, middle - 4.0, low, middle + 4.0);
                     canvas.line("mw-err", high, middle - 4.0, high, middle + 4.0);
-                    end = end.max(high);
                 }
             }
-            canvas.text(
-                "mw-ink",
-                Anchor::Start,
-                end + 7.0,
-                y + THICK / 2.0 + 4.5,
-                &bar.text,
-            );
             y += THICK + BETWEEN_BARS;
         }
-        y - BETWEEN_BARS
     }
 
     fn values(&self) -> impl Iterator<Item = f64> {
@@ -224,6 +207,41 @@ impl BarChart {
                     / 2.0
             }
         }
+    }
+}
+
+/// The group's name, and what stands at the ends of its bars: over everything else.
+fn draw_words(canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64, left: f64, beside: bool) {
+    let mut y = y;
+    if beside {
+        let middle = y + (group.bars.len() as f64 * (THICK + BETWEEN_BARS) - BETWEEN_BARS) / 2.0;
+        let label = fit(&group.label, left - 10.0);
+        canvas.text("mw-ink", Anchor::End, left - 10.0, middle + 4.5, &label);
+    } else {
+        let label = fit(&group.label, canvas.width());
+        canvas.text(
+            "mw-ink mw-strong mw-halo",
+            Anchor::Start,
+            0.0,
+            y + FONT - 3.0,
+            &label,
+        );
+        y += FONT + 7.0;
+    }
+    for bar in &group.bars {
+        let figures = bar
+            .value
+            .into_iter()
+            .chain(bar.interval.into_iter().flatten());
+        let end = figures.map(|v| scale.at(v)).fold(scale.origin(), f64::max);
+        canvas.text(
+            "mw-ink mw-halo",
+            Anchor::Start,
+            end + 7.0,
+            y + THICK / 2.0 + 4.5,
+            &bar.text,
+        );
+        y += THICK + BETWEEN_BARS;
     }
 }
 

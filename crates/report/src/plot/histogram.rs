@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Distributions, one under the other over the same axis.
 
-use memwarden_run::statistics::nearest_rank;
+use memwarden_run::statistics::{median, nearest_rank};
 
 use super::scale::{Kind, Scale};
 use super::svg::{Anchor, Canvas, FONT, fit, width_of};
@@ -34,6 +34,7 @@ pub struct Panel {
 
 const PANEL: f64 = 74.0;
 const HEAD: f64 = FONT + 10.0;
+const AFTER: f64 = 14.0;
 
 impl Histogram {
     pub(super) fn draw(&self, layout: Layout) -> Drawing {
@@ -57,7 +58,7 @@ impl Histogram {
         } else {
             low
         };
-        let (left, right) = (40.0, canvas.width() - 16.0);
+        let (left, right) = (46.0, canvas.width() - 20.0);
         // Counts of events: a bar is at least one event wide, and stands over its number.
         let whole = all().all(|v| v.fract() == 0.0);
         let (low, high) = if whole && self.axis.kind == Kind::Linear {
@@ -65,35 +66,22 @@ impl Histogram {
         } else {
             (low, high)
         };
-        let x = Scale::new(
-            self.axis.kind,
-            low.max(if low < 0.0 { -0.5 } else { low }),
-            high,
-            left,
-            right,
-            6,
-        );
+        let x = Scale::exact(self.axis.kind, low, high, left, right, 6);
         let top = if self.reference.is_some() {
             FONT + 8.0
         } else {
             0.0
         };
         let mut y = top;
+        let one = if whole { self.one_event(&x) } else { 0.0 };
         for panel in &self.panels {
-            y = draw_panel(
-                &mut canvas,
-                panel,
-                &x,
-                y,
-                left,
-                right,
-                if whole { self.one_event(&x) } else { 0.0 },
-            );
+            y = draw_panel(&mut canvas, panel, &x, y, (left, right), one);
         }
+        y -= AFTER;
         for tick in &x.ticks {
             let at = x.at(*tick);
             canvas.line("mw-axis", at, y, at, y + 5.0);
-            if *tick >= 0.0 {
+            if *tick >= 0.0 || low < -0.5 {
                 canvas.text(
                     "mw-soft",
                     Anchor::Middle,
@@ -131,36 +119,47 @@ impl Histogram {
     }
 }
 
-/// Bars of at least 4 pixels; each as high as its share of the samples, the highest filling the panel.
+/// Name and figures, then bars of at least 4 pixels; each as high as its share of the samples, the highest filling the
+/// panel.
 fn draw_panel(
     canvas: &mut Canvas,
     panel: &Panel,
     x: &Scale,
     y: f64,
-    left: f64,
-    right: f64,
+    (left, right): (f64, f64),
     one: f64,
 ) -> f64 {
-    let mut samples: Vec<f64> = panel
-        .samples
-        .iter()
-        .copied()
-        .filter(|v| v.is_finite())
-        .collect();
+    let mut samples = panel.samples.clone();
+    samples.retain(|v| v.is_finite());
     samples.sort_unstable_by(f64::total_cmp);
-    let (top, bottom) = (y + HEAD, y + HEAD + PANEL);
-    if samples.is_empty() {
-        canvas.text(
-            "mw-ink mw-strong",
-            Anchor::Start,
-            left,
-            y + FONT + 2.0,
-            &fit(&panel.label, right - left),
-        );
-        canvas.text("mw-soft", Anchor::Start, left, top + FONT, "no samples");
-        return bottom + 12.0;
+    let mut figures = figures(&samples);
+    if width_of(&figures) > canvas.width() {
+        figures = figures.split(" of ").next().unwrap_or_default().to_owned();
     }
-    let width = if one >= 4.0 { one } else { 4.0 };
+    let room = canvas.width() - width_of(&figures) - 14.0;
+    let beside = room > 160.0;
+    let label = fit(&panel.label, if beside { room } else { canvas.width() });
+    canvas.text("mw-ink mw-strong", Anchor::Start, 0.0, y + FONT, &label);
+    let mut top = y + HEAD;
+    if beside {
+        canvas.text("mw-soft", Anchor::End, right, y + FONT, &figures);
+    } else {
+        canvas.text(
+            "mw-soft",
+            Anchor::Start,
+            0.0,
+            y + 2.0 * FONT + 4.0,
+            &figures,
+        );
+        top += FONT + 4.0;
+    }
+    let bottom = top + PANEL;
+    canvas.line("mw-grid", left, top, right, top);
+    canvas.line("mw-axis", left, bottom, right, bottom);
+    if samples.is_empty() {
+        return bottom + AFTER;
+    }
+    let width = one.max(4.0);
     let origin = if one >= 4.0 {
         x.at(0.0) - one / 2.0
     } else {
@@ -168,8 +167,10 @@ fn draw_panel(
     };
     let mut bins: Vec<(i64, usize)> = Vec::new();
     for value in &samples {
+        // The last bar ends where the axis does.
+        let place = x.at(*value).min(right - width / 2.0);
         #[allow(clippy::cast_possible_truncation)]
-        let bin = ((x.at(*value) - origin) / width + 1e-9).floor() as i64;
+        let bin = ((place - origin) / width + 1e-9).floor() as i64;
         match bins.last_mut() {
             Some((last, count)) if *last == bin => *count += 1,
             _ => bins.push((bin, 1)),
@@ -177,58 +178,38 @@ fn draw_panel(
     }
     let n = samples.len() as f64;
     let most = bins.iter().map(|b| b.1).max().unwrap_or(1) as f64;
-    canvas.line("mw-grid", left, top, right, top);
-    canvas.text(
-        "mw-soft",
-        Anchor::End,
-        left - 6.0,
-        top + 4.5,
-        &format!("{}%", number::figure((most / n * 100.0).round())),
-    );
+    let share = format!("{}%", number::figure((most / n * 100.0).round()));
+    canvas.text("mw-soft", Anchor::End, left - 6.0, top + 4.5, &share);
+    let gap = if width > 8.0 { 2.0 } else { 0.6 };
     for (bin, count) in &bins {
         let height = (*count as f64 / most * PANEL).max(1.0);
-        let at = origin + *bin as f64 * width;
-        let gap = if width > 8.0 { 2.0 } else { 0.6 };
+        let at = origin + *bin as f64 * width + gap / 2.0;
         let tip = format!("{count} of {} samples", samples.len());
         canvas.rect(
             &panel.colour.fill(),
-            at + gap / 2.0,
+            at,
             bottom - height,
             width - gap,
             height,
             &tip,
         );
     }
-    canvas.line("mw-axis", left, bottom, right, bottom);
-    let [median, p999, max] = [50.0, 99.9, 100.0].map(|p| nearest_rank(&samples, p));
-    let figures = format!(
-        "median {}, 99.9 % {}, max {}, {} samples",
-        number::figure(median),
-        number::figure(p999),
-        number::figure(max),
-        number::figure(n)
-    );
-    let room = right - left - width_of(&figures) - 14.0;
-    if room > 90.0 {
-        canvas.text(
-            "mw-ink mw-strong",
-            Anchor::Start,
-            left,
-            y + FONT + 2.0,
-            &fit(&panel.label, room),
-        );
-        canvas.text("mw-soft", Anchor::End, right, y + FONT + 2.0, &figures);
-        for (at, class) in [(median, "mw-err"), (p999, "mw-ref")] {
-            canvas.line(class, x.at(at), top, x.at(at), bottom);
-        }
-    } else {
-        canvas.text(
-            "mw-ink mw-strong",
-            Anchor::Start,
-            0.0,
-            y + FONT + 2.0,
-            &fit(&panel.label, right),
-        );
+    let middle = x.at(median(&samples));
+    canvas.line("mw-err", middle, top, middle, bottom);
+    let p999 = x.at(nearest_rank(&samples, 99.9));
+    canvas.line("mw-ref", p999, top, p999, bottom);
+    bottom + AFTER
+}
+
+fn figures(sorted: &[f64]) -> String {
+    if sorted.is_empty() {
+        return "no samples".into();
     }
-    bottom + 12.0
+    format!(
+        "median {}, 99.9 % {}, max {} of {}",
+        number::figure(median(sorted)),
+        number::figure(nearest_rank(sorted, 99.9)),
+        number::figure(nearest_rank(sorted, 100.0)),
+        number::counted(sorted.len(), "sample"),
+    )
 }

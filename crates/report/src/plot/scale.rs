@@ -40,6 +40,27 @@ impl Scale {
         }
     }
 
+    /// A scale from `low` to `high` and not further, with the ticks that lie between.
+    pub fn exact(kind: Kind, low: f64, high: f64, from: f64, to: f64, ticks: usize) -> Self {
+        let wide = Self::new(kind, low, high, from, to, ticks);
+        if high <= low || (kind == Kind::Log && low <= 0.0) {
+            return wide;
+        }
+        let slack = (high - low) * 1e-9;
+        let ticks = wide
+            .ticks
+            .iter()
+            .copied()
+            .filter(|t| *t >= low - slack && *t <= high + slack)
+            .collect();
+        Self {
+            low,
+            high,
+            ticks,
+            ..wide
+        }
+    }
+
     /// The place of `value`, within the scale's ends.
     pub fn at(&self, value: f64) -> f64 {
         let share = match self.kind {

@@ -39,8 +39,8 @@ pub const DARK: [(&str, &str); 11] = [
     ("--mw-c5", "#86cdf5"),
 ];
 
-/// Width of a character over the font's size: the average of the usual sans-serif fonts, on the safe side.
-const CHARACTER: f64 = 0.57;
+/// Width of a character over the font's size: that of DejaVu Sans, the widest of the usual sans-serif fonts.
+const CHARACTER: f64 = 0.63;
 
 /// Font size of all words in a chart, as chart.css sets it.
 pub const FONT: f64 = 13.0;

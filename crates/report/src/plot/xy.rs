@@ -136,14 +136,13 @@ impl XyChart {
         for reference in &self.references {
             let at = y.at(reference.value);
             canvas.line("mw-ref", left, at, right, at);
-            let above = at - 6.0;
-            canvas.text(
-                "mw-ink",
-                Anchor::End,
-                right,
-                if above > top + 8.0 { above } else { at + 15.0 },
-                &reference.label,
-            );
+            // Under its line, as figures tend to lie on or over it.
+            let place = if at + 16.0 < bottom {
+                at + 15.0
+            } else {
+                at - 6.0
+            };
+            canvas.text("mw-ink", Anchor::End, right, place, &reference.label);
         }
         for line in &self.lines {
             let places: Vec<_> = line.points.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden report`: what run folders say.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use memwarden_report::compare::{compare, compare_table, side_by_side_table};
+use memwarden_report::{finding, png_of_plots, render, side_by_side, tables};
+use memwarden_run::{Recorded, schema};
+use serde_json::{Value, json};
+
+/// Renders run folders again, sets them side by side, compares them
+///
+/// One folder: writes its report.html and plots, prints the tables and the finding. Several: renders each, prints
+/// their medians side by side. The raw samples are never changed.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Run folders
+    #[arg(value_name = "DIR", required_unless_present_any = ["schema", "compare"])]
+    directories: Vec<PathBuf>,
+    /// Ratios of B's medians over A's, with 95 % confidence intervals
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["directories", "finding", "png", "parquet"])]
+    compare: Option<Vec<PathBuf>>,
+    /// Print the finding in one sentence, and write nothing
+    #[arg(long, conflicts_with_all = ["png", "parquet", "page"])]
+    finding: bool,
+    /// Print JSON, and write nothing
+    #[arg(long, conflicts_with_all = ["finding", "png", "parquet", "page"])]
+    json: bool,
+    /// Also write plots/*.png (with rsvg-convert, of Debian's package librsvg2-bin)
+    #[arg(long)]
+    png: bool,
+    /// Also write samples.parquet (only in a memwarden built with --features parquet)
+    #[arg(long)]
+    parquet: bool,
+    /// With several folders or --compare: write them side by side into this HTML page
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
+    /// Print the JSON schemas of run.json and summary.json
+    #[arg(long, exclusive = true)]
+    schema: bool,
+}
+
+/// Carries out `memwarden report`.
+pub fn run(args: Args) -> Result<ExitCode> {
+    if args.schema {
+        print(&schemas()?)?;
+    } else if let Some([a, b]) = args.compare.as_deref() {
+        comparison(&args, a, b)?;
+    } else if args.finding {
+        for directory in &args.directories {
+            print(&format!("{}\n", finding(&Recorded::read(directory)?.summary)))?;
+        }
+    } else if args.json {
+        print(&as_json(&args.directories)?)?;
+    } else {
+        again(&args)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Both schemas in one JSON document, by the name that a file gives.
+fn schemas() -> Result<String> {
+    let parse = |text: &str| serde_json::from_str::<Value>(text).context("the schemas built in");
+    let all = json!({ schema::RUN: parse(schema::RUN_JSON)?, schema::SUMMARY: parse(schema::SUMMARY_JSON)? });
+    Ok(format!("{all:#}\n"))
+}
+
+fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
+    let (first, second) = (Recorded::read(a)?, Recorded::read(b)?);
+    let compared = compare(&first, &second);
+    if compared.is_empty() {
+        anyhow::bail!("{} and {} have no metric in common: compare runs of the same cases", a.display(), b.display());
+    }
+    if args.json {
+        return print(&format!("{:#}\n", serde_json::to_value(&compared)?));
+    }
+    print(&compare_table(&first, &second).to_text(width()))?;
+    if let Some(page) = &args.page {
+        side_by_side(&[a.into(), b.into()], page)?;
+        print(&format!("\nPage: {}\n", page.display()))?;
+    }
+    Ok(())
+}
+
+fn as_json(directories: &[PathBuf]) -> Result<String> {
+    let mut all = Vec::new();
+    for directory in directories {
+        let recorded = Recorded::read(directory)?;
+        all.push(json!({
+            "directory": directory,
+            "finding": finding(&recorded.summary),
+            "run": recorded.run,
+            "summary": recorded.summary,
+        }));
+    }
+    let value = if all.len() == 1 { all.remove(0) } else { Value::Array(all) };
+    Ok(format!("{value:#}\n"))
+}
+
+/// Renders each folder again.
+fn again(args: &Args) -> Result<()> {
+    let runs = args.directories.iter().map(|d| Recorded::read(d)).collect::<Result<Vec<_>, _>>()?;
+    if args.parquet {
+        for recorded in &runs {
+            parquet(recorded)?;
+        }
+    }
+    for recorded in &runs {
+        let page = render(&recorded.directory)?;
+        if args.png {
+            png_of_plots(&recorded.directory)?;
+        }
+        if runs.len() == 1 {
+            for table in tables(&recorded.summary) {
+                print(&format!("{}\n", table.to_text(width())))?;
+            }
+        }
+        print(&format!("{}\nReport: {}\n", finding(&recorded.summary), page.display()))?;
+    }
+    if runs.len() > 1 {
+        print(&format!("\n{}", side_by_side_table(&runs).to_text(width())))?;
+    }
+    if let Some(page) = &args.page {
+        side_by_side(&args.directories, page)?;
+        print(&format!("Side by side: {}\n", page.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(recorded: &Recorded) -> Result<()> {
+    let path = memwarden_report::parquet::write(recorded)?;
+    print(&format!("Samples: {}\n", path.display()))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(recorded: &Recorded) -> Result<()> {
+    anyhow::bail!(
+        "write {}: this memwarden was built without Parquet; build it with `cargo build --release -p memwarden \
+         --features parquet`",
+        recorded.directory.join("samples.parquet").display()
+    )
+}
+
+/// The terminal's width; none when nobody looks, so that lines in a file are not broken.
+fn width() -> Option<u16> {
+    let terminal = std::io::stdout().is_terminal();
+    terminal.then(terminal_size::terminal_size).flatten().map(|(width, _)| width.0)
+}
+
+/// Prints; a reader who has seen enough (`| head`) is no error.
+fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("write to standard output"),
+        _ => Ok(()),
+    }
+}

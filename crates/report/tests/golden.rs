@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What saved runs must come out as.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memwarden_report::compare::{compare, compare_table, side_by_side_table};
+use memwarden_report::{finding, notes, tables};
+use memwarden_run::{Case, Metric, Recorded, Summary};
+use serde_json::json;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+fn saved(name: &str) -> Recorded {
+    let mut recorded = Recorded::read(&data(name)).unwrap();
+    recorded.directory = name.into();
+    recorded
+}
+
+/// Compares with `tests/data/NAME.txt`.
+fn expect(name: &str, found: &str) {
+    let path = data(&format!("{name}.txt"));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, found).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == found,
+        "{} differs; found:\n{found}",
+        path.display()
+    );
+}
+
+#[test]
+fn tables_findings_and_notes() {
+    for name in ["interfere", "bench-guard", "other"] {
+        let run = saved(name);
+        let mut text = format!("{}\n\n", finding(&run.summary));
+        for table in tables(&run.summary) {
+            text += &format!("{}\n", table.to_text(None));
+        }
+        text += &notes::of(&run.run, &run.summary).join("\n");
+        expect(name, &format!("{text}\n"));
+    }
+}
+
+#[test]
+fn comparisons() {
+    let (first, second) = (saved("interfere"), saved("interfere-slower"));
+    let text = compare_table(&first, &second).to_text(None);
+    expect(
+        "compare",
+        &format!(
+            "{text}\n{}",
+            side_by_side_table(&[first, second]).to_text(None)
+        ),
+    );
+}
+
+#[test]
+fn a_run_compared_with_itself_shows_no_difference() {
+    let run = saved("interfere");
+    let compared = compare(&run, &run);
+    assert_eq!(compared.len(), 14);
+    assert!(
+        compared
+            .iter()
+            .all(|c| c.ratio.ratio == Some(1.0) && !c.ratio.differs())
+    );
+}
+
+#[test]
+fn ten_percent_slower_is_seen_as_such() {
+    let compared = compare(&saved("interfere"), &saved("interfere-slower"));
+    for c in compared {
+        let [low, high] = c.ratio.ci95.unwrap();
+        assert!(low > 1.08 && high < 1.12 && c.ratio.differs(), "{c:?}");
+    }
+}
+
+/// One unguarded and one guarded case with one core; `largest` events in its fullest period of 40 allowed.
+fn guarded(largest: u64, overshoot: Option<u64>) -> Summary {
+    let mut summary = saved("interfere").summary;
+    summary
+        .cases
+        .retain(|c| c.aggressors.len() == 3 && c.aggressors[0].kind.ends_with("write"));
+    let mut core =
+        json!({"cpu": 2, "budget_events": 40, "largest_period_events": largest, "periods": 9});
+    if let Some(overshoot) = overshoot {
+        core["overshoot_max"] = json!(overshoot);
+    }
+    summary.cases[1].set("cores", json!([core]));
+    summary
+}
+
+#[test]
+fn the_finding_says_whether_the_budgets_held() {
+    let with = "With 3 aggressors (bandwidth:write) the victim slowed down 3.95 times without the guard and 1.05 times \
+                with it; ";
+    for (largest, overshoot, end) in [
+        (
+            40,
+            None,
+            "every regulated core kept to its budget (largest period: 40 of 40 events).",
+        ),
+        (
+            41,
+            None,
+            "CPU 2 passed its budget (largest period: 41 of 40 events).",
+        ),
+        (
+            42,
+            Some(1),
+            "CPU 2 passed its budget (largest period: 42 of 40 events).",
+        ),
+        (
+            41,
+            Some(1),
+            "no core passed its budget by more than the measured overshoot (largest period: 41 of 40 events, CPU 2).",
+        ),
+    ] {
+        assert_eq!(
+            finding(&guarded(largest, overshoot)),
+            format!("{with}{end}")
+        );
+    }
+    let mut sharing = guarded(90, None);
+    sharing.cases[1].guard.as_mut().unwrap().best_effort = "spare".into();
+    assert!(
+        finding(&sharing).ends_with("1.05 times with it."),
+        "sharing passes budgets on purpose"
+    );
+}
+
+#[test]
+fn the_finding_of_a_poorer_run() {
+    let mut unguarded = guarded(40, None);
+    unguarded.cases.truncate(1);
+    let expected =
+        "With 3 aggressors (bandwidth:write) the victim slowed down 3.95 times; no guard ran.";
+    assert_eq!(finding(&unguarded), expected);
+
+    let mut broken = Summary::new("interfere", "native");
+    assert_eq!(finding(&broken), "The run measured no case.");
+    broken.cases.push(
+        Case::new("solo").with_metric("victim", Metric::unmeasured("latency_ns", "no clock")),
+    );
+    assert_eq!(finding(&broken), "The run measured no case.");
+    assert!(tables(&broken)[0].rows[0].contains(&"n/a".to_owned()));
+    broken
+        .cases
+        .push(Case::new("x").with_metric("victim", Metric::from_samples("latency_ns", &[2.5])));
+    assert!(finding(&broken).contains("2.5 ns"), "{}", finding(&broken));
+}
+
+#[test]
+fn the_lab_s_limits_are_said_in_the_lab_alone() {
+    let lab = saved("interfere");
+    let said = notes::of(&lab.run, &lab.summary);
+    assert!(
+        said.iter().any(|n| n == notes::LAB_LIMITS) && said.iter().any(|n| n == notes::LAB_EXACT)
+    );
+    let native = saved("other");
+    assert!(
+        !notes::of(&native.run, &native.summary)
+            .iter()
+            .any(|n| n == notes::LAB_LIMITS)
+    );
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages and plots: well formed, complete, and in need of nothing from outside.
+#![cfg(feature = "html")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memwarden_report::{png_of_plots, render, side_by_side};
+use tempfile::TempDir;
+
+const RUNS: [&str; 4] = ["interfere", "interfere-slower", "bench-guard", "other"];
+
+/// A copy of a saved run.
+fn copy(name: &str, into: &TempDir) -> PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name);
+    let to = into.path().join(name);
+    fs::create_dir(&to).unwrap();
+    for file in ["run.json", "summary.json", "samples.csv"] {
+        fs::copy(from.join(file), to.join(file)).unwrap();
+    }
+    to
+}
+
+fn parse(text: &str) -> roxmltree::Document<'_> {
+    let text = text.strip_prefix("<!DOCTYPE html>\n").unwrap_or(text);
+    roxmltree::Document::parse(text).unwrap()
+}
+
+/// Nothing is fetched: no address of another machine, but for the names of XML's own vocabularies; no script.
+fn check_alone(text: &str) {
+    let without_names = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for forbidden in [
+        "http:", "https:", "src=", "@import", "url(", "<script", "<link", "<iframe", "file:",
+    ] {
+        assert!(!without_names.contains(forbidden), "{forbidden} in a page");
+    }
+}
+
+#[test]
+fn pages_are_well_formed_and_self_contained() {
+    let temp = tempfile::tempdir().unwrap();
+    for name in RUNS {
+        let directory = copy(name, &temp);
+        let page = render(&directory).unwrap();
+        let text = fs::read_to_string(page).unwrap();
+        check_alone(&text);
+        let page = parse(&text);
+        let all = |tag: &str| {
+            page.descendants()
+                .filter(|n| n.has_tag_name(tag))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            all("title")
+                .iter()
+                .filter(|n| n.parent().unwrap().has_tag_name("head"))
+                .count(),
+            1
+        );
+        let finding = all("p")
+            .into_iter()
+            .find(|n| n.attribute("class") == Some("finding"))
+            .unwrap();
+        assert!(finding.text().unwrap().ends_with('.'));
+        assert!(
+            !all("svg").is_empty() && all("svg").len() % 2 == 0,
+            "each plot is drawn wide and narrow"
+        );
+        assert!(!all("table").is_empty());
+        // What a page points at is there.
+        for link in all("a").iter().filter_map(|n| n.attribute("href")) {
+            assert!(directory.join(link).is_file(), "{link}");
+        }
+    }
+}
+
+#[test]
+fn plots_are_complete_pictures() {
+    let temp = tempfile::tempdir().unwrap();
+    for name in RUNS {
+        let directory = copy(name, &temp);
+        render(&directory).unwrap();
+        for entry in fs::read_dir(directory.join("plots")).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            check_alone(&text);
+            assert!(text.contains("prefers-color-scheme:dark"));
+            let svg = parse(&text);
+            let number = |v: &str| v.parse::<f64>().unwrap_or_else(|_| panic!("{v} in {name}"));
+            let size: Vec<f64> = svg
+                .root_element()
+                .attribute("viewBox")
+                .unwrap()
+                .split(' ')
+                .map(number)
+                .collect();
+            for node in svg.descendants() {
+                for place in [
+                    "x", "y", "x1", "y1", "x2", "y2", "cx", "cy", "width", "height",
+                ] {
+                    let value = node.attribute(place).map(number);
+                    assert!(
+                        value.is_none_or(|v| v.is_finite() && v <= size[2].max(size[3])),
+                        "{node:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn hostile_names_stay_words() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = copy("other", &temp);
+    let page = fs::read_to_string(render(&directory).unwrap()).unwrap();
+    assert!(!page.contains("<script"));
+    assert!(page.contains("&lt;script&gt;"));
+    assert!(
+        page.contains("memwarden weather --city &#x27;&lt;Reykjavik&gt;&#x27;"),
+        "the command can be pasted"
+    );
+}
+
+#[test]
+fn rendering_again_gives_the_same_page() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = copy("bench-guard", &temp);
+    let first = fs::read(render(&directory).unwrap()).unwrap();
+    assert_eq!(fs::read(render(&directory).unwrap()).unwrap(), first);
+}
+
+#[test]
+fn runs_beside_each_other_share_a_page() {
+    let temp = tempfile::tempdir().unwrap();
+    let runs = [copy("interfere", &temp), copy("interfere-slower", &temp)];
+    let page = temp.path().join("both.html");
+    side_by_side(&runs, &page).unwrap();
+    let text = fs::read_to_string(page).unwrap();
+    check_alone(&text);
+    parse(&text);
+    assert!(text.contains("2 runs side by side"));
+}
+
+/// With `rsvg-convert` there are pictures; without it, one line says how to get it.
+#[test]
+fn png_files_or_a_remedy() {
+    let temp = tempfile::tempdir().unwrap();
+    match png_of_plots(&copy("interfere", &temp)) {
+        Ok(files) => {
+            assert_eq!(files.len(), 4);
+            assert!(
+                files
+                    .iter()
+                    .all(|f| fs::read(f).unwrap().starts_with(b"\x89PNG"))
+            );
+        }
+        Err(error) => assert!(
+            error.to_string().contains("apt-get install librsvg2-bin"),
+            "{error}"
+        ),
+    }
+}
