@@ -77,11 +77,11 @@ static bool all_exhausted(const struct mw_census *census)
 
 /*
  * What best effort says once all active cores are exhausted, recorded in the
- * swap that completes the condition.
+ * swap that completes the condition. Once a period is released it stays so.
  */
 static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
 {
-	if (!all_exhausted(census))
+	if (census->released || !all_exhausted(census))
 		return MW_CONTINUE;
 	if (mode == MW_SPARE) {
 		census->released = true;
@@ -510,7 +510,9 @@ static enum mw_action exhaust(struct mw_policy *policy, struct mw_core *core)
 		if (!core->active)
 			census.active++;
 		census.exhausted++;
-		action = share_best_effort(mode, &census);
+		/* Whoever wakes or comes after the release shares, too. */
+		action = census.released ? MW_RUN :
+					   share_best_effort(mode, &census);
 	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
 
 	core->active = true;
@@ -553,7 +555,7 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	}
 	action = exhaust(policy, core);
 	core->exhausted = true;
-	if (action == MW_RELEASE_ALL)
+	if (action == MW_RELEASE_ALL || action == MW_RUN)
 		core->best_effort = true;
 	if (action != MW_CONTINUE)
 		return action;

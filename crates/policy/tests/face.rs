@@ -135,3 +135,31 @@ fn a_call_that_comes_after_the_core_has_left_changes_nothing() {
         assert!(!gone.is_throttled());
     }
 }
+
+/// Spare sharing holds until the period's end: whoever uses up its budget after
+/// the others were released runs on too, and nobody is released twice.
+#[test]
+fn in_a_released_period_nobody_is_throttled_and_nobody_released_again() {
+    let policy = Policy::new();
+    policy.set_best_effort(BestEffort::Spare);
+    let mut cores: Vec<Core> = (0..3).map(|_| online(&policy, 100)).collect();
+    let begun = cores[0].period_begin(Cause::Elapsed, false, [0, 0]);
+    assert_eq!(begun, Action::Run);
+    for idle in &mut cores[1..] {
+        let begun = idle.period_begin(Cause::Elapsed, true, [0, 0]);
+        assert_eq!(begun, Action::Run);
+    }
+    let action = cores[0].overflow(Resource::Read, 100);
+    assert_eq!(action, Action::ReleaseAll);
+
+    // Two wake; the first of them runs out, and then the second.
+    cores[1].active();
+    cores[2].active();
+    for woken in &mut cores[1..] {
+        assert_eq!(woken.overflow(Resource::Read, 100), Action::Run);
+        assert_eq!(woken.until_overflow(Resource::Read), UNLIMITED);
+    }
+    for core in &mut cores {
+        assert_eq!(core.offline(), Action::Continue);
+    }
+}
