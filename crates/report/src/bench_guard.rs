@@ -115,6 +115,18 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             percent(worst)
         ));
     }
+    let judged: Vec<_> = summary
+        .cases
+        .iter()
+        .filter_map(|c| c.text("reached"))
+        .filter(|r| *r != "-")
+        .collect();
+    let reached = judged.iter().filter(|r| **r == "yes").count();
+    let verdict = match judged.len() {
+        0 => String::new(),
+        n if n == reached => format!("; all {n} targets were reached"),
+        n => format!("; {reached} of {n} targets were reached"),
+    };
     let text = match parts.as_slice() {
         [] => return None,
         [one] => one.clone(),
@@ -122,7 +134,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     };
     let mut letters = text.chars();
     let first = letters.next()?.to_uppercase();
-    Some(format!("{first}{}.", letters.as_str()))
+    Some(format!("{first}{}{verdict}.", letters.as_str()))
 }
 
 /// The share at the longest period measured: the default one, as a rule.
@@ -197,6 +209,24 @@ mod charts {
             "release_latency_ns",
             "From release to running",
         ));
+        let pmu = [
+            (
+                "overshoot_events",
+                "Events past the budget, through the PMU",
+            ),
+            (
+                "throttle_latency_ns",
+                "From overflow to throttled, through the PMU",
+            ),
+        ];
+        for (metric, title) in pmu {
+            if let Some(figure) = distribution(recorded, "pmu", metric, title) {
+                figures.push(Figure {
+                    name: format!("pmu-{}", figure.name),
+                    ..figure
+                });
+            }
+        }
         let cost = "What an armed guard costs";
         figures.extend(by_period(
             summary,

@@ -2,7 +2,7 @@
 //! The interference experiment: a victim alone and beside aggressors, without and with a guard.
 
 use memwarden_run::{Case, GuardSettings, Metric, Summary};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::Table;
 use crate::number::{counted, figure, interval, name_and_unit, optional, percent, times};
@@ -131,35 +131,49 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 /// What is known of one regulated core in one case.
 struct Core<'a> {
     case: &'a Case,
-    cpu: u64,
+    cpu: String,
     budget: Option<f64>,
+    mean: Option<f64>,
     largest: Option<f64>,
     overshoot: Option<f64>,
     periods: Option<f64>,
-    over: Option<f64>,
     throttled: Option<f64>,
 }
 
+/// Regulated cores: the victim's and the aggressors'.
 fn cores(summary: &Summary) -> Vec<Core<'_>> {
     let mut cores = Vec::new();
-    for case in &summary.cases {
-        for core in case
-            .value("cores")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
-            let number = |key: &str| core.get(key).and_then(Value::as_f64);
-            cores.push(Core {
+    for case in summary.cases.iter().filter(|c| c.guard.is_some()) {
+        let core = |figures: &Map<String, Value>, cpu: String, throttled: Option<f64>| {
+            let number = |key: &str| figures.get(key).and_then(Value::as_f64);
+            Core {
                 case,
-                cpu: core.get("cpu").and_then(Value::as_u64).unwrap_or(0),
+                cpu,
                 budget: number("budget_events"),
-                largest: number("largest_period_events"),
-                overshoot: number("overshoot_max"),
+                mean: number("events_per_period_mean"),
+                largest: number("events_per_period_max"),
+                overshoot: number("overshoot_events_max"),
                 periods: number("periods"),
-                over: number("periods_over_budget"),
-                throttled: number("throttled_share"),
-            });
+                throttled,
+            }
+        };
+        if let Some(victim) = case.value("victim_budget").and_then(Value::as_object) {
+            cores.push(core(
+                victim,
+                "victim's".into(),
+                case.number("victim_throttled_share"),
+            ));
+        }
+        for aggressor in case
+            .aggressors
+            .iter()
+            .filter(|a| a.more.contains_key("budget_events"))
+        {
+            cores.push(core(
+                &aggressor.more,
+                aggressor.cpu.to_string(),
+                aggressor.throttled_share,
+            ));
         }
     }
     cores
@@ -318,25 +332,26 @@ fn budget_table(summary: &Summary) -> Table {
     let mut table = Table::new("The budgets: events in a period")
         .words("Beside the victim")
         .words("Guard")
-        .figures("CPU", "")
+        .words("CPU")
         .figures("budget", "events")
+        .figures("mean period", "events")
         .figures("largest period", "events")
         .figures("periods", "")
-        .figures("over budget", "periods")
         .figures("throttled", "of the time");
     for core in cores(summary) {
         table.row(vec![
             company(core.case),
             guard_cell(core.case),
-            core.cpu.to_string(),
+            core.cpu.clone(),
             core.budget.map_or_else(|| "max".into(), figure),
+            optional(core.mean),
             optional(core.largest),
             optional(core.periods),
-            optional(core.over),
             core.throttled
                 .map_or_else(|| crate::number::NOT_MEASURED.into(), percent),
         ]);
     }
+    table.drop_columns_of(crate::number::NOT_MEASURED);
     table
 }
 
