@@ -162,6 +162,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         show(&folder, &summary);
     }
+    #[cfg(feature = "host")]
+    super::report::after_run(&folder, &summary, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -181,12 +183,9 @@ fn on_lab(
         ..on_lab::machine()
     };
     let mut home = on_lab::run(&machine, command)?;
-    home.recorded.summary.note(
-        "This is an emulated machine with an instruction-counted clock: its CPUs take turns on one stream of \
-         instructions, and it has no DRAM that could be contended. The victim's slowdown shows that throttled \
-         aggressors give capacity back; it is not nanoseconds of any board. Budgets, events, throttled shares and \
-         overshoot are exact.",
-    );
+    for note in [memwarden_report::notes::LAB_LIMITS, memwarden_report::notes::LAB_EXACT] {
+        home.recorded.summary.note(note);
+    }
     let folder = home.keep(out, existing)?;
     Ok((folder, home.recorded.summary))
 }

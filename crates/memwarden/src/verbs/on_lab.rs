@@ -47,7 +47,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Gives the run folder its place and renders its report.
+    /// Gives the run folder its place.
     pub fn keep(&self, out: Option<&Path>, existing: Existing) -> anyhow::Result<PathBuf> {
         let folder = self.recorded.adopt(out, existing)?;
         // The guest's own log: what the kernel said meanwhile is part of the evidence.

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use memwarden_report::compare::{compare, compare_table, side_by_side_table};
 use memwarden_report::{finding, png_of_plots, render, side_by_side, tables};
-use memwarden_run::{Recorded, schema};
+use memwarden_run::{Recorded, Summary, schema};
 use serde_json::{Value, json};
 
 /// Renders run folders again, sets them side by side, compares them
@@ -51,7 +51,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         comparison(&args, a, b)?;
     } else if args.finding {
         for directory in &args.directories {
-            print(&format!("{}\n", finding(&Recorded::read(directory)?.summary)))?;
+            print(&format!(
+                "{}\n",
+                finding(&Recorded::read(directory)?.summary)
+            ))?;
         }
     } else if args.json {
         print(&as_json(&args.directories)?)?;
@@ -59,6 +62,19 @@ pub fn run(args: Args) -> Result<ExitCode> {
         again(&args)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Renders the report of a run that has just ended; says its finding unless `quiet`.
+pub fn after_run(folder: &Path, summary: &Summary, quiet: bool) -> Result<()> {
+    let page = render(folder)?;
+    if quiet {
+        return Ok(());
+    }
+    print(&format!(
+        "report: {}\n{}\n",
+        page.display(),
+        finding(summary)
+    ))
 }
 
 /// Both schemas in one JSON document, by the name that a file gives.
@@ -72,7 +88,11 @@ fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
     let (first, second) = (Recorded::read(a)?, Recorded::read(b)?);
     let compared = compare(&first, &second);
     if compared.is_empty() {
-        anyhow::bail!("{} and {} have no metric in common: compare runs of the same cases", a.display(), b.display());
+        anyhow::bail!(
+            "{} and {} have no metric in common: compare runs of the same cases",
+            a.display(),
+            b.display()
+        );
     }
     if args.json {
         return print(&format!("{:#}\n", serde_json::to_value(&compared)?));
@@ -96,13 +116,21 @@ fn as_json(directories: &[PathBuf]) -> Result<String> {
             "summary": recorded.summary,
         }));
     }
-    let value = if all.len() == 1 { all.remove(0) } else { Value::Array(all) };
+    let value = if all.len() == 1 {
+        all.remove(0)
+    } else {
+        Value::Array(all)
+    };
     Ok(format!("{value:#}\n"))
 }
 
 /// Renders each folder again.
 fn again(args: &Args) -> Result<()> {
-    let runs = args.directories.iter().map(|d| Recorded::read(d)).collect::<Result<Vec<_>, _>>()?;
+    let runs = args
+        .directories
+        .iter()
+        .map(|d| Recorded::read(d))
+        .collect::<Result<Vec<_>, _>>()?;
     if args.parquet {
         for recorded in &runs {
             parquet(recorded)?;
@@ -118,7 +146,11 @@ fn again(args: &Args) -> Result<()> {
                 print(&format!("{}\n", table.to_text(width())))?;
             }
         }
-        print(&format!("{}\nReport: {}\n", finding(&recorded.summary), page.display()))?;
+        print(&format!(
+            "{}\nReport: {}\n",
+            finding(&recorded.summary),
+            page.display()
+        ))?;
     }
     if runs.len() > 1 {
         print(&format!("\n{}", side_by_side_table(&runs).to_text(width())))?;
@@ -148,14 +180,19 @@ fn parquet(recorded: &Recorded) -> Result<()> {
 /// The terminal's width; none when nobody looks, so that lines in a file are not broken.
 fn width() -> Option<u16> {
     let terminal = std::io::stdout().is_terminal();
-    terminal.then(terminal_size::terminal_size).flatten().map(|(width, _)| width.0)
+    terminal
+        .then(terminal_size::terminal_size)
+        .flatten()
+        .map(|(width, _)| width.0)
 }
 
 /// Prints; a reader who has seen enough (`| head`) is no error.
 fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("write to standard output"),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
         _ => Ok(()),
     }
 }
