@@ -193,14 +193,108 @@ pub(crate) fn platform(root: &Root) -> Option<String> {
     if !dmi.is_empty() {
         return Some(dmi);
     }
-    let tree = |file: &str| root.text(&format!("/proc/device-tree/{file}"));
-    let (model, compatible) = (tree("model"), tree("compatible"));
-    let text = [model, compatible]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(" ");
-    // Device-tree strings end in NUL, lists of them have NULs between.
-    let text = text.replace('\0', " ").trim().to_owned();
-    (!text.is_empty()).then_some(text)
+    // Device-tree strings end in NUL; `compatible` is a list of them, the most
+    // exact first.
+    let strings = |file: &str| {
+        let text = root
+            .text(&format!("/proc/device-tree/{file}"))
+            .unwrap_or_default();
+        text.split('\0')
+            .map(|word| word.trim().to_owned())
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+    };
+    let mut names = strings("model");
+    names.extend(strings("compatible"));
+    names.dedup();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A saved tree of these files.
+    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let root = Root::at(directory.path());
+        (directory, root)
+    }
+
+    #[test]
+    fn machines_are_told_apart() {
+        let tree = "proc/device-tree";
+        for (files, virtual_one, name) in [
+            (
+                vec![
+                    (format!("{tree}/model"), "linux,dummy-virt\0"),
+                    (format!("{tree}/compatible"), "linux,dummy-virt\0"),
+                ],
+                Some(true),
+                Some("linux,dummy-virt"),
+            ),
+            (
+                vec![
+                    (format!("{tree}/model"), "Raspberry Pi 3 Model B\0"),
+                    (
+                        format!("{tree}/compatible"),
+                        "raspberrypi,3-model-b\0brcm,bcm2837\0",
+                    ),
+                ],
+                Some(false),
+                Some("Raspberry Pi 3 Model B, raspberrypi,3-model-b, brcm,bcm2837"),
+            ),
+            (
+                vec![("sys/class/dmi/id/sys_vendor".into(), "QEMU")],
+                Some(true),
+                Some("QEMU"),
+            ),
+            (
+                vec![("proc/cpuinfo".into(), "flags : fpu hypervisor")],
+                Some(true),
+                None,
+            ),
+            (
+                vec![("proc/cpuinfo".into(), "flags : fpu")],
+                Some(false),
+                None,
+            ),
+            (vec![], None, None),
+        ] {
+            let files: Vec<(&str, &str)> = files
+                .iter()
+                .map(|(path, text)| (path.as_str(), *text))
+                .collect();
+            let (_directory, root) = machine(&files);
+            assert_eq!(virtualised(&root), virtual_one, "{files:?}");
+            assert_eq!(platform(&root).as_deref(), name, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn arm_cpus_have_names() {
+        for (part, name) in [
+            ("0xd03", "Cortex-A53 (0x41:0xd03)"),
+            ("0xfff", "arm64 CPU 0x41:0xfff"),
+        ] {
+            let (_directory, root) = machine(&[(
+                "proc/cpuinfo",
+                &format!("CPU implementer\t: 0x41\nCPU part\t: {part}"),
+            )]);
+            assert_eq!(cpu_model(&root).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
+    fn this_machine_can_be_described() {
+        let host = Host::gather().unwrap();
+        assert_eq!(host.cores, host.online.len());
+        let text = serde_json::to_string(&host).unwrap();
+        assert_eq!(serde_json::from_str::<Host>(&text).unwrap(), host);
+    }
 }

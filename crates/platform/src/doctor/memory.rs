@@ -9,7 +9,12 @@ use crate::{cache, hugepage, machine};
 
 pub(super) fn caches(patient: &Patient) -> Finding {
     let caches = cache::topology(patient.root).unwrap_or_default();
-    if caches.is_empty() {
+    let known: Vec<String> = caches
+        .iter()
+        .filter(|cache| cache.size_bytes.is_some())
+        .map(ToString::to_string)
+        .collect();
+    if known.is_empty() {
         return Finding::new(
             Level::Unknown,
             "caches",
@@ -17,9 +22,10 @@ pub(super) fn caches(patient: &Patient) -> Finding {
             "no run can say whether it measured cache or memory: choose -m well above the CPU's manual",
         );
     }
-    let text: Vec<String> = caches
-        .iter()
-        .map(|cache| format!("{cache} (CPUs {})", cache.cpus))
+    // Sorted by level and kind, so that equal ones are neighbours.
+    let text: Vec<String> = known
+        .chunk_by(|a, b| a == b)
+        .map(|equal| format!("{} x {}", equal.len(), equal[0]))
         .collect();
     Finding::new(
         Level::Ok,

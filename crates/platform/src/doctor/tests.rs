@@ -368,6 +368,13 @@ fn every_fault_is_found_and_says_what_changes_it() {
             "clocksource=",
         ),
         (
+            sound().without(&format!("{cpu}/cpu0/cache/index0/size")),
+            "caches",
+            Unknown,
+            "does not know",
+            "",
+        ),
+        (
             sound().without(&format!("{cpu}/cpu0/cache")),
             "caches",
             Unknown,
