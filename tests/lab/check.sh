@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# shellcheck shell=sh
+# check "what" "command" exit-code pattern: runs the command in this shell and
+# prints one TAP line. The output (standard and errors) must match the extended
+# regular expression; one that begins with ! must match nowhere; an empty one
+# matches all. finish prints the plan and exits 1 if a check failed.
+
+checks=0 failures=0 said=$(mktemp)
+
+check() {
+	checks=$((checks + 1))
+	eval "$2" >"$said" 2>&1
+	code=$?
+	reason=
+	[ "$code" = "$3" ] || reason="exit code $code instead of $3"
+	case "$4" in
+	'') ;;
+	!*) grep -Eq -e "${4#!}" "$said" && reason="$reason; the output matches ${4#!}" ;;
+	*) grep -Eq -e "$4" "$said" || reason="$reason; the output does not match $4" ;;
+	esac
+	if [ -z "$reason" ]; then
+		echo "ok $checks - $1"
+	else
+		failures=$((failures + 1))
+		echo "not ok $checks - $1"
+		echo "# $2: $reason"
+		head -n 5 "$said" | sed 's/^/# /'
+	fi
+}
+
+# skip "what" "reason"
+skip() {
+	checks=$((checks + 1))
+	echo "ok $checks - $1 # SKIP $2"
+}
+
+finish() {
+	echo "1..$checks"
+	exit $((failures != 0))
+}

@@ -1,0 +1,92 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# memguard's files: what they show, what they take, what they refuse.
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+refused() { # WHAT FILE TEXT PATTERN-OF-THE-REASON
+	before=$(cat "$G/limit" "$G/control")
+	dmesg -c >/dev/null
+	check "$2 refuses $1" "printf '%b' '$3' >$G/$2" 1 "nvalid argument|too long|not supported"
+	[ -n "$4" ] && check "  and says why" "dmesg" 0 "memguard: $2: .*$4"
+	after=$(cat "$G/limit" "$G/control")
+	check "  and changes nothing" "is '$before' = '$after'" 0 "^yes"
+	# Ten lines in five seconds is what the log's rate limit lets through.
+	[ $(((refusals += 1) % 9)) -eq 0 ] && sleep 6
+}
+refusals=0
+
+check "an unknown event is refused" "modprobe memguard g_hw_type=nope" 1 ""
+check "  with a line that says what to try" "dmesg" 0 "g_hw_type=nope is unknown; try"
+check "a period of 3 us is refused" "modprobe memguard period_us=3" 1 ""
+check "fault 7: a refused event fails the load, and only that" \
+	"modprobe memguard g_read_counter_id=0" 1 ""
+check "  and nothing is left" "ls /sys/kernel/debug/memguard" 1 ""
+check "loads" "load maxbw=1300" 0 ""
+
+for file in limit read_limit write_limit control share failcnt; do
+	check "$file is root's alone" "stat_mode $G/$file" 0 "^600$"
+done
+stat_mode() { command stat -c %a "$1"; }
+for file in usage stats; do
+	check "$file is read-only" "stat_mode $G/$file" 0 "^400$"
+done
+
+check "no limits at first" "cat $G/limit" 0 "^CPU0: max$"
+set_to limit "mb 1000 100 100 100"
+check "MB/s, percent and weight are shown" "cat $G/limit" 0 \
+	"^CPU0: 256 \(1000MB/s, 77 pct, w0\)$"
+set_to limit "500"
+check "a plain number is events, for the first core only" "cat $G/limit" 0 "^CPU0: 500 "
+check "  and the others keep theirs" "cat $G/limit" 0 "^CPU1: 25 \(100MB/s"
+set_to limit "cpu3 mb 200"
+check "one core by name" "cat $G/limit" 0 "^CPU3: 51 \(200MB/s"
+set_to limit "pct 50 10 10 10"
+check "percent of maxbw" "cat $G/limit" 0 "^CPU0: 166 \(648MB/s, 50 pct, w0\)$"
+set_to limit "weight 4 1 1 1"
+check "weights share maxbw" "cat $G/limit" 0 "^CPU0: 189 \(738MB/s, 57 pct, w4\)$"
+check "the classic share file shows weights" "cat $G/share" 0 "^CPU0: 4$"
+set_to share "1 1 1 1"
+check "  and takes them" "cat $G/limit" 0 "^CPU0: 83 \(324MB/s, 25 pct, w1\)$"
+set_to limit "mb 1000 100 100 100"
+set_to control "period_us 2000"
+check "a longer period has more events in it" "cat $G/limit" 0 "^CPU0: 512 \(1000MB/s"
+set_to control "period_us 1000"
+set_to failcnt 0
+check "failcnt takes anything and resets" "cat $G/failcnt" 0 "^CPU0: 0$"
+check "usage has three averages and an overall line" "wc -l <$G/usage" 0 "^5$"
+check "stats is a line a core" "wc -l <$G/stats" 0 "^4$"
+for key in maxbw period_us reclaim exclusive qmin event write_event bytes_per_event \
+	user_only idle rt active throttled online; do
+	check "control shows $key" "cat $G/control" 0 "^$key: "
+done
+
+refused "an empty line" limit '\n' "no budget given"
+refused "0" limit 'mb 0\n' "above 0"
+refused "a negative number" limit 'mb -5\n' "above 0"
+refused "a number that overflows" limit 'mb 99999999999999999999\n' "range"
+refused "less than an event a period" limit 'mb 1\n' "less than one event"
+refused "a word" limit 'mb ten\n' "whole number"
+refused "an unknown unit" limit 'kb 10\n' "whole number"
+refused "more budgets than cores" limit 'mb 1 1 1 1 1\n' "more budgets than online"
+refused "a NUL byte" limit 'mb 10\0 10\n' "NUL"
+refused "a core that isn't there" limit 'cpu77 mb 10\n' "no such online"
+refused "cpu without number" limit 'cpux mb 10\n' "followed by its number"
+refused "two budgets for a core" limit 'cpu1 mb 10 10\n' "one budget only"
+refused "101 percent" limit 'pct 101\n' "range"
+refused "anything, without a write event" write_limit 'mb 10\n' "counts no writes"
+refused "an unknown word" control 'speed 9\n' "unknown setting"
+refused "fault 8: period 0" control 'period_us 0\n' "50 to 1000000"
+refused "an unknown mode" control 'exclusive 1\n' "0 .none., 2"
+refused "reclaim 2" control 'reclaim 2\n' "0 or 1"
+refused "maxbw 0" control 'maxbw 0\n' "1 to"
+refused "rt of a core that isn't there" control 'rt 77 1\n' "possible cpu"
+refused "two settings at once" control 'reclaim 1\nexclusive 2\n' "one setting a write"
+refused "a missing number" control 'reclaim\n' "must follow"
+check "64 KiB at once are too long" "head -c 65536 /dev/zero >$G/limit" 1 "too long"
+check "a write without a newline is taken" "printf 'mb 1000' >$G/limit" 0 ""
+
+check "unloads" "unload" 0 ""
+check "  and leaves no thread" "ps" 0 "!memguard/"
+check "  and no files" "ls $G" 1 ""
+finish

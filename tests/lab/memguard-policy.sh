@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What the policy promises, as figures of the module on the counted clock: four
+# cores, page faults, cores 1 and 2 with more demand than budget.
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+load
+set_to limit "events 60 30 10 20"
+
+traffic 1 0
+traffic 2 0
+
+set_to control "exclusive 0"
+figures_over 200
+check "none: core 1 uses its 30 events a period" "within $(per_period 1) 3000 1" 0 yes
+check "none: core 2 uses its 10 events a period" "within $(per_period 2) 1000 1" 0 yes
+check "none: never an event too many" \
+	"echo $(stat 1 overshoot_max read) $(stat 2 overshoot_max read)" 0 "^0 0$"
+check "none: no best effort" "echo $(stat 1 best_effort_periods) $(stat 2 best_effort_periods)" 0 "^0 0$"
+
+set_to control "exclusive 5"
+figures_over 200
+ratio=$(($(stat 1 used read) * 1000 / $(stat 2 used read)))
+check "proportional: 30 and 10 share three to one" "within $ratio 3000 2" 0 yes
+check "proportional: more than one round a millisecond" "is $(stat 1 periods) -gt 300" 0 yes
+check "proportional: never an event too many in a round" \
+	"echo $(stat 1 overshoot_max read) $(stat 2 overshoot_max read)" 0 "^0 0$"
+
+set_to control "exclusive 2"
+figures_over 200
+check "spare: core 1 gets more than its budget" "is $(per_period 1) -gt 3300" 0 yes
+check "spare: core 2 gets more than its budget" "is $(per_period 2) -gt 1100" 0 yes
+check "spare: best effort is counted" "is $(stat 2 best_effort_ns) -gt 0" 0 yes
+
+# Core 3 has 20 events a period and no use for them: with the idle cores'
+# budgets in the pool, cores 1 and 2 get past their own, never past the sum.
+set_to control "exclusive 0"
+set_to control "reclaim 1"
+figures_over 200
+sum=$(($(stat 0 used read) + $(stat 1 used read) + $(stat 2 used read) + $(stat 3 used read)))
+most=$((120 * $(stat 1 periods)))
+check "reclaim: core 2 gets more than its budget" "is $(per_period 2) -gt 1500" 0 yes
+check "reclaim: together never more than the budgets" "is $sum -le $most" 0 yes
+check "reclaim: nearly all of the budgets is used" "is $((sum * 100)) -ge $((most * 90))" 0 yes
+check "reclaim: core 3's surplus is donated" "is $(stat 3 donated read) -gt 1000" 0 yes
+check "reclaim: core 2 took it" "is $(stat 2 reclaimed read) -gt 1000" 0 yes
+set_to control "reclaim 0"
+
+set_to control "rt 1 1"
+figures_over 100
+check "fault 4: a real-time core is never throttled" "stat 1 throttled_periods" 0 "^0$"
+check "a real-time core is counted all the same" "is $(per_period 1) -gt 3300" 0 yes
+check "its neighbour keeps to its budget" "is $(per_period 2) -le 1000" 0 yes
+set_to control "rt 1 0"
+
+stop_traffic
+check "unloads" "unload" 0 ""
+finish

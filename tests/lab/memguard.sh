@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# shellcheck shell=sh
+# What the memguard tests share: loading, settings, traffic, figures.
+# Runs in the guest. Traffic is page faults: 4096 bytes an event.
+
+G=/sys/kernel/debug/memguard
+
+load() { modprobe memguard g_hw_type=page-faults "$@"; }
+unload() { rmmod memguard; }
+
+# set FILE TEXT: one write, as `echo` makes it.
+set_to() { echo "$2" >"$G/$1"; }
+
+# stat CPU KEY [read|write]: one figure of a core.
+stat() {
+	line=$(sed -n "/\"cpu\":$1,/p" "${STATS:-$G/stats}")
+	[ -n "$3" ] && line=${line#*\""$3"\":}
+	echo "$line" | sed -n "s/[^}]*\"$2\":\([0-9a-z]*\).*/\1/p" | head -n 1
+}
+
+setting() { sed -n "s/^$1: //p" "$G/control"; }
+
+# traffic CPU SECONDS: faults on a core as fast as it can, in the background.
+traffic() {
+	memwarden bandwidth --fresh-pages -c "$1" -t "$2" >/dev/null &
+	pids="$pids $!"
+}
+
+# figures_over MILLISECONDS: let traffic settle, then keep its figures, from a
+# clean start, where stat looks for them.
+figures_over() {
+	usleep 100000
+	set_to control reset
+	usleep "$1"000
+	cat "$G/stats" >/tmp/stats
+	STATS=/tmp/stats
+}
+
+# per_period CPU: events used per period, in hundredths.
+per_period() {
+	echo $(($(stat "$1" used read) * 100 / $(stat "$1" periods)))
+}
+
+stop_traffic() {
+	# shellcheck disable=SC2086
+	[ -n "$pids" ] && kill $pids 2>/dev/null
+	wait
+	pids=
+	STATS=
+}
+
+# is CONDITION...: a test as a word that `check` can match.
+is() {
+	if [ "$@" ]; then echo yes; else echo "no: $*"; fi
+}
+
+# within VALUE TARGET PERCENT
+within() {
+	if [ $(($1 * 100)) -ge $(($2 * (100 - $3))) ] &&
+		[ $(($1 * 100)) -le $(($2 * (100 + $3))) ]; then
+		echo "yes: $1"
+	else
+		echo "no: $1 is not within $3 % of $2"
+	fi
+}
