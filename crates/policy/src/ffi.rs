@@ -99,12 +99,8 @@ unsafe extern "C" {
         idle: bool,
         used: *const u64,
     ) -> u32;
-    pub fn mw_overflow(
-        policy: *mut mw_policy,
-        core: *mut mw_core,
-        resource: u32,
-        used: u64,
-    ) -> u32;
+    pub fn mw_overflow(policy: *mut mw_policy, core: *mut mw_core, resource: u32, used: u64)
+    -> u32;
     pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;
 
     pub fn mw_until_overflow(core: *const mw_core, resource: u32) -> u64;

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::words::{BestEffort, Error, MAX_CORES, Resource};
 use crate::ffi;
+use crate::words::{BestEffort, Error, MAX_CORES, Resource};
 
 /// What all cores share: modes, the census of cores, and the pools of donated
 /// events.

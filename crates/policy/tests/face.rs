@@ -9,9 +9,7 @@ use memwarden_policy::{
 
 fn online(policy: &Arc<Policy>, budget: u64) -> Core {
     let mut core = Core::new(policy).unwrap();
-    core.settings()
-        .set_budget(Resource::Read, budget)
-        .unwrap();
+    core.settings().set_budget(Resource::Read, budget).unwrap();
     core.online();
     core
 }
@@ -76,7 +74,10 @@ fn a_new_budget_counts_from_the_next_period_on() {
     let mut core = online(&policy, 100);
     core.settings().set_budget(Resource::Read, 40).unwrap();
     assert_eq!(core.until_overflow(Resource::Read), 100);
-    assert_eq!(core.period_begin(Cause::Elapsed, false, [9, 0]), Action::Run);
+    assert_eq!(
+        core.period_begin(Cause::Elapsed, false, [9, 0]),
+        Action::Run
+    );
     assert_eq!(core.until_overflow(Resource::Read), 40);
 }
 

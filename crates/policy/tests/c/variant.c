@@ -49,11 +49,9 @@ const struct {
 	enum mw_action (*release)(struct mw_policy *policy,
 				  struct mw_core *core);
 	struct mw_census (*census_read)(const struct mw_policy *policy);
-	u64 (*pool_read)(const struct mw_policy *policy,
-			 enum mw_resource resource);
 } MW_NAME(variant) = {
 	mw_policy_init,	 mw_core_init,	 mw_set_budget,	  mw_set_best_effort,
 	mw_set_reclaim,	 mw_set_rt,	 mw_core_online,  mw_core_offline,
 	mw_core_active,	 mw_period_begin, mw_overflow,	  mw_release,
-	mw_census_read,	 mw_pool_read,
+	mw_census_read,
 };

@@ -10,10 +10,11 @@ pub struct Mutant {
     #[allow(dead_code)]
     pub what: &'static str,
     /// Text to be found exactly once, and what to put in its place.
+    #[allow(dead_code)]
     pub edits: &'static [(&'static str, &'static str)],
 }
 
-/// The faulty copies.
+/// The faulty copies, in the order of the functions that they are made of.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "torn_take",
@@ -21,6 +22,139 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[(
             "} while (!mw_cas(pool, &word, word - taken));",
             "} while (mw_store(pool, word - taken), false);",
+        )],
+    },
+    Mutant {
+        name: "take_any_epoch",
+        what: "a late core takes what belongs to the next period",
+        edits: &[(
+            "if (word_epoch(word) != epoch || !(word & POOL_MASK))",
+            "if (!(word & POOL_MASK))",
+        )],
+    },
+    Mutant {
+        name: "take_unbooked",
+        what: "events leave the pool for nobody",
+        edits: &[("\taccount->assigned += taken;\n", "")],
+    },
+    Mutant {
+        name: "donate_late",
+        what: "a late donor throws the pool back into an old period",
+        edits: &[(
+            "\t\tif (epoch_before(epoch, word_epoch(word)))\n\t\t\treturn 0;\n",
+            "",
+        )],
+    },
+    Mutant {
+        name: "donate_and_keep",
+        what: "a donor keeps what it gives",
+        edits: &[("\taccount->assigned = budget - account->donated;\n", "")],
+    },
+    Mutant {
+        name: "open_wipes",
+        what: "whoever opens the pools late wipes out donations",
+        edits: &[(
+            "\twhile (epoch_before(word_epoch(word), epoch))\n\t\tif",
+            "\tfor (;;)\n\t\tif",
+        )],
+    },
+    Mutant {
+        name: "torn_exhaust",
+        what: "two exhausted cores can overwrite each other",
+        edits: &[(
+            "} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcore->active = true;\n\tif (action",
+            "} while (mw_store(&policy->census, census_pack(&census)), false);\n\n\tcore->active = true;\n\tif (action",
+        )],
+    },
+    Mutant {
+        name: "decide_afterwards",
+        what: "the decision is taken after the swap, from a second look",
+        edits: &[
+            (
+                "} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcore->active = true;\n\tif (action",
+                "} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcensus = mw_census_read(policy);\n\taction = share_best_effort(mode, &census);\n\tif (action != MW_CONTINUE)\n\t\tmw_store(&policy->census, census_pack(&census));\n\tcore->active = true;\n\tif (action",
+            ),
+            (
+                "\t\taction = census.released ? MW_RUN :\n\t\t\t\t\t   share_best_effort(mode, &census);\n",
+                "",
+            ),
+        ],
+    },
+    Mutant {
+        name: "exhaust_any_epoch",
+        what: "a late core counts as exhausted in the next period",
+        edits: &[(
+            "\t\tif (census.epoch != core->epoch)\n\t\t\treturn MW_CONTINUE;\n",
+            "",
+        )],
+    },
+    Mutant {
+        name: "release_again",
+        what: "a released period is released again",
+        edits: &[(
+            "\t\taction = census.released ? MW_RUN :\n\t\t\t\t\t   share_best_effort(mode, &census);\n",
+            "\t\taction = census.released && all_exhausted(&census) ?\n\t\t\tMW_RELEASE_ALL : share_best_effort(mode, &census);\n",
+        )],
+    },
+    Mutant {
+        name: "wake_any_epoch",
+        what: "a core that wakes late is counted twice",
+        edits: &[("\t\tif (census.epoch != core->epoch)\n\t\t\tbreak;\n", "")],
+    },
+    Mutant {
+        name: "idle_stays_active",
+        what: "an idle core stays in the census for ever",
+        edits: &[(
+            "\t\tif (idle) {\n\t\t\tcensus.active--;\n",
+            "\t\tif (idle) {\n",
+        )],
+    },
+    Mutant {
+        name: "torn_begin",
+        what: "two cores that begin at once can overwrite each other",
+        edits: &[(
+            "\t\t\tbreak;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tif (opened)",
+            "\t\t\tbreak;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);\n\n\tif (opened)",
+        )],
+    },
+    Mutant {
+        name: "join_opens",
+        what: "a kick that comes late opens a period of its own",
+        edits: &[(
+            "\t\t\tif (cause == MW_JOIN)\n\t\t\t\treturn MW_CONTINUE;\n",
+            "",
+        )],
+    },
+    Mutant {
+        name: "idle_is_silent",
+        what: "an idle core leaves without telling those that waited for it",
+        edits: &[(
+            "\t\t\tcensus.active--;\n\t\t\taction = share_best_effort(mode, &census);\n",
+            "\t\t\tcensus.active--;\n\t\t\taction = mode && false;\n",
+        )],
+    },
+    Mutant {
+        name: "offline_is_silent",
+        what: "a core goes offline without telling those that waited for it",
+        edits: &[(
+            "\t\t\tcensus.exhausted--;\n\t\taction = share_best_effort(mode, &census);\n",
+            "\t\t\tcensus.exhausted--;\n\t\taction = mode && false;\n",
+        )],
+    },
+    Mutant {
+        name: "offline_any_epoch",
+        what: "a core that goes offline late spoils the next period",
+        edits: &[(
+            "\t\tlater = census.epoch != core->epoch;\n",
+            "\t\tlater = false;\n",
+        )],
+    },
+    Mutant {
+        name: "torn_online",
+        what: "a core that comes online overwrites what others just did",
+        edits: &[(
+            "\t\tcensus.online++;\n\t\tcensus.active++;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));",
+            "\t\tcensus.online++;\n\t\tcensus.active++;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);",
         )],
     },
 ];
