@@ -278,10 +278,12 @@ static void account_open(struct mw_account *account, mw_atomic64 *pool,
 	if (!reclaim || budget == MW_UNLIMITED)
 		return;
 
-	/* One event at least: the overflow must come, to take the rest back. */
+	/*
+	 * One event more than predicted: a need that is as predicted must not
+	 * end in an overflow, which would look like one that was too small.
+	 */
 	keep = (account->prediction + PREDICTION_ONE - 1) >> PREDICTION_SHIFT;
-	if (!keep)
-		keep = 1;
+	keep++;
 	if (keep >= budget)
 		return;
 	account->donated = pool_donate(pool, epoch, budget - keep);
