@@ -23,11 +23,11 @@ const PLAIN: Scenario = Scenario {
     finally: |_| Ok(()),
 };
 
-/// Core 0 needs 10 of its 12 and gives 2; a chunk is one event.
+/// Core 0 needs 9 of its 12 and gives 2; a chunk is one event.
 const DONOR: Scenario = Scenario {
     reclaim: true,
     budgets: &[12, 15],
-    predictions: &[10, 15],
+    predictions: &[9, 15],
     ..PLAIN
 };
 
@@ -40,7 +40,7 @@ const THREE: Scenario = Scenario {
 const THREE_DONORS: Scenario = Scenario {
     reclaim: true,
     budgets: &[12, 15, 15],
-    predictions: &[10, 15, 15],
+    predictions: &[9, 15, 15],
     ..THREE
 };
 
@@ -282,7 +282,7 @@ fn two_cores(add: &mut impl FnMut(&[u64], Scenario)) {
         &HARD,
         Scenario {
             name: "two cores: both donate at once",
-            predictions: &[10, 10],
+            predictions: &[9, 9],
             scripts: &[&[Elapse], &[Elapse]],
             ..DONOR
         },

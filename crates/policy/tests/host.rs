@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Figures that follow from the policy, in a simulated host.
+
+mod simulation;
+
+use memwarden_policy::{BestEffort, Resource, UNLIMITED};
+use simulation::{ENDLESS, IDLE, Load, PERIOD, Simulation};
+
+const FAST: Load = Load {
+    rate: 10,
+    need: ENDLESS,
+};
+const SLOW: Load = Load {
+    rate: 2,
+    need: ENDLESS,
+};
+
+fn two_busy_one_idle(mode: BestEffort) -> Simulation {
+    Simulation::new(mode, false, &[(600, FAST), (200, SLOW), (100, IDLE)])
+}
+
+#[test]
+fn strict_reservation_gives_each_core_its_budget_to_the_event() {
+    let mut host = two_busy_one_idle(BestEffort::None);
+    assert_eq!(host.run(10), [6000, 2000, 0]);
+    assert_eq!(host.releases + host.new_periods, 0);
+}
+
+/// 600 events last 60 ticks, 200 last 100; from then on both run free.
+#[test]
+fn spare_sharing_runs_free_from_the_moment_that_the_last_budget_is_used() {
+    let mut host = two_busy_one_idle(BestEffort::Spare);
+    let got = host.run(10);
+    let free = PERIOD - 100;
+    let expected = [10 * (600 + 10 * free), 10 * (200 + 2 * free)];
+    for (got, expected) in got.iter().zip(expected) {
+        // The tick in which the last budget ends counts whole or not at all.
+        assert!(got.abs_diff(expected) <= 10 * 10, "{got} {expected}");
+    }
+    assert_eq!(host.releases, 10);
+}
+
+/// Rounds of 100 ticks, as long as the slower core needs for its budget.
+#[test]
+fn proportional_sharing_keeps_the_ratio_of_the_budgets() {
+    let mut host = two_busy_one_idle(BestEffort::Proportional);
+    host.run(1);
+    let got = host.run(20);
+    assert!(got[0].abs_diff(3 * got[1]) <= 600, "{got:?}");
+    assert!(got[1].abs_diff(20 * 2 * PERIOD) <= 200, "{got:?}");
+    assert!(host.new_periods >= 180, "{}", host.new_periods);
+}
+
+#[test]
+fn an_unlimited_active_core_keeps_best_effort_from_starting() {
+    for mode in BestEffort::ALL {
+        let cores = [(600, FAST), (UNLIMITED, FAST)];
+        let mut host = Simulation::new(mode, true, &cores);
+        assert_eq!(host.run(5), [3000, 5 * 10 * PERIOD]);
+    }
+}
+
+#[test]
+fn reclaim_lets_a_core_use_its_neighbours_surplus_exactly() {
+    let quiet = Load { rate: 1, need: 100 };
+    let mut host = Simulation::new(BestEffort::None, true, &[(600, quiet), (200, FAST)]);
+    // The prediction comes down from 600 to 100 by halves; one event is kept
+    // over and above it.
+    host.run(20);
+    assert_eq!(host.run(50), [50 * 100, 50 * 699]);
+    let donor = host.cores[0].core.account(Resource::Read);
+    assert_eq!(donor.donated, 499);
+}
+
+/// The counter overflows at the last event that was handed out. If that were
+/// the last one needed, each second period would donate nothing.
+#[test]
+fn a_need_that_is_as_predicted_is_no_reclaim_error() {
+    let steady = Load { rate: 5, need: 100 };
+    let mut host = Simulation::new(BestEffort::None, true, &[(600, steady), (200, FAST)]);
+    host.run(100);
+    let donor = host.cores[0].core.account(Resource::Read);
+    assert_eq!(donor.reclaim_errors, 0);
+}
+
+#[test]
+fn without_reclaim_a_surplus_is_lost() {
+    let quiet = Load { rate: 1, need: 100 };
+    let mut host = Simulation::new(BestEffort::None, false, &[(600, quiet), (200, FAST)]);
+    host.run(20);
+    assert_eq!(host.run(50), [50 * 100, 50 * 200]);
+}
+
+#[test]
+fn an_idle_core_shares_its_budget_but_for_one_event() {
+    let mut host = Simulation::new(BestEffort::None, true, &[(600, IDLE), (200, FAST)]);
+    host.run(20);
+    assert_eq!(host.run(10), [0, 10 * (200 + 599)]);
+}
+
+/// The period in which the donor's need comes back is a reclaim error; in the
+/// next one its whole reservation is there.
+#[test]
+fn a_reclaim_error_raises_the_next_prediction_by_the_shortfall() {
+    let quiet = Load { rate: 1, need: 100 };
+    let mut host = Simulation::new(BestEffort::None, true, &[(600, quiet), (200, FAST)]);
+    host.run(20);
+    // Slow enough that the taker has emptied the pool before it is missed.
+    host.cores[0].load = Load { rate: 1, ..FAST };
+    let got = host.run(1);
+    assert_eq!(got, [101, 699]);
+    let account = host.cores[0].core.account(Resource::Read);
+    assert_eq!((account.reclaim_errors, account.shortfall), (1, 499));
+    assert_eq!(host.run(1), [600, 200]);
+    let account = host.cores[0].core.account(Resource::Read);
+    assert_eq!((account.reclaim_errors, account.donated), (1, 0));
+}
+
+#[test]
+fn the_donor_is_served_first_while_its_donation_is_still_there() {
+    let quiet = Load { rate: 1, need: 100 };
+    let late = Load { rate: 0, need: 1 };
+    let mut host = Simulation::new(BestEffort::None, true, &[(600, quiet), (200, late)]);
+    host.run(20);
+    host.cores[0].load = FAST;
+    let got = host.run(1);
+    assert!(got[0] >= 600, "{got:?}");
+    let account = host.cores[0].core.account(Resource::Read);
+    assert_eq!((account.donated, account.reclaim_errors), (0, 0));
+}
+
+#[test]
+fn a_real_time_core_is_counted_and_never_stopped() {
+    for mode in BestEffort::ALL {
+        let cores = [(600, FAST), (200, SLOW)];
+        let mut host = Simulation::new(mode, false, &cores);
+        host.cores[0].core.settings().set_rt(true);
+        let got = host.run(10);
+        assert_eq!(got[0], 10 * 10 * PERIOD, "{mode}");
+        assert_eq!(host.cores[0].throttled_ticks, 0, "{mode}");
+        let counted = host.cores[0].core.account(Resource::Read).total_used;
+        // The last period's books are still open.
+        assert!(got[0] - counted <= 10 * PERIOD, "{mode}: {counted}");
+    }
+}
+
+#[test]
+fn what_is_used_never_exceeds_the_sum_of_the_budgets_in_any_period() {
+    let cores = [
+        (600, Load { rate: 1, need: 50 }),
+        (200, FAST),
+        (300, Load { rate: 7, need: 299 }),
+        (100, FAST),
+    ];
+    let mut host = Simulation::new(BestEffort::None, true, &cores);
+    for period in 0..200 {
+        if period % 7 == 0 {
+            host.cores[0].load.need = 50 + 100 * (period % 6);
+        }
+        let got: u64 = host.run(1).iter().sum();
+        assert!(got <= 1200, "period {period}: {got}");
+    }
+}

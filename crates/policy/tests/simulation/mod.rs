@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tiny host: cores that want events at a rate, a timer each, and kicks that
+//! arrive at once. Time goes in ticks and is the same in every run.
+
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use memwarden_policy::{Action, BestEffort, Cause, Core, Policy, Resource};
+
+/// Ticks in a period.
+pub const PERIOD: u64 = 1000;
+
+/// What runs on a core.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Events in a tick while it runs.
+    pub rate: u64,
+    /// Events that it wants in each period; 0 is an idle core.
+    pub need: u64,
+}
+
+/// More than any core gets.
+pub const ENDLESS: u64 = u64::MAX;
+pub const IDLE: Load = Load { rate: 0, need: 0 };
+
+pub struct SimCore {
+    pub core: Core,
+    pub load: Load,
+    /// Events that it still wants in this period's stretch of time.
+    left: u64,
+    /// Counted in its present period.
+    used: u64,
+    /// Events until the counter overflows, as armed and counted down.
+    armed: u64,
+    deadline: u64,
+    /// Events counted from the beginning.
+    pub total: u64,
+    /// Ticks spent throttled.
+    pub throttled_ticks: u64,
+}
+
+pub struct Simulation {
+    pub policy: Arc<Policy>,
+    pub cores: Vec<SimCore>,
+    pub now: u64,
+    pub releases: u64,
+    pub new_periods: u64,
+}
+
+impl Simulation {
+    /// Cores with these budgets of reads, and what runs on them.
+    pub fn new(mode: BestEffort, reclaim: bool, cores: &[(u64, Load)]) -> Simulation {
+        let policy = Policy::new();
+        policy.set_best_effort(mode);
+        policy.set_reclaim(reclaim);
+        let cores = cores
+            .iter()
+            .map(|&(budget, load)| {
+                let mut core = Core::new(&policy).unwrap();
+                let settings = core.settings();
+                settings.set_budget(Resource::Read, budget).unwrap();
+                core.online();
+                SimCore {
+                    core,
+                    load,
+                    left: load.need,
+                    used: 0,
+                    armed: budget,
+                    deadline: 0,
+                    total: 0,
+                    throttled_ticks: 0,
+                }
+            })
+            .collect();
+        Simulation {
+            policy,
+            cores,
+            now: 0,
+            releases: 0,
+            new_periods: 0,
+        }
+    }
+
+    /// Run for so many periods; events that each core got in the meantime.
+    pub fn run(&mut self, periods: u64) -> Vec<u64> {
+        let before: Vec<u64> = self.cores.iter().map(|core| core.total).collect();
+        for _ in 0..periods * PERIOD {
+            self.tick();
+        }
+        let after = self.cores.iter().map(|core| core.total);
+        after
+            .zip(before)
+            .map(|(after, before)| after - before)
+            .collect()
+    }
+
+    fn tick(&mut self) {
+        for i in 0..self.cores.len() {
+            if self.now.is_multiple_of(PERIOD) {
+                self.cores[i].left = self.cores[i].load.need;
+            }
+            if self.now >= self.cores[i].deadline {
+                self.begin(i, Cause::Elapsed);
+            }
+        }
+        for i in 0..self.cores.len() {
+            self.work(i);
+        }
+        self.now += 1;
+    }
+
+    /// One tick's events on one core, up to whatever stops it.
+    fn work(&mut self, i: usize) {
+        let core = &self.cores[i];
+        let mut wanted = core.load.rate.min(core.left);
+        if core.core.is_throttled() {
+            self.cores[i].throttled_ticks += 1;
+        }
+        while wanted > 0 && !self.cores[i].core.is_throttled() {
+            let core = &mut self.cores[i];
+            let events = wanted.min(core.armed);
+            core.armed -= events;
+            core.used += events;
+            core.total += events;
+            if core.left != ENDLESS {
+                core.left -= events;
+            }
+            wanted -= events;
+            if core.armed == 0 {
+                let action = core.core.overflow(Resource::Read, core.used);
+                self.obey(i, action);
+            }
+        }
+    }
+
+    fn begin(&mut self, i: usize, cause: Cause) {
+        let core = &mut self.cores[i];
+        let idle = core.load.need == 0;
+        let action = core.core.period_begin(cause, idle, [core.used, 0]);
+        if action != Action::Continue {
+            core.used = 0;
+            core.deadline = self.now + PERIOD;
+        }
+        self.obey(i, action);
+    }
+
+    fn arm(&mut self, i: usize) {
+        let core = &mut self.cores[i];
+        core.armed = core.core.until_overflow(Resource::Read);
+    }
+
+    fn obey(&mut self, from: usize, action: Action) {
+        if action != Action::Continue {
+            self.arm(from);
+        }
+        match action {
+            Action::Continue | Action::Run | Action::Throttle => {}
+            Action::ReleaseAll => {
+                self.releases += 1;
+                for i in (0..self.cores.len()).filter(|&i| i != from) {
+                    if self.cores[i].core.release() == Action::Run {
+                        self.arm(i);
+                    }
+                }
+            }
+            Action::NewPeriod => {
+                self.new_periods += 1;
+                for i in 0..self.cores.len() {
+                    self.begin(i, Cause::Join);
+                }
+            }
+        }
+    }
+}
