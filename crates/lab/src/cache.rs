@@ -12,6 +12,9 @@ use serde::Serialize;
 
 use crate::error::{Error, OnFile, Result};
 
+/// How a folder's name begins that is being filled, or was when its maker was killed.
+const PARTIAL: &str = ".partial-";
+
 /// The cache's folder, locked by whoever adds to it.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -80,8 +83,9 @@ impl Cache {
         if path.is_dir() {
             return Ok(path);
         }
+        remove_partial(&home)?;
         let temporary = tempfile::Builder::new()
-            .prefix(".partial-")
+            .prefix(PARTIAL)
             .tempdir_in(&home)
             .on("create a folder in", &home)?;
         make(temporary.path(), &path)?;
@@ -139,6 +143,17 @@ impl Cache {
     }
 }
 
+/// Removes what killed runs left behind. The lock is ours, so nobody is at work there.
+fn remove_partial(home: &Path) -> Result<()> {
+    for entry in fs::read_dir(home).on("read", home)?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PARTIAL) {
+            let stale = entry.path();
+            fs::remove_dir_all(&stale).on("remove", &stale)?;
+        }
+    }
+    Ok(())
+}
+
 /// Waits for the lock, which is held until the file is dropped.
 pub(crate) fn lock(path: &Path) -> Result<File> {
     let file = File::options()
@@ -186,6 +201,16 @@ mod tests {
         assert_eq!(cache.entries().len(), 1);
         assert!(cache.clean().unwrap() > 0);
         assert_eq!(cache.clean().unwrap(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let stale = folder.path().join("kernel/.partial-x");
+        fs::create_dir_all(stale.join("half")).unwrap();
+        cache.entry("kernel", "k_1", |_, _| Ok(())).unwrap();
+        assert!(!stale.exists());
     }
 
     #[test]

@@ -104,7 +104,9 @@ fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
         _ => ("x86_64", ""),
     };
     let mut make = program::command("make");
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     make.arg("-s")
+        .arg(format!("-j{jobs}"))
         .arg("-C")
         .arg(&headers.path)
         .arg(format!("M={}", folder.display()))

@@ -37,11 +37,18 @@ pub(crate) fn run(attempted: &str, command: &mut Command) -> Result<Output> {
     } else {
         &output.stderr
     };
+    // make repeats a failure once for every make that it called; the compiler's
+    // own words come before and are what matters.
+    let said = String::from_utf8_lossy(said);
+    let words: Vec<&str> = said
+        .lines()
+        .filter(|line| !line.starts_with("make[") && !line.starts_with("make: "))
+        .collect();
     Err(Error::Program {
         attempted: attempted.to_owned(),
         program,
         status: output.status.to_string(),
-        detail: last_lines(&String::from_utf8_lossy(said), TAIL_LINES),
+        detail: last_lines(&words.join("\n"), TAIL_LINES),
     })
 }
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden lab`: the emulated machine on which the kernel modules are tried.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::{Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
     Cache, Clock, Error, GuestProgram, Headers, KernelChoice, LabOutcome, Machine, Memory, Source,
 };
 use serde::Serialize;
+
+use super::interfere;
 
 /// Boot an emulated 4-core arm64 machine with a real Linux kernel and our modules
 #[derive(clap::Args)]
@@ -29,6 +32,13 @@ enum Verb {
     Run(RunArgs),
     /// Boot to a shell on this terminal (leave it with exit, or kill it with Ctrl-A X)
     Shell(ShellArgs),
+    /// The same as `memwarden interfere --on lab`
+    #[command(disable_help_flag = true)]
+    Interfere {
+        /// What interfere takes
+        #[arg(allow_hyphen_values = true, trailing_var_arg = true, value_name = "OPTIONS")]
+        options: Vec<OsString>,
+    },
     /// Build the kernel modules against Debian's headers, every warning a failure
     Modules(ModulesArgs),
     /// Show what is cached and its size
@@ -172,6 +182,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Run(args) => run_command(&args),
         Verb::Shell(args) => shell(&args),
+        Verb::Interfere { options } => interfere(options),
         Verb::Modules(args) => modules(&args),
         Verb::Status { json } => status(json),
         Verb::Clean => clean(),
@@ -233,6 +244,19 @@ fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
         eprintln!("lab: results in {}", folder.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// `interfere`'s own command line, with the target filled in.
+#[derive(Parser)]
+#[command(name = "memwarden lab interfere")]
+struct InterfereLine {
+    #[command(flatten)]
+    args: interfere::Args,
+}
+
+fn interfere(options: Vec<OsString>) -> anyhow::Result<ExitCode> {
+    let words = ["memwarden lab interfere", "--on", "lab"].map(OsString::from);
+    interfere::run(InterfereLine::parse_from(words.into_iter().chain(options)).args)
 }
 
 /// Name for --only, package of headers (a meta package: the newest), architecture.
@@ -326,8 +350,6 @@ fn megabytes(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
     #[derive(Parser)]
