@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random interleavings of everything that hosts, timers, counters and people
+//! do, on 1 to 8 cores, against what has to hold after each of them. Kicks are
+//! delivered late, and in any order; timers are lost and come late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use memwarden_policy::{Action, BestEffort, Cause, Core, Policy, Resource, UNLIMITED};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// The core's timer; how much it used of what it may, in percent.
+    Elapse {
+        idle: bool,
+        percent: u64,
+    },
+    /// The counter overflows, so many events late.
+    Overflow {
+        resource: Resource,
+        late: u64,
+    },
+    Active,
+    Join {
+        idle: bool,
+    },
+    Release,
+    Online,
+    Offline,
+    Budget {
+        resource: Resource,
+        events: u64,
+    },
+    Rt(bool),
+    Mode(BestEffort),
+    Reclaim(bool),
+    Qmin(u64),
+    /// Every kick that is on its way arrives.
+    Deliver,
+}
+
+fn resource() -> impl Strategy<Value = Resource> {
+    prop_oneof![4 => Just(Resource::Read), 1 => Just(Resource::Write)]
+}
+
+fn events() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        8 => 1..1000_u64,
+        1 => Just(1),
+        1 => Just(UNLIMITED - 1),
+        2 => Just(UNLIMITED),
+        1 => prop_oneof![Just(0), Just(UNLIMITED + 1), Just(u64::MAX)],
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => (prop::bool::weighted(0.2), 0..=100_u64)
+            .prop_map(|(idle, percent)| Op::Elapse { idle, percent }),
+        20 => (resource(), prop_oneof![3 => Just(0), 1 => 0..300_u64])
+            .prop_map(|(resource, late)| Op::Overflow { resource, late }),
+        3 => Just(Op::Active),
+        4 => any::<bool>().prop_map(|idle| Op::Join { idle }),
+        4 => Just(Op::Release),
+        2 => Just(Op::Online),
+        2 => Just(Op::Offline),
+        2 => (resource(), events())
+            .prop_map(|(resource, events)| Op::Budget { resource, events }),
+        1 => any::<bool>().prop_map(Op::Rt),
+        1 => prop::sample::select(&BestEffort::ALL[..]).prop_map(Op::Mode),
+        1 => any::<bool>().prop_map(Op::Reclaim),
+        1 => events().prop_map(Op::Qmin),
+        4 => Just(Op::Deliver),
+    ]
+}
+
+/// What was handed out to one core in one period.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    core: usize,
+    epoch: u64,
+    budget: [u64; 2],
+    assigned: [u64; 2],
+}
+
+#[derive(Default)]
+struct Host {
+    used: [u64; 2],
+    joins: u32,
+    releases: u32,
+    next_budget: [u64; 2],
+    rt: bool,
+}
+
+struct Model {
+    policy: Arc<Policy>,
+    cores: Vec<Core>,
+    hosts: Vec<Host>,
+    grants: Vec<Grant>,
+    withdrawn: BTreeMap<u64, [u64; 2]>,
+    released: BTreeSet<u64>,
+    mode: BestEffort,
+    qmin: u64,
+}
+
+impl Model {
+    fn new(budgets: &[u64]) -> Model {
+        let policy = Policy::new();
+        let mut model = Model {
+            cores: budgets
+                .iter()
+                .map(|_| Core::new(&policy).unwrap())
+                .collect(),
+            policy,
+            hosts: Vec::new(),
+            grants: Vec::new(),
+            withdrawn: BTreeMap::new(),
+            released: BTreeSet::new(),
+            mode: BestEffort::None,
+            qmin: 0,
+        };
+        for (core, &budget) in budgets.iter().enumerate() {
+            let settings = model.cores[core].settings();
+            settings.set_budget(Resource::Read, budget).unwrap();
+            model.hosts.push(Host {
+                next_budget: [budget, UNLIMITED],
+                ..Host::default()
+            });
+            model.apply(core, &Op::Online);
+        }
+        model
+    }
+
+    fn apply(&mut self, i: usize, op: &Op) {
+        match *op {
+            Op::Elapse { idle, percent } => {
+                // What it used without an overflow: less than was handed out.
+                for resource in Resource::ALL {
+                    let r = resource as usize;
+                    let account = self.cores[i].account(resource);
+                    let could = account.assigned.min(1 << 20);
+                    self.hosts[i].used[r] = self.hosts[i].used[r].max(could * percent / 100);
+                }
+                self.begin(i, Cause::Elapsed, idle);
+            }
+            Op::Join { idle } => {
+                if self.hosts[i].joins > 0 {
+                    self.hosts[i].joins -= 1;
+                    self.begin(i, Cause::Join, idle);
+                }
+            }
+            Op::Release => {
+                if self.hosts[i].releases > 0 {
+                    self.hosts[i].releases -= 1;
+                    self.release(i);
+                }
+            }
+            Op::Overflow { resource, late } => self.overflow(i, resource, late),
+            Op::Active => self.cores[i].active(),
+            Op::Online => {
+                if !self.cores[i].is_online() {
+                    self.cores[i].online();
+                    self.hosts[i].used = [0; 2];
+                    self.granted(i);
+                }
+            }
+            Op::Offline => self.offline(i),
+            Op::Budget { resource, events } => {
+                let settings = self.cores[i].settings();
+                let fits = (1..=UNLIMITED).contains(&events);
+                assert_eq!(settings.set_budget(resource, events).is_ok(), fits);
+                if fits {
+                    self.hosts[i].next_budget[resource as usize] = events;
+                }
+                let now = self.hosts[i].next_budget[resource as usize];
+                assert_eq!(settings.budget(resource), now);
+            }
+            Op::Rt(rt) => {
+                self.cores[i].settings().set_rt(rt);
+                self.hosts[i].rt = rt;
+                if rt {
+                    self.release(i);
+                }
+            }
+            Op::Mode(mode) => {
+                self.policy.set_best_effort(mode);
+                self.mode = mode;
+            }
+            Op::Reclaim(on) => self.policy.set_reclaim(on),
+            Op::Qmin(events) => {
+                let fits = events <= UNLIMITED;
+                assert_eq!(self.policy.set_qmin(events).is_ok(), fits);
+                if fits {
+                    self.qmin = events;
+                }
+                assert_eq!(self.policy.qmin(), self.qmin);
+            }
+            Op::Deliver => self.deliver(),
+        }
+        self.check();
+    }
+
+    fn begin(&mut self, i: usize, cause: Cause, idle: bool) {
+        let before = Resource::ALL.map(|r| self.cores[i].account(r));
+        let was = (self.cores[i].is_online(), self.cores[i].epoch());
+        let census = self.policy.census();
+        let used = self.hosts[i].used;
+        let action = self.cores[i].period_begin(cause, idle, used);
+        if !was.0 || cause == Cause::Join && was.1 == census.epoch {
+            assert_eq!(action, Action::Continue, "nothing to begin");
+            assert_eq!(self.policy.census(), census);
+            return;
+        }
+        assert_ne!(action, Action::Continue);
+        assert_ne!(action, Action::Throttle);
+        let core = &self.cores[i];
+        assert!(!core.is_throttled(), "throttled past a period's begin");
+        assert!(!core.is_best_effort() && !core.is_exhausted());
+        assert_eq!(core.is_active(), !idle);
+        for resource in Resource::ALL {
+            let r = resource as usize;
+            let after = core.account(resource);
+            assert_eq!(after.budget, self.hosts[i].next_budget[r]);
+            assert_eq!(after.total_used, before[r].total_used + used[r]);
+            // Half the old prediction, half what was used, and the shortfall.
+            let average = (before[r].prediction + used[r].min(UNLIMITED)) / 2;
+            let expected = average + before[r].shortfall;
+            assert!(
+                after.prediction.abs_diff(expected) <= 1,
+                "{before:?} used {used:?} {after:?}"
+            );
+        }
+        self.hosts[i].used = [0; 2];
+        self.granted(i);
+        self.obey(i, action);
+    }
+
+    fn overflow(&mut self, i: usize, resource: Resource, late: u64) {
+        let r = resource as usize;
+        let before = self.cores[i].account(resource);
+        let free = self.cores[i].until_overflow(resource) == UNLIMITED;
+        let throttled = self.cores[i].is_throttled();
+        if before.budget == UNLIMITED {
+            assert!(free, "an unlimited core never overflows");
+            return;
+        }
+        if !self.cores[i].is_online() || free && !throttled {
+            return;
+        }
+        let used = self.hosts[i].used[r].max(before.assigned) + late;
+        self.hosts[i].used[r] = used;
+        let census = self.policy.census();
+        let (epoch, was_active) = (self.cores[i].epoch(), self.cores[i].is_active());
+        let action = self.cores[i].overflow(resource, used);
+        let core = &self.cores[i];
+        let after = core.account(resource);
+        if throttled {
+            assert_eq!(action, Action::Throttle);
+            return;
+        }
+        assert!(after.assigned >= before.assigned);
+        assert_eq!(
+            after.assigned - before.assigned,
+            after.total_reclaimed - before.total_reclaimed
+        );
+        match action {
+            Action::Run if !core.is_exhausted() => {
+                assert_eq!(core.until_overflow(resource), after.assigned - used);
+            }
+            Action::Run => {
+                let shared = core.is_best_effort() && census.released;
+                assert!(shared || self.hosts[i].rt, "ran on without a reason");
+                assert_eq!(core.until_overflow(resource), UNLIMITED);
+            }
+            Action::Throttle => {
+                assert!(!self.hosts[i].rt, "a real-time core was throttled");
+                assert!(core.is_throttled());
+            }
+            Action::ReleaseAll | Action::NewPeriod => {}
+            Action::Continue => panic!("an overflow needs an answer"),
+        }
+        let early = after.reclaim_errors - before.reclaim_errors;
+        if early > 0 {
+            assert_eq!(early, 1);
+            assert_eq!(after.shortfall, after.budget - used);
+            assert!(core.is_exhausted() && after.donated > 0);
+        }
+        self.grants
+            .iter_mut()
+            .rev()
+            .find(|grant| grant.core == i)
+            .unwrap()
+            .assigned[r] = after.assigned;
+        // Whoever makes the last active one exhausted says what follows.
+        let active = census.active + u32::from(!was_active);
+        let counted = census.epoch == epoch && self.cores[i].is_exhausted();
+        if counted && !census.released && census.exhausted + 1 == active {
+            let expected = match self.mode {
+                BestEffort::None if self.hosts[i].rt => Action::Run,
+                BestEffort::None => Action::Throttle,
+                BestEffort::Spare => Action::ReleaseAll,
+                BestEffort::Proportional => Action::NewPeriod,
+            };
+            assert_eq!(action, expected, "a lost wake-up");
+        }
+        self.obey(i, action);
+    }
+
+    fn offline(&mut self, i: usize) {
+        let online = self.cores[i].is_online();
+        let epoch = self.cores[i].epoch();
+        let donated = Resource::ALL.map(|r| self.cores[i].account(r).donated);
+        let before = Resource::ALL.map(|r| self.policy.pool(r));
+        let same = self.policy.census().epoch == epoch;
+        let action = self.cores[i].offline();
+        if !online {
+            assert_eq!(action, Action::Continue);
+            return;
+        }
+        assert!(!self.cores[i].is_throttled());
+        if same && action != Action::NewPeriod {
+            let withdrawn = self.withdrawn.entry(epoch).or_default();
+            for resource in Resource::ALL {
+                let r = resource as usize;
+                let taken = before[r] - self.policy.pool(resource);
+                assert_eq!(taken, donated[r].min(before[r]));
+                withdrawn[r] += taken;
+            }
+        }
+        self.obey(i, action);
+    }
+
+    fn release(&mut self, i: usize) {
+        let throttled = self.cores[i].is_throttled();
+        let census = self.policy.census();
+        let shared = census.released && census.epoch == self.cores[i].epoch();
+        let action = self.cores[i].release();
+        if throttled && (shared || self.hosts[i].rt) {
+            assert_eq!(action, Action::Run);
+            assert_eq!(self.cores[i].until_overflow(Resource::Read), UNLIMITED);
+        } else {
+            assert_eq!(action, Action::Continue, "a late release");
+            assert_eq!(self.cores[i].is_throttled(), throttled);
+        }
+    }
+
+    fn granted(&mut self, i: usize) {
+        let core = &self.cores[i];
+        let accounts = Resource::ALL.map(|resource| core.account(resource));
+        self.grants.push(Grant {
+            core: i,
+            epoch: core.epoch(),
+            budget: accounts.map(|account| account.budget),
+            assigned: accounts.map(|account| account.assigned),
+        });
+    }
+
+    fn obey(&mut self, from: usize, action: Action) {
+        let online: Vec<usize> = (0..self.cores.len())
+            .filter(|&i| self.cores[i].is_online())
+            .collect();
+        match action {
+            Action::ReleaseAll => {
+                let epoch = self.policy.census().epoch;
+                assert!(self.released.insert(epoch), "released twice: {epoch}");
+                for i in online {
+                    self.hosts[i].releases += u32::from(i != from);
+                }
+            }
+            Action::NewPeriod => {
+                for i in online {
+                    self.hosts[i].joins += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn deliver(&mut self) {
+        for i in 0..self.cores.len() {
+            while self.hosts[i].releases > 0 {
+                self.hosts[i].releases -= 1;
+                self.release(i);
+            }
+            while self.hosts[i].joins > 0 {
+                self.hosts[i].joins -= 1;
+                self.begin(i, Cause::Join, false);
+            }
+        }
+        // With every kick delivered, nobody waits in a released period.
+        let census = self.policy.census();
+        for core in self.cores.iter().filter(|core| core.is_online()) {
+            let here = core.epoch() == census.epoch;
+            assert!(
+                !(here && census.released && core.is_throttled()),
+                "a lost wake-up"
+            );
+        }
+    }
+
+    fn check(&self) {
+        let census = self.policy.census();
+        let online = || self.cores.iter().filter(|core| core.is_online());
+        let here = |core: &&Core| core.epoch() == census.epoch;
+        let count = |n: usize| u32::try_from(n).unwrap();
+        assert_eq!(census.online, count(online().count()));
+        let active = online().filter(|core| !here(core) || core.is_active());
+        assert_eq!(census.active, count(active.count()));
+        let exhausted = online().filter(|core| here(core) && core.is_exhausted());
+        assert_eq!(census.exhausted, count(exhausted.count()));
+        for core in online() {
+            let reason = !core.is_best_effort() || self.released.contains(&core.epoch());
+            assert!(reason, "unregulated for no reason");
+            for resource in Resource::ALL {
+                assert!(core.until_overflow(resource) >= 1);
+            }
+        }
+        for resource in Resource::ALL {
+            self.check_ledger(census.epoch, resource);
+        }
+    }
+
+    /// Handed out, left and withdrawn are the sum of the budgets as they were
+    /// when each core's period began.
+    fn check_ledger(&self, epoch: u64, resource: Resource) {
+        let r = resource as usize;
+        let (mut budgets, mut assigned) = (0, 0);
+        for grant in self.grants.iter().filter(|grant| grant.epoch == epoch) {
+            if grant.budget[r] != UNLIMITED {
+                budgets += grant.budget[r];
+                assigned += grant.assigned[r];
+            }
+        }
+        let withdrawn = self.withdrawn.get(&epoch).map_or(0, |events| events[r]);
+        let left = self.policy.pool(resource);
+        assert_eq!(assigned + left + withdrawn, budgets, "epoch {epoch}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_rules_hold_after_every_operation(
+        budgets in prop::collection::vec(1..1000_u64, 1..=8),
+        mode in prop::sample::select(&BestEffort::ALL[..]),
+        reclaim in prop::bool::weighted(0.7),
+        ops in prop::collection::vec((any::<prop::sample::Index>(), op()), 1..250),
+    ) {
+        let mut model = Model::new(&budgets);
+        model.apply(0, &Op::Mode(mode));
+        model.apply(0, &Op::Reclaim(reclaim));
+        for (core, op) in ops {
+            model.apply(core.index(budgets.len()), &op);
+        }
+        model.apply(0, &Op::Deliver);
+    }
+
+    /// A steady need is met exactly, however far away the average began.
+    #[test]
+    fn predictions_never_stick(need in 0..100_000_u64, start in 0..100_000_u64) {
+        let policy = Policy::new();
+        let mut core = Core::new(&policy).unwrap();
+        core.online();
+        for _ in 0..60 {
+            let _ = core.period_begin(Cause::Elapsed, false, [start, 0]);
+        }
+        for _ in 0..60 {
+            let _ = core.period_begin(Cause::Elapsed, false, [need, 0]);
+        }
+        prop_assert_eq!(core.account(Resource::Read).prediction, need);
+    }
+}
+
+/// An epoch is a number of 21 bits: everything goes on when it wraps.
+#[test]
+fn the_epoch_may_wrap() {
+    let policy = Policy::new();
+    policy.set_reclaim(true);
+    policy.set_best_effort(BestEffort::Spare);
+    let mut cores: Vec<Core> = (0..2)
+        .map(|_| {
+            let mut core = Core::new(&policy).unwrap();
+            core.settings().set_budget(Resource::Read, 100).unwrap();
+            core.online();
+            core
+        })
+        .collect();
+    let wrap = 1 << 21;
+    for _ in 0..wrap - 8 {
+        let _ = cores[0].period_begin(Cause::Elapsed, false, [9, 0]);
+    }
+    let _ = cores[1].period_begin(Cause::Elapsed, false, [100, 0]);
+    assert_eq!(policy.census().epoch, wrap - 8);
+    for step in 1..32 {
+        for (core, need) in cores.iter_mut().zip([9, 100]) {
+            assert_eq!(
+                core.period_begin(Cause::Elapsed, false, [need, 0]),
+                Action::Run
+            );
+        }
+        assert_eq!(policy.census().epoch, (wrap - 8 + step) % wrap);
+        // 100 of its own, and 90 of the other's.
+        assert_eq!(policy.pool(Resource::Read), 90);
+        assert_eq!(cores[1].overflow(Resource::Read, 189), Action::Run);
+        assert_eq!(cores[1].overflow(Resource::Read, 190), Action::Throttle);
+        assert_eq!(cores[0].overflow(Resource::Read, 100), Action::ReleaseAll);
+        assert_eq!(cores[1].release(), Action::Run);
+    }
+}
