@@ -31,6 +31,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    memwarden_run::set_git_revision(env!("MEMWARDEN_GIT_REVISION"));
     let cli = Cli::parse_from(command_line(std::env::args_os()));
     let outcome: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Latency(args) => verbs::latency::run(args),

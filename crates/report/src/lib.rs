@@ -14,6 +14,8 @@ pub mod notes;
 pub mod number;
 #[cfg(feature = "html")]
 mod page;
+#[cfg(feature = "parquet")]
+pub mod parquet;
 #[cfg(feature = "html")]
 pub mod plot;
 #[cfg(feature = "html")]
