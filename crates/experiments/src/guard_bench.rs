@@ -1,2 +1,312 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guard's benchmark.
+//! The guard's benchmark: how exactly, how quickly and at what cost it regulates.
+//!
+//! It comes in parts, because they need different machines: so many CPUs, time by instructions or by the clock. Each
+//! part is one run folder; [`Part::ALL`] says what it needs, and whoever has the machines puts the parts together.
+
+mod overhead;
+mod pmu;
+mod regulated;
+mod rig;
+mod scaling;
+mod sharing;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use memwarden_platform::machine;
+use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
+use serde_json::json;
+
+use crate::{Error, Interrupt, Progress};
+
+/// One part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Achieved against budgeted, overshoot, reaction, period boundaries.
+    Regulated,
+    /// What an armed guard costs.
+    Overhead,
+    /// Reaction with more and more CPUs.
+    Scaling,
+    /// Spare and proportional sharing, reclaim.
+    Sharing,
+    /// Overflow interrupts of a hardware counter.
+    Pmu,
+}
+
+/// The machine that a part runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Boot {
+    /// Which part.
+    pub part: Part,
+    /// CPUs.
+    pub cpus: u32,
+    /// Time is a count of instructions, so that the figures are exact.
+    pub counted: bool,
+    /// The lab's own timer, which has the emulator look at each CPU often enough. A measure of cost goes without.
+    pub tick: bool,
+}
+
+impl Part {
+    /// Every part with every machine that it is to run on.
+    pub const ALL: [Boot; 9] = [
+        Boot {
+            part: Self::Regulated,
+            cpus: 4,
+            counted: true,
+            tick: true,
+        },
+        // One CPU: a core's own instructions, and nobody else's.
+        Boot {
+            part: Self::Overhead,
+            cpus: 1,
+            counted: true,
+            tick: false,
+        },
+        Boot {
+            part: Self::Scaling,
+            cpus: 2,
+            counted: true,
+            tick: true,
+        },
+        Boot {
+            part: Self::Scaling,
+            cpus: 4,
+            counted: true,
+            tick: true,
+        },
+        Boot {
+            part: Self::Scaling,
+            cpus: 8,
+            counted: true,
+            tick: true,
+        },
+        Boot {
+            part: Self::Scaling,
+            cpus: 16,
+            counted: true,
+            tick: true,
+        },
+        Boot {
+            part: Self::Sharing,
+            cpus: 4,
+            counted: true,
+            tick: true,
+        },
+        Boot {
+            part: Self::Pmu,
+            cpus: 1,
+            counted: true,
+            tick: false,
+        },
+        Boot {
+            part: Self::Pmu,
+            cpus: 2,
+            counted: false,
+            tick: false,
+        },
+    ];
+}
+
+impl FromStr for Part {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        [
+            Self::Regulated,
+            Self::Overhead,
+            Self::Scaling,
+            Self::Sharing,
+            Self::Pmu,
+        ]
+        .into_iter()
+        .find(|part| part.to_string() == text)
+        .ok_or_else(|| {
+            Error::BadInput(format!(
+                "part `{text}`: give regulated, overhead, scaling, sharing or pmu"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Regulated => "regulated",
+            Self::Overhead => "overhead",
+            Self::Scaling => "scaling",
+            Self::Sharing => "sharing",
+            Self::Pmu => "pmu",
+        })
+    }
+}
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "bench-guard";
+
+/// A median may be this much longer with many CPUs than with few and count as not grown.
+const SCALING: f64 = 0.1;
+
+/// What every part is given.
+struct Bench<'a> {
+    module: Option<PathBuf>,
+    interrupt: &'a Interrupt,
+    progress: &'a mut dyn Progress,
+    folder: RunFolder,
+    summary: Summary,
+}
+
+impl Bench<'_> {
+    /// Keeps raw samples, and returns what they come to.
+    #[allow(clippy::cast_precision_loss)]
+    fn metric<'a>(
+        &mut self,
+        case: &str,
+        metric: &str,
+        unit: &str,
+        values: impl IntoIterator<Item = (usize, &'a u64)>,
+    ) -> Result<Metric, Error> {
+        let mut all = Vec::new();
+        for (cpu, value) in values {
+            let value = *value as f64;
+            let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+            self.folder
+                .append(&Sample::new(case, 0, "guard", metric, unit, value).on_cpu(cpu))?;
+            all.push(value);
+        }
+        Ok(Metric::from_samples(metric, &all))
+    }
+
+    /// Adds a case.
+    fn add(&mut self, case: Case) -> Result<(), Error> {
+        self.folder.flush()?;
+        self.summary.cases.push(case);
+        Ok(())
+    }
+}
+
+/// A figure's target and whether it was reached: the same words in every table. A figure without a target says `-`.
+fn judged(case: Case, target: &str, reached: bool) -> Case {
+    case.with("target", target)
+        .with("reached", json!(if reached { "yes" } else { "NO" }))
+}
+
+/// Judges the reaction with more and more CPUs, when the cases of all machines are together: the median with the most
+/// CPUs against that with the fewest.
+pub fn judge_scaling(summary: &mut Summary) {
+    let of = |summary: &Summary| {
+        let cases = summary
+            .cases
+            .iter()
+            .filter(|case| case.text("figure") == Some("scaling"));
+        cases
+            .filter_map(|case| {
+                Some((
+                    case.number("cpus")?,
+                    case.metric("throttle_latency_ns")?.median?,
+                ))
+            })
+            .collect::<Vec<_>>()
+    };
+    let medians = of(summary);
+    let Some(fewest) = medians.iter().min_by(|a, b| a.0.total_cmp(&b.0)).copied() else {
+        return;
+    };
+    for case in summary
+        .cases
+        .iter_mut()
+        .filter(|case| case.text("figure") == Some("scaling"))
+    {
+        let median = case
+            .metric("throttle_latency_ns")
+            .and_then(|metric| metric.median);
+        let reached = median.is_some_and(|median| median <= fewest.1 * (1.0 + SCALING));
+        *case = judged(
+            std::mem::take(case),
+            "median as with the fewest CPUs, or less",
+            reached,
+        );
+    }
+}
+
+/// Runs one part on this machine and leaves its run folder.
+///
+/// # Errors
+/// When the guard can't run here, a workload fails, or somebody interrupts.
+pub fn run(
+    part: Part,
+    module: Option<PathBuf>,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    let mut record = Run::new(EXPERIMENT, "native");
+    record.host = crate::host::record(&machine::Host::gather()?);
+    record
+        .configuration
+        .insert("part".into(), json!(part.to_string()));
+    let folder = RunFolder::create(out, record, existing)?;
+    let mut bench = Bench {
+        module,
+        interrupt,
+        progress,
+        folder,
+        summary: Summary::new(EXPERIMENT, "native"),
+    };
+    match part {
+        Part::Regulated => regulated::run(&mut bench),
+        Part::Overhead => overhead::run(&mut bench),
+        Part::Scaling => scaling::run(&mut bench),
+        Part::Sharing => sharing::run(&mut bench),
+        Part::Pmu => pmu::run(&mut bench),
+    }?;
+    let Bench {
+        folder, summary, ..
+    } = bench;
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reaction_that_grows_with_the_cpus_is_found() {
+        let case = |cpus: u32, ns: f64| {
+            Case::new(format!("scaling: {cpus} CPUs"))
+                .with("figure", "scaling")
+                .with("cpus", cpus)
+                .with_metric(
+                    "throttle_latency_ns",
+                    Metric::from_samples("throttle_latency_ns", &[ns]),
+                )
+        };
+        let mut summary = Summary::new(EXPERIMENT, "lab");
+        summary.cases = vec![case(2, 2000.0), case(4, 2100.0), case(16, 4000.0)];
+        judge_scaling(&mut summary);
+        let reached: Vec<_> = summary
+            .cases
+            .iter()
+            .map(|case| case.text("reached").unwrap())
+            .collect();
+        assert_eq!(reached, ["yes", "yes", "NO"]);
+    }
+
+    #[test]
+    fn every_part_is_known_by_its_name() {
+        for boot in Part::ALL {
+            assert_eq!(boot.part.to_string().parse::<Part>().unwrap(), boot.part);
+        }
+        assert!(
+            "accuracy"
+                .parse::<Part>()
+                .unwrap_err()
+                .to_string()
+                .contains("regulated")
+        );
+    }
+}

@@ -118,9 +118,9 @@ impl GuardSpec {
     }
 }
 
-/// Settings as a summary has them.
+/// Settings as a summary has them: budgets as they were asked for, and the events that the guard made of them.
 #[allow(clippy::cast_precision_loss)]
-pub(crate) fn describe(backend: &str, settings: &Settings) -> GuardSettings {
+pub(crate) fn describe(backend: &str, settings: &Settings, asked: &GuardSpec) -> GuardSettings {
     let control = &settings.control;
     let mut more = serde_json::Map::new();
     more.insert("period_us".into(), json!(control.period_us));
@@ -135,10 +135,14 @@ pub(crate) fn describe(backend: &str, settings: &Settings) -> GuardSettings {
         budget_mib_s: settings
             .read_budget_events
             .values()
-            .map(|events| {
-                events.map(|events| {
+            .enumerate()
+            .map(|(core, events)| match asked.budgets.amounts.get(core) {
+                Some(Amount::Limited(mib_s)) if asked.budgets.unit == Unit::Mb => {
+                    Some(*mib_s as f64)
+                }
+                _ => events.map(|events| {
                     units::mib_s(events as f64, control.period_us, control.bytes_per_event)
-                })
+                }),
             })
             .collect(),
         best_effort: control.best_effort.word().into(),
@@ -241,12 +245,9 @@ mod tests {
     fn settings_reach_the_guard_and_are_lifted_again() {
         let mut guard = Null::new([0, 1, 2].into_iter().collect());
         guard.start(&StartOptions::default()).unwrap();
-        "1000,100+ps+reclaim"
-            .parse::<GuardSpec>()
-            .unwrap()
-            .apply(&mut guard)
-            .unwrap();
-        let described = describe("null", &guard.settings().unwrap());
+        let spec: GuardSpec = "1000,100+ps+reclaim".parse().unwrap();
+        spec.apply(&mut guard).unwrap();
+        let described = describe("null", &guard.settings().unwrap(), &spec);
         assert_eq!(described.budget_mib_s.len(), 3);
         assert_eq!(described.budget_mib_s[0], Some(1000.0));
         assert_eq!(described.budget_mib_s[2], None);

@@ -14,7 +14,9 @@ use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Aggressor, Case, Existing, Metric, Run, RunFolder, Sample, Summary};
 use serde_json::{Value, json};
 
-use crate::{Backend, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Workload, guarding};
+use crate::{
+    Backend, CoreProof, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Workload, guarding,
+};
 
 pub use config::Config;
 use measure::{Measured, measure};
@@ -300,7 +302,8 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
     case.guard = measured
         .settings
         .as_ref()
-        .map(|(backend, settings)| guarding::describe(backend, settings));
+        .zip(plan.guard.as_ref())
+        .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec));
     case.set_metric(
         "victim",
         Metric::from_samples(config.victim.metric().0, &measured.victim),
@@ -326,61 +329,48 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
             kind: aggressor.kind.to_string(),
             mib_s: Metric::from_samples("mib_s", &aggressor.mib_s).median,
             throttled_share: share(aggressor.cpu),
-            more: proof(measured, aggressor.cpu),
+            ..Aggressor::default()
         })
         .collect();
-    if !measured.guarded.is_empty() {
-        case.set("victim_throttled_share", json!(share(config.victim_cpu)));
-        case.set(
-            "victim_budget",
-            Value::Object(proof(measured, config.victim_cpu)),
-        );
-        case.set(
-            "trace_lost_events",
-            measured
-                .guarded
-                .iter()
-                .map(|guarded| guarded.proof.lost)
-                .sum::<u64>(),
-        );
+    if let Some((_, settings)) = &measured.settings {
+        let regulated = settings.read_budget_events.iter();
+        let cores: Vec<Value> = regulated
+            .map(|(&cpu, budget)| core(measured, cpu, *budget, share(cpu)))
+            .collect();
+        case.set("cores", cores);
+        let lost: u64 = measured.guarded.iter().map(|g| g.proof.lost).sum();
+        case.set("lost_trace_events", lost);
     }
     case
 }
 
 /// One core's budget against what it used, over every period of every repeat.
 #[allow(clippy::cast_precision_loss)]
-fn proof(measured: &Measured, cpu: usize) -> serde_json::Map<String, Value> {
-    let mut figures = serde_json::Map::new();
-    let Some((_, settings)) = &measured.settings else {
-        return figures;
-    };
-    let cores: Vec<_> = measured
+fn core(
+    measured: &Measured,
+    cpu: usize,
+    budget: Option<u64>,
+    throttled_share: Option<f64>,
+) -> Value {
+    let cores: Vec<&CoreProof> = measured
         .guarded
         .iter()
         .filter_map(|guarded| guarded.proof.cores.get(&cpu))
         .collect();
-    let periods: u64 = cores.iter().map(|core| core.periods).sum();
-    let used: u64 = cores.iter().flat_map(|core| &core.used).sum();
-    figures.insert(
-        "budget_events".into(),
-        json!(settings.read_budget_events.get(&cpu).copied().flatten()),
-    );
-    figures.insert("periods".into(), json!(periods));
-    let some = |value: Value| if periods == 0 { Value::Null } else { value };
-    let max = |of: fn(&crate::CoreProof) -> u64| json!(cores.iter().map(|core| of(core)).max());
-    figures.insert(
-        "events_per_period_max".into(),
-        some(max(|core| core.events_per_period_max)),
-    );
-    figures.insert(
-        "events_per_period_mean".into(),
-        some(json!(used as f64 / periods.max(1) as f64)),
-    );
-    figures.insert(
-        "overshoot_events_max".into(),
-        some(max(|core| core.overshoot_events_max)),
-    );
-    figures
+    let used = || cores.iter().flat_map(|core| &core.used);
+    let periods = used().count();
+    let over = budget.map(|budget| used().filter(|used| **used > budget).count());
+    json!({
+        "cpu": cpu,
+        "budget_events": budget,
+        "periods": periods,
+        "largest_period_events": used().max(),
+        "mean_period_events": (periods > 0).then(|| used().sum::<u64>() as f64 / periods as f64),
+        "periods_over_budget": over,
+        // What the throttles themselves saw, whatever the periods' sums say.
+        "overshoot_max": cores.iter().flat_map(|core| &core.overshoot).max(),
+        "throttled_share": throttled_share,
+    })
 }
 
 /// What a reader must know.

@@ -147,17 +147,10 @@ pub trait Regulator {
             ),
         ] {
             // A core that went offline meanwhile has no budget to put back.
-            let earlier: BTreeMap<_, _> = earlier
-                .iter()
-                .filter(|(cpu, _)| now.contains_key(cpu))
-                .map(|(&cpu, &events)| (cpu, events))
-                .collect();
-            if earlier == *now {
-                continue;
-            }
-            for (&cpu, events) in &earlier {
-                let request = Request::events_for_cpu(cpu, *events);
-                self.set_budgets(resource, &request)?;
+            for (&cpu, &events) in earlier.iter().filter(|(cpu, _)| now.contains_key(cpu)) {
+                if now.get(&cpu) != Some(&events) {
+                    self.set_budgets(resource, &Request::events_for_cpu(cpu, events))?;
+                }
             }
         }
         for cpu in now.control.online.iter() {

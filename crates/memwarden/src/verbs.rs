@@ -10,6 +10,7 @@ pub mod lab;
 pub mod latency;
 #[cfg(feature = "host")]
 mod on_lab;
+mod outcome;
 mod terminal;
 mod workload;
 #[cfg(feature = "host")]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden guard`: starts, sets, shows and stops the regulator.
 
+mod bench;
 mod budgets;
 mod calibrate;
 mod show;
@@ -44,6 +45,8 @@ enum Action {
     Run(Run),
     /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
     Calibrate(calibrate::Args),
+    /// Measure how exactly, how quickly and at what cost the guard regulates
+    Bench(bench::Args),
 }
 
 #[derive(clap::Args)]
@@ -145,6 +148,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Action::Run(args) => supervise::run(&args),
         Action::Calibrate(args) => calibrate::run(&args),
+        Action::Bench(args) => bench::run(&args),
     }
 }
 

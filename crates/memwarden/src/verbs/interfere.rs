@@ -8,9 +8,10 @@ use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::{Backend, GuardSpec, Interrupt, Workload};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_run::{Case, Existing, Summary};
+use memwarden_run::{Existing, Summary};
 
-use super::terminal::{Bar, number, table};
+use super::outcome;
+use super::terminal::Bar;
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
 #[derive(clap::Args)]
@@ -157,13 +158,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Target::Lab => on_lab(&config, args.out.as_deref(), existing)?,
     };
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        show(&folder, &summary);
-    }
-    #[cfg(feature = "host")]
-    super::report::after_run(&folder, &summary, args.json)?;
+    outcome::tell(&folder, &summary, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,7 +178,10 @@ fn on_lab(
         ..on_lab::machine()
     };
     let mut home = on_lab::run(&machine, command)?;
-    for note in [memwarden_report::notes::LAB_LIMITS, memwarden_report::notes::LAB_EXACT] {
+    for note in [
+        memwarden_report::notes::LAB_LIMITS,
+        memwarden_report::notes::LAB_EXACT,
+    ] {
         home.recorded.summary.note(note);
     }
     let folder = home.keep(out, existing)?;
@@ -193,76 +191,6 @@ fn on_lab(
 #[cfg(not(feature = "host"))]
 fn on_lab(_: &Config, _: Option<&Path>, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
     anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
-}
-
-fn show(folder: &Path, summary: &Summary) {
-    let metric = summary
-        .cases
-        .first()
-        .and_then(|case| case.metric("victim"))
-        .map(|metric| metric.metric.clone());
-    let mut rows = table(&[
-        "case",
-        &format!(
-            "victim {}",
-            metric.as_deref().unwrap_or("figure").replace('_', " ")
-        ),
-        "min - max",
-        "slowdown",
-        "aggressors MB/s",
-        "throttled",
-        "most events / budget",
-    ]);
-    for case in &summary.cases {
-        rows.add_row(row(case));
-    }
-    println!("{rows}");
-    for note in &summary.notes {
-        println!("{note}");
-    }
-    println!("run folder: {}", folder.display());
-}
-
-fn row(case: &Case) -> Vec<String> {
-    let victim = case.metric("victim");
-    let each = |of: &dyn Fn(&memwarden_run::Aggressor) -> String| {
-        case.aggressors.iter().map(of).collect::<Vec<_>>().join(" ")
-    };
-    let figure = |value: Option<f64>, digits| {
-        value.map_or_else(|| "-".to_owned(), |value| number(value, digits))
-    };
-    vec![
-        case.name.clone(),
-        figure(victim.and_then(|metric| metric.median), 2),
-        victim.map_or_else(String::new, |m| {
-            format!("{} - {}", figure(m.min, 2), figure(m.max, 2))
-        }),
-        figure(case.slowdown, 2),
-        each(&|aggressor| figure(aggressor.mib_s, 1)),
-        if case.guard.is_some() {
-            each(&|aggressor| {
-                aggressor
-                    .throttled_share
-                    .map_or_else(|| "-".into(), |share| format!("{:.0} %", share * 100.0))
-            })
-        } else {
-            String::new()
-        },
-        if case.guard.is_some() {
-            each(&|aggressor| {
-                let get = |key: &str| {
-                    aggressor
-                        .more
-                        .get(key)
-                        .filter(|value| !value.is_null())
-                        .map_or("-".to_owned(), ToString::to_string)
-                };
-                format!("{}/{}", get("events_per_period_max"), get("budget_events"))
-            })
-        } else {
-            String::new()
-        },
-    ]
 }
 
 #[cfg(test)]

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What an armed guard that never throttles costs: the same work with and without it.
+
+use memwarden_run::{Case, Metric, Sample};
+
+use super::rig::Rig;
+use super::{Bench, judged};
+use crate::workload::Task;
+use crate::{Child, Error, Workload};
+
+/// Periods, and the part of a core's instructions that the guard may take; the two between are on the line between
+/// the two that are given.
+const PERIODS: [(u64, f64); 4] = [(1000, 0.005), (500, 0.0075), (200, 0.0125), (100, 0.02)];
+
+/// Far more than anybody uses: armed, and never reached.
+const BUDGET: u64 = 1_000_000;
+
+/// Runs of each. On the counted clock they differ by where a period falls.
+const REPEAT: u32 = 3;
+
+/// The CPU.
+const CPU: usize = 0;
+
+/// What the guard is in the way of: name, workload, buffer, iterations, a fault in each page or none at all.
+const WORKS: [(&str, &str, &str, u64); 2] = [
+    ("no traffic", "latency", "64K", 40_000),
+    ("faults", "bandwidth:fresh-pages", "1M", 60),
+];
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
+    let steps = WORKS.len() * (1 + PERIODS.len());
+    let mut step = 0;
+    for work in WORKS {
+        bench
+            .progress
+            .step(step, steps, &format!("{}, no guard", work.0));
+        step += 1;
+        let without = measure(bench, work, None)?;
+        for (period_us, limit) in PERIODS {
+            bench
+                .progress
+                .step(step, steps, &format!("{}, {period_us} us", work.0));
+            step += 1;
+            let mut rig = Rig::start(
+                bench.module.clone(),
+                "page-faults",
+                period_us,
+                bench.interrupt,
+            )?;
+            rig.budgets(&[(CPU, BUDGET)])?;
+            let before = rig.guard().statistics()?;
+            let with = measure(bench, work, Some(period_us))?;
+            let after = rig.guard().statistics()?;
+            rig.end()?;
+            let throttled: u64 = after
+                .iter()
+                .zip(&before)
+                .map(|(after, before)| after.since(before).throttled_periods)
+                .sum();
+            add(bench, work.0, period_us, limit, &with, &without, throttled)?;
+        }
+    }
+    bench.progress.step(steps, steps, "done");
+    Ok(())
+}
+
+fn add(
+    bench: &mut Bench,
+    what: &str,
+    period_us: u64,
+    limit: f64,
+    with: &[f64],
+    without: &[f64],
+    throttled: u64,
+) -> Result<(), Error> {
+    let name = format!("overhead: {period_us} us, {what}");
+    let (with, without) = (
+        Metric::from_samples("elapsed_ns", with),
+        Metric::from_samples("elapsed_ns", without),
+    );
+    let share = with
+        .median
+        .zip(without.median)
+        .map(|(with, without)| with / without - 1.0);
+    let a_period = share.map(|share| {
+        share / (1.0 + share) * 1000.0 * f64::from(u32::try_from(period_us).unwrap_or(0))
+    });
+    let case = Case::new(&name)
+        .with("figure", "overhead")
+        .with("event", what)
+        .with("period_us", period_us)
+        .with("overhead_share", share)
+        .with("limit_share", limit)
+        .with("overhead_per_period_ns", a_period)
+        .with("throttled_periods", throttled)
+        .with_metric("with_guard", with)
+        .with_metric("without_guard", without);
+    let target = format!("at most {} %", limit * 100.0);
+    bench.add(judged(
+        case,
+        &target,
+        throttled == 0 && share.is_some_and(|share| share <= limit),
+    ))
+}
+
+fn measure(
+    bench: &mut Bench,
+    (what, workload, memory, iterations): (&str, &str, &str, u64),
+    period_us: Option<u64>,
+) -> Result<Vec<f64>, Error> {
+    let workload: Workload = workload.parse()?;
+    let case = match period_us {
+        Some(period_us) => format!("overhead: {period_us} us, {what}"),
+        None => format!("overhead: no guard, {what}"),
+    };
+    let mut all = Vec::new();
+    for repeat in 0..REPEAT {
+        let arguments = workload.arguments(Task {
+            cpu: CPU,
+            memory,
+            iterations: Some(iterations),
+        });
+        let result = Child::start(&arguments, false)?.wait(bench.interrupt)?;
+        let elapsed = result
+            .get("elapsed_ns")
+            .and_then(serde_json::Value::as_f64)
+            .ok_or_else(|| Error::Workload {
+                what: workload.to_string(),
+                reason: "gave no elapsed_ns".into(),
+            })?;
+        bench
+            .folder
+            .append(&Sample::new(&case, repeat, "work", "elapsed_ns", "ns", elapsed).on_cpu(0))?;
+        all.push(elapsed);
+    }
+    Ok(all)
+}

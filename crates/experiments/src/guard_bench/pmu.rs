@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Through the PMU: overflow interrupts of a hardware counter. Cycles are what the lab's counts.
+
+use std::fs;
+
+use memwarden_run::Case;
+
+use super::Bench;
+use super::rig::{Load, Rig};
+use crate::Error;
+
+/// Half of a millisecond at the emulated 1 GHz: a budget of cycles is one of time.
+const BUDGET: u64 = 500_000;
+
+/// Periods watched.
+const PERIODS: u32 = 400;
+
+/// perf slows down a counter that interrupts more often than this, in this order; a regulator's counter interrupts
+/// once a period by design.
+const PERF_LIMITS: [(&str, &str); 2] = [
+    ("/proc/sys/kernel/perf_event_max_sample_rate", "1000000"),
+    ("/proc/sys/kernel/perf_cpu_time_max_percent", "100"),
+];
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
+    let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
+    bench
+        .progress
+        .step(0, 1, &format!("cycles, {} CPUs", online.len()));
+    for (path, value) in PERF_LIMITS {
+        if let Err(error) = fs::write(path, value) {
+            bench.summary.note(format!(
+                "perf's own limit {path} could not be lifted: {error}."
+            ));
+        }
+    }
+    let mut rig = Rig::start(bench.module.clone(), "cycles", 1000, bench.interrupt)?;
+    let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, BUDGET)).collect();
+    let loads: Vec<_> = online.iter().map(|cpu| Load::busy(*cpu)).collect();
+    rig.budgets(&budgets)?;
+    let seen = rig.watch(&loads, PERIODS)?;
+    rig.end()?;
+    let name = format!(
+        "pmu: cycles, {} CPU{}",
+        online.len(),
+        if online.len() == 1 { "" } else { "s" }
+    );
+    let cores = || seen.proof.cores.values();
+    let overshoot = cores().flat_map(|core| core.overshoot.iter().map(|events| (core.cpu, events)));
+    let overshoot = bench.metric(&name, "overshoot_events", "events", overshoot)?;
+    let latency = cores().flat_map(|core| core.throttle_latency_ns.iter().map(|ns| (core.cpu, ns)));
+    let latency = bench.metric(&name, "throttle_latency_ns", "ns", latency)?;
+    let release = cores().flat_map(|core| core.release_latency_ns.iter().map(|ns| (core.cpu, ns)));
+    let release = bench.metric(&name, "release_latency_ns", "ns", release)?;
+    let sum =
+        |of: fn(&memwarden_guard::CoreStatistics) -> u64| seen.cores.values().map(of).sum::<u64>();
+    let case = Case::new(&name)
+        .with("figure", "pmu")
+        .with("event", "cycles")
+        .with("cpus", online.len())
+        .with("period_us", 1000)
+        .with("budget_events", BUDGET)
+        .with("periods", sum(|core| core.periods))
+        .with("missed_periods", sum(|core| core.missed_periods))
+        .with("throttled_periods", sum(|core| core.throttled_periods))
+        .with("lost_trace_events", seen.proof.lost)
+        .with_metric("overshoot_events", overshoot)
+        .with_metric("throttle_latency_ns", latency)
+        .with_metric("release_latency_ns", release);
+    bench.add(case)?;
+    bench.progress.step(1, 1, "done");
+    Ok(())
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Accuracy, overshoot, reaction, and the periods' boundaries.
+
+use memwarden_run::Case;
+
+use super::rig::{Load, Rig, Seen};
+use super::{Bench, judged};
+use crate::{CoreProof, Error};
+
+/// Faults a millisecond, each core alone: from few enough that one matters to two thirds of what a core can make.
+const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
+
+/// The same for all cores at once: four times the largest fits the one stream of instructions.
+const TOGETHER: [u64; 4] = [5, 10, 25, 50];
+
+/// Periods watched in each case. With four cores and ten budgets these are thousands of throttles in all: enough for
+/// a 99.9th percentile.
+const PERIODS: u32 = 120;
+
+/// Achieved over budgeted, at most this far from 1.
+const ACCURACY: f64 = 0.01;
+
+/// Periods whose boundaries are watched.
+const BOUNDARY_PERIODS: [u64; 4] = [1000, 500, 200, 100];
+
+/// At most this part of them missed.
+const MISSED: f64 = 0.01;
+
+/// Everything seen of throttles, from all cases.
+#[derive(Default)]
+struct Throttles {
+    overshoot: Vec<(usize, u64)>,
+    throttle_ns: Vec<(usize, u64)>,
+    release_ns: Vec<(usize, u64)>,
+}
+
+impl Throttles {
+    fn take(&mut self, core: &CoreProof) {
+        let of_core = |values: &[u64]| {
+            values
+                .iter()
+                .map(|value| (core.cpu, *value))
+                .collect::<Vec<_>>()
+        };
+        self.overshoot.extend(of_core(&core.overshoot));
+        self.throttle_ns.extend(of_core(&core.throttle_latency_ns));
+        self.release_ns.extend(of_core(&core.release_latency_ns));
+    }
+}
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
+    let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
+    let steps = ALONE.len() + TOGETHER.len() + BOUNDARY_PERIODS.len();
+    let mut rig = Rig::start(bench.module.clone(), "page-faults", 1000, bench.interrupt)?;
+    let mut throttles = Throttles::default();
+    let mut step = 0;
+    for budget in ALONE {
+        bench.progress.step(
+            step,
+            steps,
+            &format!("{budget} faults a period, each core alone"),
+        );
+        step += 1;
+        let mut seen = Vec::new();
+        for &cpu in &online {
+            rig.budgets(&[(cpu, budget)])?;
+            seen.push((vec![cpu], rig.watch(&[Load::faults(cpu)], PERIODS)?));
+        }
+        accuracy(bench, budget, 1, &seen, &mut throttles)?;
+    }
+    for budget in TOGETHER {
+        bench
+            .progress
+            .step(step, steps, &format!("{budget} faults a period, all cores"));
+        step += 1;
+        let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
+        let loads: Vec<_> = online.iter().map(|cpu| Load::faults(*cpu)).collect();
+        rig.budgets(&budgets)?;
+        let seen = [(online.clone(), rig.watch(&loads, PERIODS)?)];
+        accuracy(bench, budget, online.len(), &seen, &mut throttles)?;
+    }
+    rig.end()?;
+    reaction(bench, &throttles)?;
+    for period_us in BOUNDARY_PERIODS {
+        bench
+            .progress
+            .step(step, steps, &format!("boundaries at {period_us} us"));
+        step += 1;
+        boundaries(bench, &online, period_us)?;
+    }
+    bench.progress.step(steps, steps, "done");
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn accuracy(
+    bench: &mut Bench,
+    budget: u64,
+    cpus: usize,
+    seen: &[(Vec<usize>, Seen)],
+    throttles: &mut Throttles,
+) -> Result<(), Error> {
+    let name = format!(
+        "accuracy: {budget} faults a ms, {}",
+        if cpus == 1 {
+            "each core alone"
+        } else {
+            "all cores"
+        }
+    );
+    let cores: Vec<&CoreProof> = seen
+        .iter()
+        .flat_map(|(regulated, seen)| regulated.iter().filter_map(|cpu| seen.proof.cores.get(cpu)))
+        .collect();
+    cores.iter().for_each(|core| throttles.take(core));
+    let used = cores
+        .iter()
+        .flat_map(|core| core.used.iter().map(|used| (core.cpu, used)));
+    let achieved = bench.metric(&name, "achieved_events", "events", used)?;
+    // The worst core's mean: cores that are off both ways must not cancel out.
+    let error = cores
+        .iter()
+        .map(|core| core.events_per_period_mean / budget as f64 - 1.0)
+        .max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let largest = cores.iter().map(|core| core.events_per_period_max).max();
+    let overshoot = cores
+        .iter()
+        .flat_map(|core| &core.overshoot)
+        .max()
+        .copied()
+        .unwrap_or(0);
+    let lost: u64 = seen.iter().map(|(_, seen)| seen.proof.lost).sum();
+    let held = largest.is_some_and(|largest| largest <= budget + overshoot);
+    let reached = held && lost == 0 && error.is_some_and(|error| error.abs() <= ACCURACY);
+    let case = Case::new(&name)
+        .with("figure", "accuracy")
+        .with("event", "page-faults")
+        .with("cpus", cpus)
+        .with("period_us", 1000)
+        .with("budget_events", budget)
+        .with(
+            "periods",
+            cores.iter().map(|core| core.periods).sum::<u64>(),
+        )
+        .with("largest_period_events", largest)
+        .with("overshoot_events_max", overshoot)
+        .with("lost_trace_events", lost)
+        .with("error_share", error)
+        .with("limit_share", ACCURACY)
+        .with_metric("achieved_events", achieved);
+    bench.add(judged(
+        case,
+        "within 1 %, no period above budget + overshoot",
+        reached,
+    ))
+}
+
+fn reaction(bench: &mut Bench, throttles: &Throttles) -> Result<(), Error> {
+    fn by_core(values: &[(usize, u64)]) -> impl Iterator<Item = (usize, &u64)> {
+        values.iter().map(|(cpu, value)| (*cpu, value))
+    }
+    let name = "overshoot: page-faults";
+    let events = bench.metric(
+        name,
+        "overshoot_events",
+        "events",
+        by_core(&throttles.overshoot),
+    )?;
+    // The core runs on until the thread holds it: the time past the budget is the time from overflow to throttled.
+    let ns = bench.metric(name, "overshoot_ns", "ns", by_core(&throttles.throttle_ns))?;
+    let case = Case::new(name)
+        .with("figure", "overshoot")
+        .with("event", "page-faults")
+        .with_metric("overshoot_events", events)
+        .with_metric("overshoot_ns", ns);
+    bench.add(case)?;
+    let name = "reaction: page-faults";
+    let throttle = bench.metric(
+        name,
+        "throttle_latency_ns",
+        "ns",
+        by_core(&throttles.throttle_ns),
+    )?;
+    let release = bench.metric(
+        name,
+        "release_latency_ns",
+        "ns",
+        by_core(&throttles.release_ns),
+    )?;
+    let case = Case::new(name)
+        .with("figure", "reaction")
+        .with("event", "page-faults")
+        .with_metric("throttle_latency_ns", throttle)
+        .with_metric("release_latency_ns", release);
+    bench.add(case)
+}
+
+/// All cores throttled in every period, at shorter and shorter periods: the same bandwidth each time.
+#[allow(clippy::cast_precision_loss)]
+fn boundaries(bench: &mut Bench, online: &[usize], period_us: u64) -> Result<(), Error> {
+    let mut rig = Rig::start(
+        bench.module.clone(),
+        "page-faults",
+        period_us,
+        bench.interrupt,
+    )?;
+    // 25 faults a millisecond (100 MB/s), and at least one a period.
+    let budget = (25 * period_us / 1000).max(1);
+    let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
+    let loads: Vec<_> = online.iter().map(|cpu| Load::faults(*cpu)).collect();
+    rig.budgets(&budgets)?;
+    let periods = PERIODS * 1000 / u32::try_from(period_us).unwrap_or(1000);
+    let seen = rig.watch(&loads, periods)?;
+    rig.end()?;
+    let name = format!("boundaries: {period_us} us");
+    let late = seen
+        .proof
+        .cores
+        .values()
+        .flat_map(|core| core.late_ns.iter().map(|late| (core.cpu, late)));
+    let late = bench.metric(&name, "late_ns", "ns", late)?;
+    let begun: u64 = seen.cores.values().map(|core| core.periods).sum();
+    let missed: u64 = seen.cores.values().map(|core| core.missed_periods).sum();
+    let share = (begun + missed > 0).then(|| missed as f64 / (begun + missed) as f64);
+    let case = Case::new(&name)
+        .with("figure", "boundaries")
+        .with("period_us", period_us)
+        .with("cpus", online.len())
+        .with("budget_events", budget)
+        .with("periods", begun)
+        .with("missed_periods", missed)
+        .with("missed_share", share)
+        .with("limit_share", MISSED)
+        .with_metric("late_ns", late);
+    bench.add(judged(
+        case,
+        "at most 1 % missed",
+        share.is_some_and(|share| share <= MISSED),
+    ))
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A guard under traffic, watched through its tracepoints.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memwarden_guard::budget::Request;
+use memwarden_guard::trace::Tracer;
+use memwarden_guard::{
+    BestEffort, CoreStatistics, Module, ModuleSource, Regulator, Resource, Session, StartOptions,
+};
+use memwarden_platform::Root;
+
+use crate::workload::Task;
+use crate::{Child, Error, Interrupt, Proof, Workload};
+
+/// Periods between the start of traffic and the first that counts.
+const SETTLE_PERIODS: u32 = 5;
+
+/// Room for the events of some ten thousand periods.
+const TRACE_KIB: u64 = 8192;
+
+/// A load that isn't running after this long never will.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a core is given to do.
+#[derive(Debug, Clone)]
+pub(super) struct Load {
+    pub cpu: usize,
+    pub workload: Workload,
+    /// `-m`.
+    pub memory: &'static str,
+    /// `--mb`: a pace; `None` is as fast as it goes.
+    pub pace_mib_s: Option<u64>,
+}
+
+impl Load {
+    /// As many page faults as the core can make.
+    pub fn faults(cpu: usize) -> Self {
+        Self {
+            cpu,
+            workload: Workload::Bandwidth("fresh-pages".into()),
+            memory: "1M",
+            pace_mib_s: None,
+        }
+    }
+
+    /// Busy in its innermost cache, without any traffic.
+    pub fn busy(cpu: usize) -> Self {
+        Self {
+            cpu,
+            workload: Workload::Bandwidth("read".into()),
+            memory: "16K",
+            pace_mib_s: None,
+        }
+    }
+
+    fn start(&self) -> Result<Child, Error> {
+        let mut arguments = self.workload.arguments(Task {
+            cpu: self.cpu,
+            memory: self.memory,
+            iterations: None,
+        });
+        if let Some(pace) = self.pace_mib_s {
+            arguments.extend(["--mb".into(), pace.to_string()]);
+        }
+        Child::start(&arguments, true)
+    }
+}
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub proof: Proof,
+    /// What each core did in the time watched.
+    pub cores: BTreeMap<usize, CoreStatistics>,
+}
+
+impl Seen {
+    /// Events of `cpu` in a period's time, over all that was watched.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn rate(&self, cpu: usize, period_us: u64) -> Option<f64> {
+        let core = self.proof.cores.get(&cpu)?;
+        let (first, last) = (core.t_ns.first()?, core.t_ns.last()?);
+        let periods = (last - first) as f64 / (period_us as f64 * 1000.0);
+        // The first line is of a period that ended when the watch began.
+        let used: u64 = core.used.iter().skip(1).sum();
+        (periods > 0.0).then(|| used as f64 / periods)
+    }
+}
+
+/// A guard of our own: begun, watched under different settings, put away.
+pub(super) struct Rig<'a> {
+    session: Session,
+    interrupt: &'a Interrupt,
+    pub period_us: u64,
+}
+
+impl<'a> Rig<'a> {
+    /// Starts the guard.
+    pub fn start(
+        module: Option<PathBuf>,
+        event: &str,
+        period_us: u64,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self, Error> {
+        let guard = Module::new(module.map_or(ModuleSource::Installed, ModuleSource::Path));
+        if guard.is_running() {
+            return Err(Error::BadInput(
+                "a guard is running: stop it first (memwarden guard stop)".into(),
+            ));
+        }
+        let options = StartOptions {
+            event: Some(event.into()),
+            period_us,
+            ..StartOptions::default()
+        };
+        Ok(Self {
+            session: Session::begin(Box::new(guard), &options)?,
+            interrupt,
+            period_us,
+        })
+    }
+
+    /// The guard.
+    pub fn guard(&mut self) -> &mut dyn Regulator {
+        self.session.guard()
+    }
+
+    /// Budgets in events a period for these cores; the others have none.
+    pub fn budgets(&mut self, budgets: &[(usize, u64)]) -> Result<(), Error> {
+        let guard = self.session.guard();
+        for cpu in guard.settings()?.control.online.iter() {
+            let events = budgets
+                .iter()
+                .find(|(of, _)| *of == cpu)
+                .map(|(_, events)| *events);
+            guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, events))?;
+        }
+        Ok(())
+    }
+
+    /// Sharing and reclaim.
+    pub fn mode(&mut self, best_effort: BestEffort, reclaim: bool) -> Result<(), Error> {
+        Ok(self
+            .session
+            .guard()
+            .set_mode(Some(best_effort), Some(reclaim))?)
+    }
+
+    /// Watches `loads` for about so many periods.
+    pub fn watch(&mut self, loads: &[Load], periods: u32) -> Result<Seen, Error> {
+        self.interrupt.check()?;
+        let period = Duration::from_micros(self.period_us);
+        let mut children = loads
+            .iter()
+            .map(Load::start)
+            .collect::<Result<Vec<_>, _>>()?;
+        for child in &mut children {
+            child.wait_ready(READY_WITHIN, self.interrupt)?;
+        }
+        let tracer = Tracer::start(
+            &Root::system(),
+            &["period", "throttle", "unthrottle"],
+            TRACE_KIB,
+        )?;
+        std::thread::sleep(SETTLE_PERIODS * period);
+        let before = self.session.regulator().statistics()?;
+        tracer.restart()?;
+        std::thread::sleep(periods * period);
+        let recording = tracer.stop()?;
+        let after = self.session.regulator().statistics()?;
+        children.iter_mut().for_each(Child::tell_to_end);
+        for child in children {
+            child.collect()?;
+        }
+        let cores = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| (after.cpu, after.since(before)))
+            .collect();
+        Ok(Seen {
+            proof: Proof::of(&recording),
+            cores,
+        })
+    }
+
+    /// Puts the guard away.
+    pub fn end(self) -> Result<(), Error> {
+        Ok(self.session.end()?)
+    }
+}

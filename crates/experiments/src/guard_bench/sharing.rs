@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What sharing and reclaim hand out, in cases whose numbers follow from the policy.
+
+use memwarden_guard::BestEffort;
+use memwarden_run::Case;
+use serde_json::json;
+
+use super::rig::{Load, Rig, Seen};
+use super::{Bench, judged};
+use crate::Error;
+
+/// Budgets of 3 to 1, together less than a third of what the machine can make.
+const FIRST: u64 = 60;
+const SECOND: u64 = 20;
+
+/// Periods watched. Predictions settle within ten (the average halves what is left each period).
+const PERIODS: u32 = 200;
+
+/// How near a number must come to what follows from the policy.
+const NEAR: f64 = 0.02;
+
+/// How near shares of what is left over must come: they depend on whose turn it is on the one stream.
+const ROUGHLY: f64 = 0.10;
+
+struct Scene {
+    name: &'static str,
+    mode: BestEffort,
+    reclaim: bool,
+    /// What CPU 0 and CPU 1 do.
+    loads: Vec<Load>,
+    /// What must come out, in words.
+    target: &'static str,
+    /// Given the events a period of CPU 0 and CPU 1.
+    follows: fn(f64, f64) -> bool,
+}
+
+fn near(value: f64, expected: f64, tolerance: f64) -> bool {
+    (value / expected - 1.0).abs() <= tolerance
+}
+
+#[allow(clippy::cast_precision_loss)]
+const SUM: f64 = (FIRST + SECOND) as f64;
+
+#[allow(clippy::cast_precision_loss)]
+fn scenes() -> Vec<Scene> {
+    let (first, second) = (FIRST as f64, SECOND as f64);
+    assert!(first > second);
+    let both = || vec![Load::faults(0), Load::faults(1)];
+    vec![
+        Scene {
+            name: "none, both hungry",
+            mode: BestEffort::None,
+            reclaim: false,
+            loads: both(),
+            target: "60 and 20",
+            follows: |a, b| near(a, FIRST as f64, NEAR) && near(b, SECOND as f64, NEAR),
+        },
+        Scene {
+            name: "none, CPU 0 idle",
+            mode: BestEffort::None,
+            reclaim: false,
+            loads: vec![Load::faults(1)],
+            target: "20: the idle core's budget is lost",
+            follows: |_, b| near(b, SECOND as f64, NEAR),
+        },
+        Scene {
+            name: "reclaim, CPU 0 idle",
+            mode: BestEffort::None,
+            reclaim: true,
+            loads: vec![Load::faults(1)],
+            target: "80: its own 20 and the idle core's 60",
+            follows: |_, b| near(b, SUM, NEAR),
+        },
+        Scene {
+            name: "reclaim, both hungry",
+            mode: BestEffort::None,
+            reclaim: true,
+            loads: both(),
+            target: "60 and 20: nobody has anything to donate",
+            follows: |a, b| near(a, FIRST as f64, NEAR) && near(b, SECOND as f64, NEAR),
+        },
+        Scene {
+            name: "reclaim, CPU 0 busy without traffic",
+            mode: BestEffort::None,
+            reclaim: true,
+            loads: vec![Load::busy(0), Load::faults(1)],
+            target: "80 for CPU 1: its own 20 and the other's 60",
+            follows: |_, b| near(b, SUM, NEAR),
+        },
+        Scene {
+            name: "spare, both hungry",
+            mode: BestEffort::Spare,
+            reclaim: false,
+            loads: both(),
+            target: "budgets and equal shares of the rest",
+            follows: |a, b| {
+                b > 1.5 * SECOND as f64 && near(a - FIRST as f64, b - SECOND as f64, ROUGHLY)
+            },
+        },
+        Scene {
+            name: "spare, CPU 0 idle",
+            mode: BestEffort::Spare,
+            reclaim: false,
+            loads: vec![Load::faults(1)],
+            target: "more than both budgets: an idle core keeps nobody waiting",
+            follows: |_, b| b > SUM,
+        },
+        Scene {
+            name: "proportional, both hungry",
+            mode: BestEffort::Proportional,
+            reclaim: false,
+            loads: both(),
+            target: "3 to 1, more than both budgets",
+            follows: |a, b| near(a / b, FIRST as f64 / SECOND as f64, NEAR) && a + b > SUM,
+        },
+        Scene {
+            name: "proportional, CPU 0 idle",
+            mode: BestEffort::Proportional,
+            reclaim: false,
+            loads: vec![Load::faults(1)],
+            target: "more than both budgets",
+            follows: |_, b| b > SUM,
+        },
+    ]
+}
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
+    let scenes = scenes();
+    let steps = scenes.len();
+    let mut rig = Rig::start(bench.module.clone(), "page-faults", 1000, bench.interrupt)?;
+    rig.budgets(&[(0, FIRST), (1, SECOND)])?;
+    for (step, scene) in scenes.into_iter().enumerate() {
+        bench.progress.step(step, steps, scene.name);
+        rig.mode(scene.mode, scene.reclaim)?;
+        let seen = rig.watch(&scene.loads, PERIODS)?;
+        add(bench, &scene, &seen, rig.period_us)?;
+    }
+    rig.end()?;
+    bench.progress.step(steps, steps, "done");
+    Ok(())
+}
+
+fn add(bench: &mut Bench, scene: &Scene, seen: &Seen, period_us: u64) -> Result<(), Error> {
+    let name = format!("sharing: 60,20, {}", scene.name);
+    let mut cores = Vec::new();
+    let mut rates = [0.0; 2];
+    for (cpu, budget) in [(0, FIRST), (1, SECOND)] {
+        let rate = seen.rate(cpu, period_us);
+        rates[cpu] = rate.unwrap_or(f64::NAN);
+        let statistics = seen.cores.get(&cpu);
+        cores.push(json!({
+            "cpu": cpu,
+            "budget_events": budget,
+            "used_events": rate,
+            "donated_events": statistics.map(|core| core.read.donated),
+            "reclaimed_events": statistics.map(|core| core.read.reclaimed),
+            "best_effort_periods": statistics.map(|core| core.best_effort_periods),
+            "throttled_share": statistics.and_then(|core| core.throttled_share(period_us)),
+        }));
+        if let Some(core) = seen.proof.cores.get(&cpu) {
+            bench.metric(
+                &name,
+                "events_per_period",
+                "events",
+                core.used.iter().map(|used| (cpu, used)),
+            )?;
+        }
+    }
+    let case = Case::new(&name)
+        .with("figure", "sharing")
+        .with("event", "page-faults")
+        .with("mode", scene.name)
+        .with("cores", cores);
+    bench.add(judged(
+        case,
+        scene.target,
+        (scene.follows)(rates[0], rates[1]),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scene_takes_what_follows_from_the_policy_and_nothing_else() {
+        let scenes = scenes();
+        let scene = |name: &str| scenes.iter().find(|scene| scene.name == name).unwrap();
+        assert!((scene("none, both hungry").follows)(60.0, 20.0));
+        assert!(!(scene("none, both hungry").follows)(60.0, 25.0));
+        assert!((scene("reclaim, CPU 0 idle").follows)(0.0, 80.0));
+        assert!(!(scene("reclaim, CPU 0 idle").follows)(0.0, 20.0));
+        assert!((scene("spare, both hungry").follows)(160.0, 121.0));
+        assert!(!(scene("spare, both hungry").follows)(200.0, 80.0));
+        assert!((scene("proportional, both hungry").follows)(210.0, 70.5));
+        assert!(!(scene("proportional, both hungry").follows)(60.0, 20.0));
+        assert!(!(scene("proportional, CPU 0 idle").follows)(0.0, f64::NAN));
+    }
+}
