@@ -61,10 +61,10 @@ static u64 census_pack(const struct mw_census *census)
 	       (u64)census->active << FIELD_BITS | census->exhausted;
 }
 
-/* The next epoch: everybody online is presumed active until it says "idle". */
-static void census_open_next(struct mw_census *census)
+/* A new epoch: everybody online is presumed active until it says "idle". */
+static void census_open(struct mw_census *census, u64 epoch)
 {
-	census->epoch = next_epoch(census->epoch);
+	census->epoch = epoch;
 	census->released = false;
 	census->active = census->online;
 	census->exhausted = 0;
@@ -88,7 +88,7 @@ static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
 		return MW_RELEASE_ALL;
 	}
 	if (mode == MW_PROPORTIONAL) {
-		census_open_next(census);
+		census_open(census, next_epoch(census->epoch));
 		return MW_NEW_PERIOD;
 	}
 	return MW_CONTINUE;
@@ -419,17 +419,17 @@ void mw_core_active(struct mw_policy *policy, struct mw_core *core)
  * mw_period_begin() - end the core's period and begin the next
  * @policy: shared state
  * @core: the core; no longer throttled afterwards
- * @cause: MW_ELAPSED opens the next epoch unless somebody has; MW_JOIN only
- *	follows into an epoch that somebody has opened
+ * @number: of the period that the host's clock is in. The first core that
+ *	gets there opens it; others join it, or a later one that best effort
+ *	has opened meanwhile
  * @idle: the core runs nothing but idle at this moment
  * @used: events counted in the ended period, by resource
  *
- * Return: MW_RUN normally; MW_CONTINUE if there was nothing to join (the
- * period goes on); MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and
+ * Return: MW_RUN normally; MW_CONTINUE if the core is in that period already; MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and
  * the others were waiting for it alone (this core has begun all the same).
  */
 enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
-			       enum mw_cause cause, bool idle,
+			       u64 number, bool idle,
 			       const u64 used[MW_RESOURCES])
 {
 	struct mw_census census;
@@ -446,11 +446,11 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 		census = census_unpack(word);
 		action = MW_CONTINUE;
 		opened = false;
-		if (census.epoch == core->epoch) {
-			if (cause == MW_JOIN)
-				return MW_CONTINUE;
-			census_open_next(&census);
+		if (epoch_before(census.epoch, number & EPOCH_MASK)) {
+			census_open(&census, number & EPOCH_MASK);
 			opened = true;
+		} else if (census.epoch == core->epoch) {
+			return MW_CONTINUE;
 		}
 		if (idle) {
 			census.active--;

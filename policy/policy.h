@@ -15,6 +15,11 @@
  * call that reaches a core after it went offline (a timer, a kick or a counter's
  * interrupt on its way) returns MW_CONTINUE and changes nothing.
  *
+ * Periods are numbered by the host, from one clock that all cores read: a core
+ * whose timer comes late, or never came, then still knows which period it is
+ * in, and cores cannot fall out of step. Numbers grow; only their low 21 bits
+ * count.
+ *
  * What is shared between cores is two kinds of atomic word, each changed by
  * compare-and-swap only and each carrying the epoch (the number of the global
  * period) that it speaks of, so that a core that is late or early can neither
@@ -68,13 +73,12 @@ enum mw_action {
 	 * core. (From a core that found itself idle or went away: on all.)
 	 */
 	MW_RELEASE_ALL,
-	/* Call mw_period_begin(MW_JOIN) on every core, this one included. */
+	/*
+	 * A new period has been opened. Let mw_census_read().epoch be the
+	 * number of the period that begins now, and call mw_period_begin() on
+	 * every core, this one included.
+	 */
 	MW_NEW_PERIOD,
-};
-
-enum mw_cause {
-	MW_ELAPSED, /* this core's period has run its length */
-	MW_JOIN, /* another core says that a new period has begun */
 };
 
 /**
@@ -170,7 +174,7 @@ enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core);
 void mw_core_active(struct mw_policy *policy, struct mw_core *core);
 
 enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
-			       enum mw_cause cause, bool idle,
+			       u64 number, bool idle,
 			       const u64 used[MW_RESOURCES]);
 enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 			   enum mw_resource resource, u64 used);

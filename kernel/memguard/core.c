@@ -3,11 +3,12 @@
  * One regulated core: its period timer, its overflow, its throttle thread,
  * and the kick by which another core tells it that something has changed.
  * Everything here runs on the core's own CPU; what is decided is decided in
- * policy/.
+ * policy/. Which period it is, all cores tell from one clock.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/kthread.h>
+#include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/timekeeping.h>
 #include <linux/tracepoint.h>
@@ -26,6 +27,89 @@ static bool core_is_idle(void)
 	return is_idle_task(current);
 }
 
+/* ---- the clock: which period is it? ---- */
+
+/**
+ * mg_clock_read() - the clock that all cores go by
+ *
+ * Return: a consistent copy.
+ */
+struct mg_clock mg_clock_read(void)
+{
+	struct mg_clock clock;
+	unsigned int seq;
+
+	do {
+		seq = read_seqcount_begin(&mg_guard.clock_seq);
+		clock = mg_guard.clock;
+	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
+	return clock;
+}
+
+static void clock_write(const struct mg_clock *clock)
+{
+	write_seqcount_begin(&mg_guard.clock_seq);
+	mg_guard.clock = *clock;
+	write_seqcount_end(&mg_guard.clock_seq);
+}
+
+static u64 periods_since_phase(const struct mg_clock *clock, u64 now)
+{
+	/* Another core may have set the phase after we looked at the time. */
+	return now > clock->phase ? div64_u64(now - clock->phase, clock->period_ns) : 0;
+}
+
+static u64 clock_number(const struct mg_clock *clock, u64 now)
+{
+	return clock->number + periods_since_phase(clock, now);
+}
+
+static u64 next_boundary(u64 now)
+{
+	const struct mg_clock clock = mg_clock_read();
+
+	return clock.phase +
+	       (periods_since_phase(&clock, now) + 1) * clock.period_ns;
+}
+
+/* Best effort has opened period @number: it is the one that begins now. */
+static void clock_restart(u64 number, u64 now)
+{
+	struct mg_clock clock;
+
+	raw_spin_lock(&mg_guard.clock_lock);
+	clock = mg_guard.clock;
+	/* A later winner may have been here first. */
+	if (now > clock.phase) {
+		clock.number = number;
+		clock.phase = now;
+		clock_write(&clock);
+	}
+	raw_spin_unlock(&mg_guard.clock_lock);
+}
+
+/**
+ * mg_clock_set_period() - a new length, from a period that begins now
+ * @period_ns: the length
+ *
+ * The caller kicks all cores.
+ */
+void mg_clock_set_period(u64 period_ns)
+{
+	struct mg_clock clock;
+	unsigned long flags;
+	u64 now;
+
+	raw_spin_lock_irqsave(&mg_guard.clock_lock, flags);
+	now = ktime_get_ns();
+	clock = mg_guard.clock;
+	clock.number = clock_number(&clock, now) + 1;
+	clock.phase = now;
+	clock.period_ns = period_ns;
+	clock_write(&clock);
+	raw_spin_unlock_irqrestore(&mg_guard.clock_lock, flags);
+}
+
 /* ---- what an action asks of the host ---- */
 
 static void kick_others(struct mg_core *core)
@@ -40,8 +124,6 @@ static void kick_others(struct mg_core *core)
 			smp_call_function_single_async(cpu, &other->kick);
 	}
 }
-
-static void core_kicked(void *info);
 
 static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 {
@@ -64,9 +146,8 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 		break;
 	case MW_NEW_PERIOD:
 		trace_best_effort(core->policy.epoch, MW_PROPORTIONAL);
-		smp_store_release(&mg_guard.phase, now);
+		clock_restart(mw_census_read(&mg_guard.policy).epoch, now);
 		kick_others(core);
-		core_kicked(core);
 		break;
 	}
 }
@@ -121,9 +202,9 @@ static void average(struct mg_counter *counter, u64 used)
 				       (counter->average[i] >> shift[i]);
 }
 
-static bool begin_period(struct mg_core *core, enum mw_cause cause, u64 now,
-			 u64 late)
+static void begin_period(struct mg_core *core, u64 now, u64 late)
 {
+	const struct mg_clock clock = mg_clock_read();
 	const struct mw_core *policy = &core->policy;
 	u64 used[MW_RESOURCES], assigned[MW_RESOURCES];
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
@@ -135,10 +216,10 @@ static bool begin_period(struct mg_core *core, enum mw_cause cause, u64 now,
 		used[r] = mg_counter_used(&core->counter[r]);
 		assigned[r] = policy->account[r].assigned;
 	}
-	action = mw_period_begin(&mg_guard.policy, &core->policy, cause,
-				 core_is_idle(), used);
+	action = mw_period_begin(&mg_guard.policy, &core->policy,
+				 clock_number(&clock, now), core_is_idle(), used);
 	if (action == MW_CONTINUE)
-		return false;
+		return;
 
 	if (throttled) {
 		throttled_ns = now - core->throttled_since;
@@ -160,35 +241,18 @@ static bool begin_period(struct mg_core *core, enum mw_cause cause, u64 now,
 	}
 	arm_counters(core);
 	carry_out(core, action, now);
-	return true;
 }
 
 static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 {
 	struct mg_core *core = container_of(timer, struct mg_core, timer);
-	ktime_t now = hrtimer_cb_get_time(timer);
-	u64 late = ktime_to_ns(ktime_sub(now, hrtimer_get_expires(timer)));
-	u64 boundaries = hrtimer_forward(timer, now,
-					 ns_to_ktime(READ_ONCE(mg_guard.period_ns)));
+	u64 now = ktime_to_ns(hrtimer_cb_get_time(timer));
+	u64 late = now - ktime_to_ns(hrtimer_get_expires(timer));
 
-	if (boundaries > 1)
-		core->stats.missed_periods += boundaries - 1;
-	begin_period(core, MW_ELAPSED, ktime_to_ns(now), late);
+	core->stats.missed_periods += div64_u64(late, READ_ONCE(mg_guard.clock.period_ns));
+	begin_period(core, now, late);
+	hrtimer_set_expires(timer, ns_to_ktime(next_boundary(now)));
 	return HRTIMER_RESTART;
-}
-
-/* Count periods from the guard's phase, which may have moved. */
-static void follow_phase(struct mg_core *core, u64 now)
-{
-	u64 phase = smp_load_acquire(&mg_guard.phase);
-
-	if (core->phase == phase)
-		return;
-	core->phase = phase;
-	hrtimer_set_expires(&core->timer, ns_to_ktime(phase));
-	hrtimer_forward(&core->timer, ns_to_ktime(max(now, phase)),
-			ns_to_ktime(READ_ONCE(mg_guard.period_ns)));
-	hrtimer_start_expires(&core->timer, HRTIMER_MODE_ABS_PINNED_HARD);
 }
 
 /* Another core, or a setting, says: look again. Interrupts are off. */
@@ -199,11 +263,9 @@ static void core_kicked(void *info)
 
 	if (!core->regulated)
 		return;
-	begin_period(core, MW_JOIN, now, 0);
-	if (core->phase != READ_ONCE(mg_guard.phase)) {
-		hrtimer_try_to_cancel(&core->timer);
-		follow_phase(core, now);
-	}
+	begin_period(core, now, 0);
+	hrtimer_start(&core->timer, ns_to_ktime(next_boundary(now)),
+		      HRTIMER_MODE_ABS_PINNED_HARD);
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
 	book_release(core, now);
@@ -258,6 +320,8 @@ void mg_core_overflow(struct mg_counter *counter)
 	else
 		arm_counters(core);
 	carry_out(core, action, ktime_get_ns());
+	if (action == MW_NEW_PERIOD)
+		core_kicked(core);
 }
 
 /* How far past what was handed out, now that nothing else runs here. */
@@ -473,8 +537,8 @@ static void begin_regulation(void *info)
 	}
 	arm_counters(core);
 	core->regulated = true;
-	core->phase = 0;
-	follow_phase(core, ktime_get_ns());
+	hrtimer_start(&core->timer, ns_to_ktime(next_boundary(ktime_get_ns())),
+		      HRTIMER_MODE_ABS_PINNED_HARD);
 }
 
 /**

@@ -184,7 +184,7 @@ static int control_show(struct seq_file *m, void *unused)
 	cpus_read_lock();
 	mutex_lock(&mg_guard.lock);
 	seq_printf(m, "maxbw: %llu\n", mg_guard.maxbw);
-	seq_printf(m, "period_us: %llu\n", div_u64(mg_guard.period_ns, NSEC_PER_USEC));
+	seq_printf(m, "period_us: %llu\n", div_u64(mg_guard.clock.period_ns, NSEC_PER_USEC));
 	seq_printf(m, "reclaim: %llu\n", mw_load(&mg_guard.policy.reclaim));
 	seq_printf(m, "exclusive: %llu\n", mw_load(&mg_guard.policy.best_effort));
 	seq_printf(m, "qmin: %llu\n", mw_load(&mg_guard.policy.qmin));

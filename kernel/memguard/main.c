@@ -150,8 +150,12 @@ static int __init memguard_init(void)
 				      g_write_counter_id, bytes_per_event);
 	if (err)
 		return err;
-	mg_guard.period_ns = (u64)period_us * NSEC_PER_USEC;
-	mg_guard.phase = ktime_get_ns();
+	raw_spin_lock_init(&mg_guard.clock_lock);
+	seqcount_raw_spinlock_init(&mg_guard.clock_seq, &mg_guard.clock_lock);
+	mg_guard.clock = (struct mg_clock){
+		.phase = ktime_get_ns(),
+		.period_ns = (u64)period_us * NSEC_PER_USEC,
+	};
 	mg_guard.maxbw = maxbw;
 	mg_guard.user_only = user_only;
 	mg_guard.poll = !strcmp(idle, "poll");

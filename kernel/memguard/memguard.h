@@ -19,6 +19,7 @@
 #include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
+#include <linux/seqlock.h>
 #include <linux/smp.h>
 
 #include "parse.h"
@@ -83,11 +84,17 @@ struct mg_core {
 	bool regulated;
 	bool leaving; /* stopped, and not to be started before it is back */
 	bool reset; /* somebody wants the statistics cleared */
-	u64 phase; /* the boundary that the timer counts from */
 	u64 overflow_ns; /* when the last overflow interrupt came */
 	u64 throttled_since;
 	u64 released_at;
 	u64 best_effort_since;
+};
+
+/* struct mg_clock - period number @number began at @phase; ns, monotonic */
+struct mg_clock {
+	u64 number;
+	u64 phase;
+	u64 period_ns;
 };
 
 /* struct mg_guard - what all cores share */
@@ -95,8 +102,9 @@ struct mg_guard {
 	struct mw_policy policy;
 	struct mutex lock; /* settings: one writer at a time */
 	struct mg_event event;
-	u64 period_ns;
-	u64 phase; /* a boundary of the present grid of periods */
+	raw_spinlock_t clock_lock; /* clock: one writer at a time, in any context */
+	seqcount_raw_spinlock_t clock_seq;
+	struct mg_clock clock;
 	u64 maxbw; /* guaranteed bandwidth, MiB/s */
 	bool user_only;
 	bool poll; /* throttled cores spin instead of halting */
@@ -106,6 +114,8 @@ extern struct mg_guard mg_guard;
 DECLARE_PER_CPU(struct mg_core, mg_cores);
 
 /* core.c */
+struct mg_clock mg_clock_read(void);
+void mg_clock_set_period(u64 period_ns);
 void mg_cores_init(void);
 int mg_core_start(unsigned int cpu);
 void mg_core_stop(unsigned int cpu);

@@ -22,7 +22,7 @@ struct basis {
 static struct basis present_basis(void)
 {
 	return (struct basis){
-		.period_us = div_u64(mg_guard.period_ns, NSEC_PER_USEC),
+		.period_us = div_u64(mg_guard.clock.period_ns, NSEC_PER_USEC),
 		.maxbw = mg_guard.maxbw,
 	};
 }
@@ -42,7 +42,7 @@ static u64 mb_to_events(u64 mb, u64 period_us)
  */
 u64 mg_mb(u64 events)
 {
-	u64 period_us = div_u64(mg_guard.period_ns, NSEC_PER_USEC);
+	u64 period_us = div_u64(mg_guard.clock.period_ns, NSEC_PER_USEC);
 	u64 halves = mul_u64_u64_div_u64(events * mg_guard.event.bytes,
 					 2 * USEC_PER_SEC, period_us << 20);
 
@@ -253,7 +253,8 @@ static int set_basis(struct basis basis, const char **why)
 	}
 	if (!err) {
 		mg_guard.maxbw = basis.maxbw;
-		WRITE_ONCE(mg_guard.period_ns, basis.period_us * NSEC_PER_USEC);
+		if (basis.period_us != present_basis().period_us)
+			mg_clock_set_period(basis.period_us * NSEC_PER_USEC);
 		for (r = 0; r < MW_RESOURCES; r++)
 			plan_apply(&plan[r], r);
 	}
@@ -274,7 +275,6 @@ static int set_period(u64 us, const char **why)
 	err = set_basis(basis, why);
 	if (err)
 		return err;
-	smp_store_release(&mg_guard.phase, ktime_get_ns());
 	mg_kick_all();
 	return 0;
 }

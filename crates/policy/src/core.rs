@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::ffi;
 use crate::policy::{Policy, load};
-use crate::words::{Action, Cause, Error, Resource};
+use crate::words::{Action, Error, Resource};
 
 /// The C structure at an address of its own, shared by a [`Core`] and its
 /// [`CoreSettings`].
@@ -125,24 +125,21 @@ impl Core {
     /// `idle`: the core runs nothing but idle at this moment. `used`: events
     /// counted in the ended period, by resource.
     ///
-    /// [`Action::Run`] normally; [`Action::Continue`] if there was nothing to
-    /// join; [`Action::ReleaseAll`] or [`Action::NewPeriod`] if this core is
+    /// `number`: of the period that the host's clock is in; only the low 21 bits
+    /// count. The first core to come with it opens the period, the others join.
+    ///
+    /// [`Action::Run`] normally; [`Action::Continue`] if the core is in that
+    /// period already; [`Action::ReleaseAll`] or [`Action::NewPeriod`] if this core is
     /// idle and the others were waiting for it alone (it has begun all the same).
     pub fn period_begin(
         &mut self,
-        cause: Cause,
+        number: u64,
         idle: bool,
         used: [u64; ffi::MW_RESOURCES],
     ) -> Action {
         // SAFETY: as in online(); `used` has as many entries as C reads.
         Action::from_c(unsafe {
-            ffi::mw_period_begin(
-                self.policy.raw(),
-                self.raw(),
-                cause as u32,
-                idle,
-                used.as_ptr(),
-            )
+            ffi::mw_period_begin(self.policy.raw(), self.raw(), number, idle, used.as_ptr())
         })
     }
 

@@ -18,9 +18,6 @@ pub const MW_THROTTLE: u32 = 2;
 pub const MW_RELEASE_ALL: u32 = 3;
 pub const MW_NEW_PERIOD: u32 = 4;
 
-pub const MW_ELAPSED: u32 = 0;
-pub const MW_JOIN: u32 = 1;
-
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub struct mw_atomic64 {
@@ -95,7 +92,7 @@ unsafe extern "C" {
     pub fn mw_period_begin(
         policy: *mut mw_policy,
         core: *mut mw_core,
-        cause: u32,
+        number: u64,
         idle: bool,
         used: *const u64,
     ) -> u32;

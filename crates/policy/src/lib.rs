@@ -12,7 +12,7 @@
 //! and [`CoreSettings`] may be used from every thread at any time.
 //!
 //! ```
-//! use memwarden_policy::{Action, Cause, Core, Policy, Resource};
+//! use memwarden_policy::{Action, Core, Policy, Resource};
 //!
 //! let policy = Policy::new();
 //! let mut core = Core::new(&policy)?;
@@ -20,7 +20,7 @@
 //! core.online();
 //! assert_eq!(core.until_overflow(Resource::Read), 1000);
 //! assert_eq!(core.overflow(Resource::Read, 1000), Action::Throttle);
-//! assert_eq!(core.period_begin(Cause::Elapsed, false, [1000, 0]), Action::Run);
+//! assert_eq!(core.period_begin(1, false, [1000, 0]), Action::Run);
 //! # Ok::<(), memwarden_policy::Error>(())
 //! ```
 //!
@@ -41,4 +41,4 @@ mod words;
 
 pub use crate::core::{Account, Core, CoreSettings};
 pub use crate::policy::{Census, Policy};
-pub use crate::words::{Action, BestEffort, Cause, Error, MAX_CORES, Resource, UNLIMITED};
+pub use crate::words::{Action, BestEffort, Error, MAX_CORES, Resource, UNLIMITED};

@@ -96,8 +96,10 @@ pub enum Action {
     /// [`release`](crate::Core::release). From a core that found itself idle or
     /// went away: every core.
     ReleaseAll,
-    /// Have every core, this one included, call
-    /// [`period_begin`](crate::Core::period_begin) with [`Cause::Join`].
+    /// A new period has been opened: let its number
+    /// ([`census`](crate::Policy::census)) be the one that begins now, and have
+    /// every core, this one included, call
+    /// [`period_begin`](crate::Core::period_begin).
     NewPeriod,
 }
 
@@ -112,15 +114,6 @@ impl Action {
             unknown => unreachable!("policy.c has no action {unknown}"),
         }
     }
-}
-
-/// Why a period begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// This core's period has run its length.
-    Elapsed = 0,
-    /// Another core says that a new period has begun.
-    Join = 1,
 }
 
 /// A setting that was refused. Nothing has changed.

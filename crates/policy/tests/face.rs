@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use memwarden_policy::{
-    Action, BestEffort, Cause, Core, CoreSettings, Error, Policy, Resource, UNLIMITED,
+    Action, BestEffort, Core, CoreSettings, Error, Policy, Resource, UNLIMITED,
 };
 
 fn online(policy: &Arc<Policy>, budget: u64) -> Core {
@@ -75,7 +75,7 @@ fn a_new_budget_counts_from_the_next_period_on() {
     core.settings().set_budget(Resource::Read, 40).unwrap();
     assert_eq!(core.until_overflow(Resource::Read), 100);
     assert_eq!(
-        core.period_begin(Cause::Elapsed, false, [9, 0]),
+        core.period_begin(core.epoch() + 1, false, [9, 0]),
         Action::Run
     );
     assert_eq!(core.until_overflow(Resource::Read), 40);
@@ -116,15 +116,15 @@ fn a_call_that_comes_after_the_core_has_left_changes_nothing() {
         let mut gone = online(&policy, 1000);
         assert_eq!(gone.offline(), Action::Continue);
         // The one that stays is a period further, so that there is one to join.
-        let begun = stays.period_begin(Cause::Elapsed, false, [100, 0]);
+        let begun = stays.period_begin(stays.epoch() + 1, false, [100, 0]);
         assert_eq!(begun, Action::Run);
         let census = policy.census();
 
-        let late = gone.period_begin(Cause::Join, false, [0, 0]);
+        let late = gone.period_begin(gone.epoch(), false, [0, 0]);
         assert_eq!(late, Action::Continue);
-        let late = gone.period_begin(Cause::Join, true, [0, 0]);
+        let late = gone.period_begin(gone.epoch(), true, [0, 0]);
         assert_eq!(late, Action::Continue);
-        let late = gone.period_begin(Cause::Elapsed, true, [0, 0]);
+        let late = gone.period_begin(gone.epoch() + 1, true, [0, 0]);
         assert_eq!(late, Action::Continue);
         assert_eq!(gone.overflow(Resource::Read, 2000), Action::Continue);
         assert_eq!(gone.release(), Action::Continue);
@@ -144,10 +144,10 @@ fn in_a_released_period_nobody_is_throttled_and_nobody_released_again() {
     let policy = Policy::new();
     policy.set_best_effort(BestEffort::Spare);
     let mut cores: Vec<Core> = (0..3).map(|_| online(&policy, 100)).collect();
-    let begun = cores[0].period_begin(Cause::Elapsed, false, [0, 0]);
+    let begun = cores[0].period_begin(1, false, [0, 0]);
     assert_eq!(begun, Action::Run);
     for idle in &mut cores[1..] {
-        let begun = idle.period_begin(Cause::Elapsed, true, [0, 0]);
+        let begun = idle.period_begin(idle.epoch() + 1, true, [0, 0]);
         assert_eq!(begun, Action::Run);
     }
     let action = cores[0].overflow(Resource::Read, 100);

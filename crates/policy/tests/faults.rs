@@ -5,9 +5,7 @@
 
 mod simulation;
 
-use memwarden_policy::{
-    Action, BestEffort, Cause, Core, Error, MAX_CORES, Policy, Resource, UNLIMITED,
-};
+use memwarden_policy::{Action, BestEffort, Core, Error, MAX_CORES, Policy, Resource, UNLIMITED};
 use simulation::{ENDLESS, IDLE, Load, Simulation};
 
 const BUSY: Load = Load {
@@ -43,11 +41,11 @@ fn fault_1_a_core_that_wakes_counts_again_at_once() {
     let mut busy = core(&policy, 100);
     let mut woken = core(&policy, 100);
     assert_eq!(
-        busy.period_begin(Cause::Elapsed, false, [0; 2]),
+        busy.period_begin(busy.epoch() + 1, false, [0; 2]),
         Action::Run
     );
     assert_eq!(
-        woken.period_begin(Cause::Elapsed, true, [0; 2]),
+        woken.period_begin(woken.epoch() + 1, true, [0; 2]),
         Action::Run
     );
     assert_eq!(policy.census().active, 1);
@@ -63,9 +61,9 @@ fn fault_2_a_donor_can_not_use_what_it_gave_away() {
     let mut donor = core(&policy, 600);
     let mut taker = core(&policy, 200);
     let period = |donor: &mut Core, taker: &mut Core| {
-        let begun = donor.period_begin(Cause::Elapsed, false, [100, 0]);
+        let begun = donor.period_begin(donor.epoch() + 1, false, [100, 0]);
         assert_eq!(begun, Action::Run);
-        let begun = taker.period_begin(Cause::Elapsed, false, [200, 0]);
+        let begun = taker.period_begin(taker.epoch() + 1, false, [200, 0]);
         assert_eq!(begun, Action::Run);
     };
     for _ in 0..20 {
@@ -93,7 +91,7 @@ fn fault_3_the_next_overflow_point_comes_with_the_decision() {
     assert_eq!(core.overflow(Resource::Read, 999), Action::Run);
     assert_eq!(core.until_overflow(Resource::Read), 1);
     core.settings().set_budget(Resource::Read, 500).unwrap();
-    let begun = core.period_begin(Cause::Elapsed, false, [999, 0]);
+    let begun = core.period_begin(core.epoch() + 1, false, [999, 0]);
     assert_eq!(begun, Action::Run);
     assert_eq!(core.until_overflow(Resource::Read), 500);
 }
@@ -136,7 +134,7 @@ fn fault_5_every_event_that_the_host_counts_is_charged() {
     let policy = Policy::new();
     let mut core = core(&policy, 1000);
     assert_eq!(core.overflow(Resource::Read, 1500), Action::Throttle);
-    let begun = core.period_begin(Cause::Elapsed, false, [1700, 30]);
+    let begun = core.period_begin(core.epoch() + 1, false, [1700, 30]);
     assert_eq!(begun, Action::Run);
     assert_eq!(core.account(Resource::Read).total_used, 1700);
     assert_eq!(core.account(Resource::Write).total_used, 30);
@@ -151,9 +149,9 @@ fn fault_6_reclaim_touches_no_other_core() {
     let mut donor = core(&policy, 600);
     let mut taker = core(&policy, 200);
     for _ in 0..20 {
-        let begun = donor.period_begin(Cause::Elapsed, false, [0, 0]);
+        let begun = donor.period_begin(donor.epoch() + 1, false, [0, 0]);
         assert_eq!(begun, Action::Run);
-        let begun = taker.period_begin(Cause::Elapsed, false, [200, 0]);
+        let begun = taker.period_begin(taker.epoch() + 1, false, [200, 0]);
         assert_eq!(begun, Action::Run);
     }
     let before = format!("{:?}", Resource::ALL.map(|r| donor.account(r)));
@@ -181,10 +179,10 @@ fn fault_6_takers_on_real_threads_never_get_an_event_twice() {
                         // Half of them give nearly everything, half want it all.
                         let need = if i % 2 == 0 { 0 } else { 1000 };
                         for _ in 0..12 {
-                            let _ = core.period_begin(Cause::Elapsed, false, [need, 0]);
+                            let _ = core.period_begin(core.epoch() + 1, false, [need, 0]);
                         }
                         barrier.wait();
-                        let _ = core.period_begin(Cause::Elapsed, false, [need, 0]);
+                        let _ = core.period_begin(core.epoch() + 1, false, [need, 0]);
                         barrier.wait();
                         let mut used = core.account(Resource::Read).assigned;
                         while core.overflow(Resource::Read, used) == Action::Run {
@@ -220,7 +218,7 @@ fn fault_8_no_setting_overflows_or_divides_by_zero() {
     policy.set_qmin(UNLIMITED).unwrap();
     for used in [u64::MAX, 0, u64::MAX, UNLIMITED, UNLIMITED - 1] {
         let _ = core.overflow(Resource::Read, used);
-        let begun = core.period_begin(Cause::Elapsed, false, [used, used]);
+        let begun = core.period_begin(core.epoch() + 1, false, [used, used]);
         assert_eq!(begun, Action::Run);
         let account = core.account(Resource::Read);
         assert!(account.prediction <= 3 * UNLIMITED, "{account:?}");
@@ -248,9 +246,9 @@ fn fault_8_a_core_that_goes_offline_leaves_and_returns_its_donation() {
     let mut donor = core(&policy, 600);
     let mut stays = core(&policy, 200);
     for _ in 0..20 {
-        let begun = donor.period_begin(Cause::Elapsed, false, [100, 0]);
+        let begun = donor.period_begin(donor.epoch() + 1, false, [100, 0]);
         assert_eq!(begun, Action::Run);
-        let begun = stays.period_begin(Cause::Elapsed, false, [200, 0]);
+        let begun = stays.period_begin(stays.epoch() + 1, false, [200, 0]);
         assert_eq!(begun, Action::Run);
     }
     assert_eq!(policy.pool(Resource::Read), 499);

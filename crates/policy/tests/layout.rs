@@ -53,7 +53,6 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         offset_of!(mw_census, exhausted),
         size_of::<u32>(),
         size_of::<u32>(),
-        size_of::<u32>(),
         size_of::<bool>(),
         0,
         1,
@@ -66,8 +65,6 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         MW_THROTTLE as usize,
         MW_RELEASE_ALL as usize,
         MW_NEW_PERIOD as usize,
-        MW_ELAPSED as usize,
-        MW_JOIN as usize,
         MW_UNLIMITED as usize,
         MW_MAX_CORES as usize,
     ];

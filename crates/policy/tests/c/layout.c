@@ -43,7 +43,6 @@ const size_t mw_layout[] = {
 	FIELD(mw_census, active),
 	FIELD(mw_census, exhausted),
 	sizeof(enum mw_action),
-	sizeof(enum mw_cause),
 	sizeof(enum mw_resource),
 	sizeof(bool),
 	MW_READ,
@@ -57,8 +56,6 @@ const size_t mw_layout[] = {
 	MW_THROTTLE,
 	MW_RELEASE_ALL,
 	MW_NEW_PERIOD,
-	MW_ELAPSED,
-	MW_JOIN,
 	MW_UNLIMITED,
 	MW_MAX_CORES,
 };

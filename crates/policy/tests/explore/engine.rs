@@ -35,7 +35,7 @@ pub struct Variant {
     core_online: unsafe extern "C" fn(*mut mw_policy, *mut mw_core),
     core_offline: unsafe extern "C" fn(*mut mw_policy, *mut mw_core) -> u32,
     core_active: unsafe extern "C" fn(*mut mw_policy, *mut mw_core),
-    period_begin: unsafe extern "C" fn(*mut mw_policy, *mut mw_core, u32, bool, *const u64) -> u32,
+    period_begin: unsafe extern "C" fn(*mut mw_policy, *mut mw_core, u64, bool, *const u64) -> u32,
     overflow: unsafe extern "C" fn(*mut mw_policy, *mut mw_core, u32, u64) -> u32,
     release: unsafe extern "C" fn(*mut mw_policy, *mut mw_core) -> u32,
     census_read: unsafe extern "C" fn(*const mw_policy) -> mw_census,
@@ -67,7 +67,8 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, Hash)]
 enum Call {
     Overflow(u32, u64),
-    Begin(u32, bool, [u64; MW_RESOURCES]),
+    /// The period's number, idle or not, events used.
+    Begin(u64, bool, [u64; MW_RESOURCES]),
     Release,
     Active,
     Online,
@@ -203,8 +204,8 @@ impl Call {
             let this = cores.add(core);
             match self {
                 Call::Overflow(resource, used) => (variant.overflow)(policy, this, resource, used),
-                Call::Begin(cause, idle, used) => {
-                    (variant.period_begin)(policy, this, cause, idle, used.as_ptr())
+                Call::Begin(number, idle, used) => {
+                    (variant.period_begin)(policy, this, number, idle, used.as_ptr())
                 }
                 Call::Release => (variant.release)(policy, this),
                 Call::Active => {
@@ -304,7 +305,8 @@ impl World {
         for (i, &need) in scenario.predictions.iter().enumerate() {
             // SAFETY: as above; a steady need leaves the average where it is.
             unsafe { (*memory).cores[i].account[0].prediction = need << 4 };
-            self.alone(i, Call::Begin(MW_ELAPSED, false, [need, 0]));
+            let number = self.core(i).epoch + 1;
+            self.alone(i, Call::Begin(number, false, [need, 0]));
         }
         for &(core, op) in scenario.prelude {
             if let Some(call) = self.call_of(core, op) {
@@ -346,7 +348,7 @@ impl World {
     fn alone(&mut self, core: usize, call: Call) {
         let before = self.memory();
         let action = call.perform(self.variant, self.memory.get(), core);
-        self.watch(core, call, &before);
+        self.watch(call, &before);
         self.finish(core, call, action);
     }
 
@@ -403,7 +405,7 @@ impl World {
         let host = &mut self.hosts[core];
         let elapse = |host: &mut Host, idle| {
             host.idle = idle;
-            Some(Call::Begin(MW_ELAPSED, idle, host.used))
+            Some(Call::Begin(state.epoch + 1, idle, host.used))
         };
         match op {
             Op::RunOut(_) | Op::RunOutWrites => {
@@ -434,6 +436,7 @@ impl World {
     }
 
     fn apply(&mut self, (core, turn): Choice) {
+        let epoch = self.core(core).epoch;
         let host = &mut self.hosts[core];
         let call = match turn {
             Turn::Step => {
@@ -442,7 +445,7 @@ impl World {
             }
             Turn::Join => {
                 host.joins -= 1;
-                Some(Call::Begin(MW_JOIN, host.idle, host.used))
+                Some(Call::Begin(epoch, host.idle, host.used))
             }
             Turn::Release => {
                 host.releases -= 1;
@@ -506,27 +509,26 @@ impl World {
         match result {
             CoroutineResult::Yield(word) => {
                 running.word = word;
-                self.watch(core, call, &before);
+                self.watch(call, &before);
             }
             CoroutineResult::Return(action) => {
                 let running = self.hosts[core].running.take().expect("just used");
                 give_back(running.routine);
-                self.watch(core, call, &before);
+                self.watch(call, &before);
                 self.finish(core, call, action);
             }
         }
     }
 
     /// Book what one access did to the shared words.
-    fn watch(&mut self, core: usize, call: Call, before: &Memory) {
+    fn watch(&mut self, call: Call, before: &Memory) {
         let after = self.memory();
         if before.policy.census != after.policy.census {
             let was = unpack(before.policy.census.value);
             let is = unpack(after.policy.census.value);
             let opened = is.epoch.wrapping_sub(was.epoch) & 0x1f_ffff;
             if opened > 0 {
-                let own = matches!(call, Call::Begin(MW_ELAPSED, ..))
-                    && before.cores[core].epoch == was.epoch;
+                let own = matches!(call, Call::Begin(number, ..) if number == was.epoch + 1);
                 let shared = opened as u32 - u32::from(own);
                 self.books.shared_openings += shared;
                 self.books.last_was_shared = shared > 0;
@@ -739,7 +741,8 @@ impl World {
         for core in 0..self.hosts.len() {
             if self.core(core).online {
                 let used = self.hosts[core].used;
-                self.alone(core, Call::Begin(MW_ELAPSED, false, used));
+                let number = self.core(core).epoch + 1;
+                self.alone(core, Call::Begin(number, false, used));
                 if self.core(core).throttled {
                     return Err(format!("core {core} is throttled past a period's begin"));
                 }

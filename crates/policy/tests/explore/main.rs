@@ -44,7 +44,7 @@ variants! {
     wake_any_epoch: wake_any_epoch_variant,
     idle_stays_active: idle_stays_active_variant,
     torn_begin: torn_begin_variant,
-    join_opens: join_opens_variant,
+    opened_twice: opened_twice_variant,
     idle_is_silent: idle_is_silent_variant,
     offline_is_silent: offline_is_silent_variant,
     offline_any_epoch: offline_any_epoch_variant,

@@ -118,11 +118,11 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
-        name: "join_opens",
-        what: "a kick that comes late opens a period of its own",
+        name: "opened_twice",
+        what: "whoever comes second opens the period once more",
         edits: &[(
-            "\t\t\tif (cause == MW_JOIN)\n\t\t\t\treturn MW_CONTINUE;\n",
-            "",
+            "if (epoch_before(census.epoch, number & EPOCH_MASK)) {",
+            "if (census.epoch != core->epoch ||\n\t\t    epoch_before(census.epoch, number & EPOCH_MASK)) {",
         )],
     },
     Mutant {

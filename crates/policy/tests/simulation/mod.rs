@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use memwarden_policy::{Action, BestEffort, Cause, Core, Policy, Resource};
+use memwarden_policy::{Action, BestEffort, Core, Policy, Resource};
 
 /// Ticks in a period.
 pub const PERIOD: u64 = 1000;
@@ -44,6 +44,9 @@ pub struct Simulation {
     pub policy: Arc<Policy>,
     pub cores: Vec<SimCore>,
     pub now: u64,
+    /// The clock: period `number` began at `phase`.
+    number: u64,
+    phase: u64,
     pub releases: u64,
     pub new_periods: u64,
 }
@@ -77,6 +80,8 @@ impl Simulation {
             policy,
             cores,
             now: 0,
+            number: 1,
+            phase: 0,
             releases: 0,
             new_periods: 0,
         }
@@ -101,7 +106,7 @@ impl Simulation {
                 self.cores[i].left = self.cores[i].load.need;
             }
             if self.now >= self.cores[i].deadline {
-                self.begin(i, Cause::Elapsed);
+                self.begin(i);
             }
         }
         for i in 0..self.cores.len() {
@@ -134,14 +139,16 @@ impl Simulation {
         }
     }
 
-    fn begin(&mut self, i: usize, cause: Cause) {
+    fn begin(&mut self, i: usize) {
+        let periods = (self.now - self.phase) / PERIOD;
+        let number = self.number + periods;
         let core = &mut self.cores[i];
         let idle = core.load.need == 0;
-        let action = core.core.period_begin(cause, idle, [core.used, 0]);
+        let action = core.core.period_begin(number, idle, [core.used, 0]);
         if action != Action::Continue {
             core.used = 0;
-            core.deadline = self.now + PERIOD;
         }
+        core.deadline = self.phase + (periods + 1) * PERIOD;
         self.obey(i, action);
     }
 
@@ -166,8 +173,10 @@ impl Simulation {
             }
             Action::NewPeriod => {
                 self.new_periods += 1;
+                self.number = self.policy.census().epoch;
+                self.phase = self.now;
                 for i in 0..self.cores.len() {
-                    self.begin(i, Cause::Join);
+                    self.begin(i);
                 }
             }
         }
