@@ -34,10 +34,16 @@ static u64 next_epoch(u64 epoch)
 	return (epoch + 1) & EPOCH_MASK;
 }
 
-/* Is @a before @b, on a circle of 2^21 periods (half of it: 104 s at 100 us)? */
+/*
+ * Is @a before @b, on a circle of 2^21 periods? Whoever is late is so by a few
+ * periods, but a clock may leap by any number of them (a paused machine), so all
+ * but this small part of the circle is ahead.
+ */
+#define LATE_PERIODS (1ULL << 10)
+
 static bool epoch_before(u64 a, u64 b)
 {
-	return ((b - a - 1) & EPOCH_MASK) < (1ULL << (EPOCH_BITS - 1)) - 1;
+	return ((a - b) & EPOCH_MASK) >= LATE_PERIODS;
 }
 
 static struct mw_census census_unpack(u64 word)
@@ -425,8 +431,9 @@ void mw_core_active(struct mw_policy *policy, struct mw_core *core)
  * @idle: the core runs nothing but idle at this moment
  * @used: events counted in the ended period, by resource
  *
- * Return: MW_RUN normally; MW_CONTINUE if the core is in that period already; MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and
- * the others were waiting for it alone (this core has begun all the same).
+ * Return: MW_RUN normally; MW_CONTINUE if the core is in that period already;
+ * MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and the others were
+ * waiting for it alone (this core has begun all the same).
  */
 enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       u64 number, bool idle,
