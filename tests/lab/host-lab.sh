@@ -53,13 +53,14 @@ check "  and not on the output" "cat $work/first" 0 "!to the errors"
 check "files are carried back" "cat $work/results/deep/er/file $work/results/deep/er/link" 0 "^content$"
 check "  with the console" "cat $work/results/console.log" 0 "Linux version 6\.12"
 
+# Away from here: without --results its files would make an out/ in the checkout.
 second() {
 	lab --with "$work/facts.sh" -- sh /host/facts.sh 'two  words' "it's" '$HOME' \
 		>"$work/second" 2>/dev/null
 	diff "$work/first" "$work/second"
 }
-(cd "$work" && mkdir -p away)
-check "two runs on the counted clock print the same" "cd $work/away && second" 0 "!."
+mkdir "$work/away"
+check "two runs on the counted clock print the same" "(cd $work/away && second)" 0 "!."
 
 check "the free clock boots too, without the tick" \
 	"lab --clock free --cpus 2 -- sh -c 'nproc; lsmod'" 0 "^2$"
@@ -67,8 +68,8 @@ check "a smaller machine is one" \
 	"lab --cpus 1 --memory 512M --tick off --json -- nproc" 0 '"stdout": "1'
 
 check "a kernel warning fails the run" \
-	"lab -- sh -c 'echo WARNING >/sys/kernel/debug/provoke-crash/DIRECT 2>/dev/null || echo l >/proc/sysrq-trigger; echo \"[    1.0] WARNING: at x\" >/dev/kmsg; echo \"<4>WARNING: provoked\" >/dev/kmsg'" \
-	1 "the guest's kernel complained: "
+	"lab -- sh -c 'echo \"<4>WARNING: provoked\" >/dev/kmsg'" \
+	1 "the guest's kernel complained: WARNING: provoked;"
 check "a kernel panic fails the run" \
 	"lab -- sh -c 'echo c >/proc/sysrq-trigger; sleep 9'" 1 "the guest's kernel complained: .*(crash|panic|Internal error|Unable to handle)"
 check "a run that takes too long is stopped" \
