@@ -4,15 +4,23 @@
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
+# The masks move by themselves; everything else is set by somebody.
+settings() { cat "$G/limit" "$G/control" | grep -Ev '^(active|throttled): '; }
+
 refused() { # WHAT FILE TEXT PATTERN-OF-THE-REASON
-	before=$(cat "$G/limit" "$G/control")
+	# Ten lines in five seconds is what the log's rate limit lets through; a
+	# fresh module has a fresh limit.
+	if [ $((refusals % 9)) = 0 ]; then
+		unload
+		load
+		set_to limit "mb 1000 100 100 100"
+	fi
+	refusals=$((refusals + 1))
+	before=$(settings)
 	dmesg -c >/dev/null
-	check "$2 refuses $1" "printf '%b' '$3' >$G/$2" 1 "nvalid argument|too long|not supported"
-	[ -n "$4" ] && check "  and says why" "dmesg" 0 "memguard: $2: .*$4"
-	after=$(cat "$G/limit" "$G/control")
-	check "  and changes nothing" "is '$before' = '$after'" 0 "^yes"
-	# Ten lines in five seconds is what the log's rate limit lets through.
-	[ $(((refusals += 1) % 9)) -eq 0 ] && sleep 6
+	check "$2 refuses $1" "printf '%b' '$3' >$G/$2" 1 ""
+	check "  and says why" "dmesg" 0 "memguard: $2: .*$4"
+	check "  and changes nothing" "is '$before' = '$(settings)'" 0 "^yes"
 }
 refusals=0
 
@@ -25,11 +33,10 @@ check "  and nothing is left" "ls /sys/kernel/debug/memguard" 1 ""
 check "loads" "load maxbw=1300" 0 ""
 
 for file in limit read_limit write_limit control share failcnt; do
-	check "$file is root's alone" "stat_mode $G/$file" 0 "^600$"
+	check "$file is root's alone" "busybox stat -c %a $G/$file" 0 "^600$"
 done
-stat_mode() { command stat -c %a "$1"; }
 for file in usage stats; do
-	check "$file is read-only" "stat_mode $G/$file" 0 "^400$"
+	check "$file is read-only" "busybox stat -c %a $G/$file" 0 "^400$"
 done
 
 check "no limits at first" "cat $G/limit" 0 "^CPU0: max$"
@@ -83,7 +90,9 @@ refused "maxbw 0" control 'maxbw 0\n' "1 to"
 refused "rt of a core that isn't there" control 'rt 77 1\n' "possible cpu"
 refused "two settings at once" control 'reclaim 1\nexclusive 2\n' "one setting a write"
 refused "a missing number" control 'reclaim\n' "must follow"
-check "64 KiB at once are too long" "head -c 65536 /dev/zero >$G/limit" 1 "too long"
+check "64 KiB at once are too long (E2BIG)" \
+	"dd if=/dev/zero of=$G/limit bs=65536 count=1" 1 "Argument list too long"
+check "a refused write is EINVAL" "echo x | dd of=$G/limit" 1 "Invalid argument"
 check "a write without a newline is taken" "printf 'mb 1000' >$G/limit" 0 ""
 
 check "unloads" "unload" 0 ""
