@@ -222,6 +222,9 @@ mod tests {
             Err(Error::BadInput("no".to_owned()))
         });
         assert!(failed.is_err());
-        assert_eq!(fs::read_dir(folder.path().join("kernel")).unwrap().count(), 0);
+        assert_eq!(
+            fs::read_dir(folder.path().join("kernel")).unwrap().count(),
+            0
+        );
     }
 }

@@ -89,7 +89,10 @@ impl Package {
             let archive = entry.on("read", fetched.path())?.path();
             program::run(
                 &format!("unpack {}", archive.display()),
-                program::command("dpkg-deb").arg("-x").arg(&archive).arg(folder),
+                program::command("dpkg-deb")
+                    .arg("-x")
+                    .arg(&archive)
+                    .arg(folder),
             )?;
         }
         Ok(())

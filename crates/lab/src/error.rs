@@ -59,7 +59,9 @@ pub enum Error {
         tail: String,
     },
     /// The guest went away before the command was done, or its results came back.
-    #[error("the guest stopped before its results were carried back: {reason}; the console ends with:\n{tail}")]
+    #[error(
+        "the guest stopped before its results were carried back: {reason}; the console ends with:\n{tail}"
+    )]
     Lost {
         /// What was seen.
         reason: String,
@@ -67,7 +69,9 @@ pub enum Error {
         tail: String,
     },
     /// The run took longer than it may.
-    #[error("the guest was still running after {seconds} s and was stopped (--timeout); the console ends with:\n{tail}")]
+    #[error(
+        "the guest was still running after {seconds} s and was stopped (--timeout); the console ends with:\n{tail}"
+    )]
     TimedOut {
         /// The limit.
         seconds: u64,

@@ -80,7 +80,11 @@ pub(crate) fn assemble(
         let name = from.file_name().unwrap_or_default().to_string_lossy();
         archive.copy(&format!("host/{name}"), &from)?;
     }
-    let mode = if job.command.is_empty() { "shell" } else { "run" };
+    let mode = if job.command.is_empty() {
+        "shell"
+    } else {
+        "run"
+    };
     let settings = format!("mode={mode}\ntick_us={}\n", job.tick_us);
     archive.file("job/settings", 0o644, settings.as_bytes());
     let words: Vec<String> = job.command.iter().map(|word| quote(word)).collect();
@@ -154,8 +158,10 @@ fn build_program(source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
             .env_remove("RUSTFLAGS")
             .env_remove("RUSTUP_TOOLCHAIN"),
     )?;
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| source.root().join("target"), |set| source.root().join(set));
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || source.root().join("target"),
+        |set| source.root().join(set),
+    );
     Ok(target.join(TARGET).join("release/memwarden"))
 }
 
@@ -178,10 +184,16 @@ fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result
         unpack_module(&file, &home.join("kernel"))?;
     }
     for file in ours {
-        let to = home.join("extra").join(file.file_name().unwrap_or_default());
+        let to = home
+            .join("extra")
+            .join(file.file_name().unwrap_or_default());
         fs::copy(&file, &to).on("write", &to)?;
     }
-    for index in ["modules.builtin", "modules.builtin.modinfo", "modules.order"] {
+    for index in [
+        "modules.builtin",
+        "modules.builtin.modinfo",
+        "modules.order",
+    ] {
         let from = kernel.modules.join(index);
         if from.is_file() {
             let to = home.join(index);
@@ -225,7 +237,14 @@ mod tests {
 
     #[test]
     fn words_come_through_a_shell_unchanged() {
-        for word in ["plain", "", "two words", "it's", "$HOME `x` \"y\" \\", "a\nb"] {
+        for word in [
+            "plain",
+            "",
+            "two words",
+            "it's",
+            "$HOME `x` \"y\" \\",
+            "a\nb",
+        ] {
             let output = program::run(
                 "quote",
                 program::command("sh").args(["-c", &format!("printf %s {}", quote(word))]),

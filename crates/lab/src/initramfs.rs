@@ -79,9 +79,22 @@ impl Archive {
         self.bytes.extend_from_slice(b"070701");
         // inode, mode, uid, gid, links, time, size, 4 device numbers, name's length, checksum
         for field in [
-            self.entries, mode, 0, 0, 1, 0, length, 0, 0, 0, 0, name_length, 0,
+            self.entries,
+            mode,
+            0,
+            0,
+            1,
+            0,
+            length,
+            0,
+            0,
+            0,
+            0,
+            name_length,
+            0,
         ] {
-            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+            self.bytes
+                .extend_from_slice(format!("{field:08x}").as_bytes());
         }
         self.bytes.extend_from_slice(path.as_bytes());
         self.bytes.push(0);

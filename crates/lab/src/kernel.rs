@@ -237,7 +237,9 @@ fn collect(name: &str, all: &[(String, PathBuf)], files: &mut Vec<PathBuf>) -> R
     }
     let needs = program::run(
         &format!("read the dependencies of {}", file.display()),
-        program::command("modinfo").args(["-F", "depends"]).arg(file),
+        program::command("modinfo")
+            .args(["-F", "depends"])
+            .arg(file),
     )?;
     for need in String::from_utf8_lossy(&needs.stdout).trim().split(',') {
         if !need.is_empty() {
@@ -272,7 +274,10 @@ fn all_modules(folder: &Path) -> Vec<(String, PathBuf)> {
 /// `.../virtio-rng.ko.xz` -> `virtio_rng`
 fn module_name(path: &Path) -> Option<String> {
     let file = path.file_name()?.to_str()?;
-    let stem = file.strip_suffix(".xz").unwrap_or(file).strip_suffix(".ko")?;
+    let stem = file
+        .strip_suffix(".xz")
+        .unwrap_or(file)
+        .strip_suffix(".ko")?;
     Some(stem.replace('-', "_"))
 }
 
@@ -312,7 +317,11 @@ mod tests {
     #[test]
     fn headers_are_relocated() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("Makefile"), "include /usr/src/c/Makefile\n").unwrap();
+        fs::write(
+            folder.path().join("Makefile"),
+            "include /usr/src/c/Makefile\n",
+        )
+        .unwrap();
         fs::write(folder.path().join("vmlinux"), "").unwrap();
         relocate(folder.path(), Path::new("/home/x")).unwrap();
         let text = fs::read_to_string(folder.path().join("Makefile")).unwrap();
