@@ -20,6 +20,9 @@ pub struct CoreProof {
     /// Events that the core was entitled to in each.
     #[serde(skip)]
     pub assigned: Vec<u64>,
+    /// Time throttled in each.
+    #[serde(skip)]
+    pub held_ns: Vec<u64>,
     /// How late each following period began.
     #[serde(skip)]
     pub late_ns: Vec<u64>,
@@ -53,6 +56,18 @@ pub struct Proof {
     pub lost: u64,
 }
 
+impl CoreProof {
+    /// Events of the periods in which the core ran out of its budget. In the others it asked for less than it had,
+    /// or the machine gave it no time to use it.
+    pub fn exhausted(&self) -> impl Iterator<Item = u64> + '_ {
+        self.used
+            .iter()
+            .zip(&self.held_ns)
+            .filter(|(_, held)| **held > 0)
+            .map(|(used, _)| *used)
+    }
+}
+
 impl Proof {
     /// Sums a recording up.
     #[allow(clippy::cast_precision_loss)]
@@ -75,6 +90,7 @@ impl Proof {
                     core.assigned.push(assigned_read);
                     core.late_ns.push(late_ns);
                     core.t_ns.push(event.t_ns);
+                    core.held_ns.push(throttled_ns);
                     core.throttled_ns += throttled_ns;
                 }
                 What::Throttle {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an armed guard that never throttles costs: the same work with and without it.
 
+use std::time::Duration;
+
 use memwarden_run::{Case, Metric, Sample};
 
 use super::rig::Rig;
@@ -18,16 +20,24 @@ const BUDGET: u64 = 1_000_000;
 /// Runs of each. On the counted clock they differ by where a period falls.
 const REPEAT: u32 = 3;
 
+/// Long against what a kernel puts off until after the boot; idle time costs the counted clock nothing.
+const QUIET_AFTER: Duration = Duration::from_secs(5);
+
 /// The CPU.
 const CPU: usize = 0;
 
+/// The guard's own cost: its periods, and nothing that is counted.
+const NO_TRAFFIC: &str = "no traffic";
+
 /// What the guard is in the way of: name, workload, buffer, iterations, a fault in each page or none at all.
 const WORKS: [(&str, &str, &str, u64); 2] = [
-    ("no traffic", "latency", "64K", 40_000),
+    (NO_TRAFFIC, "latency", "64K", 40_000),
     ("faults", "bandwidth:fresh-pages", "1M", 60),
 ];
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
+    // A machine that has just booted does work of its own for a while.
+    std::thread::sleep(QUIET_AFTER);
     let steps = WORKS.len() * (1 + PERIODS.len());
     let mut step = 0;
     for work in WORKS {
@@ -90,17 +100,21 @@ fn add(
         .with("event", what)
         .with("period_us", period_us)
         .with("overhead_share", share)
-        .with("limit_share", limit)
         .with("overhead_per_period_ns", a_period)
         .with("throttled_periods", throttled)
         .with_metric("with_guard", with)
         .with_metric("without_guard", without);
-    let target = format!("at most {} %", limit * 100.0);
-    bench.add(judged(
-        case,
-        &target,
-        throttled == 0 && share.is_some_and(|share| share <= limit),
-    ))
+    if what == NO_TRAFFIC {
+        let target = format!("at most {} %", limit * 100.0);
+        let reached = throttled == 0 && share.is_some_and(|share| share <= limit);
+        return bench.add(judged(case.with("limit_share", limit), &target, reached));
+    }
+    // The kernel counts a software event by instructions of its own; a PMU counts for nothing.
+    bench.summary.note(
+        "The overhead with faults holds what the kernel's own counting of the page-faults event costs at every fault, \
+         which a PMU's counter does not: no target applies to it.",
+    );
+    bench.add(case.with("target", "-").with("reached", "-"))
 }
 
 fn measure(

@@ -16,6 +16,9 @@ const SECOND: u64 = 20;
 /// Periods watched. Predictions settle within ten (the average halves what is left each period).
 const PERIODS: u32 = 200;
 
+/// The two cores. Each follows an idle one: QEMU gives the CPU that follows a busy one hardly a turn.
+const CPUS: [usize; 2] = [0, 2];
+
 /// How near a number must come to what follows from the policy.
 const NEAR: f64 = 0.02;
 
@@ -26,11 +29,11 @@ struct Scene {
     name: &'static str,
     mode: BestEffort,
     reclaim: bool,
-    /// What CPU 0 and CPU 1 do.
+    /// What the two do.
     loads: Vec<Load>,
     /// What must come out, in words.
     target: &'static str,
-    /// Given the events a period of CPU 0 and CPU 1.
+    /// Given the events a period of the two.
     follows: fn(f64, f64) -> bool,
 }
 
@@ -45,7 +48,7 @@ const SUM: f64 = (FIRST + SECOND) as f64;
 fn scenes() -> Vec<Scene> {
     let (first, second) = (FIRST as f64, SECOND as f64);
     assert!(first > second);
-    let both = || vec![Load::faults(0), Load::faults(1)];
+    let both = || vec![Load::faults(CPUS[0]), Load::faults(CPUS[1])];
     vec![
         Scene {
             name: "none, both hungry",
@@ -59,7 +62,7 @@ fn scenes() -> Vec<Scene> {
             name: "none, CPU 0 idle",
             mode: BestEffort::None,
             reclaim: false,
-            loads: vec![Load::faults(1)],
+            loads: vec![Load::faults(CPUS[1])],
             target: "20: the idle core's budget is lost",
             follows: |_, b| near(b, SECOND as f64, NEAR),
         },
@@ -67,7 +70,7 @@ fn scenes() -> Vec<Scene> {
             name: "reclaim, CPU 0 idle",
             mode: BestEffort::None,
             reclaim: true,
-            loads: vec![Load::faults(1)],
+            loads: vec![Load::faults(CPUS[1])],
             target: "80: its own 20 and the idle core's 60",
             follows: |_, b| near(b, SUM, NEAR),
         },
@@ -83,8 +86,8 @@ fn scenes() -> Vec<Scene> {
             name: "reclaim, CPU 0 busy without traffic",
             mode: BestEffort::None,
             reclaim: true,
-            loads: vec![Load::busy(0), Load::faults(1)],
-            target: "80 for CPU 1: its own 20 and the other's 60",
+            loads: vec![Load::busy(CPUS[0]), Load::faults(CPUS[1])],
+            target: "80 for CPU 2: its own 20 and the other's 60",
             follows: |_, b| near(b, SUM, NEAR),
         },
         Scene {
@@ -101,7 +104,7 @@ fn scenes() -> Vec<Scene> {
             name: "spare, CPU 0 idle",
             mode: BestEffort::Spare,
             reclaim: false,
-            loads: vec![Load::faults(1)],
+            loads: vec![Load::faults(CPUS[1])],
             target: "more than both budgets: an idle core keeps nobody waiting",
             follows: |_, b| b > SUM,
         },
@@ -117,7 +120,7 @@ fn scenes() -> Vec<Scene> {
             name: "proportional, CPU 0 idle",
             mode: BestEffort::Proportional,
             reclaim: false,
-            loads: vec![Load::faults(1)],
+            loads: vec![Load::faults(CPUS[1])],
             target: "more than both budgets",
             follows: |_, b| b > SUM,
         },
@@ -128,7 +131,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     let scenes = scenes();
     let steps = scenes.len();
     let mut rig = Rig::start(bench.module.clone(), "page-faults", 1000, bench.interrupt)?;
-    rig.budgets(&[(0, FIRST), (1, SECOND)])?;
+    rig.budgets(&[(CPUS[0], FIRST), (CPUS[1], SECOND)])?;
     for (step, scene) in scenes.into_iter().enumerate() {
         bench.progress.step(step, steps, scene.name);
         rig.mode(scene.mode, scene.reclaim)?;
@@ -144,9 +147,9 @@ fn add(bench: &mut Bench, scene: &Scene, seen: &Seen, period_us: u64) -> Result<
     let name = format!("sharing: 60,20, {}", scene.name);
     let mut cores = Vec::new();
     let mut rates = [0.0; 2];
-    for (cpu, budget) in [(0, FIRST), (1, SECOND)] {
+    for (index, (cpu, budget)) in CPUS.into_iter().zip([FIRST, SECOND]).enumerate() {
         let rate = seen.rate(cpu, period_us);
-        rates[cpu] = rate.unwrap_or(f64::NAN);
+        rates[index] = rate.unwrap_or(f64::NAN);
         let statistics = seen.cores.get(&cpu);
         cores.push(json!({
             "cpu": cpu,

@@ -27,7 +27,7 @@ pub struct Config {
     pub aggressors: Vec<Workload>,
     /// Their buffers.
     pub aggressor_memory: String,
-    /// Where they run: one, two, ... all of these CPUs.
+    /// Where they run: the last, the last two, ... all of these CPUs.
     pub cpus: CpuSet,
     /// Guard settings, each compared with none.
     pub guard: Vec<GuardSpec>,

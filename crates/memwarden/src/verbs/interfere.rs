@@ -39,7 +39,7 @@ pub struct Args {
     /// An aggressor's buffer
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     aggressor_memory: Option<String>,
-    /// CPUs of the aggressors: the first, the first two, ... of these [default: all but the victim's]
+    /// CPUs of the aggressors: the last, the last two, ... of these [default: all but the victim's]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// Budgets to compare with none: MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)

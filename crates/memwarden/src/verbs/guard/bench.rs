@@ -17,7 +17,7 @@ pub(super) struct Args {
     /// Where: native (this machine) or lab (emulated ones, as many as the parts need)
     #[arg(long, value_enum, default_value = "native")]
     on: Target,
-    /// This part alone: regulated, overhead, scaling, sharing or pmu
+    /// This part alone: alone, together, overhead, scaling, sharing or pmu
     #[arg(long, value_name = "PART", required_if_eq("on", "native"))]
     part: Option<Part>,
     /// The kernel module's file [default: the installed one]
