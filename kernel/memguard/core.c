@@ -138,10 +138,6 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 		break;
 	case MW_RELEASE_ALL:
 		trace_best_effort(core->policy.epoch, MW_SPARE);
-		if (core->policy.best_effort) {
-			core->stats.best_effort_periods++;
-			core->best_effort_since = now;
-		}
 		kick_others(core);
 		break;
 	case MW_NEW_PERIOD:
@@ -168,6 +164,13 @@ static void book_release(struct mg_core *core, u64 now)
 {
 	core->stats.throttled_ns += now - core->throttled_since;
 	core->released_at = now;
+}
+
+/* Until the period ends, whatever the counter says. */
+static void book_best_effort(struct mg_core *core, u64 now)
+{
+	core->stats.best_effort_periods++;
+	core->best_effort_since = now;
 }
 
 /* ---- periods ---- */
@@ -269,10 +272,8 @@ static void core_kicked(void *info)
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
 	book_release(core, now);
-	if (core->policy.best_effort) {
-		core->stats.best_effort_periods++;
-		core->best_effort_since = now;
-	}
+	if (core->policy.best_effort)
+		book_best_effort(core, now);
 	arm_counters(core);
 }
 
@@ -302,8 +303,9 @@ void mg_core_overflow(struct mg_counter *counter)
 	enum mw_resource r = counter->resource;
 	struct mw_account *account = &core->policy.account[r];
 	u64 reclaimed = account->total_reclaimed;
+	bool best_effort = core->policy.best_effort;
 	enum mw_action action;
-	u64 used;
+	u64 used, now;
 
 	if (!core->regulated || core->policy.throttled)
 		return;
@@ -319,7 +321,10 @@ void mg_core_overflow(struct mg_counter *counter)
 		mg_counter_arm(counter, mw_until_overflow(&core->policy, r));
 	else
 		arm_counters(core);
-	carry_out(core, action, ktime_get_ns());
+	now = ktime_get_ns();
+	if (core->policy.best_effort && !best_effort)
+		book_best_effort(core, now);
+	carry_out(core, action, now);
 	if (action == MW_NEW_PERIOD)
 		core_kicked(core);
 }
