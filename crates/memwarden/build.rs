@@ -9,8 +9,12 @@ fn main() {
     let revision = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
     println!("cargo::rustc-env=MEMWARDEN_GIT_REVISION={revision}");
     // Grows with every commit, checkout and reset; `HEAD` itself changes with the branch's name only.
-    if let Some(log) = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])
-        && Path::new(&log).is_file()
+    if let Some(log) = git(&[
+        "rev-parse",
+        "--path-format=absolute",
+        "--git-path",
+        "logs/HEAD",
+    ]) && Path::new(&log).is_file()
     {
         println!("cargo::rerun-if-changed={log}");
     }

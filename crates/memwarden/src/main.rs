@@ -57,7 +57,9 @@ const OWN_NAMES: [&str; 2] = ["latency", "bandwidth"];
 /// says it.
 fn command_line(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = typed.collect();
-    let name = words.first().and_then(|program| Path::new(program).file_name()?.to_str());
+    let name = words
+        .first()
+        .and_then(|program| Path::new(program).file_name()?.to_str());
     if let Some(verb) = OWN_NAMES.into_iter().find(|verb| name == Some(verb)) {
         words.splice(..1, ["memwarden".into(), verb.into()]);
     }

@@ -11,7 +11,7 @@ pub mod latency;
 #[cfg(feature = "host")]
 mod on_lab;
 mod outcome;
-mod terminal;
-mod workload;
 #[cfg(feature = "host")]
 pub mod report;
+mod terminal;
+mod workload;

@@ -25,10 +25,12 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Boot, run one command as root in /results, bring back what it left there
-    #[command(after_help = "The exit code is the command's; 1 with a message when the guest's \
+    #[command(
+        after_help = "The exit code is the command's; 1 with a message when the guest's \
         kernel logged a warning, an oops, a stall or the like.\n\
         In the guest: memwarden, latency, bandwidth, busybox; modules memguard and memwarden_tick.\n\
-        Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'")]
+        Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
+    )]
     Run(RunArgs),
     /// Boot to a shell on this terminal (leave it with exit, or kill it with Ctrl-A X)
     Shell(ShellArgs),
@@ -36,7 +38,11 @@ enum Verb {
     #[command(disable_help_flag = true)]
     Interfere {
         /// What interfere takes
-        #[arg(allow_hyphen_values = true, trailing_var_arg = true, value_name = "OPTIONS")]
+        #[arg(
+            allow_hyphen_values = true,
+            trailing_var_arg = true,
+            value_name = "OPTIONS"
+        )]
         options: Vec<OsString>,
     },
     /// Build the kernel modules against Debian's headers, every warning a failure
@@ -279,7 +285,10 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
         .collect();
     if chosen.is_empty() {
         let names: Vec<_> = COMBINATIONS.iter().map(|(name, ..)| *name).collect();
-        bail!("--only {wanted}: no such kernel; there are {}", names.join(", "));
+        bail!(
+            "--only {wanted}: no such kernel; there are {}",
+            names.join(", ")
+        );
     }
     let source = Source::find()?;
     let cache = Cache::of_user()?;
@@ -330,7 +339,12 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
     }
     println!("cached in {}:", status.cache.display());
     for entry in &status.entries {
-        println!("{:>6} MB  {:<8}  {}", megabytes(entry.bytes), entry.kind, entry.name);
+        println!(
+            "{:>6} MB  {:<8}  {}",
+            megabytes(entry.bytes),
+            entry.kind,
+            entry.name
+        );
     }
     println!("{:>6} MB  in all", megabytes(status.bytes));
     Ok(ExitCode::SUCCESS)
@@ -339,7 +353,11 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
 fn clean() -> anyhow::Result<ExitCode> {
     let cache = Cache::of_user()?;
     let freed = cache.clean()?;
-    println!("removed {} ({} MB)", cache.root().display(), megabytes(freed));
+    println!(
+        "removed {} ({} MB)",
+        cache.root().display(),
+        megabytes(freed)
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -363,10 +381,22 @@ mod tests {
         for (words, expected) in [
             ("run", "required arguments were not provided"),
             ("run --", "required arguments were not provided"),
-            ("run --machine zx81 -- true", "invalid value 'zx81' for '--machine <MACHINE>'"),
-            ("run --clock sun -- true", "invalid value 'sun' for '--clock <CLOCK>'"),
-            ("run --cpus four -- true", "invalid value 'four' for '--cpus <CPUS>'"),
-            ("run --cpus -1 -- true", "invalid value '-1' for '--cpus <CPUS>'"),
+            (
+                "run --machine zx81 -- true",
+                "invalid value 'zx81' for '--machine <MACHINE>'",
+            ),
+            (
+                "run --clock sun -- true",
+                "invalid value 'sun' for '--clock <CLOCK>'",
+            ),
+            (
+                "run --cpus four -- true",
+                "invalid value 'four' for '--cpus <CPUS>'",
+            ),
+            (
+                "run --cpus -1 -- true",
+                "invalid value '-1' for '--cpus <CPUS>'",
+            ),
             ("run --memory 3 -- true", "give a size from 256M to 64G"),
             ("run --memory -1G -- true", "give a size from 256M to 64G"),
             ("run --tick 5us -- true", "give a period from 10us to 1s"),
@@ -388,12 +418,30 @@ mod tests {
     #[test]
     fn settings_that_clap_cannot_judge_are_refused_before_anything_starts() {
         for (words, expected) in [
-            ("run --cpus 0 -- true", "--cpus 0: the emulated machine has 1 to 32 CPUs"),
-            ("run --cpus 99 -- true", "--cpus 99: the emulated machine has 1 to 32 CPUs"),
-            ("run --kernel /no/such -- true", "--kernel /no/such: no such folder"),
-            ("run --with /no/such -- true", "--with /no/such: no such file or folder"),
-            ("run --guest /no/such -- true", "--guest /no/such: no such file"),
-            ("modules --only 5.10", "--only 5.10: no such kernel; there are 6.1-amd64"),
+            (
+                "run --cpus 0 -- true",
+                "--cpus 0: the emulated machine has 1 to 32 CPUs",
+            ),
+            (
+                "run --cpus 99 -- true",
+                "--cpus 99: the emulated machine has 1 to 32 CPUs",
+            ),
+            (
+                "run --kernel /no/such -- true",
+                "--kernel /no/such: no such folder",
+            ),
+            (
+                "run --with /no/such -- true",
+                "--with /no/such: no such file or folder",
+            ),
+            (
+                "run --guest /no/such -- true",
+                "--guest /no/such: no such file",
+            ),
+            (
+                "modules --only 5.10",
+                "--only 5.10: no such kernel; there are 6.1-amd64",
+            ),
         ] {
             let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();
             let said = format!("{:#}", run(line.args).unwrap_err());
