@@ -124,9 +124,9 @@ fn on_lab(
         let home = on_lab::run(&machine, command)?;
         folder.append_all(&home.recorded.samples)?;
         folder.flush()?;
-        summary
-            .notes
-            .extend(home.recorded.summary.notes.iter().cloned());
+        for note in &home.recorded.summary.notes {
+            summary.note(note.clone());
+        }
         for mut case in home.recorded.summary.cases {
             case.set(
                 "clock",
