@@ -109,7 +109,7 @@ impl FromStr for Memory {
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
             Error::BadInput(format!(
-                "--memory {text}: give a size from {MIN_MEMORY_MIB}M to {}G, such as 512M or 1G",
+                "give a size from {MIN_MEMORY_MIB}M to {}G, such as 512M or 1G",
                 MAX_MEMORY_MIB / 1024
             ))
         };
@@ -697,7 +697,7 @@ mod tests {
             "1 G",
         ] {
             let said = text.parse::<Memory>().unwrap_err().to_string();
-            assert!(said.starts_with(&format!("--memory {text}: ")), "{said}");
+            assert!(said.starts_with("give a size from 256M to 64G"), "{said}");
             assert!(!said.contains('\n'));
         }
     }

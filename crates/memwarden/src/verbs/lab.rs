@@ -72,7 +72,7 @@ struct MachineArgs {
     #[arg(long, default_value_t = 4, allow_negative_numbers = true)]
     cpus: u32,
     /// Memory (256M to 64G)
-    #[arg(long, default_value = "1G", allow_negative_numbers = true)]
+    #[arg(long, default_value = "1G")]
     memory: Memory,
     /// Period of the lab's timer on each CPU, or `off` [default: 50us on the counted clock]
     #[arg(long, value_name = "TIME|off", value_parser = parse_tick)]
@@ -252,7 +252,7 @@ fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `interfere`'s own command line, with the target filled in.
+// `interfere`'s own command line, with the target filled in.
 #[derive(Parser)]
 #[command(name = "memwarden lab interfere")]
 struct InterfereLine {
@@ -398,7 +398,7 @@ mod tests {
                 "invalid value '-1' for '--cpus <CPUS>'",
             ),
             ("run --memory 3 -- true", "give a size from 256M to 64G"),
-            ("run --memory -1G -- true", "give a size from 256M to 64G"),
+            ("run --memory=-1G -- true", "give a size from 256M to 64G"),
             ("run --tick 5us -- true", "give a period from 10us to 1s"),
             ("run --tick never -- true", "give a period from 10us to 1s"),
             ("run --timeout 0s -- true", "give a time of at least 1s"),
