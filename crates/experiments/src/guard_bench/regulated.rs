@@ -167,10 +167,8 @@ fn accuracy(
         .with("cpus", cpus)
         .with("period_us", 1000)
         .with("budget_events", budget)
-        .with(
-            "periods",
-            cores.iter().map(|core| core.periods).sum::<u64>(),
-        )
+        .with("periods", periods)
+        .with("exhausted_periods", exhausted)
         .with("largest_period_events", largest)
         .with("overshoot_events_max", overshoot)
         .with("lost_trace_events", lost)
