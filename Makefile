@@ -7,7 +7,7 @@ CARGO := cargo
 GUEST := aarch64-unknown-linux-gnu
 MEMWARDEN := target/release/memwarden
 
-.PHONY: help build guest modules test test-full bench-guard fuzz clean
+.PHONY: help build guest modules test test-full bench-guard fuzz dkms clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,16 @@ fuzz: ## memguard's parsers against arbitrary text for a minute (needs clang)
 		-Ipolicy -Ikernel/memguard tests/parse/parse-fuzz.c kernel/memguard/parse.c \
 		-o target/fuzz/parse
 	target/fuzz/parse -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
+
+# policy/ lies where kernel/memguard/ includes it from.
+VERSION := 0.1.0
+DKMS_SOURCE := $(DESTDIR)/usr/src/memguard-$(VERSION)
+dkms: ## memguard's source laid out for DKMS, under $(DESTDIR)/usr/src
+	mkdir -p $(DKMS_SOURCE)/kernel
+	cp -r policy $(DKMS_SOURCE)/
+	cp -r kernel/memguard $(DKMS_SOURCE)/kernel/
+	sed 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION="$(VERSION)"/' packaging/dkms/dkms.conf > $(DKMS_SOURCE)/dkms.conf
+	@echo 'next: dkms install memguard/$(VERSION)'
 
 clean: ## what was built (not the lab's cache: memwarden lab clean)
 	$(CARGO) clean
