@@ -27,9 +27,21 @@ refusals=0
 check "an unknown event is refused" "modprobe memguard g_hw_type=nope" 1 ""
 check "  with a line that says what to try" "dmesg" 0 "g_hw_type=nope is unknown; try"
 check "a period of 3 us is refused" "modprobe memguard period_us=3" 1 ""
-check "fault 7: a refused event fails the load, and only that" \
-	"modprobe memguard g_read_counter_id=0" 1 ""
+check "a raw event of 0 is refused" "modprobe memguard g_read_counter_id=0" 1 ""
+check "fault 7: an event that the PMU lacks fails the load" \
+	"modprobe memguard g_hw_type=cache-misses" 1 ""
+check "  with a line that says which core and why" "dmesg" 0 \
+	"CPU0: event cache-misses \(read, 0x3\) refused with error -[0-9]+; try another"
 check "  and nothing is left" "ls /sys/kernel/debug/memguard" 1 ""
+check "  no thread either" "ps" 0 "!memguard/"
+
+modprobe memguard g_read_counter_id=0x17 g_write_counter_id=0x18
+set_to write_limit "mb 100"
+check "write-backs have a budget where they have an event" "cat $G/write_limit" 0 \
+	"^CPU0: 1638 \(100MB/s, 8 pct, w0\)$"
+check "  and 1000 MB/s is 16384 lines of 64 bytes" \
+	"set_to limit 'mb 1000'; cat $G/limit" 0 "^CPU0: 16384 \(1000MB/s, 83 pct, w0\)$"
+unload
 check "loads" "load maxbw=1300" 0 ""
 
 for file in limit read_limit write_limit control share failcnt; do
