@@ -96,17 +96,17 @@ fn write(directory: &Path, run: Run, samples: &[Sample], summary: &Summary) -> R
 }
 
 /// What the proof says of one core.
-fn budget(events: u64, used: u64) -> Map<String, Value> {
-    Map::from_iter([
-        ("budget_events".to_owned(), json!(events)),
-        ("periods".to_owned(), json!(1205)),
-        ("events_per_period_max".to_owned(), json!(used)),
-        (
-            "events_per_period_mean".to_owned(),
-            json!(used as f64 * 0.998),
-        ),
-        ("overshoot_events_max".to_owned(), json!(0)),
-    ])
+fn core(cpu: u32, events: u64, used: u64, throttled_share: Option<f64>) -> Value {
+    json!({
+        "cpu": cpu,
+        "budget_events": events,
+        "periods": 1205,
+        "largest_period_events": used,
+        "mean_period_events": used as f64 * 0.998,
+        "periods_over_budget": 0,
+        "overshoot_max": 0,
+        "throttled_share": throttled_share,
+    })
 }
 
 fn interfere(directory: &Path, slower: f64) -> Result<()> {
@@ -164,6 +164,7 @@ fn interfere(directory: &Path, slower: f64) -> Result<()> {
                 let sample = Sample::new(&name, i as u32, "victim", "latency_ns", "ns", *value);
                 samples.push(sample.on_cpu(0).at_ns(at));
             }
+            let mut cores = vec![core(0, 250, 0, Some(0.0))];
             for cpu in 1..=count {
                 let mib_s = noise.around(
                     if guarded {
@@ -181,14 +182,14 @@ fn interfere(directory: &Path, slower: f64) -> Result<()> {
                     kind: kind.into(),
                     mib_s: Some(mib_s),
                     throttled_share: share,
-                    more: if guarded { budget(25, 25) } else { Map::new() },
+                    more: Map::new(),
                 });
+                cores.push(core(cpu, 25, 25, share));
                 samples
                     .push(Sample::new(&name, 0, "aggressor", "mib_s", "MiB/s", mib_s).on_cpu(cpu));
             }
             if guarded {
-                case.set("victim_throttled_share", 0.0);
-                case.set("victim_budget", Value::Object(budget(250, 0)));
+                case.set("cores", cores);
             }
             summary.cases.push(case);
         }

@@ -2,7 +2,7 @@
 //! The interference experiment: a victim alone and beside aggressors, without and with a guard.
 
 use memwarden_run::{Case, GuardSettings, Metric, Summary};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::Table;
 use crate::number::{counted, figure, interval, name_and_unit, optional, percent, times};
@@ -140,40 +140,24 @@ struct Core<'a> {
     throttled: Option<f64>,
 }
 
-/// Regulated cores: the victim's and the aggressors'.
+/// Regulated cores, as each guarded case lists them under `cores`.
 fn cores(summary: &Summary) -> Vec<Core<'_>> {
     let mut cores = Vec::new();
     for case in summary.cases.iter().filter(|c| c.guard.is_some()) {
-        let core = |figures: &Map<String, Value>, cpu: String, throttled: Option<f64>| {
+        let listed = case.value("cores").and_then(Value::as_array);
+        for figures in listed.into_iter().flatten() {
             let number = |key: &str| figures.get(key).and_then(Value::as_f64);
-            Core {
+            let Some(cpu) = number("cpu") else { continue };
+            cores.push(Core {
                 case,
-                cpu,
+                cpu: figure(cpu),
                 budget: number("budget_events"),
-                mean: number("events_per_period_mean"),
-                largest: number("events_per_period_max"),
-                overshoot: number("overshoot_events_max"),
+                mean: number("mean_period_events"),
+                largest: number("largest_period_events"),
+                overshoot: number("overshoot_max"),
                 periods: number("periods"),
-                throttled,
-            }
-        };
-        if let Some(victim) = case.value("victim_budget").and_then(Value::as_object) {
-            cores.push(core(
-                victim,
-                "victim's".into(),
-                case.number("victim_throttled_share"),
-            ));
-        }
-        for aggressor in case
-            .aggressors
-            .iter()
-            .filter(|a| a.more.contains_key("budget_events"))
-        {
-            cores.push(core(
-                &aggressor.more,
-                aggressor.cpu.to_string(),
-                aggressor.throttled_share,
-            ));
+                throttled: number("throttled_share"),
+            });
         }
     }
     cores

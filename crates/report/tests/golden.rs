@@ -88,15 +88,15 @@ fn guarded(largest: u64, overshoot: Option<u64>) -> Summary {
     summary
         .cases
         .retain(|c| c.aggressors.len() == 3 && c.aggressors[0].kind.ends_with("write"));
-    for (cpu, aggressor) in summary.cases[1].aggressors.iter_mut().enumerate() {
-        let core = &mut aggressor.more;
-        core.insert("budget_events".into(), json!(40));
-        core.insert(
-            "events_per_period_max".into(),
-            json!(if cpu < 2 { 39 } else { largest }),
-        );
-        core.insert("overshoot_events_max".into(), json!(overshoot));
-    }
+    let core = |cpu: u64| {
+        json!({
+            "cpu": cpu,
+            "budget_events": 40,
+            "largest_period_events": if cpu < 3 { 39 } else { largest },
+            "overshoot_max": overshoot,
+        })
+    };
+    summary.cases[1].set("cores", [core(1), core(2), core(3)].to_vec());
     summary
 }
 
