@@ -191,7 +191,9 @@ mod tests {
         assert!((scene("reclaim, CPU 0 idle").follows)(0.0, 60.0));
         assert!(!(scene("reclaim, CPU 0 idle").follows)(0.0, 15.0));
         assert!((scene("spare, both hungry").follows)(145.0, 116.0));
-        assert!(!(scene("spare, both hungry").follows)(200.0, 60.0));
+        assert!(!(scene("spare, both hungry").follows)(200.0, 15.0));
+        let beside = scene("reclaim, CPU 0 busy without traffic").follows;
+        assert!(beside(0.0, 54.9) && !beside(0.0, 15.0) && !beside(0.0, 61.0));
         assert!((scene("proportional, both hungry").follows)(210.0, 70.5));
         assert!(!(scene("proportional, both hungry").follows)(45.0, 15.0));
         assert!(!(scene("proportional, CPU 0 idle").follows)(0.0, f64::NAN));
