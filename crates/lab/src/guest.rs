@@ -52,6 +52,8 @@ pub(crate) fn assemble(
     job: &Job<'_>,
     say: &dyn Fn(&str),
 ) -> Result<()> {
+    // One boot at a time reads and remakes what the checkout keeps staged.
+    let _lock = crate::cache::lock(&source.built("staged")?.join(".lock"))?;
     let mut archive = Archive::default();
     for folder in [
         "proc", "sys", "dev", "tmp", "run", "results", "root", "usr/sbin", "usr/lib",
@@ -171,7 +173,6 @@ fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result
     say("building the kernel modules");
     let ours = modules::build(source, &kernel.headers)?;
     let staged = source.built(&format!("staged/{}", kernel.release))?;
-    let _lock = crate::cache::lock(&source.built("staged")?.join(".lock"))?;
     let home = staged.join("lib/modules").join(&kernel.release);
     if staged.exists() {
         fs::remove_dir_all(&staged).on("remove", &staged)?;
