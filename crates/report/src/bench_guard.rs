@@ -115,6 +115,13 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             percent(worst)
         ));
     }
+    if let [(fewest, few_ns), .., (most, most_ns)] = scaling(summary).as_slice() {
+        parts.push(format!(
+            "the throttle held {} us after the overflow with {fewest} CPUs and {} us with {most}",
+            figure(few_ns / 1000.0),
+            figure(most_ns / 1000.0)
+        ));
+    }
     let judged: Vec<_> = summary
         .cases
         .iter()
@@ -124,11 +131,16 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let reached = judged.iter().filter(|r| **r == "yes").count();
     let verdict = match judged.len() {
         0 => String::new(),
+        1 if reached == 1 => "; the target was reached".into(),
         n if n == reached => format!("; all {n} targets were reached"),
         n => format!("; {reached} of {n} targets were reached"),
     };
     let text = match parts.as_slice() {
-        [] => return None,
+        // Parts that have no figure of their own to tell: sharing, the PMU.
+        [] => match judged.len() {
+            0 => return None,
+            n => return Some(format!("{reached} of {n} targets were reached.")),
+        },
         [one] => one.clone(),
         [all @ .., last] => format!("{}, and {last}", all.join(", ")),
     };
@@ -140,10 +152,22 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 /// The share at the longest period measured: the default one, as a rule.
 fn longest_period(summary: &Summary, figure_name: &str, key: &str) -> Option<(f64, String)> {
     let cases = of(summary, figure_name).into_iter();
+    // What has no target holds more than the guard.
     let (period, share) = cases
+        .filter(|c| c.text("reached") != Some("-"))
         .filter_map(|c| Some((c.number("period_us")?, c.number(key)?)))
         .max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some((share, figure(period)))
+}
+
+/// CPUs and the median of the throttle's latency in nanoseconds, fewest CPUs first.
+fn scaling(summary: &Summary) -> Vec<(f64, f64)> {
+    let mut points: Vec<_> = of(summary, "scaling")
+        .into_iter()
+        .filter_map(|c| Some((c.number("cpus")?, c.metric("throttle_latency_ns")?.median?)))
+        .collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {

@@ -161,6 +161,55 @@ fn the_finding_of_a_poorer_run() {
 }
 
 #[test]
+fn the_finding_of_a_benchmark_of_one_part() {
+    let mut sharing = Summary::new("bench-guard", "lab");
+    for (name, reached) in [("spare", "yes"), ("none", "yes"), ("reclaim", "NO")] {
+        sharing.cases.push(
+            Case::new(name)
+                .with("figure", "sharing")
+                .with("reached", reached),
+        );
+    }
+    assert_eq!(finding(&sharing), "2 of 3 targets were reached.");
+
+    let mut scaling = Summary::new("bench-guard", "lab");
+    for (cpus, ns) in [(16, 5200.0), (2, 5100.0)] {
+        scaling.cases.push(
+            Case::new(format!("{cpus} CPUs"))
+                .with("figure", "scaling")
+                .with("cpus", cpus)
+                .with("reached", "yes")
+                .with_metric(
+                    "throttle_latency_ns",
+                    Metric::from_samples("throttle_latency_ns", &[ns]),
+                ),
+        );
+    }
+    assert_eq!(
+        finding(&scaling),
+        "The throttle held 5.1 us after the overflow with 2 CPUs and 5.2 us with 16; all 2 targets were reached."
+    );
+}
+
+#[test]
+fn the_finding_names_the_overhead_that_has_a_target() {
+    let mut overhead = Summary::new("bench-guard", "lab");
+    for (name, share, reached) in [("no traffic", 0.002, "yes"), ("faults", 0.06, "-")] {
+        overhead.cases.push(
+            Case::new(name)
+                .with("figure", "overhead")
+                .with("period_us", 1000)
+                .with("overhead_share", share)
+                .with("reached", reached),
+        );
+    }
+    assert_eq!(
+        finding(&overhead),
+        "An armed guard cost 0.2\u{a0}% at a period of 1000 us; the target was reached."
+    );
+}
+
+#[test]
 fn the_lab_s_limits_are_said_in_the_lab_alone() {
     let lab = saved("interfere");
     let said = notes::of(&lab.run, &lab.summary);
