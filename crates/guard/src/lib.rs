@@ -13,6 +13,7 @@ mod kernel_log;
 mod module;
 mod null;
 mod regulator;
+mod reservations;
 pub mod rt_throttling;
 pub mod self_test;
 mod session;

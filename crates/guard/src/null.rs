@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use memwarden_platform::cpus::CpuSet;
 
-use crate::budget::{Amount, Request, Unit};
+use crate::budget::Request;
 use crate::regulator::{Regulator, Settings, StartOptions};
-use crate::units::{events_per_period, mib_s};
+use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
 
 /// Bytes of a cache line on the machines that this runs on.
@@ -20,20 +20,47 @@ const LINE_BYTES: u64 = 64;
 #[derive(Debug, Clone)]
 pub struct Null {
     cpus: CpuSet,
-    settings: Option<Settings>,
+    state: Option<State>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    settings: Settings,
+    /// By [`Resource`].
+    reservations: [Reservations; 2],
+}
+
+impl State {
+    /// These reservations, or the error and nothing changed.
+    fn take(&mut self, reservations: [Reservations; 2]) -> Result<(), Error> {
+        let control = &self.settings.control;
+        let basis = Basis {
+            period_us: control.period_us,
+            bytes_per_event: control.bytes_per_event,
+            maxbw_mib_s: control.maxbw_mib_s,
+        };
+        let read = reservations[0].events(basis)?;
+        let write = reservations[1].events(basis)?;
+        self.settings.control.guaranteed_mib_s = guaranteed_mib_s(&read, basis);
+        self.settings.read_budget_events = read;
+        self.settings.write_budget_events = write;
+        self.reservations = reservations;
+        Ok(())
+    }
 }
 
 impl Null {
     /// One that pretends to regulate `cpus`.
     pub fn new(cpus: CpuSet) -> Self {
-        Self {
-            cpus,
-            settings: None,
-        }
+        Self { cpus, state: None }
     }
 
-    fn settings_mut(&mut self) -> Result<&mut Settings, Error> {
-        self.settings.as_mut().ok_or(Error::NotRunning)
+    fn state_mut(&mut self) -> Result<&mut State, Error> {
+        self.state.as_mut().ok_or(Error::NotRunning)
+    }
+
+    fn control_mut(&mut self) -> Result<&mut Control, Error> {
+        Ok(&mut self.state_mut()?.settings.control)
     }
 }
 
@@ -43,14 +70,15 @@ impl Regulator for Null {
     }
 
     fn start(&mut self, options: &StartOptions) -> Result<(), Error> {
-        if let Some(running) = &self.settings {
+        if let Some(running) = &self.state {
             return Err(Error::AlreadyRunning {
-                event: running.control.event.clone(),
-                period_us: running.control.period_us,
+                event: running.settings.control.event.clone(),
+                period_us: running.settings.control.period_us,
             });
         }
         let budgets: BTreeMap<_, _> = self.cpus.iter().map(|cpu| (cpu, None)).collect();
-        self.settings = Some(Settings {
+        let reservations = Reservations::unlimited(&self.cpus);
+        let settings = Settings {
             control: Control {
                 maxbw_mib_s: options.maxbw_mib_s.unwrap_or(0),
                 period_us: options.period_us,
@@ -70,82 +98,29 @@ impl Regulator for Null {
             },
             read_budget_events: budgets.clone(),
             write_budget_events: budgets,
+        };
+        self.state = Some(State {
+            settings,
+            reservations: [reservations.clone(), reservations],
         });
         Ok(())
     }
 
     fn is_running(&self) -> bool {
-        self.settings.is_some()
+        self.state.is_some()
     }
 
     fn settings(&self) -> Result<Settings, Error> {
-        self.settings.clone().ok_or(Error::NotRunning)
+        let state = self.state.as_ref().ok_or(Error::NotRunning)?;
+        Ok(state.settings.clone())
     }
 
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )]
     fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error> {
-        let settings = self.settings_mut()?;
-        let control = &settings.control;
-        let weights: u64 = request
-            .amounts
-            .iter()
-            .map(|amount| match amount {
-                Amount::Limited(weight) => *weight,
-                Amount::Max => 0,
-            })
-            .sum();
-        let to_events = |amount: Amount| match amount {
-            Amount::Max => None,
-            Amount::Limited(events) if request.unit == Unit::Events => Some(events),
-            Amount::Limited(amount) => {
-                let mib_s = match request.unit {
-                    Unit::Percent => control.maxbw_mib_s * amount / 100,
-                    Unit::Weight => control.maxbw_mib_s * amount / weights.max(1),
-                    Unit::Mb | Unit::Events => amount,
-                };
-                Some(events_per_period(
-                    mib_s,
-                    control.period_us,
-                    control.bytes_per_event,
-                ))
-            }
-        };
-        let cpus: Vec<usize> = match request.cpu {
-            Some(cpu) => vec![cpu],
-            None => control.online.iter().collect(),
-        };
-        if request.amounts.len() > cpus.len()
-            || cpus.iter().any(|cpu| !control.online.contains(*cpu))
-        {
-            return Err(Error::BadInput(
-                "more budgets than cores, or a core that is not online".into(),
-            ));
-        }
-        let new: Vec<_> = cpus
-            .into_iter()
-            .zip(request.amounts.iter().map(|amount| to_events(*amount)))
-            .collect();
-        if new.iter().any(|(_, events)| *events == Some(0)) {
-            return Err(Error::BadInput(
-                "a budget of less than one event a period".into(),
-            ));
-        }
-        let budgets = match resource {
-            Resource::Read => &mut settings.read_budget_events,
-            Resource::Write => &mut settings.write_budget_events,
-        };
-        budgets.extend(new);
-        let sum: u64 = settings.read_budget_events.values().flatten().sum();
-        settings.control.guaranteed_mib_s = mib_s(
-            sum as f64,
-            settings.control.period_us,
-            settings.control.bytes_per_event,
-        ) as u64;
-        Ok(())
+        let state = self.state_mut()?;
+        let index = resource as usize;
+        let mut reservations = state.reservations.clone();
+        reservations[index] = reservations[index].with(request, &state.settings.control.online)?;
+        state.take(reservations)
     }
 
     fn set_mode(
@@ -153,24 +128,30 @@ impl Regulator for Null {
         best_effort: Option<BestEffort>,
         reclaim: Option<bool>,
     ) -> Result<(), Error> {
-        let control = &mut self.settings_mut()?.control;
+        let control = self.control_mut()?;
         control.best_effort = best_effort.unwrap_or(control.best_effort);
         control.reclaim = reclaim.unwrap_or(control.reclaim);
         Ok(())
     }
 
     fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error> {
-        self.settings_mut()?.control.maxbw_mib_s = maxbw_mib_s;
-        Ok(())
+        let state = self.state_mut()?;
+        let before = std::mem::replace(&mut state.settings.control.maxbw_mib_s, maxbw_mib_s);
+        state
+            .take(state.reservations.clone())
+            .inspect_err(|_| state.settings.control.maxbw_mib_s = before)
     }
 
     fn set_period(&mut self, period_us: u64) -> Result<(), Error> {
-        self.settings_mut()?.control.period_us = period_us;
-        Ok(())
+        let state = self.state_mut()?;
+        let before = std::mem::replace(&mut state.settings.control.period_us, period_us);
+        state
+            .take(state.reservations.clone())
+            .inspect_err(|_| state.settings.control.period_us = before)
     }
 
     fn set_rt(&mut self, cpu: usize, rt: bool) -> Result<(), Error> {
-        let control = &mut self.settings_mut()?.control;
+        let control = self.control_mut()?;
         control.rt = control
             .rt
             .iter()
@@ -196,17 +177,18 @@ impl Regulator for Null {
     }
 
     fn reset_statistics(&mut self) -> Result<(), Error> {
-        self.settings_mut().map(|_| ())
+        self.state_mut().map(|_| ())
     }
 
     fn stop(&mut self) -> Result<(), Error> {
-        self.settings.take().map(|_| ()).ok_or(Error::NotRunning)
+        self.state.take().map(|_| ()).ok_or(Error::NotRunning)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Unit;
 
     fn started() -> Null {
         let mut guard = Null::new([0, 1, 2, 3].into_iter().collect());
@@ -241,7 +223,7 @@ mod tests {
         let after = guard.settings().unwrap();
         assert_eq!(
             after.read_budget_events,
-            BTreeMap::from([(0, Some(16384)), (1, Some(1638)), (2, None), (3, None)])
+            BTreeMap::from([(0, Some(8192)), (1, Some(819)), (2, None), (3, None)])
         );
         assert_eq!(after.control.rt.to_string(), "2");
         guard.restore(&before).unwrap();

@@ -92,7 +92,7 @@ pub trait Regulator {
     /// When it isn't running, or refuses.
     fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error>;
 
-    /// The period in microseconds; budgets keep their events.
+    /// The period in microseconds; budgets keep the unit they were given in, so that MB/s stay MB/s.
     ///
     /// # Errors
     /// When it isn't running, or refuses.

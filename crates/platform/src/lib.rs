@@ -16,9 +16,12 @@ pub mod faults;
 pub mod hugepage;
 pub mod machine;
 pub mod mapping;
+pub mod overflow;
 pub mod pagemap;
 mod root;
 pub mod sched;
+pub mod shared;
+pub mod spin;
 pub mod units;
 
 pub use root::Root;

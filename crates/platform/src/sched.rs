@@ -79,6 +79,17 @@ pub fn no_timer_slack() -> Result<()> {
     Ok(())
 }
 
+/// Keeps every page of the process in memory, those it will yet get included.
+pub fn lock_memory() -> Result<()> {
+    // SAFETY: plain numbers.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {
+        return Err(Error::last(
+            "lock memory (needs root or CAP_IPC_LOCK, or a higher `ulimit -l`)",
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Words that several processes share.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use crate::{Error, Result};
+
+/// An array of 64-bit words, zero at first, that a child process maps too.
+#[derive(Debug)]
+pub struct SharedWords {
+    file: File,
+    start: NonNull<AtomicU64>,
+    count: usize,
+}
+
+// SAFETY: the words are atomics, and the mapping belongs to the process.
+unsafe impl Send for SharedWords {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// New words, in memory that has no name; its descriptor is closed on exec unless [`Self::inherit`] says otherwise.
+    ///
+    /// # Errors
+    /// When the kernel gives no memory.
+    pub fn create(count: usize) -> Result<Self> {
+        // SAFETY: the name is a C string.
+        let fd = unsafe { libc::memfd_create(c"memwarden".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(Error::last("make shared memory"));
+        }
+        // SAFETY: a descriptor that the kernel just made for us.
+        let file = unsafe { File::from_raw_fd(fd) };
+        let bytes = (count * size_of::<u64>()) as u64;
+        file.set_len(bytes).map_err(|source| Error::System {
+            attempt: "make shared memory".into(),
+            source,
+        })?;
+        Self::map(file)
+    }
+
+    /// The words behind a descriptor that another process made.
+    ///
+    /// # Errors
+    /// When it is not such memory.
+    pub fn from_descriptor(fd: OwnedFd) -> Result<Self> {
+        Self::map(File::from(fd))
+    }
+
+    fn map(file: File) -> Result<Self> {
+        let system = |source| Error::System {
+            attempt: "map shared memory".into(),
+            source,
+        };
+        let bytes = file.metadata().map_err(system)?.len();
+        let bytes = usize::try_from(bytes).unwrap_or(0);
+        if bytes < size_of::<u64>() {
+            return Err(system(io::Error::from(io::ErrorKind::InvalidData)));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(system(io::Error::last_os_error()));
+        }
+        Ok(Self {
+            file,
+            start: NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked"),
+            count: bytes / size_of::<u64>(),
+        })
+    }
+
+    /// Lets programs that this process starts have the descriptor too.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn inherit(&self) -> Result<()> {
+        // SAFETY: plain numbers.
+        match unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_SETFD, 0) } {
+            0 => Ok(()),
+            _ => Err(Error::last("share memory with a child process")),
+        }
+    }
+}
+
+impl std::ops::Deref for SharedWords {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is so long, aligned to a page, and lives as long as this; AtomicU64 may be anything.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl AsFd for SharedWords {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping, made by us and unmapped only here.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.count * size_of::<u64>()) };
+    }
+}
+
+/// The open file that a number on the command line stands for.
+///
+/// # Errors
+/// When there is none.
+pub fn inherited(fd: i32) -> Result<OwnedFd> {
+    // SAFETY: duplicating looks at the number only; -1 or a closed one is refused.
+    let own = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if own < 0 {
+        return Err(Error::last(format!("use inherited descriptor {fd}")));
+    }
+    // SAFETY: a descriptor that the kernel just made for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn both_sides_see_the_same_words() {
+        let here = SharedWords::create(5).unwrap();
+        let there =
+            SharedWords::from_descriptor(inherited(here.as_fd().as_raw_fd()).unwrap()).unwrap();
+        assert_eq!((here.len(), there.len()), (5, 5));
+        here[4].store(7, Ordering::Release);
+        assert_eq!(there[4].load(Ordering::Acquire), 7);
+        assert!(inherited(-1).is_err());
+    }
+}

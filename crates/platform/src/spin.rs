@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting without leaving the CPU.
+
+use std::sync::atomic::AtomicU64;
+
+/// How long [`wait_for_change`] may sleep at most, in nanoseconds: Linux lets Arm's event stream tick at 10 kHz.
+pub const COARSE_NS: u64 = 200_000;
+
+/// Lets a moment pass, short against a microsecond.
+#[inline]
+pub fn relax() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint without operands. (`spin_loop` is an ISB there, which an emulator does not take as a hint to run
+    // another CPU.)
+    unsafe {
+        std::arch::asm!("yield", options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    std::hint::spin_loop();
+}
+
+/// Lets a moment pass, or up to [`COARSE_NS`] with the pipeline asleep where a CPU can do that in user space; ends at
+/// once when somebody writes `word`, if it held `seen` before.
+#[inline]
+pub fn wait_for_change(word: &AtomicU64, seen: u64) {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads one aligned word; the monitor that LDAXR sets wakes WFE when another CPU writes it (Arm ARM, B2.10
+    // and D1.6: "Wait For Event").
+    unsafe {
+        let value: u64;
+        std::arch::asm!("ldaxr {value}, [{word}]", value = out(reg) value, word = in(reg) word.as_ptr(), options(nostack, readonly));
+        if value == seen {
+            std::arch::asm!("wfe", options(nomem, nostack, preserves_flags));
+        }
+        std::arch::asm!("clrex", options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "aarch64"))]
+    {
+        let _ = (word, seen);
+        std::hint::spin_loop();
+    }
+}
