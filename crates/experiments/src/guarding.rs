@@ -2,72 +2,15 @@
 //! Guard settings as a person types them: `1000,100,100,100+spare+reclaim`.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use memwarden_guard::budget::{Amount, Request, Unit};
-use memwarden_guard::{
-    BestEffort, Error as GuardError, Module, ModuleSource, Null, Regulator, Resource, Settings,
-    units,
-};
+use memwarden_guard::{BestEffort, Error as GuardError, Regulator, Resource, Settings, units};
 use memwarden_run::GuardSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Error;
-
-/// Which regulator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// The module where it can be had; without one the guarded cases are left out, and the run says so.
-    #[default]
-    Auto,
-    /// The module, or an error.
-    Module,
-    /// Regulates nothing: what the experiment itself costs.
-    Null,
-}
-
-impl Backend {
-    /// The regulator.
-    ///
-    /// # Errors
-    /// When the machine's CPUs can't be read.
-    pub fn regulator(self, module: Option<PathBuf>) -> Result<Box<dyn Regulator>, Error> {
-        Ok(match self {
-            Self::Auto | Self::Module => Box::new(Module::new(
-                module.map_or(ModuleSource::Installed, ModuleSource::Path),
-            )),
-            Self::Null => Box::new(Null::new(memwarden_platform::cpus::online()?)),
-        })
-    }
-}
-
-impl FromStr for Backend {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "module" => Ok(Self::Module),
-            "null" => Ok(Self::Null),
-            _ => Err(Error::BadInput(format!(
-                "backend `{text}`: give auto, module or null"
-            ))),
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Module => "module",
-            Self::Null => "null",
-        })
-    }
-}
 
 /// Budgets of the cores in their order, and what happens with what is left over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,7 +163,7 @@ impl fmt::Display for GuardSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memwarden_guard::StartOptions;
+    use memwarden_guard::{Null, StartOptions};
     use proptest::prelude::*;
 
     #[test]

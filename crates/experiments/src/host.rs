@@ -19,6 +19,9 @@ pub(crate) fn record(machine: &machine::Host) -> Host {
     if module.is_loaded() || module.find().is_ok() {
         host.regulators.push("module".into());
     }
+    if rustix::process::geteuid().is_root() && !host.counters.is_empty() {
+        host.regulators.push("user".into());
+    }
     host
 }
 

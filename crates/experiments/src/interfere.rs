@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use memwarden_guard::self_test::{self, Finding};
-use memwarden_guard::{Error as GuardError, Session};
+use memwarden_guard::{Error as GuardError, ModuleSource, Session};
 use memwarden_platform::{cpus, machine};
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Aggressor, Case, Existing, Metric, Run, RunFolder, Sample, Summary};
@@ -84,7 +84,9 @@ pub fn run(
     let mut folder = RunFolder::create(out, record, existing)?;
     let mut summary = Summary::new("interfere", "native");
 
-    let guard = config.backend.regulator(module)?;
+    let guard = config
+        .backend
+        .regulator(module.map(ModuleSource::Path), true)?;
     let options = config.start_options()?;
     // A guard that somebody else started stays in the kernel: the cases without one then run with no budgets.
     let mut session = if guard.is_running() {
@@ -117,7 +119,7 @@ pub fn run(
                     {
                         summary.note(format!("The cases with a guard were left out: {error}."));
                         left_out = true;
-                        session = Err(Backend::Null.regulator(None)?);
+                        session = Err(Backend::Null.regulator(None, true)?);
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -382,6 +384,23 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
         summary.note("The null regulator regulates nothing: the cases with a guard show what the experiment costs.");
     }
     let guarded = || results.values().flat_map(|measured| &measured.guarded);
+    let counts_faults = results.values().any(|measured| {
+        let settings = measured.settings.as_ref();
+        settings.is_some_and(|(_, settings)| settings.control.event == "page-faults")
+    });
+    let free: Vec<String> = config
+        .aggressors
+        .iter()
+        .filter(|aggressor| counts_faults && !aggressor.makes_faults())
+        .map(ToString::to_string)
+        .collect();
+    if !free.is_empty() {
+        summary.note(format!(
+            "The guard counted page-faults, which {} hardly makes: its budgets do not hold it back. With no PMU, \
+             bandwidth:fresh-pages is the traffic that the guard sees.",
+            free.join(", ")
+        ));
+    }
     let lost: u64 = guarded().map(|guarded| guarded.proof.lost).sum();
     if lost > 0 {
         summary.note(format!(

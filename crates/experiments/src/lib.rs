@@ -15,8 +15,9 @@ mod workload;
 
 pub use child::Child;
 pub use error::Error;
-pub use guarding::{Backend, GuardSpec};
+pub use guarding::GuardSpec;
 pub use interrupt::Interrupt;
+pub use memwarden_guard::Backend;
 pub use proof::{CoreProof, Proof};
 pub use traffic::KnownTraffic;
 pub use workload::Workload;

@@ -57,6 +57,11 @@ impl Workload {
         matches!(self, Self::Latency)
     }
 
+    /// Its traffic is new pages, each a page fault.
+    pub fn makes_faults(&self) -> bool {
+        matches!(self, Self::Bandwidth(kind) if kind == FRESH_PAGES)
+    }
+
     /// memwarden's arguments that run it.
     pub fn arguments(&self, task: Task) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();

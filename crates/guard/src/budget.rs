@@ -19,7 +19,8 @@ pub enum Resource {
 }
 
 /// How the numbers of a budget are meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// MiB/s.
     Mb,
@@ -32,7 +33,8 @@ pub enum Unit {
 }
 
 /// One core's figure in a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Amount {
     /// A budget in the request's unit; never 0, since a core with no budget at all would never run again.
     Limited(u64),
@@ -50,7 +52,7 @@ impl fmt::Display for Amount {
 }
 
 /// New budgets: for the first cores in core order, or for one core.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The one core meant; `None` means the online cores in their order.
     pub cpu: Option<usize>,

@@ -86,9 +86,24 @@ pub enum Error {
     /// The regulator doesn't regulate.
     #[error("{0}")]
     SelfTest(String),
+    /// The machine refused something that the regulator needs; the message says what and where.
+    #[error("{0}")]
+    System(String),
+    /// The regulator in user space can't run, or ended; the message says why.
+    #[error("{0}")]
+    Regulator(String),
 }
 
 impl Error {
+    #[allow(clippy::needless_pass_by_value)]
+    pub(crate) fn platform(error: memwarden_platform::Error) -> Self {
+        use std::error::Error as _;
+        Self::System(match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        })
+    }
+
     /// For `map_err`: what was done to which file.
     pub(crate) fn file(
         action: &'static str,

@@ -11,6 +11,7 @@ use memwarden_platform::Root;
 use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
+use crate::event::raw_code;
 use crate::regulator::{Regulator, Settings, StartOptions};
 use crate::units::PAGE_BYTES;
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource, kernel_log, statistics};
@@ -200,24 +201,6 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
         words.push("user_only=1".into());
     }
     Ok(words.join(" "))
-}
-
-/// The code in `0x17`; `None` for a name.
-fn raw_code(event: &str) -> Result<Option<u64>, Error> {
-    let bad = || {
-        Error::BadInput(format!(
-            "event `{event}`: give a name, such as page-faults, or a raw code, such as 0x17"
-        ))
-    };
-    if let Some(digits) = event.strip_prefix("0x") {
-        return u64::from_str_radix(digits, 16).map(Some).map_err(|_| bad());
-    }
-    let well_formed = !event.is_empty()
-        && event
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-        && !event.bytes().all(|byte| byte.is_ascii_digit());
-    if well_formed { Ok(None) } else { Err(bad()) }
 }
 
 impl Regulator for Module {

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
 
 /// How to start.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartOptions {
     /// A named event, or a raw code as `0x17`; `None` leaves the choice to the regulator.
     pub event: Option<String>,
@@ -40,7 +40,7 @@ impl Default for StartOptions {
 }
 
 /// Everything that can be set, as it is at present.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The settings of all cores together.
     pub control: Control,
@@ -52,7 +52,7 @@ pub struct Settings {
 
 /// A regulator: budgets in, throttled cores out.
 pub trait Regulator {
-    /// Its name in reports: `module`, `null`.
+    /// Its name in reports: `module`, `user`, `null`.
     fn name(&self) -> &'static str;
 
     /// Begins to count; nothing is throttled before a budget is set.

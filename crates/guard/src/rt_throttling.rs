@@ -10,6 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use memwarden_platform::Root;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
@@ -20,7 +21,7 @@ const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const FAIR_SERVER: &str = "/sys/kernel/debug/sched/fair_server";
 
 /// The brakes as they were, to be put back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     files: Vec<(PathBuf, String)>,
 }

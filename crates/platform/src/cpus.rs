@@ -130,6 +130,13 @@ pub fn online() -> Result<CpuSet> {
     online_in(&Root::system())
 }
 
+/// The CPUs that this machine has, offline ones included.
+pub fn present() -> Result<CpuSet> {
+    Root::system()
+        .read("/sys/devices/system/cpu/present")?
+        .parse()
+}
+
 /// The CPUs that are online, below `root`.
 pub fn online_in(root: &Root) -> Result<CpuSet> {
     root.read("/sys/devices/system/cpu/online")?.parse()

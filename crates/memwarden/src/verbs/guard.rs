@@ -14,7 +14,9 @@ use anyhow::bail;
 use clap::{Subcommand, ValueEnum};
 use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
-use memwarden_guard::{BestEffort, Module, ModuleSource, Regulator, StartOptions, self_test};
+use memwarden_guard::{
+    Backend, BestEffort, Error, ModuleSource, Regulator, StartOptions, running, self_test,
+};
 
 use budgets::Budgets;
 
@@ -43,6 +45,8 @@ enum Action {
     Stop,
     /// Run a command under these budgets, put everything back, return its exit code
     Run(Run),
+    #[command(hide = true)]
+    UserRegulator { arguments: Vec<String> },
     /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
     Calibrate(calibrate::Args),
     /// Measure how exactly, how quickly and at what cost the guard regulates
@@ -51,23 +55,25 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Start {
-    /// The regulator: auto takes what the machine has
-    #[arg(long, value_enum, default_value = "auto")]
-    backend: BackendName,
     #[command(flatten)]
     options: Options,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum BackendName {
-    /// What the machine has
+    /// The module where it is loaded or can be, else user space
     Auto,
     /// The kernel module memguard
     Module,
+    /// User space: no module, a real-time thread a core
+    User,
 }
 
 #[derive(clap::Args)]
 struct Options {
+    /// The regulator: auto takes what the machine has
+    #[arg(long, value_enum, default_value = "auto")]
+    backend: BackendName,
     /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...), or a raw code such as 0x17
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
@@ -139,11 +145,12 @@ fn period(text: &str) -> Result<u64, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Start(args) => start(&args),
-        Action::Set(args) => args.set(&mut running()?),
+        Action::Set(args) => args.set(running()?.as_mut()),
         Action::Mode(args) => mode(&args),
-        Action::Show { json } => show::show(&running()?, json),
-        Action::Stop => {
-            Module::new(ModuleSource::Installed).stop()?;
+        Action::Show { json } => show::show(running()?.as_ref(), json),
+        Action::Stop => stop(),
+        Action::UserRegulator { arguments } => {
+            memwarden_guard::user::run_hidden_verb(&arguments)?;
             Ok(ExitCode::SUCCESS)
         }
         Action::Run(args) => supervise::run(&args),
@@ -152,21 +159,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The guard that is running.
-fn running() -> anyhow::Result<Module> {
-    let guard = Module::new(ModuleSource::Installed);
-    // Not running, no debugfs, not root: each says so in its own words.
-    guard.settings()?;
-    Ok(guard)
+/// Ends the one that runs. What a regulator in user space left that was killed is put back too.
+fn stop() -> anyhow::Result<ExitCode> {
+    let mut guard = running().or_else(|error| match error {
+        Error::NotRunning | Error::Regulator(_) => Backend::User.regulator(None, false),
+        error => Err(error),
+    })?;
+    guard.stop()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 impl Options {
-    fn guard(&self) -> Module {
-        Module::new(
-            self.module
-                .clone()
-                .map_or(ModuleSource::Installed, ModuleSource::Path),
-        )
+    /// The regulator; `tied` to this process if it is to end with it.
+    fn guard(&self, tied: bool) -> Result<Box<dyn Regulator>, Error> {
+        let backend = match self.backend {
+            BackendName::Auto => Backend::Auto,
+            BackendName::Module => Backend::Module,
+            BackendName::User => Backend::User,
+        };
+        let module = self.module.clone().map(ModuleSource::Path);
+        backend.regulator(module, tied)
     }
 
     fn start_options(&self) -> StartOptions {
@@ -182,24 +194,31 @@ impl Options {
 }
 
 fn start(args: &Start) -> anyhow::Result<ExitCode> {
-    // With one backend there is nothing to choose between yet.
-    let (BackendName::Auto | BackendName::Module) = args.backend;
-    let mut guard = args.options.guard();
+    let mut guard = args.options.guard(false)?;
+    if let Ok(other) = running() {
+        let control = other.settings()?.control;
+        let (event, period_us) = (control.event, control.period_us);
+        return Err(Error::AlreadyRunning { event, period_us }.into());
+    }
     guard.start(&args.options.start_options())?;
-    if let Err(error) = prove(&mut guard, &args.options) {
+    if let Err(error) = prove(guard.as_mut(), &args.options) {
         guard.stop()?;
         return Err(error);
     }
     let control = guard.settings()?.control;
     println!(
-        "guard: module, event {} ({} bytes), period {} us, cores {}; no budgets yet: memwarden guard set --mb ...",
-        control.event, control.bytes_per_event, control.period_us, control.online
+        "guard: {}, event {} ({} bytes), period {} us, cores {}; no budgets yet: memwarden guard set --mb ...",
+        guard.name(),
+        control.event,
+        control.bytes_per_event,
+        control.period_us,
+        control.online
     );
     Ok(ExitCode::SUCCESS)
 }
 
 /// The proof that it regulates, on every core.
-fn prove(guard: &mut Module, options: &Options) -> anyhow::Result<()> {
+fn prove(guard: &mut dyn Regulator, options: &Options) -> anyhow::Result<()> {
     if options.no_self_test {
         return Ok(());
     }
@@ -257,7 +276,7 @@ mod tests {
             ("start --bytes-per-event 0", "0 is not in"),
             ("start --bytes-per-event -1", "-1"),
             ("start --maxbw 0", "0 is not in"),
-            ("start --backend user", "user"),
+            ("start --backend kernel", "kernel"),
             ("set", "required"),
             ("set --mb 0", "budget `0`"),
             ("set --mb 100,,1", "budget ``"),

@@ -20,11 +20,10 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     // Caught from here on: whatever comes, the session ends in order.
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
-    let mut guard = args.options.guard();
-    let was_running = memwarden_guard::Regulator::is_running(&guard);
-    let mut session = Session::begin(Box::new(guard.clone()), &args.options.start_options())?;
-    if !was_running {
-        super::prove(&mut guard, &args.options)?;
+    let guard = memwarden_guard::running().or_else(|_| args.options.guard(true))?;
+    let mut session = Session::begin(guard, &args.options.start_options())?;
+    if !session.took_over() {
+        super::prove(session.guard(), &args.options)?;
     }
     args.budgets.apply(session.guard())?;
 

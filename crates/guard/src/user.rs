@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The regulator in user space: the policy of the module, and no module.
+//!
+//! ```text
+//! client  --socket-->  regulator: a real-time thread a core, policy/, perf counters
+//!                          | child of, words in shared memory
+//!                      supervisor: kills it when it hangs, puts the scheduler's settings back
+//! ```
+//!
+//! [`User`] is the client. Regulator and supervisor are processes of the same program, under a verb that the help
+//! doesn't list.
+
+mod clock;
+mod core;
+mod fault;
+mod figures;
+mod host;
+mod places;
+mod supervisor;
+mod wire;
+
+use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::budget::Request as Budgets;
+use crate::{BestEffort, CoreStatistics, Error, Regulator, Resource, Settings, StartOptions};
+use places::Places;
+use wire::{Plan, Reply, Request, receive, send};
+
+pub use supervisor::run as run_hidden_verb;
+
+/// Above the core threads: they watch them.
+const WATCHDOG_PRIORITY: i32 = 99;
+
+/// A regulator that doesn't answer for so long is not going to.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Ending takes a period and some tens of milliseconds.
+const END: Duration = Duration::from_secs(10);
+
+/// The client.
+#[derive(Debug, Clone)]
+pub struct User {
+    places: Places,
+    program: PathBuf,
+    tied: bool,
+    /// As long as one is left of this, a tied regulator runs.
+    lease: Option<Arc<ChildStdin>>,
+}
+
+impl User {
+    /// Of this machine. What it starts goes on until it is stopped.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            places: Places::of_system(),
+            program: "/proc/self/exe".into(),
+            tied: false,
+            lease: None,
+        }
+    }
+
+    /// The same; but what it starts ends with this process, however that ends.
+    #[must_use]
+    pub fn tied() -> Self {
+        Self {
+            tied: true,
+            ..Self::new()
+        }
+    }
+
+    fn ask(&self, request: &Request) -> Result<Reply, Error> {
+        let stream = self.places.connect().map_err(|error| match error.kind() {
+            ErrorKind::PermissionDenied => Error::NotRoot("the regulator's socket"),
+            _ => self.not_running(),
+        })?;
+        let talk = |mut stream: UnixStream| -> io::Result<Option<Reply>> {
+            stream.set_read_timeout(Some(ANSWER))?;
+            send(&mut stream, request)?;
+            receive(&mut BufReader::new(stream))
+        };
+        match talk(stream) {
+            Ok(Some(Reply::Refused(why))) => Err(Error::BadInput(why)),
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => Err(self.not_running()),
+            Err(error) => Err(Error::System(format!(
+                "the regulator in user space does not answer: {error} (its log: {})",
+                self.places.log().display()
+            ))),
+        }
+    }
+
+    fn order(&self, request: &Request) -> Result<(), Error> {
+        self.ask(request).map(drop)
+    }
+
+    fn not_running(&self) -> Error {
+        match self.places.why_ended() {
+            Some(why) => Error::Regulator(format!(
+                "no guard is running: {why}; `memwarden guard start` starts it again"
+            )),
+            None => Error::NotRunning,
+        }
+    }
+
+    /// Waits until the supervisor has cleaned up.
+    fn wait_for_end(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + END;
+        while self.places.is_locked() {
+            if Instant::now() > deadline {
+                return Err(Error::System(format!(
+                    "the regulator in user space does not end (its log: {})",
+                    self.places.log().display()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Default for User {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Regulator for User {
+    fn name(&self) -> &'static str {
+        "user"
+    }
+
+    fn start(&mut self, options: &StartOptions) -> Result<(), Error> {
+        if let Ok(settings) = self.settings() {
+            return Err(Error::AlreadyRunning {
+                event: settings.control.event,
+                period_us: settings.control.period_us,
+            });
+        }
+        // Refuses what can be told here in our own words.
+        crate::event::choose(options, |_| true)?;
+        self.places.create()?;
+        let plan = Plan {
+            options: options.clone(),
+            tied: self.tied,
+        };
+        let plan =
+            serde_json::to_string(&plan).map_err(|error| Error::System(error.to_string()))?;
+        let mut supervisor = Command::new(&self.program)
+            .args(["guard", "user-regulator", &plan])
+            .stdin(if self.tied {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
+            .stdout(Stdio::piped())
+            .stderr(supervisor::open_log(&self.places)?)
+            .current_dir("/")
+            .spawn()
+            .map_err(Error::file("starting", &self.program))?;
+        let lease = supervisor.stdin.take();
+        let mut said = String::new();
+        if let Some(out) = supervisor.stdout.take() {
+            let _ = BufReader::new(out).read_line(&mut said);
+        }
+        if said.trim_end() == supervisor::READY {
+            self.lease = lease.map(Arc::new);
+            // It is its own master now; a zombie would be all that is left of it here.
+            std::thread::spawn(move || supervisor.wait());
+            return Ok(());
+        }
+        drop(lease);
+        let _ = supervisor.wait();
+        Err(match said.trim_end() {
+            "" => Error::Regulator(format!(
+                "the regulator in user space did not start (its log: {})",
+                self.places.log().display()
+            )),
+            why => Error::Regulator(format!("the regulator in user space did not start: {why}")),
+        })
+    }
+
+    fn is_running(&self) -> bool {
+        self.places.connect().is_ok()
+    }
+
+    fn settings(&self) -> Result<Settings, Error> {
+        match self.ask(&Request::Settings)? {
+            Reply::Settings(settings) => Ok(*settings),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn set_budgets(&mut self, resource: Resource, request: &Budgets) -> Result<(), Error> {
+        self.order(&Request::Budgets {
+            resource,
+            request: request.clone(),
+        })
+    }
+
+    fn set_mode(
+        &mut self,
+        best_effort: Option<BestEffort>,
+        reclaim: Option<bool>,
+    ) -> Result<(), Error> {
+        self.order(&Request::Mode {
+            best_effort,
+            reclaim,
+        })
+    }
+
+    fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error> {
+        self.order(&Request::Maxbw(maxbw_mib_s))
+    }
+
+    fn set_period(&mut self, period_us: u64) -> Result<(), Error> {
+        self.order(&Request::Period(period_us))
+    }
+
+    fn set_rt(&mut self, cpu: usize, rt: bool) -> Result<(), Error> {
+        self.order(&Request::Rt { cpu, rt })
+    }
+
+    fn statistics(&self) -> Result<Vec<CoreStatistics>, Error> {
+        match self.ask(&Request::Statistics)? {
+            Reply::Statistics(statistics) => Ok(statistics),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn reset_statistics(&mut self) -> Result<(), Error> {
+        self.order(&Request::Reset)
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        let outcome = self.order(&Request::Stop);
+        self.lease = None;
+        self.wait_for_end()?;
+        // What a regulator left that was killed together with its supervisor.
+        let left = self.places.restore_rt_throttling()?;
+        match outcome {
+            Err(Error::NotRunning) if left => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+fn unexpected() -> Error {
+    Error::System("the regulator in user space answers something else than it was asked".into())
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which period is it? One clock that all cores go by, so that a core that is late still knows which period it is in.
+//!
+//! Written by core threads alone. They are real-time threads of one priority, each on a CPU of its own: a writer is
+//! never kept from finishing by a reader that waits for it. (An ordinary thread that wrote could be: it would be
+//! preempted by the reader.)
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// What the clock says, consistent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reading {
+    number: u64,
+    phase_ns: u64,
+    pub period_ns: u64,
+}
+
+impl Reading {
+    fn periods_since_phase(&self, now_ns: u64) -> u64 {
+        // Another core may have set the phase after we looked at the time.
+        now_ns.saturating_sub(self.phase_ns) / self.period_ns
+    }
+
+    /// The number of the period that `now_ns` lies in.
+    pub fn number_at(&self, now_ns: u64) -> u64 {
+        self.number + self.periods_since_phase(now_ns)
+    }
+
+    /// When the next period begins.
+    pub fn next_boundary_ns(&self, now_ns: u64) -> u64 {
+        self.phase_ns + (self.periods_since_phase(now_ns) + 1) * self.period_ns
+    }
+}
+
+/// The clock.
+#[derive(Debug)]
+pub(super) struct PeriodClock {
+    /// Odd while somebody writes.
+    sequence: AtomicU64,
+    number: AtomicU64,
+    phase_ns: AtomicU64,
+    period_ns: AtomicU64,
+    /// What the period shall be; anybody may store it.
+    wanted_period_ns: AtomicU64,
+}
+
+impl PeriodClock {
+    /// Period 1 begins now.
+    pub fn new(now_ns: u64, period_ns: u64) -> Self {
+        Self {
+            sequence: AtomicU64::new(0),
+            number: AtomicU64::new(1),
+            phase_ns: AtomicU64::new(now_ns),
+            period_ns: AtomicU64::new(period_ns),
+            wanted_period_ns: AtomicU64::new(period_ns),
+        }
+    }
+
+    pub fn read(&self) -> Reading {
+        loop {
+            let before = self.sequence.load(Ordering::Acquire);
+            let reading = Reading {
+                number: self.number.load(Ordering::Relaxed),
+                phase_ns: self.phase_ns.load(Ordering::Relaxed),
+                period_ns: self.period_ns.load(Ordering::Relaxed),
+            };
+            fence(Ordering::Acquire);
+            if before % 2 == 0 && self.sequence.load(Ordering::Relaxed) == before {
+                return reading;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn write(&self, change: impl FnOnce(Reading) -> Option<Reading>) {
+        let mut sequence = self.sequence.load(Ordering::Relaxed);
+        loop {
+            if sequence % 2 == 0 {
+                match self.sequence.compare_exchange_weak(
+                    sequence,
+                    sequence + 1,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => break,
+                    Err(now) => sequence = now,
+                }
+            } else {
+                std::hint::spin_loop();
+                sequence = self.sequence.load(Ordering::Relaxed);
+            }
+        }
+        fence(Ordering::Release);
+        let old = Reading {
+            number: self.number.load(Ordering::Relaxed),
+            phase_ns: self.phase_ns.load(Ordering::Relaxed),
+            period_ns: self.period_ns.load(Ordering::Relaxed),
+        };
+        if let Some(new) = change(old) {
+            self.number.store(new.number, Ordering::Relaxed);
+            self.phase_ns.store(new.phase_ns, Ordering::Relaxed);
+            self.period_ns.store(new.period_ns, Ordering::Relaxed);
+        }
+        self.sequence.store(sequence + 2, Ordering::Release);
+    }
+
+    /// Best effort has opened period `number`: it is the one that begins now.
+    pub fn restart(&self, number: u64, now_ns: u64) {
+        // A later winner may have been here first.
+        self.write(|old| {
+            (now_ns > old.phase_ns).then_some(Reading {
+                number,
+                phase_ns: now_ns,
+                ..old
+            })
+        });
+    }
+
+    /// Asks for another length; the first core that comes by carries it out.
+    pub fn ask_for_period(&self, period_ns: u64) {
+        self.wanted_period_ns.store(period_ns, Ordering::Release);
+    }
+
+    /// Carries out what was asked for: a period of the new length begins now.
+    pub fn take_wanted_period(&self, now_ns: u64) {
+        let wanted = self.wanted_period_ns.load(Ordering::Acquire);
+        if wanted == self.period_ns.load(Ordering::Relaxed) {
+            return;
+        }
+        self.write(|old| {
+            (old.period_ns != wanted).then(|| Reading {
+                number: old.number_at(now_ns) + 1,
+                phase_ns: now_ns,
+                period_ns: wanted,
+            })
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_numbered_from_the_phase() {
+        let clock = PeriodClock::new(1000, 100);
+        let reading = clock.read();
+        for (now, number, boundary) in [
+            (900, 1, 1100),
+            (1000, 1, 1100),
+            (1099, 1, 1100),
+            (1100, 2, 1200),
+            (1950, 10, 2000),
+        ] {
+            assert_eq!(
+                (reading.number_at(now), reading.next_boundary_ns(now)),
+                (number, boundary)
+            );
+        }
+    }
+
+    #[test]
+    fn best_effort_begins_a_period_at_once_and_only_the_latest_counts() {
+        let clock = PeriodClock::new(1000, 100);
+        clock.restart(2, 1030);
+        assert_eq!(clock.read().number_at(1031), 2);
+        assert_eq!(clock.read().next_boundary_ns(1031), 1130);
+        clock.restart(9, 1020);
+        assert_eq!(clock.read().number_at(1031), 2);
+    }
+
+    #[test]
+    fn a_new_length_begins_a_new_period() {
+        let clock = PeriodClock::new(1000, 100);
+        clock.ask_for_period(40);
+        assert_eq!(clock.read().period_ns, 100);
+        clock.take_wanted_period(1250);
+        let reading = clock.read();
+        assert_eq!((reading.number_at(1250), reading.period_ns), (4, 40));
+        clock.take_wanted_period(1260);
+        assert_eq!(clock.read(), reading);
+    }
+
+    #[test]
+    fn readers_never_see_half_of_a_change() {
+        let clock = PeriodClock::new(0, 10);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for now in 1..20_000 {
+                        clock.restart(7 * now, now);
+                    }
+                });
+            }
+            for _ in 0..20_000 {
+                let reading = clock.read();
+                assert!(reading.number == 1 || reading.number == 7 * reading.phase_ns);
+            }
+        });
+    }
+}

@@ -1,0 +1,583 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One regulated core: its thread, which wakes when a period ends or a counter overflows, and keeps the core to itself
+//! while the core has nothing left.
+//!
+//! The thread runs under SCHED_FIFO, pinned. It allocates nothing once it goes round. What is decided is decided in
+//! `policy/`; `kernel/memguard/core.c` is the same host in the kernel.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::overflow::{EventCode, FAR, IdleWitness, Of, OverflowCounter};
+use memwarden_platform::shared::SharedWords;
+use memwarden_platform::spin::{COARSE_NS, relax, wait_for_change};
+use memwarden_platform::{affinity, sched};
+use memwarden_policy::{
+    Account, Action, BestEffort, Core, CoreSettings, Policy, Resource, UNLIMITED,
+};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::clock::PeriodClock;
+use super::fault::Fault;
+use super::figures::{Board, Figures};
+use crate::Error;
+
+/// Priority of the core threads: above whatever is regulated, below the watchdogs.
+pub(super) const PRIORITY: i32 = 98;
+
+/// A core without a limit, and with nobody to share with, is looked after this often: its counts may be so old.
+const QUIET_NS: u64 = 100_000_000;
+
+/// A core that is offline is looked for this often.
+const PARKED_NS: i64 = 100_000_000;
+
+/// What others may do to a core.
+#[derive(Debug)]
+pub(super) struct Handle {
+    pub cpu: usize,
+    pub settings: CoreSettings,
+    pub board: Board,
+    /// Counts up with every kick; the core's thread looks at everything anew when it changes.
+    kicks: AtomicU64,
+    bell: OwnedFd,
+    reset: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Handle {
+    pub fn new(cpu: usize, settings: CoreSettings) -> Result<Self, Error> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::System(format!("make an event descriptor: {errno}")))?;
+        Ok(Self {
+            cpu,
+            settings,
+            board: Board::default(),
+            kicks: AtomicU64::new(0),
+            bell,
+            reset: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes the core's thread look at the settings now; returns the kick's number.
+    pub fn kick(&self) -> u64 {
+        let number = self.kicks.fetch_add(1, Ordering::Release) + 1;
+        // It can only be full, and then it rings already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        number
+    }
+
+    /// Figures begin anew.
+    pub fn reset(&self) {
+        self.reset.store(true, Ordering::Release);
+        self.kick();
+    }
+
+    /// Ends the thread; the core is let go.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.kick();
+    }
+}
+
+/// What all cores share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub policy: Arc<Policy>,
+    pub clock: PeriodClock,
+    pub event: EventCode,
+    pub write_event: Option<EventCode>,
+    pub user_only: bool,
+    pub cores: Vec<Handle>,
+    /// Until when a core's thread means to run, by index in `cores`; 0 while it sleeps. The watchdogs read it.
+    pub running_until: Arc<SharedWords>,
+    pub fault: Option<Fault>,
+}
+
+/// The thread's own.
+pub(super) struct Loop {
+    common: Arc<Common>,
+    index: usize,
+    core: Core,
+    counters: Counters,
+    figures: Figures,
+    /// The accounts at the last reset: the policy's totals never begin anew.
+    base: [Account; 2],
+    boundary_ns: u64,
+    number: u64,
+    kicks_seen: u64,
+    overflow_ns: u64,
+    throttled_since_ns: u64,
+    /// Throttled, and not yet held.
+    to_be_held: bool,
+    released_ns: u64,
+    best_effort_since_ns: u64,
+}
+
+/// What is open on the core's CPU.
+struct Counters {
+    read: OverflowCounter,
+    write: Option<OverflowCounter>,
+    witness: IdleWitness,
+    /// Counts at the period's begin.
+    begin: [u64; 2],
+}
+
+impl Counters {
+    fn open(common: &Common, cpu: usize) -> Result<Self, memwarden_platform::Error> {
+        let open = |code| OverflowCounter::open(cpu, code, Of::Cpu, common.user_only);
+        let read = open(common.event)?;
+        let write = common.write_event.map(open).transpose()?;
+        let begin = [
+            read.read()?,
+            write.as_ref().map_or(Ok(0), OverflowCounter::read)?,
+        ];
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        Ok(Self {
+            read,
+            write,
+            witness: IdleWitness::open(cpu, u32::try_from(own).unwrap_or_default())?,
+            begin,
+        })
+    }
+
+    fn get(&mut self, resource: Resource) -> Option<&mut OverflowCounter> {
+        match resource {
+            Resource::Read => Some(&mut self.read),
+            Resource::Write => self.write.as_mut(),
+        }
+    }
+
+    fn used(&self) -> Result<[u64; 2], Failure> {
+        let write = self.write.as_ref().map_or(Ok(0), OverflowCounter::read)?;
+        Ok([self.read.read()? - self.begin[0], write - self.begin[1]])
+    }
+}
+
+/// Why a core's thread can't go on.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Its CPU went offline: it waits for it.
+    CpuGone,
+    /// Anything else ends the regulator.
+    Broken(String),
+}
+
+impl From<memwarden_platform::Error> for Failure {
+    fn from(error: memwarden_platform::Error) -> Self {
+        use std::error::Error as _;
+        Self::Broken(match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        })
+    }
+}
+
+/// The body of a core's thread. `ready` is told once, when the core is regulated or known to be offline.
+///
+/// # Errors
+/// Why the core can't be regulated (any longer).
+pub(super) fn run(
+    common: &Arc<Common>,
+    index: usize,
+    mut core: Core,
+    ready: impl FnOnce(),
+) -> Result<(), String> {
+    let handle = &common.cores[index];
+    let explain = |failure| match failure {
+        Failure::CpuGone => format!("CPU {} went offline", handle.cpu),
+        Failure::Broken(why) => format!("CPU {}: {why}", handle.cpu),
+    };
+    sched::set_fifo(PRIORITY).map_err(|error| explain(error.into()))?;
+    let mut ready = Some(ready);
+    while !handle.stop.load(Ordering::Acquire) {
+        if affinity::pin(handle.cpu).is_err() {
+            if let Some(ready) = ready.take() {
+                ready();
+            }
+            park(handle);
+            continue;
+        }
+        let counters = Counters::open(common, handle.cpu).map_err(|error| explain(error.into()))?;
+        core.online();
+        let mut going = Loop::new(Arc::clone(common), index, core, counters);
+        if let Some(ready) = ready.take() {
+            ready();
+        }
+        let outcome = going.go_round();
+        going.leave();
+        match outcome {
+            Ok(()) => return Ok(()),
+            Err(Failure::CpuGone) => {}
+            Err(failure) => return Err(explain(failure)),
+        }
+        core = going.core;
+    }
+    Ok(())
+}
+
+/// Waits for a CPU that is offline.
+fn park(handle: &Handle) {
+    let mut bell = [PollFd::new(&handle.bell, PollFlags::IN)];
+    let wait = Timespec {
+        tv_sec: 0,
+        tv_nsec: PARKED_NS,
+    };
+    let _ = poll(&mut bell, Some(&wait));
+    silence(handle);
+}
+
+fn silence(handle: &Handle) {
+    let _ = rustix::io::read(&handle.bell, &mut [0; 8]);
+}
+
+impl Loop {
+    fn new(common: Arc<Common>, index: usize, core: Core, counters: Counters) -> Self {
+        let now_ns = monotonic_ns();
+        let clock = common.clock.read();
+        let base = Resource::ALL.map(|resource| core.account(resource));
+        Self {
+            boundary_ns: clock.next_boundary_ns(now_ns),
+            number: clock.number_at(now_ns),
+            kicks_seen: common.cores[index].kicks.load(Ordering::Acquire),
+            common,
+            index,
+            core,
+            counters,
+            figures: Figures {
+                regulated: true,
+                ..Figures::default()
+            },
+            base,
+            overflow_ns: 0,
+            throttled_since_ns: 0,
+            to_be_held: false,
+            released_ns: 0,
+            best_effort_since_ns: 0,
+        }
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.common.cores[self.index]
+    }
+
+    fn mean_to_run_until(&self, when_ns: u64) {
+        self.common.running_until[self.index].store(when_ns, Ordering::Release);
+    }
+
+    fn go_round(&mut self) -> Result<(), Failure> {
+        self.begin_period(monotonic_ns())?;
+        self.arm()?;
+        loop {
+            if self.core.is_throttled() {
+                self.hold()?;
+            } else {
+                self.sleep()?;
+            }
+            if self.handle().stop.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            if affinity::current()? != self.handle().cpu {
+                return Err(Failure::CpuGone);
+            }
+            let now_ns = monotonic_ns();
+            self.mean_to_run_until(now_ns + self.common.clock.read().period_ns);
+            if let Some(fault) = &self.common.fault {
+                fault.strike(self.handle().cpu);
+            }
+            if self.look_for_kick() {
+                self.on_kick(now_ns)?;
+            }
+            if now_ns >= self.boundary_ns {
+                self.on_boundary(now_ns)?;
+            }
+            for resource in Resource::ALL {
+                self.on_overflow(resource)?;
+            }
+        }
+    }
+
+    /// Until the period ends, a counter overflows, or somebody kicks.
+    fn sleep(&mut self) -> Result<(), Failure> {
+        let now_ns = monotonic_ns();
+        if self.released_ns > 0 {
+            let latency = now_ns.saturating_sub(self.released_ns);
+            let longest = &mut self.figures.release_latency_ns_max;
+            *longest = latency.max(*longest);
+            self.released_ns = 0;
+        }
+        self.post();
+        let wake_ns = if self.is_quiet() {
+            now_ns + QUIET_NS.max(self.common.clock.read().period_ns)
+        } else {
+            self.boundary_ns
+        };
+        let left_ns = wake_ns.saturating_sub(now_ns);
+        let wait = Timespec {
+            tv_sec: i64::try_from(left_ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(left_ns % 1_000_000_000).unwrap_or(0),
+        };
+        self.mean_to_run_until(0);
+        let bell = PollFd::new(&self.common.cores[self.index].bell, PollFlags::IN);
+        let read = PollFd::from_borrowed_fd(self.counters.read.as_fd(), PollFlags::IN);
+        let outcome = match &self.counters.write {
+            None => poll(&mut [bell, read], Some(&wait)),
+            Some(write) => {
+                let write = PollFd::from_borrowed_fd(write.as_fd(), PollFlags::IN);
+                poll(&mut [bell, read, write], Some(&wait))
+            }
+        };
+        match outcome {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(Failure::Broken(format!("waiting for a counter: {errno}"))),
+        }
+    }
+
+    /// Nothing is limited, and nobody waits for what this core uses.
+    fn is_quiet(&self) -> bool {
+        let settings = &self.handle().settings;
+        self.common.policy.best_effort() == BestEffort::None
+            && !self.common.policy.reclaim()
+            && Resource::ALL.into_iter().all(|resource| {
+                self.core.account(resource).budget == UNLIMITED
+                    && settings.budget(resource) == UNLIMITED
+            })
+    }
+
+    /// Keeps the core until the period ends or somebody kicks.
+    fn hold(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.to_be_held) {
+            self.book_hold()?;
+        }
+        self.mean_to_run_until(self.boundary_ns);
+        let kicks = &self.common.cores[self.index].kicks;
+        loop {
+            let now_ns = monotonic_ns();
+            if now_ns >= self.boundary_ns || kicks.load(Ordering::Acquire) != self.kicks_seen {
+                return Ok(());
+            }
+            if self.boundary_ns - now_ns > COARSE_NS {
+                wait_for_change(kicks, self.kicks_seen);
+            } else {
+                relax();
+            }
+        }
+    }
+
+    /// How late, and how far past what was handed out, now that nothing else runs here.
+    fn book_hold(&mut self) -> Result<(), Failure> {
+        let latency = monotonic_ns().saturating_sub(self.overflow_ns);
+        let longest = &mut self.figures.throttle_latency_ns_max;
+        *longest = latency.max(*longest);
+        let used = self.counters.used()?;
+        for resource in Resource::ALL {
+            let assigned = self.core.account(resource).assigned;
+            let used = used[resource as usize];
+            if self.counters.get(resource).is_some() && used >= assigned {
+                self.figures.resource[resource as usize].overshot(used - assigned);
+            }
+        }
+        self.post();
+        Ok(())
+    }
+
+    fn look_for_kick(&mut self) -> bool {
+        let kicks = self.handle().kicks.load(Ordering::Acquire);
+        let kicked = kicks != self.kicks_seen;
+        if kicked {
+            self.kicks_seen = kicks;
+            silence(self.handle());
+        }
+        kicked
+    }
+
+    /// Another core, or a setting, says: look again.
+    fn on_kick(&mut self, now_ns: u64) -> Result<(), Failure> {
+        self.common.clock.take_wanted_period(now_ns);
+        self.begin_period(now_ns)?;
+        self.boundary_ns = self.common.clock.read().next_boundary_ns(now_ns);
+        if self.core.release() == Action::Run {
+            self.book_release(now_ns);
+            if self.core.is_best_effort() {
+                self.book_best_effort(now_ns);
+            }
+            self.arm()?;
+        }
+        self.reset_if_asked();
+        Ok(())
+    }
+
+    fn on_boundary(&mut self, now_ns: u64) -> Result<(), Failure> {
+        let clock = self.common.clock.read();
+        let late = now_ns - self.boundary_ns;
+        if !self.is_quiet() {
+            self.figures.late_ns_sum += late;
+            self.figures.late_ns_max = self.figures.late_ns_max.max(late);
+            self.figures.missed_periods += late / clock.period_ns;
+        }
+        self.begin_period(now_ns)?;
+        self.boundary_ns = self.common.clock.read().next_boundary_ns(now_ns);
+        Ok(())
+    }
+
+    fn begin_period(&mut self, now_ns: u64) -> Result<(), Failure> {
+        let best_effort = self.common.policy.best_effort();
+        // Who shares wants to know who is idle to the task; else no traffic is near enough.
+        self.counters
+            .witness
+            .switch(best_effort != BestEffort::None)?;
+        let used = self.counters.used()?;
+        let idle = match self.counters.witness.others_ran() {
+            Some(others) => !others,
+            None => used == [0, 0],
+        };
+        let (throttled, free) = (self.core.is_throttled(), self.core.is_best_effort());
+        let quiet = self.is_quiet();
+        let number = self.common.clock.read().number_at(now_ns);
+        let action = self.core.period_begin(number, idle, used);
+        if action == Action::Continue {
+            return Ok(());
+        }
+        if throttled {
+            self.book_release(now_ns);
+        }
+        if free {
+            self.figures.best_effort_ns += now_ns - self.best_effort_since_ns;
+        }
+        // A quiet core sleeps through many.
+        self.figures.periods += if quiet {
+            number.saturating_sub(self.number).max(1)
+        } else {
+            1
+        };
+        self.number = number;
+        for (begin, used) in self.counters.begin.iter_mut().zip(used) {
+            *begin += used;
+        }
+        self.arm()?;
+        self.carry_out(action, now_ns)
+    }
+
+    fn on_overflow(&mut self, resource: Resource) -> Result<(), Failure> {
+        let Some(when_ns) = self.counters.get(resource).and_then(OverflowCounter::take) else {
+            return Ok(());
+        };
+        if self.core.is_throttled() {
+            return Ok(());
+        }
+        let used = self.counters.used()?[resource as usize];
+        self.figures.overflows += 1;
+        self.overflow_ns = when_ns;
+        if !self.core.is_active() {
+            self.core.active();
+        }
+        let free = self.core.is_best_effort();
+        let action = self.core.overflow(resource, used);
+        self.arm()?;
+        let now_ns = monotonic_ns();
+        if self.core.is_best_effort() && !free {
+            self.book_best_effort(now_ns);
+        }
+        self.carry_out(action, now_ns)?;
+        if action == Action::NewPeriod {
+            self.on_kick(now_ns)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, action: Action, now_ns: u64) -> Result<(), Failure> {
+        match action {
+            Action::Continue | Action::Run => {}
+            Action::Throttle => {
+                self.figures.throttled_periods += 1;
+                self.throttled_since_ns = now_ns;
+                self.to_be_held = true;
+            }
+            Action::ReleaseAll => self.kick_others(),
+            Action::NewPeriod => {
+                let number = self.common.policy.census().epoch;
+                self.common.clock.restart(number, now_ns);
+                self.kick_others();
+            }
+        }
+        Ok(())
+    }
+
+    fn kick_others(&self) {
+        for (index, other) in self.common.cores.iter().enumerate() {
+            if index != self.index {
+                other.kick();
+            }
+        }
+    }
+
+    /// Each counter's next overflow is where what the core has left ends.
+    fn arm(&mut self) -> Result<(), Failure> {
+        for resource in Resource::ALL {
+            let left = if self.core.is_throttled() {
+                FAR
+            } else {
+                self.core.until_overflow(resource).min(FAR)
+            };
+            if let Some(counter) = self.counters.get(resource) {
+                counter.arm(if left >= UNLIMITED { FAR } else { left })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn book_release(&mut self, now_ns: u64) {
+        self.figures.throttled_ns += now_ns - self.throttled_since_ns;
+        self.released_ns = now_ns;
+    }
+
+    fn book_best_effort(&mut self, now_ns: u64) {
+        self.figures.best_effort_periods += 1;
+        self.best_effort_since_ns = now_ns;
+    }
+
+    fn reset_if_asked(&mut self) {
+        if !self.handle().reset.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        self.figures = Figures {
+            regulated: true,
+            ..Figures::default()
+        };
+        self.base = Resource::ALL.map(|resource| self.core.account(resource));
+        let now_ns = monotonic_ns();
+        (self.throttled_since_ns, self.best_effort_since_ns) = (now_ns, now_ns);
+    }
+
+    fn post(&mut self) {
+        self.figures.quiet = self.is_quiet();
+        self.figures.kicks = self.kicks_seen;
+        self.figures.active = self.core.is_active();
+        self.figures.throttled = self.core.is_throttled();
+        for resource in Resource::ALL {
+            let account = self.core.account(resource);
+            let base = &self.base[resource as usize];
+            self.figures.resource[resource as usize].account = Account {
+                total_used: account.total_used - base.total_used,
+                total_assigned: account.total_assigned - base.total_assigned,
+                total_donated: account.total_donated - base.total_donated,
+                total_reclaimed: account.total_reclaimed - base.total_reclaimed,
+                reclaim_errors: account.reclaim_errors - base.reclaim_errors,
+                ..account
+            };
+        }
+        self.handle().board.leave(&self.figures);
+    }
+
+    /// The core is let go: its donations return, and nobody waits for it.
+    fn leave(&mut self) {
+        self.mean_to_run_until(0);
+        let action = self.core.offline();
+        // A failure here has nobody left to be told.
+        let _ = self.carry_out(action, monotonic_ns());
+        self.figures.regulated = false;
+        self.post();
+    }
+}

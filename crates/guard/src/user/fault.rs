@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults on purpose, so that what is promised of a broken regulator can be tried on a real one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Names the fault: `stuck:CPU` or `panic:CPU`. For tests alone.
+pub(super) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
+
+/// Wake-ups that the thread lives through first.
+const ROUNDS: u32 = 200;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Stuck,
+    Panic,
+}
+
+/// A core's thread that goes wrong after a while.
+#[derive(Debug)]
+pub(super) struct Fault {
+    kind: Kind,
+    cpu: usize,
+    rounds: AtomicU32,
+}
+
+impl Fault {
+    /// What the environment asks for.
+    pub fn from_environment() -> Option<Self> {
+        Self::parse(&std::env::var(VARIABLE).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (kind, cpu) = text.split_once(':')?;
+        let kind = match kind {
+            "stuck" => Kind::Stuck,
+            "panic" => Kind::Panic,
+            _ => return None,
+        };
+        Some(Self {
+            kind,
+            cpu: cpu.parse().ok()?,
+            rounds: AtomicU32::new(0),
+        })
+    }
+
+    /// Called by each core's thread whenever it wakes.
+    pub fn strike(&self, cpu: usize) {
+        if cpu != self.cpu || self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS {
+            return;
+        }
+        match self.kind {
+            Kind::Stuck => loop {
+                std::hint::spin_loop();
+            },
+            Kind::Panic => panic!("the fault that {VARIABLE} asked for"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_meant_is_a_fault() {
+        for text in ["", "stuck", "stuck:", "stuck:x", "hang:1"] {
+            assert!(Fault::parse(text).is_none(), "{text}");
+        }
+        let fault = Fault::parse("panic:1").unwrap();
+        assert_eq!((fault.kind, fault.cpu), (Kind::Panic, 1));
+        for _ in 0..ROUNDS + 5 {
+            fault.strike(0);
+        }
+        for _ in 0..ROUNDS {
+            fault.strike(1);
+        }
+        assert!(std::panic::catch_unwind(move || fault.strike(1)).is_err());
+    }
+}

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The regulator's process: a thread for each core, a thread that watches, and the socket where clients ask.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::overflow::{Of, OverflowCounter};
+use memwarden_platform::sched;
+use memwarden_platform::shared::SharedWords;
+use memwarden_policy::{Core, Policy, Resource as PolicyResource, UNLIMITED};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::clock::PeriodClock;
+use super::core::{Common, Handle};
+use super::fault::Fault;
+use super::figures::Figures;
+use super::places::Places;
+use super::wire::{Plan, Reply, Request, receive, send};
+use super::{WATCHDOG_PRIORITY, core};
+use crate::control::BestEffort;
+use crate::event::{self, Event};
+use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
+use crate::units::{PERIOD_US_MAX, PERIOD_US_MIN};
+use crate::{Control, CoreStatistics, Error, Resource, Settings};
+
+/// The socket and the watcher look up this often.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A client that says nothing for so long is hung up on.
+const IDLE_CLIENT: Duration = Duration::from_secs(60);
+
+/// Without a sign of life from the supervisor for so long, the regulator ends itself.
+const SUPERVISOR_LOST_NS: u64 = 1_000_000_000;
+
+/// A core that was asked for its figures has them ready within some of these, unless it is kept from running.
+const FRESH_WAIT: Duration = Duration::from_micros(200);
+const FRESH_TRIES: u32 = 100;
+
+/// Clients at a time; more wait.
+const CLIENTS: usize = 16;
+
+/// Stack of a thread: all memory is locked, so that none is wasted.
+const STACK_BYTES: usize = 256 << 10;
+
+struct Host {
+    common: Arc<Common>,
+    event: Event,
+    user_only: bool,
+    state: Mutex<State>,
+    stop: Arc<AtomicBool>,
+}
+
+struct State {
+    maxbw_mib_s: u64,
+    period_us: u64,
+    /// By [`Resource`].
+    reservations: [Reservations; 2],
+}
+
+/// Regulates until a client, a signal or the supervisor's end says stop. `ready` is called once it does.
+///
+/// # Errors
+/// Why it can't, or can't any longer.
+pub(super) fn run(
+    plan: &Plan,
+    places: &Places,
+    words: OwnedFd,
+    ready: impl FnOnce(),
+) -> Result<(), Error> {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("memwarden: the user-space regulator panicked: {panic}");
+        std::process::abort();
+    }));
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
+    }
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
+        Error::System(format!("ask to be told of the supervisor's end: {errno}"))
+    })?;
+    sched::lock_memory().map_err(Error::platform)?;
+    let words = Arc::new(SharedWords::from_descriptor(words).map_err(Error::platform)?);
+
+    let (host, cores) = Host::new(plan, words, Arc::clone(&stop))?;
+    let listener = places.listen()?;
+    let (tell, told) = mpsc::channel();
+    let threads = host.start_cores(cores, &tell)?;
+    let watcher = start_watcher(Arc::clone(&host.common), places.clone(), Arc::clone(&stop))?;
+    drop(tell);
+    let mut outcome = host.wait_for_cores(&told);
+    if outcome.is_ok() {
+        ready();
+        outcome = host.serve(&listener, &told);
+    }
+
+    stop.store(true, Ordering::Release);
+    for core in &host.common.cores {
+        core.stop();
+    }
+    for thread in threads {
+        let _ = thread.join();
+    }
+    let _ = watcher.join();
+    outcome
+}
+
+/// What a core's thread tells.
+enum Told {
+    Ready,
+    Failed(String),
+}
+
+/// Ends the regulator when its supervisor is gone: nobody else would free a core whose thread is stuck.
+fn start_watcher(
+    common: Arc<Common>,
+    places: Places,
+    stop: Arc<AtomicBool>,
+) -> Result<JoinHandle<()>, Error> {
+    let (tell, told) = mpsc::channel();
+    let parent = rustix::process::getppid();
+    let watch = move || {
+        let outcome = sched::set_fifo(WATCHDOG_PRIORITY);
+        let failed = outcome.is_err();
+        let _ = tell.send(outcome);
+        if failed {
+            return;
+        }
+        let beat = &common.running_until[common.cores.len()];
+        while !stop.load(Ordering::Acquire) {
+            thread::sleep(LOOK);
+            let age_ns = monotonic_ns().saturating_sub(beat.load(Ordering::Acquire));
+            if age_ns > SUPERVISOR_LOST_NS || rustix::process::getppid() != parent {
+                stop.store(true, Ordering::Release);
+                eprintln!(
+                    "memwarden: the supervisor of the user-space regulator is gone: regulation ends"
+                );
+            }
+        }
+        // At this priority: ordinary threads may have to wait for a throttled core.
+        for core in &common.cores {
+            core.stop();
+        }
+        if let Err(error) = places.restore_rt_throttling() {
+            eprintln!("memwarden: {error}");
+        }
+    };
+    let thread = spawn("watcher", watch)?;
+    told.recv()
+        .map_err(|_| Error::System("start the watcher".into()))?
+        .map_err(Error::platform)?;
+    Ok(thread)
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    thread::Builder::new()
+        .name(name.into())
+        .stack_size(STACK_BYTES)
+        .spawn(body)
+        .map_err(|error| Error::System(format!("start a thread: {error}")))
+}
+
+impl Host {
+    fn new(
+        plan: &Plan,
+        words: Arc<SharedWords>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<(Arc<Self>, Vec<Core>), Error> {
+        let options = &plan.options;
+        let present = cpus::present().map_err(Error::platform)?;
+        let online = cpus::online().map_err(Error::platform)?;
+        let first = online.iter().next().unwrap_or(0);
+        let counts = |code| OverflowCounter::open(first, code, Of::Cpu, options.user_only).is_ok();
+        let event = event::choose(options, counts)?;
+        let policy = Policy::new();
+        let mut handles = Vec::new();
+        let mut cores = Vec::new();
+        for cpu in present.iter() {
+            let core = Core::new(&policy).map_err(|error| Error::System(error.to_string()))?;
+            handles.push(Handle::new(cpu, core.settings())?);
+            cores.push(core);
+        }
+        let common = Common {
+            clock: PeriodClock::new(monotonic_ns(), options.period_us * 1000),
+            policy,
+            event: event.read,
+            write_event: event.write.as_ref().map(|(_, code)| *code),
+            user_only: options.user_only,
+            cores: handles,
+            running_until: words,
+            fault: Fault::from_environment(),
+        };
+        let unlimited = Reservations::unlimited(&present);
+        let host = Self {
+            common: Arc::new(common),
+            event,
+            user_only: options.user_only,
+            state: Mutex::new(State {
+                maxbw_mib_s: options.maxbw_mib_s.unwrap_or(0),
+                period_us: options.period_us,
+                reservations: [unlimited.clone(), unlimited],
+            }),
+            stop,
+        };
+        Ok((Arc::new(host), cores))
+    }
+
+    fn start_cores(
+        &self,
+        cores: Vec<Core>,
+        tell: &Sender<Told>,
+    ) -> Result<Vec<JoinHandle<()>>, Error> {
+        let start = |(index, core): (usize, Core)| {
+            let (common, tell) = (Arc::clone(&self.common), tell.clone());
+            spawn(&format!("cpu{}", self.common.cores[index].cpu), move || {
+                let ready = || drop(tell.send(Told::Ready));
+                if let Err(why) = core::run(&common, index, core, ready) {
+                    let _ = tell.send(Told::Failed(why));
+                }
+            })
+        };
+        cores.into_iter().enumerate().map(start).collect()
+    }
+
+    /// Until every core is regulated, or one can't be.
+    fn wait_for_cores(&self, told: &Receiver<Told>) -> Result<(), Error> {
+        for _ in &self.common.cores {
+            match told.recv() {
+                Ok(Told::Ready) => {}
+                Ok(Told::Failed(why)) => return Err(Error::Regulator(why)),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers clients until it is time to stop.
+    fn serve(
+        self: &Arc<Self>,
+        listener: &UnixListener,
+        told: &Receiver<Told>,
+    ) -> Result<(), Error> {
+        listener
+            .set_nonblocking(true)
+            .map_err(|error| Error::System(format!("listen to clients: {error}")))?;
+        let clients = Arc::new(AtomicUsize::new(0));
+        while !self.stop.load(Ordering::Acquire) {
+            if let Ok(Told::Failed(why)) = told.try_recv() {
+                return Err(Error::Regulator(why));
+            }
+            let wait = Timespec {
+                tv_sec: 0,
+                tv_nsec: i64::try_from(LOOK.as_nanos()).unwrap_or(0),
+            };
+            let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&wait));
+            if clients.load(Ordering::Acquire) >= CLIENTS {
+                thread::sleep(LOOK);
+                continue;
+            }
+            let Ok((stream, _)) = listener.accept() else {
+                continue;
+            };
+            clients.fetch_add(1, Ordering::AcqRel);
+            let (host, count) = (Arc::clone(self), Arc::clone(&clients));
+            let talk = move || {
+                // A client that went away, or spoke nonsense, is its own affair.
+                let _ = host.talk(stream);
+                count.fetch_sub(1, Ordering::AcqRel);
+            };
+            spawn("client", talk)?;
+        }
+        Ok(())
+    }
+
+    fn talk(&self, mut stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(IDLE_CLIENT))?;
+        let mut reader = BufReader::new(stream.try_clone()?);
+        loop {
+            let request = match receive::<Request>(&mut reader) {
+                Ok(Some(request)) => request,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    return send(
+                        &mut stream,
+                        &Reply::Refused(format!("not understood: {error}")),
+                    );
+                }
+            };
+            let stop = request == Request::Stop;
+            let reply = self
+                .answer(request)
+                .unwrap_or_else(|error| Reply::Refused(error.to_string()));
+            send(&mut stream, &reply)?;
+            if stop {
+                self.stop.store(true, Ordering::Release);
+                return Ok(());
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, request: Request) -> Result<Reply, Error> {
+        let common = &self.common;
+        match request {
+            Request::Settings => return Ok(Reply::Settings(Box::new(self.settings()?))),
+            Request::Statistics => return Ok(Reply::Statistics(self.statistics())),
+            Request::Budgets { resource, request } => {
+                if resource == Resource::Write && self.event.write.is_none() {
+                    return Err(Error::BadInput(format!(
+                        "event {} counts no write-backs: start with --write-event CODE",
+                        self.event.name
+                    )));
+                }
+                let online = self.cpus(|figures| figures.regulated);
+                let mut state = self.state();
+                let index = resource as usize;
+                let mut new = state.reservations.clone();
+                new[index] = new[index].with(&request, &online)?;
+                self.take(&mut state, new, None, None)?;
+            }
+            Request::Mode {
+                best_effort,
+                reclaim,
+            } => {
+                if let Some(mode) = best_effort {
+                    common.policy.set_best_effort(policy_mode(mode));
+                }
+                if let Some(reclaim) = reclaim {
+                    common.policy.set_reclaim(reclaim);
+                }
+            }
+            Request::Maxbw(mib_s) => {
+                let mut state = self.state();
+                let same = state.reservations.clone();
+                self.take(&mut state, same, Some(mib_s), None)?;
+            }
+            Request::Period(us) => {
+                if !(PERIOD_US_MIN..=PERIOD_US_MAX).contains(&us) {
+                    return Err(Error::BadInput(format!(
+                        "period {us} us: give {PERIOD_US_MIN} to {PERIOD_US_MAX}"
+                    )));
+                }
+                let mut state = self.state();
+                let same = state.reservations.clone();
+                self.take(&mut state, same, None, Some(us))?;
+                common.clock.ask_for_period(us * 1000);
+            }
+            Request::Rt { cpu, rt } => {
+                let core = common.cores.iter().find(|core| core.cpu == cpu);
+                let core = core
+                    .ok_or_else(|| Error::BadInput(format!("rt: this machine has no CPU {cpu}")))?;
+                core.settings.set_rt(rt);
+            }
+            Request::Reset => common.cores.iter().for_each(Handle::reset),
+            Request::Stop => {}
+        }
+        for core in &common.cores {
+            core.kick();
+        }
+        Ok(Reply::Done)
+    }
+
+    /// Judged as a whole, then applied as a whole.
+    fn take(
+        &self,
+        state: &mut State,
+        reservations: [Reservations; 2],
+        maxbw_mib_s: Option<u64>,
+        period_us: Option<u64>,
+    ) -> Result<(), Error> {
+        let basis = Basis {
+            period_us: period_us.unwrap_or(state.period_us),
+            bytes_per_event: self.event.bytes,
+            maxbw_mib_s: maxbw_mib_s.unwrap_or(state.maxbw_mib_s),
+        };
+        let events = [
+            reservations[0].events(basis)?,
+            reservations[1].events(basis)?,
+        ];
+        for (resource, events) in PolicyResource::ALL.into_iter().zip(&events) {
+            for core in &self.common.cores {
+                let budget = events
+                    .get(&core.cpu)
+                    .copied()
+                    .flatten()
+                    .unwrap_or(UNLIMITED);
+                // Past the largest limit there is no difference to none.
+                core.settings
+                    .set_budget(resource, budget.min(UNLIMITED))
+                    .map_err(|error| Error::BadInput(error.to_string()))?;
+            }
+        }
+        state.reservations = reservations;
+        state.period_us = basis.period_us;
+        state.maxbw_mib_s = basis.maxbw_mib_s;
+        Ok(())
+    }
+
+    fn cpus(&self, which: impl Fn(&Figures) -> bool) -> CpuSet {
+        self.common
+            .cores
+            .iter()
+            .filter(|core| which(&core.board.look()))
+            .map(|core| core.cpu)
+            .collect()
+    }
+
+    fn settings(&self) -> Result<Settings, Error> {
+        let state = self.state();
+        let basis = Basis {
+            period_us: state.period_us,
+            bytes_per_event: self.event.bytes,
+            maxbw_mib_s: state.maxbw_mib_s,
+        };
+        let online = self.cpus(|figures| figures.regulated);
+        let of = |resource: Resource| -> Result<BTreeMap<usize, _>, Error> {
+            let mut events = state.reservations[resource as usize].events(basis)?;
+            events.retain(|cpu, _| online.contains(*cpu));
+            Ok(events)
+        };
+        let read = of(Resource::Read)?;
+        let write = if self.event.write.is_some() {
+            of(Resource::Write)?
+        } else {
+            BTreeMap::new()
+        };
+        let policy = &self.common.policy;
+        let rt = self.common.cores.iter().filter(|core| core.settings.rt());
+        let control = Control {
+            maxbw_mib_s: state.maxbw_mib_s,
+            period_us: state.period_us,
+            reclaim: policy.reclaim(),
+            best_effort: match policy.best_effort() {
+                memwarden_policy::BestEffort::None => BestEffort::None,
+                memwarden_policy::BestEffort::Spare => BestEffort::Spare,
+                memwarden_policy::BestEffort::Proportional => BestEffort::Proportional,
+            },
+            qmin: policy.qmin(),
+            event: self.event.name.clone(),
+            write_event: self.event.write.as_ref().map(|(name, _)| name.clone()),
+            bytes_per_event: self.event.bytes,
+            user_only: self.user_only,
+            idle: "spin".into(),
+            rt: rt.map(|core| core.cpu).collect(),
+            active: self.cpus(|figures| figures.active),
+            throttled: self.cpus(|figures| figures.throttled),
+            online,
+            guaranteed_mib_s: guaranteed_mib_s(&read, basis),
+        };
+        Ok(Settings {
+            control,
+            read_budget_events: read,
+            write_budget_events: write,
+        })
+    }
+
+    /// Cores without a limit look up rarely: they are asked to, so that their counts are of now.
+    fn wake_quiet_cores(&self) {
+        let quiet = self.common.cores.iter().filter(|core| {
+            let figures = core.board.look();
+            figures.regulated && figures.quiet
+        });
+        let asked: Vec<_> = quiet.map(|core| (core, core.kick())).collect();
+        for _ in 0..FRESH_TRIES {
+            if asked.iter().all(|(core, kick)| core.board.look().kicks >= *kick) {
+                return;
+            }
+            thread::sleep(FRESH_WAIT);
+        }
+    }
+
+    fn statistics(&self) -> Vec<CoreStatistics> {
+        self.wake_quiet_cores();
+        let writes = self.event.write.is_some();
+        self.common
+            .cores
+            .iter()
+            .map(|core| {
+                core.board
+                    .look()
+                    .statistics(core.cpu, core.settings.rt(), writes)
+            })
+            .collect()
+    }
+}
+
+fn policy_mode(mode: BestEffort) -> memwarden_policy::BestEffort {
+    match mode {
+        BestEffort::None => memwarden_policy::BestEffort::None,
+        BestEffort::Spare => memwarden_policy::BestEffort::Spare,
+        BestEffort::Proportional => memwarden_policy::BestEffort::Proportional,
+    }
+}

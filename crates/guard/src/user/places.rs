@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The regulator's files, below `/run/memwarden`.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use memwarden_platform::Root;
+
+use crate::{Error, rt_throttling};
+
+/// Names another folder than [`FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
+const VARIABLE: &str = "MEMWARDEN_RUNTIME_DIR";
+
+const FOLDER: &str = "/run/memwarden";
+
+/// Where everything is.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    folder: PathBuf,
+}
+
+impl Places {
+    /// Of this machine.
+    pub fn of_system() -> Self {
+        Self::below(std::env::var_os(VARIABLE).map_or_else(|| FOLDER.into(), PathBuf::from))
+    }
+
+    pub fn below(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("guard.sock")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("guard.log")
+    }
+
+    /// What [`rt_throttling`] was before; there as long as it is changed.
+    fn saved(&self) -> PathBuf {
+        self.folder.join("rt-throttling.json")
+    }
+
+    /// Why the last regulator ended, if nobody asked it to.
+    fn last_words(&self) -> PathBuf {
+        self.folder.join("guard.end")
+    }
+
+    pub fn create(&self) -> Result<(), Error> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
+            .map_err(|error| match error.kind() {
+                ErrorKind::PermissionDenied => Error::NotRoot("the regulator in user space"),
+                _ => Error::file("creating", &self.folder)(error),
+            })
+    }
+
+    /// One regulator at a time: the lock ends with its holder.
+    pub fn lock(&self) -> Result<Option<File>, Error> {
+        let path = self.folder.join("guard.lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(Error::file("opening", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(Error::file("locking", &path)(error)),
+        }
+    }
+
+    /// Whether somebody holds the lock.
+    pub fn is_locked(&self) -> bool {
+        self.folder.exists() && matches!(self.lock(), Ok(None))
+    }
+
+    pub fn listen(&self) -> Result<UnixListener, Error> {
+        let path = self.socket();
+        // What a regulator left that was killed; the lock says that none is running.
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).map_err(Error::file("listening on", &path))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+            .map_err(Error::file("protecting", &path))?;
+        Ok(listener)
+    }
+
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(self.socket())
+    }
+
+    /// Lets real-time threads have a CPU for good, and writes down first what was there.
+    pub fn release_rt_throttling(&self) -> Result<(), Error> {
+        let root = Root::system();
+        let saved = serde_json::to_vec(&rt_throttling::save(&root))
+            .map_err(|error| Error::System(error.to_string()))?;
+        let path = self.saved();
+        fs::write(&path, saved).map_err(Error::file("writing", &path))?;
+        rt_throttling::release(&root).map(drop)
+    }
+
+    /// Puts it back, if it is changed. Anybody may do so at any time.
+    pub fn restore_rt_throttling(&self) -> Result<bool, Error> {
+        let path = self.saved();
+        let saved = match fs::read(&path) {
+            Ok(saved) => saved,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(Error::file("reading", &path)(error)),
+        };
+        let saved = serde_json::from_slice(&saved)
+            .map_err(|error| Error::file("reading", &path)(error.into()))?;
+        rt_throttling::restore(&saved)?;
+        let _ = fs::remove_file(&path);
+        Ok(true)
+    }
+
+    /// A regulator begins: nothing of the one before is left.
+    pub fn begin(&self) -> Result<(), Error> {
+        let _ = fs::remove_file(self.last_words());
+        self.restore_rt_throttling().map(drop)
+    }
+
+    /// A regulator has ended, and says why if nobody asked it to.
+    pub fn end(&self, why: Option<&str>) {
+        let _ = fs::remove_file(self.socket());
+        if let Some(why) = why {
+            let _ = fs::write(self.last_words(), why);
+        }
+    }
+
+    /// Why the last one ended.
+    pub fn why_ended(&self) -> Option<String> {
+        fs::read_to_string(self.last_words()).ok()
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What clients and the regulator say to each other: a line of JSON each way, over a socket of the file system.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::budget::Request as Budgets;
+use crate::{BestEffort, CoreStatistics, Resource, Settings, StartOptions};
+
+/// Longest line that is read: thousands of cores' statistics.
+const LONGEST: u64 = 16 << 20;
+
+/// What the regulator is started with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Plan {
+    pub options: StartOptions,
+    /// Ends when standard input is closed: with whoever holds the other end.
+    pub tied: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    Settings,
+    Statistics,
+    Budgets {
+        resource: Resource,
+        request: Budgets,
+    },
+    Mode {
+        best_effort: Option<BestEffort>,
+        reclaim: Option<bool>,
+    },
+    Maxbw(u64),
+    Period(u64),
+    Rt {
+        cpu: usize,
+        rt: bool,
+    },
+    Reset,
+    Stop,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reply {
+    Done,
+    Settings(Box<Settings>),
+    Statistics(Vec<CoreStatistics>),
+    /// Why not.
+    Refused(String),
+}
+
+/// Writes one line.
+pub(super) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// Reads one line; `None` at the end.
+pub(super) fn receive<T: DeserializeOwned>(
+    from: &mut BufReader<impl Read>,
+) -> io::Result<Option<T>> {
+    let mut line = String::new();
+    if from.take(LONGEST).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&line)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Unit;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_sent_is_received() {
+        let requests = [
+            Request::Settings,
+            Request::Budgets {
+                resource: Resource::Write,
+                request: Budgets::parse(Unit::Mb, "1000,max").unwrap(),
+            },
+            Request::Mode {
+                best_effort: Some(BestEffort::Spare),
+                reclaim: None,
+            },
+            Request::Rt { cpu: 3, rt: true },
+            Request::Stop,
+        ];
+        let mut bytes = Vec::new();
+        for request in &requests {
+            send(&mut bytes, request).unwrap();
+        }
+        let mut reader = BufReader::new(bytes.as_slice());
+        for request in requests {
+            assert_eq!(receive::<Request>(&mut reader).unwrap(), Some(request));
+        }
+        assert_eq!(receive::<Request>(&mut reader).unwrap(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 1..200)) {
+            let _ = receive::<Request>(&mut BufReader::new(bytes.as_slice()));
+            let _ = receive::<Reply>(&mut BufReader::new(bytes.as_slice()));
+        }
+    }
+}
