@@ -27,8 +27,8 @@ test: ## what ./test does
 test-full: ## the same with 1000 module loads and 100000 random writes a file
 	CYCLES=1000 WRITES=100000 TIMEOUT=6h ./test
 
-bench-guard: build ## the guard's figures, measured in the lab: out/bench-guard
-	$(MEMWARDEN) guard bench --on lab --replace --out out/bench-guard
+bench-guard: build ## both regulators' figures, measured in the lab: out/bench-guard
+	$(MEMWARDEN) guard bench --on lab --backend module,user --replace --out out/bench-guard
 
 # Without libFuzzer's compiler (clang) there is nothing to run.
 FUZZ_SECONDS := 60

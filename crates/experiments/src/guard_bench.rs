@@ -19,7 +19,7 @@ use memwarden_platform::machine;
 use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
 use serde_json::json;
 
-use crate::{Error, Interrupt, Progress};
+use crate::{Backend, Error, Interrupt, Progress};
 
 /// One part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +52,12 @@ pub struct Boot {
 }
 
 impl Part {
+    /// Whether it is worth running with the regulator in user space too.
+    #[must_use]
+    pub fn compares_backends(self) -> bool {
+        self != Self::Scaling
+    }
+
     /// Every part with every machine that it is to run on.
     pub const ALL: [Boot; 10] = [
         // One core at a time needs no turns, and all of its time to make 200 faults a millisecond.
@@ -160,9 +166,38 @@ pub const EXPERIMENT: &str = "bench-guard";
 /// A median may be this much longer with many CPUs than with few and count as not grown.
 const SCALING: f64 = 0.1;
 
+/// What is measured.
+#[derive(Debug, Clone, Default)]
+pub struct Subject {
+    /// The regulator.
+    pub backend: Backend,
+    /// The module's file, if not the installed one.
+    pub module: Option<PathBuf>,
+    /// Faults a millisecond of the part [`Part::Alone`]; empty for its own list.
+    pub faults: Vec<u64>,
+}
+
+impl Subject {
+    /// A case's name, which tells the regulators apart where several are measured.
+    fn case(&self, name: &str) -> String {
+        match self.backend {
+            Backend::Auto | Backend::Module => name.to_owned(),
+            other => format!("{name}, {other}"),
+        }
+    }
+
+    /// Achieved over budgeted events, at most this far from 1.
+    fn accuracy(&self) -> f64 {
+        match self.backend {
+            Backend::User => 0.05,
+            _ => 0.01,
+        }
+    }
+}
+
 /// What every part is given.
 struct Bench<'a> {
-    module: Option<PathBuf>,
+    subject: &'a Subject,
     interrupt: &'a Interrupt,
     progress: &'a mut dyn Progress,
     folder: RunFolder,
@@ -183,16 +218,24 @@ impl Bench<'_> {
         for (cpu, value) in values {
             let value = *value as f64;
             let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
-            self.folder
-                .append(&Sample::new(case, 0, "guard", metric, unit, value).on_cpu(cpu))?;
+            self.keep(&Sample::new(case, 0, "guard", metric, unit, value).on_cpu(cpu))?;
             all.push(value);
         }
         Ok(Metric::from_samples(metric, &all))
     }
 
+    /// Keeps one sample.
+    fn keep(&mut self, sample: &Sample) -> Result<(), Error> {
+        let mut sample = sample.clone();
+        sample.case = self.subject.case(&sample.case);
+        Ok(self.folder.append(&sample)?)
+    }
+
     /// Adds a case.
-    fn add(&mut self, case: Case) -> Result<(), Error> {
+    fn add(&mut self, mut case: Case) -> Result<(), Error> {
         self.folder.flush()?;
+        case.name = self.subject.case(&case.name);
+        case.set("backend", self.subject.backend.to_string());
         self.summary.cases.push(case);
         Ok(())
     }
@@ -248,7 +291,7 @@ pub fn judge_scaling(summary: &mut Summary) {
 /// When the guard can't run here, a workload fails, or somebody interrupts.
 pub fn run(
     part: Part,
-    module: Option<PathBuf>,
+    subject: &Subject,
     out: Option<&Path>,
     existing: Existing,
     interrupt: &Interrupt,
@@ -259,9 +302,12 @@ pub fn run(
     record
         .configuration
         .insert("part".into(), json!(part.to_string()));
+    record
+        .configuration
+        .insert("backend".into(), json!(subject.backend.to_string()));
     let folder = RunFolder::create(out, record, existing)?;
     let mut bench = Bench {
-        module,
+        subject,
         interrupt,
         progress,
         folder,

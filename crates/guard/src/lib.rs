@@ -30,7 +30,7 @@ pub use control::{BestEffort, Control};
 pub use error::Error;
 pub use module::{Module, ModuleSource};
 pub use null::Null;
-pub use regulator::{Regulator, Settings, StartOptions};
+pub use regulator::{Recorder, Regulator, Settings, StartOptions};
 pub use session::Session;
 pub use statistics::CoreStatistics;
 pub use user::User;

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
 use crate::event::raw_code;
-use crate::regulator::{Regulator, Settings, StartOptions};
+use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
+use crate::trace::Tracer;
 use crate::units::PAGE_BYTES;
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource, kernel_log, statistics};
 
@@ -27,6 +28,12 @@ const ENDINGS: [&str; 3] = ["ko", "ko.xz", "ko.zst"];
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file itself (since 5.17).
 const COMPRESSED_FILE: i32 = 4;
+
+/// Tracepoints of a recording.
+const RECORDED: [&str; 3] = ["period", "throttle", "unthrottle"];
+
+/// Room for the events of some ten thousand periods on each CPU.
+const RECORD_KIB: u64 = 8192;
 
 /// Which file to load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -287,6 +294,11 @@ impl Regulator for Module {
 
     fn reset_statistics(&mut self) -> Result<(), Error> {
         self.write("control", "reset")
+    }
+
+    fn record(&self) -> Result<Box<dyn Recorder>, Error> {
+        let tracer = Tracer::start(&self.root, &RECORDED, RECORD_KIB)?;
+        Ok(Box::new(tracer))
     }
 
     fn stop(&mut self) -> Result<(), Error> {

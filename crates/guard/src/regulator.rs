@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
+use crate::trace::Recording;
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
 
 /// How to start.
@@ -48,6 +49,21 @@ pub struct Settings {
     pub read_budget_events: BTreeMap<usize, Events>,
     /// Write budgets in events a period, by core; empty where writes are not counted.
     pub write_budget_events: BTreeMap<usize, Events>,
+}
+
+/// A running recording; dropped, it ends and leaves nothing behind.
+pub trait Recorder {
+    /// Forgets what was recorded and goes on.
+    ///
+    /// # Errors
+    /// When the regulator refuses.
+    fn restart(&self) -> Result<(), Error>;
+
+    /// Ends recording and hands over what was recorded.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    fn stop(&self) -> Result<Recording, Error>;
 }
 
 /// A regulator: budgets in, throttled cores out.
@@ -115,6 +131,17 @@ pub trait Regulator {
     /// # Errors
     /// When it isn't running, or refuses.
     fn reset_statistics(&mut self) -> Result<(), Error>;
+
+    /// Records every period and throttle of every core from now on.
+    ///
+    /// # Errors
+    /// When it isn't running, or keeps no such record.
+    fn record(&self) -> Result<Box<dyn Recorder>, Error> {
+        Err(Error::System(format!(
+            "the {} regulator keeps no record of its periods",
+            self.name()
+        )))
+    }
 
     /// Ends regulation; every core runs free.
     ///

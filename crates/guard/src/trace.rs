@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every period of every core, through the module's tracepoints.
+//! Every period of every core: what is recorded of it, and how it is read from the module's tracepoints.
 //!
 //! A tracefs instance of our own is used, so that nobody else's tracing is disturbed; it is removed at the end.
 
@@ -9,15 +9,16 @@ use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 
 use memwarden_platform::Root;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::regulator::Recorder;
 
 /// Our instance's name.
 const INSTANCE: &str = "memwarden";
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEvent {
     /// CPU that it happened on.
     pub cpu: usize,
@@ -28,8 +29,9 @@ pub struct TraceEvent {
     pub what: What,
 }
 
-/// The module's tracepoints.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What happens on a core: the module's tracepoints. The regulator in user space records the periods, throttles and
+/// unthrottles among them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
     /// A period ended and the next began: figures of the one that ended.
@@ -179,7 +181,7 @@ fn seconds_to_ns(text: &str) -> Option<u64> {
 }
 
 /// What was recorded.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
     /// Every event, by CPU and time.
     pub events: Vec<TraceEvent>,
@@ -221,38 +223,6 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Forgets what was recorded and goes on.
-    ///
-    /// # Errors
-    /// When tracefs refuses.
-    pub fn restart(&self) -> Result<(), Error> {
-        // Opening it for writing with truncation is what empties the buffers.
-        self.write("trace", "")?;
-        self.write("tracing_on", "1")
-    }
-
-    /// Ends recording and reads it.
-    ///
-    /// # Errors
-    /// When tracefs can't be read.
-    pub fn stop(&self) -> Result<Recording, Error> {
-        self.write("tracing_on", "0")?;
-        let path = self.folder.join("trace");
-        let file = fs::File::open(&path).map_err(Error::file("reading", &path))?;
-        let mut recording = Recording::default();
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line.map_err(Error::file("reading", &path))?;
-            recording
-                .events
-                .extend(parse_line(&String::from_utf8_lossy(&line)));
-        }
-        recording
-            .events
-            .sort_by_key(|event| (event.cpu, event.t_ns));
-        recording.lost = self.lost()?;
-        Ok(recording)
-    }
-
     fn lost(&self) -> Result<u64, Error> {
         let folder = self.folder.join("per_cpu");
         let mut lost = 0;
@@ -270,6 +240,32 @@ impl Tracer {
     fn write(&self, file: &str, text: &str) -> Result<(), Error> {
         let path = self.folder.join(file);
         fs::write(&path, text).map_err(Error::file("writing", path))
+    }
+}
+
+impl Recorder for Tracer {
+    fn restart(&self) -> Result<(), Error> {
+        // Opening it for writing with truncation is what empties the buffers.
+        self.write("trace", "")?;
+        self.write("tracing_on", "1")
+    }
+
+    fn stop(&self) -> Result<Recording, Error> {
+        self.write("tracing_on", "0")?;
+        let path = self.folder.join("trace");
+        let file = fs::File::open(&path).map_err(Error::file("reading", &path))?;
+        let mut recording = Recording::default();
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line.map_err(Error::file("reading", &path))?;
+            recording
+                .events
+                .extend(parse_line(&String::from_utf8_lossy(&line)));
+        }
+        recording
+            .events
+            .sort_by_key(|event| (event.cpu, event.t_ns));
+        recording.lost = self.lost()?;
+        Ok(recording)
     }
 }
 

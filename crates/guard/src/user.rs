@@ -16,6 +16,7 @@ mod fault;
 mod figures;
 mod host;
 mod places;
+mod record;
 mod supervisor;
 mod wire;
 
@@ -27,7 +28,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::budget::Request as Budgets;
-use crate::{BestEffort, CoreStatistics, Error, Regulator, Resource, Settings, StartOptions};
+use crate::trace::Recording;
+use crate::{
+    BestEffort, CoreStatistics, Error, Recorder, Regulator, Resource, Settings, StartOptions,
+};
 use places::Places;
 use wire::{Plan, Reply, Request, receive, send};
 
@@ -236,6 +240,11 @@ impl Regulator for User {
         self.order(&Request::Reset)
     }
 
+    fn record(&self) -> Result<Box<dyn Recorder>, Error> {
+        self.order(&Request::Record)?;
+        Ok(Box::new(UserRecorder(self.clone())))
+    }
+
     fn stop(&mut self) -> Result<(), Error> {
         let outcome = self.order(&Request::Stop);
         self.lease = None;
@@ -246,6 +255,33 @@ impl Regulator for User {
             Err(Error::NotRunning) if left => Ok(()),
             outcome => outcome,
         }
+    }
+}
+
+/// What the regulator keeps for us.
+struct UserRecorder(User);
+
+impl Recorder for UserRecorder {
+    fn restart(&self) -> Result<(), Error> {
+        self.0.order(&Request::Record)
+    }
+
+    fn stop(&self) -> Result<Recording, Error> {
+        match self.0.ask(&Request::Recording)? {
+            Reply::Recording(mut recording) => {
+                recording
+                    .events
+                    .sort_by_key(|event| (event.cpu, event.t_ns));
+                Ok(recording)
+            }
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Drop for UserRecorder {
+    fn drop(&mut self) {
+        let _ = self.0.ask(&Request::Recording);
     }
 }
 

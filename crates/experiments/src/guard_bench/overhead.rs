@@ -51,12 +51,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
                 .progress
                 .step(step, steps, &format!("{}, {period_us} us", work.0));
             step += 1;
-            let mut rig = Rig::start(
-                bench.module.clone(),
-                "page-faults",
-                period_us,
-                bench.interrupt,
-            )?;
+            let mut rig = Rig::start(bench, "page-faults", period_us)?;
             rig.budgets(&[(CPU, BUDGET)])?;
             let before = rig.guard().statistics()?;
             let with = measure(bench, work, Some(period_us))?;
@@ -142,9 +137,7 @@ fn measure(
                 what: workload.to_string(),
                 reason: "gave no elapsed_ns".into(),
             })?;
-        bench
-            .folder
-            .append(&Sample::new(&case, repeat, "work", "elapsed_ns", "ns", elapsed).on_cpu(0))?;
+        bench.keep(&Sample::new(&case, repeat, "work", "elapsed_ns", "ns", elapsed).on_cpu(0))?;
         all.push(elapsed);
     }
     Ok(all)

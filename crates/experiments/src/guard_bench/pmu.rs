@@ -40,7 +40,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
             }
         }
     }
-    let mut rig = Rig::start(bench.module.clone(), "cycles", 1000, bench.interrupt)?;
+    let mut rig = Rig::start(bench, "cycles", 1000)?;
     let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, BUDGET)).collect();
     let loads: Vec<_> = online.iter().map(|cpu| Load::busy(*cpu)).collect();
     rig.budgets(&budgets)?;

@@ -17,9 +17,6 @@ const TOGETHER: [u64; 4] = [5, 10, 25, 50];
 /// a 99.9th percentile.
 const PERIODS: u32 = 120;
 
-/// Achieved over budgeted, at most this far from 1.
-const ACCURACY: f64 = 0.01;
-
 /// With fewer periods than this in which the core came to its budget, the figure says so.
 const ENOUGH: f64 = 0.95;
 
@@ -54,12 +51,16 @@ impl Throttles {
 /// Each core alone at each budget.
 pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
-    let mut rig = Rig::start(bench.module.clone(), "page-faults", 1000, bench.interrupt)?;
+    let mut rig = Rig::start(bench, "page-faults", 1000)?;
     let mut throttles = Throttles::default();
-    for (step, budget) in ALONE.into_iter().enumerate() {
+    let budgets = match bench.subject.faults.as_slice() {
+        [] => ALONE.to_vec(),
+        given => given.to_vec(),
+    };
+    for (step, &budget) in budgets.iter().enumerate() {
         bench.progress.step(
             step,
-            ALONE.len(),
+            budgets.len(),
             &format!("{budget} faults a period, each core alone"),
         );
         let mut seen = Vec::new();
@@ -71,7 +72,7 @@ pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
     }
     rig.end()?;
     reaction(bench, "one core at a time", &throttles)?;
-    bench.progress.step(ALONE.len(), ALONE.len(), "done");
+    bench.progress.step(budgets.len(), budgets.len(), "done");
     Ok(())
 }
 
@@ -79,7 +80,7 @@ pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
 pub(super) fn together(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     let steps = TOGETHER.len() + BOUNDARY_PERIODS.len();
-    let mut rig = Rig::start(bench.module.clone(), "page-faults", 1000, bench.interrupt)?;
+    let mut rig = Rig::start(bench, "page-faults", 1000)?;
     let mut throttles = Throttles::default();
     for (step, budget) in TOGETHER.into_iter().enumerate() {
         bench
@@ -154,13 +155,14 @@ fn accuracy(
     let enough = exhausted as f64 >= ENOUGH * periods as f64;
     if !enough {
         bench.summary.note(format!(
-            "{name}: in {} of {periods} periods the core did not come to its budget, because the emulated machine \
-             makes no more faults; these tell nothing about accuracy.",
+            "{name}: in {} of {periods} periods the core did not come to its budget: it made no more faults. These \
+             tell nothing about accuracy.",
             periods.saturating_sub(exhausted as u64)
         ));
     }
+    let limit = bench.subject.accuracy();
     let reached =
-        exhausted > 0 && held && lost == 0 && error.is_some_and(|error| error.abs() <= ACCURACY);
+        exhausted > 0 && held && lost == 0 && error.is_some_and(|error| error.abs() <= limit);
     let case = Case::new(&name)
         .with("figure", "accuracy")
         .with("event", "page-faults")
@@ -173,13 +175,13 @@ fn accuracy(
         .with("overshoot_events_max", overshoot)
         .with("lost_trace_events", lost)
         .with("error_share", error)
-        .with("limit_share", ACCURACY)
+        .with("limit_share", limit)
         .with_metric("achieved_events", achieved);
-    bench.add(judged(
-        case,
-        "within 1 %, no period above budget + overshoot",
-        reached,
-    ))
+    let target = format!(
+        "within {} %, no period above budget + overshoot",
+        limit * 100.0
+    );
+    bench.add(judged(case, &target, reached))
 }
 
 fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), Error> {
@@ -225,12 +227,7 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
 /// All cores throttled in every period, at shorter and shorter periods: the same bandwidth each time.
 #[allow(clippy::cast_precision_loss)]
 fn boundaries(bench: &mut Bench, online: &[usize], period_us: u64) -> Result<(), Error> {
-    let mut rig = Rig::start(
-        bench.module.clone(),
-        "page-faults",
-        period_us,
-        bench.interrupt,
-    )?;
+    let mut rig = Rig::start(bench, "page-faults", period_us)?;
     // 25 faults a millisecond (100 MB/s), and at least one a period.
     let budget = (25 * period_us / 1000).max(1);
     let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guard under traffic, watched through its tracepoints.
+//! A guard under traffic, watched in every period.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use memwarden_guard::budget::Request;
-use memwarden_guard::trace::Tracer;
 use memwarden_guard::{
-    BestEffort, CoreStatistics, Module, ModuleSource, Regulator, Resource, Session, StartOptions,
+    BestEffort, CoreStatistics, ModuleSource, Regulator, Resource, Session, StartOptions,
 };
-use memwarden_platform::Root;
 
+use super::Bench;
 use crate::workload::Task;
 use crate::{Child, Error, Interrupt, Proof, Workload};
 
 /// Periods between the start of traffic and the first that counts.
 const SETTLE_PERIODS: u32 = 5;
-
-/// Room for the events of some ten thousand periods.
-const TRACE_KIB: u64 = 8192;
 
 /// A load that isn't running after this long never will.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -99,13 +94,9 @@ pub(super) struct Rig<'a> {
 
 impl<'a> Rig<'a> {
     /// Starts the guard.
-    pub fn start(
-        module: Option<PathBuf>,
-        event: &str,
-        period_us: u64,
-        interrupt: &'a Interrupt,
-    ) -> Result<Self, Error> {
-        let guard = Module::new(module.map_or(ModuleSource::Installed, ModuleSource::Path));
+    pub fn start(bench: &Bench<'a>, event: &str, period_us: u64) -> Result<Self, Error> {
+        let module = bench.subject.module.clone().map(ModuleSource::Path);
+        let guard = bench.subject.backend.regulator(module, true)?;
         if guard.is_running() {
             return Err(Error::BadInput(
                 "a guard is running: stop it first (memwarden guard stop)".into(),
@@ -117,8 +108,8 @@ impl<'a> Rig<'a> {
             ..StartOptions::default()
         };
         Ok(Self {
-            session: Session::begin(Box::new(guard), &options)?,
-            interrupt,
+            session: Session::begin(guard, &options)?,
+            interrupt: bench.interrupt,
             period_us,
         })
     }
@@ -160,16 +151,12 @@ impl<'a> Rig<'a> {
         for child in &mut children {
             child.wait_ready(READY_WITHIN, self.interrupt)?;
         }
-        let tracer = Tracer::start(
-            &Root::system(),
-            &["period", "throttle", "unthrottle"],
-            TRACE_KIB,
-        )?;
+        let recorder = self.session.regulator().record()?;
         std::thread::sleep(SETTLE_PERIODS * period);
         let before = self.session.regulator().statistics()?;
-        tracer.restart()?;
+        recorder.restart()?;
         std::thread::sleep(periods * period);
-        let recording = tracer.stop()?;
+        let recording = recorder.stop()?;
         let after = self.session.regulator().statistics()?;
         children.iter_mut().for_each(Child::tell_to_end);
         for child in children {

@@ -127,7 +127,7 @@ fn scenes() -> Vec<Scene> {
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     let scenes = scenes();
     let steps = scenes.len();
-    let mut rig = Rig::start(bench.module.clone(), "page-faults", 1000, bench.interrupt)?;
+    let mut rig = Rig::start(bench, "page-faults", 1000)?;
     rig.budgets(&[(CPUS[0], FIRST), (CPUS[1], SECOND)])?;
     for (step, scene) in scenes.into_iter().enumerate() {
         bench.progress.step(step, steps, scene.name);

@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memwarden_guard::trace::Tracer;
-use memwarden_guard::{CoreStatistics, Regulator, Settings};
-use memwarden_platform::Root;
+use memwarden_guard::{CoreStatistics, Recorder, Regulator, Settings};
 use serde_json::Value;
 
 use super::{Config, Plan};
@@ -15,9 +13,6 @@ use crate::{Child, Error, Interrupt, Proof, Workload};
 
 /// An aggressor that isn't running after this long never will.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-
-/// Trace buffer of a CPU: a period takes about 100 bytes, so that this holds tens of thousands of them.
-const TRACE_KIB: u64 = 8192;
 
 /// What came out of a case.
 #[derive(Debug, Default)]
@@ -129,21 +124,15 @@ fn repeat(
 
 /// Everything that the guard says between two moments.
 struct Watch {
-    tracer: Result<Tracer, String>,
+    recorder: Result<Box<dyn Recorder>, String>,
     before: Vec<CoreStatistics>,
 }
 
 impl Watch {
     fn begin(guard: &dyn Regulator) -> Result<Self, Error> {
-        // The proof is worth having and not worth failing for: without tracefs the case says so.
-        let tracer = if guard.name() == "module" {
-            Tracer::start(&Root::system(), &["period", "throttle"], TRACE_KIB)
-                .map_err(|error| error.to_string())
-        } else {
-            Err(format!("the {} regulator has no tracepoints", guard.name()))
-        };
+        // The proof is worth having and not worth failing for: without it the case says so.
         Ok(Self {
-            tracer,
+            recorder: guard.record().map_err(|error| error.to_string()),
             before: guard.statistics()?,
         })
     }
@@ -151,8 +140,8 @@ impl Watch {
     fn end(self, guard: &dyn Regulator) -> Result<Guarded, Error> {
         let statistics = guard.statistics()?;
         let period_us = guard.settings()?.control.period_us;
-        let (proof, untraced) = match self.tracer {
-            Ok(tracer) => (Proof::of(&tracer.stop()?), None),
+        let (proof, untraced) = match self.recorder {
+            Ok(recorder) => (Proof::of(&recorder.stop()?), None),
             Err(reason) => (Proof::default(), Some(reason)),
         };
         let throttled_share = statistics

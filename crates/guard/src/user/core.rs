@@ -22,7 +22,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::clock::PeriodClock;
 use super::fault::Fault;
 use super::figures::{Board, Figures};
+use super::record::Record;
 use crate::Error;
+use crate::trace::What;
 
 /// Priority of the core threads: above whatever is regulated, below the watchdogs.
 pub(super) const PRIORITY: i32 = 98;
@@ -39,6 +41,7 @@ pub(super) struct Handle {
     pub cpu: usize,
     pub settings: CoreSettings,
     pub board: Board,
+    pub record: Record,
     /// Counts up with every kick; the core's thread looks at everything anew when it changes.
     kicks: AtomicU64,
     bell: OwnedFd,
@@ -54,6 +57,7 @@ impl Handle {
             cpu,
             settings,
             board: Board::default(),
+            record: Record::default(),
             kicks: AtomicU64::new(0),
             bell,
             reset: AtomicBool::new(false),
@@ -303,10 +307,7 @@ impl Loop {
     fn sleep(&mut self) -> Result<(), Failure> {
         let now_ns = monotonic_ns();
         if self.released_ns > 0 {
-            let latency = now_ns.saturating_sub(self.released_ns);
-            let longest = &mut self.figures.release_latency_ns_max;
-            *longest = latency.max(*longest);
-            self.released_ns = 0;
+            self.book_return(now_ns);
         }
         self.post();
         let wake_ns = if self.is_quiet() {
@@ -366,18 +367,43 @@ impl Loop {
         }
     }
 
+    /// How late the core is its own again.
+    fn book_return(&mut self, now_ns: u64) {
+        let latency_ns = now_ns.saturating_sub(self.released_ns);
+        let longest = &mut self.figures.release_latency_ns_max;
+        *longest = latency_ns.max(*longest);
+        let what = What::Unthrottle {
+            epoch: self.core.epoch(),
+            throttled_ns: self.released_ns.saturating_sub(self.throttled_since_ns),
+            latency_ns,
+        };
+        self.released_ns = 0;
+        self.handle().record.keep(self.handle().cpu, now_ns, what);
+    }
+
     /// How late, and how far past what was handed out, now that nothing else runs here.
     fn book_hold(&mut self) -> Result<(), Failure> {
-        let latency = monotonic_ns().saturating_sub(self.overflow_ns);
+        let now_ns = monotonic_ns();
+        let latency_ns = now_ns.saturating_sub(self.overflow_ns);
         let longest = &mut self.figures.throttle_latency_ns_max;
-        *longest = latency.max(*longest);
+        *longest = latency_ns.max(*longest);
         let used = self.counters.used()?;
         for resource in Resource::ALL {
             let assigned = self.core.account(resource).assigned;
             let used = used[resource as usize];
-            if self.counters.get(resource).is_some() && used >= assigned {
-                self.figures.resource[resource as usize].overshot(used - assigned);
+            if self.counters.get(resource).is_none() || used < assigned {
+                continue;
             }
+            let overshoot = used - assigned;
+            self.figures.resource[resource as usize].overshot(overshoot);
+            let what = What::Throttle {
+                epoch: self.core.epoch(),
+                used,
+                assigned,
+                overshoot,
+                latency_ns,
+            };
+            self.handle().record.keep(self.handle().cpu, now_ns, what);
         }
         self.post();
         Ok(())
@@ -434,6 +460,8 @@ impl Loop {
             None => used == [0, 0],
         };
         let (throttled, free) = (self.core.is_throttled(), self.core.is_best_effort());
+        let epoch = self.core.epoch();
+        let assigned = Resource::ALL.map(|resource| self.core.account(resource).assigned);
         let quiet = self.is_quiet();
         let number = self.common.clock.read().number_at(now_ns);
         let action = self.core.period_begin(number, idle, used);
@@ -443,6 +471,20 @@ impl Loop {
         if throttled {
             self.book_release(now_ns);
         }
+        let what = What::Period {
+            epoch,
+            late_ns: now_ns.saturating_sub(self.boundary_ns),
+            used_read: used[0],
+            assigned_read: assigned[0],
+            used_write: used[1],
+            assigned_write: assigned[1],
+            throttled_ns: if throttled {
+                now_ns - self.throttled_since_ns
+            } else {
+                0
+            },
+        };
+        self.handle().record.keep(self.handle().cpu, now_ns, what);
         if free {
             self.figures.best_effort_ns += now_ns - self.best_effort_since_ns;
         }

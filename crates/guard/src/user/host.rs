@@ -27,7 +27,7 @@ use super::fault::Fault;
 use super::figures::Figures;
 use super::places::Places;
 use super::wire::{Plan, Reply, Request, receive, send};
-use super::{WATCHDOG_PRIORITY, core};
+use super::{WATCHDOG_PRIORITY, core, record};
 use crate::control::BestEffort;
 use crate::event::{self, Event};
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
@@ -366,6 +366,16 @@ impl Host {
                     .ok_or_else(|| Error::BadInput(format!("rt: this machine has no CPU {cpu}")))?;
                 core.settings.set_rt(rt);
             }
+            Request::Record => {
+                for core in &common.cores {
+                    core.record.start();
+                }
+                return Ok(Reply::Done);
+            }
+            Request::Recording => {
+                let records = common.cores.iter().map(|core| &core.record);
+                return Ok(Reply::Recording(record::collect(records)));
+            }
             Request::Reset => common.cores.iter().for_each(Handle::reset),
             Request::Stop => {}
         }
@@ -477,7 +487,10 @@ impl Host {
         });
         let asked: Vec<_> = quiet.map(|core| (core, core.kick())).collect();
         for _ in 0..FRESH_TRIES {
-            if asked.iter().all(|(core, kick)| core.board.look().kicks >= *kick) {
+            if asked
+                .iter()
+                .all(|(core, kick)| core.board.look().kicks >= *kick)
+            {
                 return;
             }
             thread::sleep(FRESH_WAIT);

@@ -7,10 +7,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Request as Budgets;
+use crate::trace::Recording;
 use crate::{BestEffort, CoreStatistics, Resource, Settings, StartOptions};
 
-/// Longest line that is read: thousands of cores' statistics.
-const LONGEST: u64 = 16 << 20;
+/// Longest line that is read: a recording of a hundred cores.
+const LONGEST: u64 = 1 << 30;
 
 /// What the regulator is started with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,6 +41,10 @@ pub(super) enum Request {
         rt: bool,
     },
     Reset,
+    /// Begins to record, anew if it does already.
+    Record,
+    /// Ends recording and asks for it.
+    Recording,
     Stop,
 }
 
@@ -49,6 +54,7 @@ pub(super) enum Reply {
     Done,
     Settings(Box<Settings>),
     Statistics(Vec<CoreStatistics>),
+    Recording(Recording),
     /// Why not.
     Refused(String),
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden guard bench`: how exactly, how quickly and at what cost the guard regulates.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use memwarden_experiments::Interrupt;
-use memwarden_experiments::guard_bench::{self, Part};
+use memwarden_experiments::guard_bench::{self, Part, Subject};
+use memwarden_experiments::{Backend, Interrupt};
 use memwarden_run::{Existing, Summary};
 
 use crate::verbs::interfere::Target;
@@ -20,6 +20,17 @@ pub(super) struct Args {
     /// This part alone: alone, together, overhead, scaling, sharing or pmu
     #[arg(long, value_name = "PART", required_if_eq("on", "native"))]
     part: Option<Part>,
+    /// The regulator, or in the lab several to be compared: module, user
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "module"
+    )]
+    backend: Vec<Backend>,
+    /// Faults a millisecond of the part `alone` [default: 5,10,25,50,100,200]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    faults: Vec<u64>,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
@@ -38,11 +49,19 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let existing = Existing::replace_if(args.replace);
     let (folder, summary) = match (args.on, args.part) {
         (Target::Native, Some(part)) => {
+            let [backend] = args.backend.as_slice() else {
+                anyhow::bail!("guard bench on this machine: give one --backend at a time");
+            };
+            let subject = Subject {
+                backend: *backend,
+                module: args.module.clone(),
+                faults: args.faults.clone(),
+            };
             let interrupt = Interrupt::catch()?;
             let mut bar = Bar::new();
             guard_bench::run(
                 part,
-                args.module.clone(),
+                &subject,
                 args.out.as_deref(),
                 existing,
                 &interrupt,
@@ -50,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             )?
         }
         (Target::Native, None) => anyhow::bail!("guard bench on this machine: give --part"),
-        (Target::Lab, part) => on_lab(part, args.out.as_deref(), existing)?,
+        (Target::Lab, part) => on_lab(part, args, existing)?,
     };
     outcome::tell(&folder, &summary, args.json)?;
     let missed = summary
@@ -65,7 +84,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(not(feature = "host"))]
-fn on_lab(_: Option<Part>, _: Option<&Path>, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
+fn on_lab(_: Option<Part>, _: &Args, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
     anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
 }
 
@@ -73,24 +92,35 @@ fn on_lab(_: Option<Part>, _: Option<&Path>, _: Existing) -> anyhow::Result<(Pat
 #[cfg(feature = "host")]
 fn on_lab(
     part: Option<Part>,
-    out: Option<&Path>,
+    args: &Args,
     existing: Existing,
 ) -> anyhow::Result<(PathBuf, Summary)> {
     use memwarden_experiments::Progress;
+    use memwarden_experiments::guard_bench::Boot;
     use memwarden_lab::{Clock, Machine};
     use memwarden_run::{Run, RunFolder};
 
     use crate::verbs::on_lab;
 
-    let boots: Vec<_> = Part::ALL
-        .into_iter()
-        .filter(|boot| part.is_none_or(|part| part == boot.part))
+    let wanted = |boot: &Boot, backend: Backend| {
+        part.is_none_or(|part| part == boot.part)
+            && (backend != Backend::User || part.is_some() || boot.part.compares_backends())
+    };
+    let boots: Vec<(Boot, Backend)> = args
+        .backend
+        .iter()
+        .flat_map(|backend| Part::ALL.map(|boot| (boot, *backend)))
+        .filter(|(boot, backend)| wanted(boot, *backend))
         .collect();
-    let mut folder = RunFolder::create(out, Run::new(guard_bench::EXPERIMENT, "lab"), existing)?;
+    let mut folder = RunFolder::create(
+        args.out.as_deref(),
+        Run::new(guard_bench::EXPERIMENT, "lab"),
+        existing,
+    )?;
     let mut summary = Summary::new(guard_bench::EXPERIMENT, "lab");
     let mut bar = Bar::new();
     let mut machines = Vec::new();
-    for (done, boot) in boots.iter().enumerate() {
+    for (done, (boot, backend)) in boots.iter().enumerate() {
         let clock = if boot.counted {
             Clock::Counted
         } else {
@@ -99,7 +129,7 @@ fn on_lab(
         bar.step(
             done,
             boots.len(),
-            &format!("{}, {} CPUs", boot.part, boot.cpus),
+            &format!("{backend}: {}, {} CPUs", boot.part, boot.cpus),
         );
         let machine = Machine {
             cpus: boot.cpus,
@@ -112,15 +142,22 @@ fn on_lab(
             talkative: false,
             ..on_lab::machine()
         };
-        let command = [
+        let (part, backend) = (boot.part.to_string(), backend.to_string());
+        let mut command = [
             "memwarden",
             "guard",
             "bench",
             "--part",
-            &boot.part.to_string(),
+            &part,
+            "--backend",
+            &backend,
         ]
         .map(str::to_owned)
         .to_vec();
+        if !args.faults.is_empty() {
+            let faults: Vec<_> = args.faults.iter().map(u64::to_string).collect();
+            command.extend(["--faults".into(), faults.join(",")]);
+        }
         let home = on_lab::run(&machine, command)?;
         folder.append_all(&home.recorded.samples)?;
         folder.flush()?;

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a core did in each period, kept while a client asks for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::trace::{Recording, TraceEvent, What};
+
+/// Events a core: some seconds of the shortest periods.
+const ROOM: usize = 1 << 15;
+
+/// One core's record. Its thread never waits for who reads it, and allocates nothing: what finds no room is counted.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    events: Mutex<Option<Vec<TraceEvent>>>,
+    lost: AtomicU64,
+}
+
+impl Record {
+    /// Begins anew, with room.
+    pub fn start(&self) {
+        let room = Vec::with_capacity(ROOM);
+        *self.lock() = Some(room);
+        self.lost.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends, and hands over.
+    pub fn stop(&self) -> (Vec<TraceEvent>, u64) {
+        let events = self.lock().take().unwrap_or_default();
+        (events, self.lost.load(Ordering::Relaxed))
+    }
+
+    /// Keeps one, if anybody asked.
+    pub fn keep(&self, cpu: usize, t_ns: u64, what: What) {
+        match self.events.try_lock().as_deref_mut() {
+            Ok(Some(events)) if events.len() < events.capacity() => {
+                events.push(TraceEvent { cpu, t_ns, what });
+            }
+            Ok(None) => {}
+            _ => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<TraceEvent>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// All cores' together.
+pub(super) fn collect<'a>(records: impl Iterator<Item = &'a Record>) -> Recording {
+    let mut recording = Recording::default();
+    for record in records {
+        let (events, lost) = record.stop();
+        recording.events.extend(events);
+        recording.lost += lost;
+    }
+    recording
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(record: &Record, epoch: u64) {
+        let what = What::Unthrottle {
+            epoch,
+            throttled_ns: 1,
+            latency_ns: 2,
+        };
+        record.keep(3, epoch, what);
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_kept_and_what_has_no_room_is_counted() {
+        let record = Record::default();
+        keep(&record, 1);
+        record.start();
+        for epoch in 0..ROOM as u64 + 7 {
+            keep(&record, epoch);
+        }
+        let recording = collect([&record].into_iter());
+        assert_eq!(recording.events.len(), ROOM);
+        assert_eq!(recording.lost, 7);
+        keep(&record, 1);
+        record.start();
+        assert_eq!(collect([&record].into_iter()), Recording::default());
+    }
+}
