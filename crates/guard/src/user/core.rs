@@ -288,9 +288,6 @@ impl Loop {
             }
             let now_ns = monotonic_ns();
             self.mean_to_run_until(now_ns + self.common.clock.read().period_ns);
-            if let Some(fault) = &self.common.fault {
-                fault.strike(self.handle().cpu);
-            }
             if self.look_for_kick() {
                 self.on_kick(now_ns)?;
             }
@@ -353,6 +350,9 @@ impl Loop {
             self.book_hold()?;
         }
         self.mean_to_run_until(self.boundary_ns);
+        if let Some(fault) = &self.common.fault {
+            fault.strike(self.handle().cpu);
+        }
         let kicks = &self.common.cores[self.index].kicks;
         loop {
             let now_ns = monotonic_ns();

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults on purpose, so that what is promised of a broken regulator can be tried on a real one.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 /// Names the fault: `stuck:CPU` or `panic:CPU`. For tests alone.
 pub(super) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
-
-/// Wake-ups that the thread lives through first.
-const ROUNDS: u32 = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -15,12 +10,11 @@ enum Kind {
     Panic,
 }
 
-/// A core's thread that goes wrong after a while.
+/// A core's thread that goes wrong the first time that it holds its core.
 #[derive(Debug)]
 pub(super) struct Fault {
     kind: Kind,
     cpu: usize,
-    rounds: AtomicU32,
 }
 
 impl Fault {
@@ -39,13 +33,12 @@ impl Fault {
         Some(Self {
             kind,
             cpu: cpu.parse().ok()?,
-            rounds: AtomicU32::new(0),
         })
     }
 
-    /// Called by each core's thread whenever it wakes.
+    /// Called by each core's thread when it takes hold.
     pub fn strike(&self, cpu: usize) {
-        if cpu != self.cpu || self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS {
+        if cpu != self.cpu {
             return;
         }
         match self.kind {
@@ -68,12 +61,7 @@ mod tests {
         }
         let fault = Fault::parse("panic:1").unwrap();
         assert_eq!((fault.kind, fault.cpu), (Kind::Panic, 1));
-        for _ in 0..ROUNDS + 5 {
-            fault.strike(0);
-        }
-        for _ in 0..ROUNDS {
-            fault.strike(1);
-        }
+        fault.strike(0);
         assert!(std::panic::catch_unwind(move || fault.strike(1)).is_err());
     }
 }

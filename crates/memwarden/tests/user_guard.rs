@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The regulator in user space on this machine, and what becomes of the cores when it is really killed, stopped, stuck
+//! or panics: nobody stays blocked, and the scheduler's settings are what they were.
+//!
+//! Cores are throttled for nearly a second at a time here, so that every fault falls into a throttle. How long the core
+//! stayed blocked is printed and not judged: a busy machine is no fault of ours. (A core that stays blocked for good is
+//! what these tests fail on.)
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// The cores and the settings are the machine's: one test at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Rig {
+    folder: tempfile::TempDir,
+    rt_runtime: String,
+    cpu: String,
+    traffic: Option<Child>,
+    _machine: MutexGuard<'static, ()>,
+}
+
+impl Rig {
+    /// `None`, with the reason printed, where the machine can't do it.
+    fn new() -> Option<Self> {
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let skip = |why: &str| {
+            eprintln!("skipped: {why}");
+            None
+        };
+        if !rustix::process::geteuid().is_root() {
+            return skip("the regulator in user space needs root");
+        }
+        if cpus < 2 {
+            return skip("one CPU: who watches would be throttled too");
+        }
+        let rt_runtime = fs::read_to_string(RT_RUNTIME).ok()?;
+        if fs::write(RT_RUNTIME, &rt_runtime).is_err() {
+            return skip("kernel.sched_rt_runtime_us cannot be written here");
+        }
+        let rig = Self {
+            folder: tempfile::tempdir().unwrap(),
+            rt_runtime,
+            cpu: (cpus - 1).to_string(),
+            traffic: None,
+            _machine: machine,
+        };
+        let tried = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
+        if !tried.status.success() {
+            return skip(&String::from_utf8_lossy(&tried.stderr));
+        }
+        assert!(rig.memwarden("guard stop").status.success());
+        Some(rig)
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
+        command
+            .args(line.split(' '))
+            .env("MEMWARDEN_RUNTIME_DIR", self.folder.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn memwarden(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    fn show(&self) -> Option<Value> {
+        let shown = self.memwarden("guard show --json");
+        serde_json::from_slice(&shown.stdout).ok()
+    }
+
+    fn start_traffic(&mut self) {
+        let line = format!("bandwidth --fresh-pages -m 1M -t 0 -c {}", self.cpu);
+        let child = self
+            .command(&line)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.traffic = Some(child);
+    }
+
+    /// The guard with a long period and hardly a budget, and traffic that it throttles at this moment.
+    fn throttle(&mut self, fault: &str) {
+        let started = self
+            .command(
+                "guard start --backend user --event page-faults --period 1000ms --no-self-test",
+            )
+            .env("MEMWARDEN_TEST_FAULT", fault)
+            .output()
+            .unwrap();
+        assert!(started.status.success(), "{started:?}");
+        assert_eq!(fs::read_to_string(RT_RUNTIME).unwrap().trim(), "-1");
+        let set = self.memwarden(&format!("guard set --cpu {} --events 50", self.cpu));
+        assert!(set.status.success(), "{set:?}");
+        self.start_traffic();
+        if fault.is_empty() {
+            let cpu = self.cpu.clone();
+            eventually("the core is throttled", || {
+                self.show()
+                    .is_some_and(|shown| shown["settings"]["control"]["throttled"] == cpu.as_str())
+            });
+        }
+    }
+
+    /// CPU time that the traffic had, in clock ticks.
+    fn traffic_ticks(&self) -> u64 {
+        let pid = self.traffic.as_ref().unwrap().id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1;
+        let mut fields = fields.split_whitespace().skip(11);
+        let mut next = || fields.next().unwrap().parse::<u64>().unwrap();
+        next() + next()
+    }
+
+    /// The regulator's processes: the supervisor is the one whose parent is not the other.
+    fn supervisor_and_regulator(&self) -> (Pid, Pid) {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            let read = |file| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+            let ours = read("environ").contains(self.folder.path().to_str().unwrap());
+            if ours && read("cmdline").contains("user-regulator") {
+                let parent: i32 = read("stat")
+                    .rsplit_once(')')
+                    .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok())
+                    .unwrap();
+                found.push((pid, parent));
+            }
+        }
+        let child = |of: i32| found.iter().find(|(_, parent)| *parent == of);
+        let (supervisor, regulator) = found
+            .iter()
+            .find_map(|(pid, _)| Some((*pid, child(*pid)?.0)))
+            .unwrap_or_else(|| panic!("no pair among {found:?}"));
+        (
+            Pid::from_raw(supervisor).unwrap(),
+            Pid::from_raw(regulator).unwrap(),
+        )
+    }
+
+    /// The core runs again, the settings are back, and nobody claims to regulate.
+    fn expect_freedom(&mut self, what: &str, since: Instant) {
+        let before = self.traffic_ticks();
+        eventually("the throttled core runs again", || {
+            self.traffic_ticks() > before
+        });
+        let blocked = since.elapsed();
+        eventually("the scheduler's settings are back", || {
+            fs::read_to_string(RT_RUNTIME).unwrap() == self.rt_runtime
+        });
+        eventually("nobody claims to regulate", || self.show().is_none());
+        // A clock tick of /proc/PID/stat is 10 ms: that much of it is the looking.
+        println!(
+            "{what}: the core had 10 ms of its own {} ms later",
+            blocked.as_millis()
+        );
+        // Again without help.
+        let again = self.memwarden("guard start --backend user --event page-faults --no-self-test");
+        assert!(again.status.success(), "{again:?}");
+        assert!(self.memwarden("guard stop").status.success());
+        assert_eq!(fs::read_to_string(RT_RUNTIME).unwrap(), self.rt_runtime);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(mut traffic) = self.traffic.take() {
+            let _ = traffic.kill();
+            let _ = traffic.wait();
+        }
+        let _ = self.memwarden("guard stop");
+        let _ = fs::write(RT_RUNTIME, &self.rt_runtime);
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn end_of_regulator(what: &str, hurt: impl FnOnce(Pid, Pid)) {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.throttle("");
+    let (supervisor, regulator) = rig.supervisor_and_regulator();
+    let since = Instant::now();
+    hurt(supervisor, regulator);
+    rig.expect_freedom(what, since);
+}
+
+#[test]
+fn a_killed_regulator_blocks_nobody() {
+    end_of_regulator("regulator killed", |_, regulator| {
+        kill_process(regulator, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_killed_supervisor_takes_the_regulator_with_it() {
+    end_of_regulator("supervisor killed", |supervisor, _| {
+        kill_process(supervisor, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_regulator_is_ended() {
+    end_of_regulator("regulator stopped", |_, regulator| {
+        kill_process(regulator, Signal::STOP).unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_supervisor_ends_the_regulator() {
+    end_of_regulator("supervisor stopped", |supervisor, _| {
+        kill_process(supervisor, Signal::STOP).unwrap();
+        // Its lock lives as long as it does.
+        std::thread::sleep(Duration::from_secs(3));
+        kill_process(supervisor, Signal::CONT).unwrap();
+    });
+}
+
+#[test]
+fn a_stuck_thread_is_killed() {
+    let Some(mut rig) = Rig::new() else { return };
+    let since = Instant::now();
+    rig.throttle(&format!("stuck:{}", rig.cpu));
+    eventually("the supervisor has ended it", || {
+        let shown = rig.memwarden("guard show");
+        String::from_utf8_lossy(&shown.stderr).contains("past its time")
+    });
+    rig.expect_freedom("thread stuck, from the start of it all", since);
+}
+
+#[test]
+fn a_panic_ends_the_regulator() {
+    let Some(mut rig) = Rig::new() else { return };
+    let since = Instant::now();
+    rig.throttle(&format!("panic:{}", rig.cpu));
+    eventually("it is told why", || {
+        let shown = rig.memwarden("guard show");
+        String::from_utf8_lossy(&shown.stderr).contains("killed by signal")
+    });
+    let log = fs::read_to_string(rig.folder.path().join("guard.log")).unwrap();
+    assert!(log.contains("panicked"), "{log}");
+    rig.expect_freedom("panic, from the start of it all", since);
+}
+
+#[test]
+fn both_killed_at_once_the_next_stop_puts_the_settings_back() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.throttle("");
+    let (supervisor, regulator) = rig.supervisor_and_regulator();
+    // Stopped first, so that neither sees the other die.
+    kill_process(supervisor, Signal::KILL).unwrap();
+    kill_process(regulator, Signal::KILL).unwrap();
+    let since = Instant::now();
+    let before = rig.traffic_ticks();
+    eventually("the core runs again", || rig.traffic_ticks() > before);
+    let _ = rig.memwarden("guard stop");
+    rig.expect_freedom("both killed", since);
+}
+
+#[test]
+fn a_closed_terminal_ends_nothing_that_was_started() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.throttle("");
+    let (supervisor, regulator) = rig.supervisor_and_regulator();
+    for pid in [supervisor, regulator] {
+        let session = rustix::process::getsid(Some(pid)).unwrap();
+        assert_ne!(session, rustix::process::getsid(None).unwrap());
+    }
+    let since = Instant::now();
+    assert!(rig.memwarden("guard stop").status.success());
+    rig.expect_freedom("stopped in order", since);
+}
+
+/// `guard run` holds a lease: whatever ends it, what it started ends.
+#[test]
+fn guard_run_leaves_nothing_behind_however_it_ends() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::KILL] {
+        let Some(mut rig) = Rig::new() else { return };
+        rig.start_traffic();
+        let mut line =
+            "guard run --backend user --event page-faults --no-self-test --period 1000ms --events "
+                .to_owned();
+        line += &vec!["50"; rig.cpu.parse::<usize>().unwrap() + 1].join(",");
+        line += " -- sleep 1000";
+        let mut run = rig.command(&line).spawn().unwrap();
+        let cpu = rig.cpu.clone();
+        eventually("the core is throttled", || {
+            rig.show().is_some_and(|shown| {
+                shown["settings"]["control"]["throttled"]
+                    .as_str()
+                    .is_some_and(|throttled| throttled.contains(&cpu))
+            })
+        });
+        let since = Instant::now();
+        let sleeper = child_of(run.id());
+        kill_process(Pid::from_raw(run.id().cast_signed()).unwrap(), signal).unwrap();
+        run.wait().unwrap();
+        if let Some(sleeper) = sleeper {
+            let _ = kill_process(sleeper, Signal::KILL);
+        }
+        rig.expect_freedom(&format!("guard run ended by {signal:?}"), since);
+    }
+}
+
+fn child_of(pid: u32) -> Option<Pid> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(Path::new(&path)).ok()?;
+    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+}
+
+#[test]
+fn budgets_hold_in_every_period_and_settings_can_be_changed_under_way() {
+    let Some(mut rig) = Rig::new() else { return };
+    let started = rig.memwarden("guard start --backend user --event page-faults");
+    assert!(started.status.success(), "{started:?}");
+    rig.start_traffic();
+    for (line, fails) in [
+        (format!("guard set --cpu {} --events 20", rig.cpu), ""),
+        ("guard set --events 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1".into(), "budgets for"),
+        ("guard set --write-mb 5".into(), "write-backs"),
+        ("guard set --cpu 999 --mb 5".into(), "999"),
+        ("guard start --backend user".into(), "running already"),
+        ("guard mode --best-effort spare --reclaim on".into(), ""),
+        ("guard mode --best-effort none --reclaim off".into(), ""),
+    ] {
+        let outcome = rig.memwarden(&line);
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.status.success(), fails.is_empty(), "{line}: {said}");
+        assert!(said.contains(fails), "{line}: {said}");
+    }
+    let index: usize = rig.cpu.parse().unwrap();
+    let figures = |rig: &Rig| {
+        let shown = rig.show().unwrap();
+        let core = &shown["cores"][index];
+        let of = |value: &Value| value.as_u64().unwrap();
+        (
+            of(&core["periods"]),
+            of(&core["read"]["used"]),
+            of(&core["read"]["assigned"]),
+        )
+    };
+    let before = figures(&rig);
+    eventually("two hundred periods have passed", || {
+        figures(&rig).0 > before.0 + 200
+    });
+    let after = figures(&rig);
+    let (used, assigned) = (after.1 - before.1, after.2 - before.2);
+    println!(
+        "{used} events used of {assigned} assigned in {} periods",
+        after.0 - before.0
+    );
+    assert!(
+        used > 0 && used <= assigned + assigned / 20,
+        "{used} of {assigned}"
+    );
+}
