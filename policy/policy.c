@@ -558,10 +558,6 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	if (core->reclaim && account_reclaim(policy, core, resource))
 		return MW_RUN;
 
-	if (core->reclaim && used < account->budget) {
-		account->reclaim_errors++;
-		account->shortfall = account->budget - used;
-	}
 	action = exhaust(policy, core);
 	core->exhausted = true;
 	if (action == MW_RELEASE_ALL || action == MW_RUN)
@@ -571,6 +567,10 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	/* A real-time core has used its budget, and runs on. */
 	if (mw_load(&core->rt))
 		return MW_RUN;
+	if (core->reclaim && used < account->budget) {
+		account->reclaim_errors++;
+		account->shortfall = account->budget - used;
+	}
 	core->throttled = true;
 	return MW_THROTTLE;
 }

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use memwarden_platform::Root;
+use memwarden_platform::holders::{self, Holder};
 use serde::Serialize;
 
 use crate::budget::Request;
@@ -92,8 +94,9 @@ fn test_core(
     let period = Duration::from_micros(control.period_us);
     let fail = |what: String| {
         Error::SelfTest(format!(
-            "the guard does not regulate CPU {cpu}: {what}; try another --event (`memwarden doctor` lists what this \
+            "the guard does not regulate CPU {cpu}: {what}{}; try another --event (`memwarden doctor` lists what this \
              machine counts), --bytes-per-event if an event is not {} bytes, or --no-self-test to go without the proof",
+            held_by(&holders::others(&Root::system())),
             control.bytes_per_event
         ))
     };
@@ -154,6 +157,15 @@ fn test_core(
         through,
         throttled_periods: throttled.throttled_periods,
     })
+}
+
+/// Counters that others have may be what is missing here.
+fn held_by(others: &[Holder]) -> String {
+    if others.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = others.iter().map(ToString::to_string).collect();
+    format!(" (counters are also held by {})", names.join(", "))
 }
 
 struct Counted {
@@ -343,6 +355,19 @@ mod tests {
         ] {
             assert!(message.contains(word), "{word}: {message}");
         }
+    }
+
+    #[test]
+    fn who_else_holds_counters_is_named() {
+        assert_eq!(held_by(&[]), "");
+        let perf = Holder::Process {
+            pid: 7,
+            name: "perf".into(),
+            events: 2,
+        };
+        assert!(held_by(&[perf, Holder::NmiWatchdog]).starts_with(
+            " (counters are also held by perf (pid 7) with 2 perf events, the NMI watchdog"
+        ));
     }
 
     #[test]

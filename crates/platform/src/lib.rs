@@ -13,6 +13,7 @@ pub mod cpus;
 pub mod descriptor;
 pub mod doctor;
 pub mod faults;
+pub mod holders;
 pub mod hugepage;
 pub mod machine;
 pub mod mapping;

@@ -13,7 +13,7 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings;
 
 use crate::mapping::page_bytes;
-use crate::{Error, Result};
+use crate::{Error, Result, Root, holders};
 
 /// What to count: perf's type and config numbers (`linux/perf_event.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,11 +162,20 @@ impl OverflowCounter {
         match got {
             8 => Ok(value),
             // A pinned event that could not be put on the PMU reads as the end of the file.
-            0 => Err(Error::Invalid(
-                "the counter was taken away: others hold all counters of this CPU (perf, a profiler, the NMI watchdog: \
-                 kernel.nmi_watchdog)"
-                    .into(),
-            )),
+            0 => {
+                let others: Vec<String> = holders::others(&Root::system())
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect();
+                Err(Error::Invalid(format!(
+                    "there is no counter left: others hold all of this CPU ({})",
+                    if others.is_empty() {
+                        "nobody that /proc shows".into()
+                    } else {
+                        others.join(", ")
+                    }
+                )))
+            }
             _ => Err(Error::last("read a counter")),
         }
     }
