@@ -54,14 +54,14 @@ pub enum Error {
     #[error("memguard is loaded, but {} is missing: mount debugfs (mount -t debugfs none /sys/kernel/debug)", .0.display())]
     NoDebugfs(PathBuf),
     /// The module refused what was written.
-    #[error("the module refused `{line}` for {file}: {source}")]
+    #[error("the module refused `{line}` for {file}: {reason}")]
     RefusedSetting {
         /// The file in the module's folder.
         file: &'static str,
         /// What was written.
         line: String,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// A file said something that this version doesn't understand.
     #[error(
@@ -74,14 +74,14 @@ pub enum Error {
         line: String,
     },
     /// A file could not be read or written.
-    #[error("{action} {}: {source}", path.display())]
+    #[error("{action} {}: {reason}", path.display())]
     File {
         /// The verb.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The regulator doesn't regulate.
     #[error("{0}")]
@@ -110,10 +110,10 @@ impl Error {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File {
+        move |reason| Self::File {
             action,
             path,
-            source,
+            reason,
         }
     }
 }

@@ -124,10 +124,10 @@ impl Module {
             .open(&path)
             .map_err(Error::file("opening", path))?;
         open.write_all(format!("{line}\n").as_bytes())
-            .map_err(|source| Error::RefusedSetting {
+            .map_err(|reason| Error::RefusedSetting {
                 file,
                 line: line.to_owned(),
-                source,
+                reason,
             })
     }
 
@@ -312,7 +312,7 @@ impl Regulator for Module {
             errno => Error::File {
                 action: "unloading",
                 path: NAME.into(),
-                source: errno.into(),
+                reason: errno.into(),
             },
         })
     }

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# tests/bad-input.sh: every command line with input that it must refuse, as a
+# table: what was typed, the first line of the answer, the exit code. Fails when
+# something is taken, dies of a signal, answers nothing, or leaves a file behind.
+# (What memguard's files refuse is in tests/parse and tests/lab.)
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+memwarden=$(realpath "${MEMWARDEN:-target/release/memwarden}")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit
+export MEMWARDEN_RUNTIME_DIR=$folder/run
+
+printf 'nonsense\n' >nonsense.toml
+printf '{"schema": "memwarden.run/1"' >broken.json
+mkdir empty
+before=$(ls)
+
+lines=(
+	''
+	'measure'
+	'latency -m 0' 'latency -m 5T' 'latency -m -1' 'latency -m x' 'latency -c 8191' 'latency -c x'
+	'latency -i -3' 'latency -p 99' 'latency -r 0' 'latency -r 100' 'latency --mlp 0' 'latency extra'
+	'bandwidth -a erase' 'bandwidth -t -1' 'bandwidth -t x' 'bandwidth --mb 0' 'bandwidth --stride 0'
+	'bandwidth --bank-mask 0' 'bandwidth --bank-mask xyz' 'bandwidth --interval 0ms' 'bandwidth -c 8191'
+	'doctor --now'
+	'interfere --victim sleep' 'interfere --aggressors' 'interfere --aggressors bandwidth:erase'
+	'interfere --victim-cpu 8191' 'interfere --cpus 3-1' 'interfere --cpus x' 'interfere --guard 0'
+	'interfere --guard 100,x' 'interfere --guard 100+fast' 'interfere --repeat 0' 'interfere --period 1' 'interfere --period 5s'
+	'interfere --backend kernel' 'interfere --config missing.toml' 'interfere --config nonsense.toml' 'interfere --on moon'
+	'guard' 'guard start --event z80 --backend user' 'guard start --event 17 --backend user' 'guard start --period 3'
+	'guard start --period 2s' 'guard start --backend kernel' 'guard start --bytes-per-event 0' 'guard start --maxbw 0'
+	'guard start --module missing.ko' 'guard set' 'guard set --mb 0' 'guard set --mb -5' 'guard set --mb 1,,2'
+	'guard set --mb 100 --weights 1' 'guard set --cpu x --mb 1' 'guard set --mb 100' 'guard mode' 'guard mode --best-effort fair'
+	'guard mode --reclaim maybe' 'guard show' 'guard show --xml' 'guard stop' 'guard run --mb 100' 'guard run -- true'
+	'guard calibrate -m 0' 'guard bench' 'guard bench --part speed' 'guard bench --part alone --faults 0'
+	'guard user-regulator nonsense'
+	'lab' 'lab run' 'lab run --cpus 0 -- true' 'lab run --clock wall -- true' 'lab run --timeout soon -- true'
+	'lab run --with missing -- true' 'lab shell extra'
+	'report' 'report missing' 'report empty' 'report --compare empty' 'report --compare missing empty'
+)
+
+bad=0
+printf '| %-52s | %-110s | %s |\n' 'typed' 'answer (first line)' 'exit'
+for line in "${lines[@]}"; do
+	# shellcheck disable=SC2086
+	answer=$(timeout 60 "$memwarden" $line 2>&1 >/dev/null </dev/null)
+	code=$?
+	first=$(grep -m 1 . <<<"$answer")
+	printf '| %-52s | %-110s | %s |\n' "$line" "${first:0:110}" $code
+	if [ $code = 0 ] || [ $code -ge 124 ] || [ -z "$first" ]; then
+		echo "not refused as it should be: '$line'"
+		bad=1
+	fi
+done
+left=$(ls)
+if [ "$left" != "$before" ] && [ "$left" != "$before"$'\nrun' ]; then
+	echo "left behind: $left"
+	bad=1
+fi
+exit $bad
