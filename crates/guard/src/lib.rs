@@ -7,11 +7,15 @@
 #![deny(missing_docs)]
 
 pub mod budget;
+pub mod budget_file;
 pub mod control;
 mod error;
+pub mod keeper;
 mod kernel_log;
+pub mod metrics;
 mod module;
 mod null;
+pub mod rates;
 mod regulator;
 pub mod rt_throttling;
 pub mod self_test;
@@ -19,10 +23,13 @@ mod session;
 pub mod statistics;
 pub mod trace;
 pub mod units;
+pub mod wanted;
 
 pub use budget::Resource;
+pub use budget_file::BudgetFile;
 pub use control::{BestEffort, Control};
 pub use error::Error;
+pub use keeper::Keeper;
 pub use module::{Module, ModuleSource};
 pub use null::Null;
 pub use regulator::{Regulator, Settings, StartOptions};
