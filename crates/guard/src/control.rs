@@ -40,7 +40,7 @@ impl BestEffort {
 }
 
 /// What the module does at present.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
     /// The machine's guaranteed bandwidth in MiB/s.
     #[serde(rename = "maxbw_mib_s")]

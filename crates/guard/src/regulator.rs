@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
@@ -40,7 +40,7 @@ impl Default for StartOptions {
 }
 
 /// Everything that can be set, as it is at present.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The settings of all cores together.
     pub control: Control,

@@ -2,9 +2,12 @@
 //! `memwarden guard`: starts, sets, shows and stops the regulator.
 
 mod bench;
-mod budgets;
+pub mod budgets;
 mod calibrate;
-mod show;
+mod check;
+pub mod running;
+pub mod serve;
+pub mod show;
 mod supervise;
 
 use std::path::PathBuf;
@@ -17,6 +20,7 @@ use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{BestEffort, Module, ModuleSource, Regulator, StartOptions, self_test};
 
 use budgets::Budgets;
+use running::{installed, running};
 
 /// Give each core a budget of memory traffic, and hold it to it
 #[derive(clap::Args)]
@@ -45,6 +49,10 @@ enum Action {
     Run(Run),
     /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
     Calibrate(calibrate::Args),
+    /// Serve the guard's figures over HTTP, for Prometheus and for people, and keep a budget file applied
+    Serve(serve::Args),
+    /// Check a budget file and do nothing else
+    Check(check::Args),
     /// Measure how exactly, how quickly and at what cost the guard regulates
     Bench(bench::Args),
 }
@@ -139,25 +147,19 @@ fn period(text: &str) -> Result<u64, String> {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Start(args) => start(&args),
-        Action::Set(args) => args.set(&mut running()?),
+        Action::Set(args) => args.set(running()?.as_mut()),
         Action::Mode(args) => mode(&args),
-        Action::Show { json } => show::show(&running()?, json),
+        Action::Show { json } => show::show(running()?.as_ref(), json),
         Action::Stop => {
-            Module::new(ModuleSource::Installed).stop()?;
+            installed().stop()?;
             Ok(ExitCode::SUCCESS)
         }
         Action::Run(args) => supervise::run(&args),
         Action::Calibrate(args) => calibrate::run(&args),
+        Action::Serve(args) => serve::run(&args),
+        Action::Check(args) => check::run(&args),
         Action::Bench(args) => bench::run(&args),
     }
-}
-
-/// The guard that is running.
-fn running() -> anyhow::Result<Module> {
-    let guard = Module::new(ModuleSource::Installed);
-    // Not running, no debugfs, not root: each says so in its own words.
-    guard.settings()?;
-    Ok(guard)
 }
 
 impl Options {
@@ -186,7 +188,9 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
     let (BackendName::Auto | BackendName::Module) = args.backend;
     let mut guard = args.options.guard();
     guard.start(&args.options.start_options())?;
-    if let Err(error) = prove(&mut guard, &args.options) {
+    if !args.options.no_self_test
+        && let Err(error) = prove(&mut guard)
+    {
         guard.stop()?;
         return Err(error);
     }
@@ -199,10 +203,7 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
 }
 
 /// The proof that it regulates, on every core.
-fn prove(guard: &mut Module, options: &Options) -> anyhow::Result<()> {
-    if options.no_self_test {
-        return Ok(());
-    }
+fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
     let control = guard.settings()?.control;
     let interrupt = Interrupt::catch()?;
     let mut traffic = KnownTraffic::for_event(&control.event, &interrupt);
@@ -272,6 +273,9 @@ mod tests {
             ("run -- true", "required"),
             ("show --xml", "--xml"),
             ("stop now", "now"),
+            ("serve --listen here", "here"),
+            ("serve --listen 127.0.0.1", "127.0.0.1"),
+            ("check", "FILE"),
         ] {
             let words = std::iter::once("guard").chain(line.split(' '));
             let message = match Cli::try_parse_from(words) {

@@ -4,7 +4,6 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use memwarden_guard::{Module, ModuleSource, Regulator};
 use memwarden_platform::units::{parse_size, size_text};
 use memwarden_platform::{Root, cache, hugepage};
 use memwarden_workloads::latency::{self, Config};
@@ -80,7 +79,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let outcome = latency::run(&config, &Stop::new(), &mut ())?;
 
-    let mut guard = Module::new(ModuleSource::Installed);
+    let mut guard = super::running::installed();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let maxbw_mib_s = outcome.mib_s.floor().max(1.0) as u64;
     let told = guard.is_running();

@@ -20,11 +20,11 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     // Caught from here on: whatever comes, the session ends in order.
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
-    let mut guard = args.options.guard();
+    let guard = args.options.guard();
     let was_running = memwarden_guard::Regulator::is_running(&guard);
-    let mut session = Session::begin(Box::new(guard.clone()), &args.options.start_options())?;
-    if !was_running {
-        super::prove(&mut guard, &args.options)?;
+    let mut session = Session::begin(Box::new(guard), &args.options.start_options())?;
+    if !was_running && !args.options.no_self_test {
+        super::prove(session.guard())?;
     }
     args.budgets.apply(session.guard())?;
 
