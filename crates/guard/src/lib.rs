@@ -8,12 +8,16 @@
 
 mod backend;
 pub mod budget;
+pub mod budget_file;
 pub mod control;
 mod error;
 mod event;
+pub mod keeper;
 mod kernel_log;
+pub mod metrics;
 mod module;
 mod null;
+pub mod rates;
 mod regulator;
 mod reservations;
 pub mod rt_throttling;
@@ -23,11 +27,14 @@ pub mod statistics;
 pub mod trace;
 pub mod units;
 pub mod user;
+pub mod wanted;
 
 pub use backend::{Backend, running};
 pub use budget::Resource;
+pub use budget_file::BudgetFile;
 pub use control::{BestEffort, Control};
 pub use error::Error;
+pub use keeper::Keeper;
 pub use module::{Module, ModuleSource};
 pub use null::Null;
 pub use regulator::{Recorder, Regulator, Settings, StartOptions};

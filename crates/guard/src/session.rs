@@ -73,65 +73,109 @@ impl Drop for Session {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::budget::{Request, Unit};
     use crate::statistics::CoreStatistics;
     use crate::{BestEffort, Null, Resource};
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeSet;
     use std::rc::Rc;
 
     /// One guard behind several handles, as the kernel's module is behind several processes.
     #[derive(Clone)]
-    struct Shared(Rc<RefCell<Null>>);
+    pub(crate) struct Shared {
+        null: Rc<RefCell<Null>>,
+        offline: Rc<RefCell<BTreeSet<usize>>>,
+        refuses: Rc<Cell<bool>>,
+    }
+
+    impl Shared {
+        /// Not started, with two cores.
+        pub(crate) fn new() -> Self {
+            Self {
+                null: Rc::new(RefCell::new(Null::new((0..2).collect()))),
+                offline: Rc::default(),
+                refuses: Rc::default(),
+            }
+        }
+
+        /// The core goes, and forgets its budget.
+        pub(crate) fn unplug(&mut self, cpu: usize) {
+            self.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))
+                .unwrap();
+            self.offline.borrow_mut().insert(cpu);
+        }
+
+        /// It comes back.
+        pub(crate) fn plug(&self, cpu: usize) {
+            self.offline.borrow_mut().remove(&cpu);
+        }
+
+        /// What a machine does whose module is gone.
+        pub(crate) fn refuse_to_start(&self, refuse: bool) {
+            self.refuses.set(refuse);
+        }
+    }
 
     impl Regulator for Shared {
         fn name(&self) -> &'static str {
             "shared"
         }
         fn start(&mut self, options: &StartOptions) -> Result<(), Error> {
-            self.0.borrow_mut().start(options)
+            if self.refuses.get() {
+                return Err(Error::NoModuleSupport);
+            }
+            self.null.borrow_mut().start(options)
         }
         fn is_running(&self) -> bool {
-            self.0.borrow().is_running()
+            self.null.borrow().is_running()
         }
         fn settings(&self) -> Result<Settings, Error> {
-            self.0.borrow().settings()
+            let mut settings = self.null.borrow().settings()?;
+            let offline = self.offline.borrow();
+            let control = &mut settings.control;
+            control.online = control
+                .online
+                .iter()
+                .filter(|cpu| !offline.contains(cpu))
+                .collect();
+            settings
+                .read_budget_events
+                .retain(|cpu, _| !offline.contains(cpu));
+            settings
+                .write_budget_events
+                .retain(|cpu, _| !offline.contains(cpu));
+            Ok(settings)
         }
         fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error> {
-            self.0.borrow_mut().set_budgets(resource, request)
+            self.null.borrow_mut().set_budgets(resource, request)
         }
         fn set_mode(
             &mut self,
             best_effort: Option<BestEffort>,
             reclaim: Option<bool>,
         ) -> Result<(), Error> {
-            self.0.borrow_mut().set_mode(best_effort, reclaim)
+            self.null.borrow_mut().set_mode(best_effort, reclaim)
         }
         fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error> {
-            self.0.borrow_mut().set_maxbw(maxbw_mib_s)
+            self.null.borrow_mut().set_maxbw(maxbw_mib_s)
         }
         fn set_period(&mut self, period_us: u64) -> Result<(), Error> {
-            self.0.borrow_mut().set_period(period_us)
+            self.null.borrow_mut().set_period(period_us)
         }
         fn set_rt(&mut self, cpu: usize, rt: bool) -> Result<(), Error> {
-            self.0.borrow_mut().set_rt(cpu, rt)
+            self.null.borrow_mut().set_rt(cpu, rt)
         }
         fn statistics(&self) -> Result<Vec<CoreStatistics>, Error> {
-            self.0.borrow().statistics()
+            self.null.borrow().statistics()
         }
         fn reset_statistics(&mut self) -> Result<(), Error> {
-            self.0.borrow_mut().reset_statistics()
+            self.null.borrow_mut().reset_statistics()
         }
         fn stop(&mut self) -> Result<(), Error> {
-            self.0.borrow_mut().stop()
+            self.null.borrow_mut().stop()
         }
-    }
-
-    fn shared() -> Shared {
-        Shared(Rc::new(RefCell::new(Null::new(
-            [0, 1].into_iter().collect(),
-        ))))
     }
 
     fn limit(session: &mut Session) {
@@ -146,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_guard_that_it_started_is_stopped() {
-        let guard = shared();
+        let guard = Shared::new();
         let mut session =
             Session::begin(Box::new(guard.clone()), &StartOptions::default()).unwrap();
         assert!(!session.took_over());
@@ -157,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_guard_that_was_running_gets_its_settings_back_even_after_a_panic() {
-        let mut guard = shared();
+        let mut guard = Shared::new();
         guard.start(&StartOptions::default()).unwrap();
         let before = guard.settings().unwrap();
         let handle = guard.clone();

@@ -24,6 +24,7 @@ enum Verb {
     Doctor(verbs::doctor::Args),
     Interfere(Box<verbs::interfere::Args>),
     Guard(Box<verbs::guard::Args>),
+    Top(verbs::top::Args),
     #[cfg(feature = "host")]
     Lab(verbs::lab::Args),
     #[cfg(feature = "host")]
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Interfere(args) => verbs::interfere::run(*args),
         Verb::Guard(args) => verbs::guard::run(*args),
+        Verb::Top(args) => verbs::top::run(&args),
         #[cfg(feature = "host")]
         Verb::Lab(args) => verbs::lab::run(args),
         #[cfg(feature = "host")]

@@ -14,4 +14,5 @@ mod outcome;
 #[cfg(feature = "host")]
 pub mod report;
 mod terminal;
+pub mod top;
 mod workload;

@@ -2,9 +2,11 @@
 //! `memwarden guard`: starts, sets, shows and stops the regulator.
 
 mod bench;
-mod budgets;
+pub mod budgets;
 mod calibrate;
-mod show;
+mod check;
+pub mod serve;
+pub mod show;
 mod supervise;
 
 use std::path::PathBuf;
@@ -49,6 +51,10 @@ enum Action {
     UserRegulator { arguments: Vec<String> },
     /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
     Calibrate(calibrate::Args),
+    /// Serve the guard's figures over HTTP, for Prometheus and for people, and keep a budget file applied
+    Serve(serve::Args),
+    /// Check a budget file and do nothing else
+    Check(check::Args),
     /// Measure how exactly, how quickly and at what cost the guard regulates
     Bench(bench::Args),
 }
@@ -155,6 +161,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Action::Run(args) => supervise::run(&args),
         Action::Calibrate(args) => calibrate::run(&args),
+        Action::Serve(args) => serve::run(&args),
+        Action::Check(args) => check::run(&args),
         Action::Bench(args) => bench::run(&args),
     }
 }
@@ -201,7 +209,9 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         return Err(Error::AlreadyRunning { event, period_us }.into());
     }
     guard.start(&args.options.start_options())?;
-    if let Err(error) = prove(guard.as_mut(), &args.options) {
+    if !args.options.no_self_test
+        && let Err(error) = prove(guard.as_mut())
+    {
         guard.stop()?;
         return Err(error);
     }
@@ -218,10 +228,7 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
 }
 
 /// The proof that it regulates, on every core.
-fn prove(guard: &mut dyn Regulator, options: &Options) -> anyhow::Result<()> {
-    if options.no_self_test {
-        return Ok(());
-    }
+fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
     let control = guard.settings()?.control;
     let interrupt = Interrupt::catch()?;
     let mut traffic = KnownTraffic::for_event(&control.event, &interrupt);
@@ -291,6 +298,9 @@ mod tests {
             ("run -- true", "required"),
             ("show --xml", "--xml"),
             ("stop now", "now"),
+            ("serve --listen here", "here"),
+            ("serve --listen 127.0.0.1", "127.0.0.1"),
+            ("check", "FILE"),
         ] {
             let words = std::iter::once("guard").chain(line.split(' '));
             let message = match Cli::try_parse_from(words) {

@@ -97,8 +97,8 @@ impl Budgets {
     }
 }
 
-/// A core with less than one event a period would never run again.
-fn at_least_one_event(amount: Amount, control: &Control) -> anyhow::Result<()> {
+/// Refuses less than one event a period: such a core would never run again.
+pub fn at_least_one_event(amount: Amount, control: &Control) -> anyhow::Result<()> {
     let Amount::Limited(mb) = amount else {
         return Ok(());
     };

@@ -4,19 +4,23 @@
 use std::process::ExitCode;
 
 use memwarden_guard::{CoreStatistics, Regulator, Settings, units};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::verbs::terminal::{number, table};
 
 pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitCode> {
     let (settings, cores) = (guard.settings()?, guard.statistics()?);
     if as_json {
-        let all = json!({ "backend": guard.name(), "settings": settings, "cores": cores });
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        println!("{:#}", document(guard.name(), &settings, &cores));
     } else {
         print!("{}", text(guard.name(), &settings, &cores));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Everything, as `--json` prints it.
+pub fn document(backend: &str, settings: &Settings, cores: &[CoreStatistics]) -> Value {
+    json!({ "backend": backend, "settings": settings, "cores": cores })
 }
 
 fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {

@@ -22,8 +22,8 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
         Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
     let guard = memwarden_guard::running().or_else(|_| args.options.guard(true))?;
     let mut session = Session::begin(guard, &args.options.start_options())?;
-    if !session.took_over() {
-        super::prove(session.guard(), &args.options)?;
+    if !session.took_over() && !args.options.no_self_test {
+        super::prove(session.guard())?;
     }
     args.budgets.apply(session.guard())?;
 

@@ -1,0 +1,808 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The budget file: how to start the guard and what to keep it at, as TOML.
+//!
+//! A file is judged as a whole; one that is refused is refused in one line with the file, the line, the key and what
+//! is allowed. Whatever it doesn't name is left as it is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use memwarden_platform::cpus::{self, CpuSet};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
+use toml::Spanned;
+
+use crate::budget::Amount;
+use crate::units::{
+    PERIOD_US_MAX, PERIOD_US_MIN, events_per_period, mib_s, parse_period_us as parse_period,
+};
+use crate::wanted::{Budget, Wanted};
+use crate::{BestEffort, Control, Error, Resource, StartOptions};
+
+/// The most that a budget may say, in MiB/s: a TiB/s, beyond what any machine's memory gives. More is a typing error.
+pub const MB_MAX: u64 = 1 << 20;
+
+/// The largest event; the command line's limit too.
+const BYTES_PER_EVENT_MAX: u64 = 1 << 20;
+
+/// A setting and its place in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Placed<T> {
+    value: T,
+    line: usize,
+    key: String,
+}
+
+/// A budget file that makes sense by itself; whether it suits the machine is for [`BudgetFile::wanted`] to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetFile {
+    path: PathBuf,
+    /// The kernel module's file; `None` takes the installed one.
+    pub module: Option<PathBuf>,
+    /// Prove first that every core is counted and stopped.
+    pub self_test: bool,
+    /// Put back what somebody else changes; otherwise only what a core lost by going offline.
+    pub keep: bool,
+    backend: Option<Placed<String>>,
+    event: Option<Placed<String>>,
+    write_event: Option<Placed<String>>,
+    bytes_per_event: Option<Placed<u64>>,
+    user_only: Option<Placed<bool>>,
+    period_us: Option<u64>,
+    maxbw_mib_s: Option<u64>,
+    best_effort: Option<BestEffort>,
+    reclaim: Option<bool>,
+    read_mb: BTreeMap<usize, Placed<Amount>>,
+    write_mb: BTreeMap<usize, Placed<Amount>>,
+    rt: BTreeMap<usize, Placed<bool>>,
+}
+
+/// The file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    backend: Option<Spanned<Word>>,
+    module: Option<PathBuf>,
+    event: Option<Spanned<Word>>,
+    write_event: Option<Spanned<Word>>,
+    bytes_per_event: Option<Spanned<Whole<BYTES_PER_EVENT_MAX>>>,
+    user_only: Option<Spanned<bool>>,
+    period: Option<Period>,
+    maxbw: Option<Whole<MB_MAX>>,
+    best_effort: Option<BestEffort>,
+    reclaim: Option<bool>,
+    self_test: Option<bool>,
+    keep: Option<bool>,
+    #[serde(default)]
+    mb: Vec<Spanned<Mb>>,
+    #[serde(default)]
+    write_mb: Vec<Spanned<Mb>>,
+    #[serde(default)]
+    cpu: BTreeMap<Cpu, Spanned<WrittenCore>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCore {
+    mb: Option<Spanned<Mb>>,
+    write_mb: Option<Spanned<Mb>>,
+    rt: Option<Spanned<bool>>,
+}
+
+/// A whole number from 1 to `MAX`.
+struct Whole<const MAX: u64>(u64);
+
+/// MiB/s from 1 to [`MB_MAX`], or `max`.
+struct Mb(Amount);
+
+/// `1ms` within the regulator's limits.
+struct Period(u64);
+
+/// A text with something in it.
+struct Word(String);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Cpu(usize);
+
+/// What a value may be, and how it is read from the two kinds that TOML hands over.
+trait Value: Sized {
+    const EXPECTED: &str;
+    fn number(_: i64) -> Option<Self> {
+        None
+    }
+    fn text(_: &str) -> Option<Self> {
+        None
+    }
+    fn expected(f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(Self::EXPECTED)
+    }
+}
+
+fn whole(number: i64, max: u64) -> Option<u64> {
+    u64::try_from(number)
+        .ok()
+        .filter(|number| (1..=max).contains(number))
+}
+
+impl<const MAX: u64> Value for Whole<MAX> {
+    const EXPECTED: &str = "";
+    fn number(number: i64) -> Option<Self> {
+        whole(number, MAX).map(Self)
+    }
+    fn expected(f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "a whole number from 1 to {MAX}")
+    }
+}
+
+impl Value for Mb {
+    const EXPECTED: &str = "";
+    fn number(number: i64) -> Option<Self> {
+        whole(number, MB_MAX).map(|mb| Self(Amount::Limited(mb)))
+    }
+    fn text(text: &str) -> Option<Self> {
+        (text == "max").then_some(Self(Amount::Max))
+    }
+    fn expected(f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "whole MB/s from 1 to {MB_MAX}, or \"max\" for no budget")
+    }
+}
+
+impl Value for Period {
+    const EXPECTED: &str = "";
+    fn text(text: &str) -> Option<Self> {
+        parse_period(text).ok().map(Self)
+    }
+    fn expected(f: &mut fmt::Formatter) -> fmt::Result {
+        let max_ms = PERIOD_US_MAX / 1000;
+        write!(
+            f,
+            "a period from \"{PERIOD_US_MIN}us\" to \"{max_ms}ms\" in whole microseconds"
+        )
+    }
+}
+
+impl Value for Word {
+    const EXPECTED: &str = "a name (or for an event its code, such as \"0x17\")";
+    fn text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+}
+
+impl Value for Cpu {
+    const EXPECTED: &str = "";
+    fn text(text: &str) -> Option<Self> {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let cpu = text.parse().ok().filter(|cpu| digits && *cpu < cpus::LIMIT);
+        cpu.map(Self)
+    }
+    fn expected(f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "a CPU's number from 0 to {}", cpus::LIMIT - 1)
+    }
+}
+
+struct ValueVisitor<T>(PhantomData<T>);
+
+impl<T: Value> Visitor<'_> for ValueVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        T::expected(f)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        T::number(number).ok_or_else(|| E::invalid_value(de::Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        T::text(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+}
+
+macro_rules! deserialize_as_value {
+    ($([$($generic:tt)*] $type:ty),*) => {
+        $(impl<'de, $($generic)*> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(ValueVisitor(PhantomData))
+            }
+        })*
+    };
+}
+
+deserialize_as_value!([const MAX: u64] Whole<MAX>, [] Mb, [] Period, [] Word, [] Cpu);
+
+/// The line of a byte of `text`, from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text
+        .as_bytes()
+        .get(..at.min(text.len()))
+        .unwrap_or_default();
+    before.iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The key to which the value at a byte of `text` belongs, with its table; `None` where there is none.
+fn key_of(text: &str, at: usize) -> Option<String> {
+    let line = line_of(text, at);
+    let mut key = None;
+    for above in text
+        .lines()
+        .take(line)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+    {
+        let above = above.trim();
+        if let Some(table) = above.strip_prefix('[').filter(|_| !above.contains('=')) {
+            // An array over several lines may have one that begins with a bracket: only a table's is a name.
+            let name = table.split(']').next().unwrap_or_default().trim();
+            if name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+                return Some(key.map_or(name.to_owned(), |key: String| format!("{name}.{key}")));
+            }
+        }
+        if key.is_none()
+            && let Some((name, _)) = above.split_once('=')
+        {
+            key = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+        }
+    }
+    key
+}
+
+impl BudgetFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it can't be read, or the first thing in it that makes no sense.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(Error::file("reading", path))?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads the text of the file `path`.
+    ///
+    /// # Errors
+    /// The first thing in it that makes no sense.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let at = error.span().map(|span| span.start);
+            let place = at.map_or(String::new(), |at| {
+                let key = key_of(text, at).map_or(String::new(), |key| format!(", {key}"));
+                format!(" line {}{key}", line_of(text, at))
+            });
+            let words: Vec<&str> = error.message().split_whitespace().collect();
+            Error::BadInput(format!("{}{place}: {}", path.display(), words.join(" ")))
+        })?;
+        let place = |at: usize| (line_of(text, at), key_of(text, at).unwrap_or_default());
+        let file = Self {
+            path: path.to_owned(),
+            backend: placed(written.backend, &place, |word| word.0),
+            module: written.module,
+            self_test: written.self_test.unwrap_or(true),
+            keep: written.keep.unwrap_or(true),
+            event: placed(written.event, &place, |word| word.0),
+            write_event: placed(written.write_event, &place, |word| word.0),
+            bytes_per_event: placed(written.bytes_per_event, &place, |bytes| bytes.0),
+            user_only: placed(written.user_only, &place, |user_only| user_only),
+            period_us: written.period.map(|period| period.0),
+            maxbw_mib_s: written.maxbw.map(|maxbw| maxbw.0),
+            best_effort: written.best_effort,
+            reclaim: written.reclaim,
+            read_mb: list(written.mb, &place),
+            write_mb: list(written.write_mb, &place),
+            rt: BTreeMap::new(),
+        };
+        file.with_cores(written.cpu, &place)
+    }
+
+    /// Each core's own table comes before the lists.
+    fn with_cores(
+        mut self,
+        cores: BTreeMap<Cpu, Spanned<WrittenCore>>,
+        place: &impl Fn(usize) -> (usize, String),
+    ) -> Result<Self, Error> {
+        for (Cpu(cpu), core) in cores {
+            let (line, _) = place(core.span().start);
+            let core = core.into_inner();
+            if core.mb.is_none() && core.write_mb.is_none() && core.rt.is_none() {
+                return Err(self.bad(line, &format!("cpu.{cpu}"), "give mb, write_mb or rt"));
+            }
+            let read = placed(core.mb, place, |mb| mb.0);
+            self.read_mb.extend(read.map(|mb| (cpu, mb)));
+            let write = placed(core.write_mb, place, |mb| mb.0);
+            self.write_mb.extend(write.map(|mb| (cpu, mb)));
+            let rt = placed(core.rt, place, |rt| rt);
+            self.rt.extend(rt.map(|rt| (cpu, rt)));
+        }
+        Ok(self)
+    }
+
+    /// An error at a line and key of this file.
+    fn bad(&self, line: usize, key: &str, why: &str) -> Error {
+        Error::BadInput(format!("{} line {line}, {key}: {why}", self.path.display()))
+    }
+
+    /// The file's own path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The regulator that it names, in the caller's own words for them; the caller's default when it names none.
+    ///
+    /// # Errors
+    /// When the caller knows none of that name.
+    pub fn backend<T>(&self) -> Result<T, Error>
+    where
+        T: FromStr<Err: fmt::Display> + Default,
+    {
+        self.backend.as_ref().map_or_else(
+            || Ok(T::default()),
+            |name| {
+                name.value
+                    .parse()
+                    .map_err(|error: T::Err| self.bad(name.line, &name.key, &error.to_string()))
+            },
+        )
+    }
+
+    /// How a guard is started for this file.
+    pub fn start_options(&self) -> StartOptions {
+        fn value<T: Clone>(placed: Option<&Placed<T>>) -> Option<T> {
+            placed.map(|placed| placed.value.clone())
+        }
+        let defaults = StartOptions::default();
+        StartOptions {
+            event: value(self.event.as_ref()),
+            write_event: value(self.write_event.as_ref()),
+            bytes_per_event: value(self.bytes_per_event.as_ref()),
+            period_us: self.period_us.unwrap_or(defaults.period_us),
+            maxbw_mib_s: self.maxbw_mib_s,
+            user_only: value(self.user_only.as_ref()).unwrap_or(defaults.user_only),
+        }
+    }
+
+    /// Both ask for the same regulator.
+    pub fn same_backend(&self, other: &Self) -> bool {
+        same(&self.backend, &other.backend) && self.module == other.module
+    }
+
+    /// A guard that was started for `other` serves this file too: the same regulator counts the same.
+    pub fn starts_like(&self, other: &Self) -> bool {
+        self.same_backend(other)
+            && same(&self.event, &other.event)
+            && same(&self.write_event, &other.write_event)
+            && same(&self.bytes_per_event, &other.bytes_per_event)
+            && same(&self.user_only, &other.user_only)
+    }
+
+    /// What a running guard is to be kept at.
+    ///
+    /// # Errors
+    /// When the file names what this guard doesn't count, a CPU that isn't in `possible`, or a budget of less than one
+    /// event a period.
+    pub fn wanted(&self, control: &Control, possible: &CpuSet) -> Result<Wanted, Error> {
+        self.suits(control)?;
+        let budgets = |resource| {
+            let budgets = match resource {
+                Resource::Read => &self.read_mb,
+                Resource::Write => &self.write_mb,
+            };
+            budgets
+                .iter()
+                .map(|(&cpu, mb)| Ok((cpu, self.budget(cpu, mb, control, possible)?)))
+                .collect::<Result<BTreeMap<_, _>, Error>>()
+        };
+        for (&cpu, rt) in &self.rt {
+            self.is_here(cpu, rt, possible)?;
+        }
+        Ok(Wanted {
+            period_us: self.period_us,
+            maxbw_mib_s: self.maxbw_mib_s,
+            best_effort: self.best_effort,
+            reclaim: self.reclaim,
+            read: budgets(Resource::Read)?,
+            write: budgets(Resource::Write)?,
+            rt: self.rt.iter().map(|(&cpu, rt)| (cpu, rt.value)).collect(),
+        })
+    }
+
+    /// A running guard counts what the file says. What it counts is chosen when it is started, and only then.
+    fn suits(&self, control: &Control) -> Result<(), Error> {
+        fn differs<T: PartialEq>(wanted: &Option<Placed<T>>, running: &T) -> bool {
+            wanted
+                .as_ref()
+                .is_some_and(|wanted| wanted.value != *running)
+        }
+        let refuse = |line, key: &str, running: &str| {
+            let why = format!(
+                "the guard that is running has {running}, and it can't be changed while it runs: \
+                 `memwarden guard stop` first, or leave {key} out"
+            );
+            Err(self.bad(line, key, &why))
+        };
+        if let Some(event) = &self.event
+            && differs(&self.event, &control.event)
+        {
+            return refuse(event.line, "event", &control.event);
+        }
+        if let Some(event) = &self.write_event
+            && control.write_event.as_ref() != Some(&event.value)
+        {
+            let running = control.write_event.as_deref().unwrap_or("none");
+            return refuse(event.line, "write_event", running);
+        }
+        if let Some(bytes) = &self.bytes_per_event
+            && differs(&self.bytes_per_event, &control.bytes_per_event)
+        {
+            let running = control.bytes_per_event.to_string();
+            return refuse(bytes.line, "bytes_per_event", &running);
+        }
+        if let Some(user_only) = &self.user_only
+            && differs(&self.user_only, &control.user_only)
+        {
+            return refuse(user_only.line, "user_only", &control.user_only.to_string());
+        }
+        if let (None, Some(first)) = (&control.write_event, self.write_mb.values().next()) {
+            let why = format!(
+                "event {} counts no write-backs: give write_event as well",
+                control.event
+            );
+            return Err(self.bad(first.line, &first.key, &why));
+        }
+        Ok(())
+    }
+
+    fn is_here<T>(&self, cpu: usize, at: &Placed<T>, possible: &CpuSet) -> Result<(), Error> {
+        if possible.contains(cpu) {
+            return Ok(());
+        }
+        let why = format!("there is no CPU {cpu} on this machine (it has {possible})");
+        Err(self.bad(at.line, &at.key, &why))
+    }
+
+    fn budget(
+        &self,
+        cpu: usize,
+        mb: &Placed<Amount>,
+        control: &Control,
+        possible: &CpuSet,
+    ) -> Result<Budget, Error> {
+        self.is_here(cpu, mb, possible)?;
+        let period_us = self.period_us.unwrap_or(control.period_us);
+        let bytes = control.bytes_per_event;
+        let Amount::Limited(mb_s) = mb.value else {
+            return Ok(Budget::events(None));
+        };
+        let events = events_per_period(mb_s, period_us, bytes);
+        if events == 0 {
+            let least = mib_s(1.0, period_us, bytes).ceil();
+            let why = format!(
+                "{mb_s} MB/s for CPU {cpu} is less than one event of {bytes} bytes in a period of {period_us} us: \
+                 give {least} or more, or a longer period"
+            );
+            return Err(self.bad(mb.line, &mb.key, &why));
+        }
+        Ok(Budget::mb(mb_s, events))
+    }
+}
+
+fn same<T: PartialEq>(one: &Option<Placed<T>>, other: &Option<Placed<T>>) -> bool {
+    one.as_ref().map(|one| &one.value) == other.as_ref().map(|other| &other.value)
+}
+
+fn placed<T, U>(
+    spanned: Option<Spanned<T>>,
+    place: &impl Fn(usize) -> (usize, String),
+    value: impl Fn(T) -> U,
+) -> Option<Placed<U>> {
+    spanned.map(|spanned| {
+        let (line, key) = place(spanned.span().start);
+        Placed {
+            value: value(spanned.into_inner()),
+            line,
+            key,
+        }
+    })
+}
+
+/// A list's first figure is CPU 0's.
+fn list(
+    budgets: Vec<Spanned<Mb>>,
+    place: &impl Fn(usize) -> (usize, String),
+) -> BTreeMap<usize, Placed<Amount>> {
+    budgets
+        .into_iter()
+        .filter_map(|mb| placed(Some(mb), place, |mb| mb.0))
+        .enumerate()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Null, Regulator};
+    use proptest::prelude::*;
+
+    const FULL: &str = r#"
+backend = "module"
+module = "/opt/memguard.ko"
+event = "page-faults"
+write_event = "0x18"
+bytes_per_event = 4096
+user_only = false
+period = "1ms"
+maxbw = 1200
+best_effort = "spare"
+reclaim = true
+self_test = false
+keep = false
+mb = [1000, 100, "max"]
+write_mb = [
+    50,
+    "max",
+]
+
+[cpu.1]
+rt = true
+
+[cpu.3]
+mb = 200
+write_mb = "max"
+rt = false
+"#;
+
+    fn parse(text: &str) -> Result<BudgetFile, String> {
+        BudgetFile::parse(Path::new("guard.toml"), text).map_err(|error| error.to_string())
+    }
+
+    fn control(event: &str) -> Control {
+        let mut guard = Null::new((0..4).collect());
+        guard
+            .start(&StartOptions {
+                bytes_per_event: Some(4096),
+                ..StartOptions::default()
+            })
+            .unwrap();
+        Control {
+            event: event.into(),
+            write_event: Some("0x18".into()),
+            ..guard.settings().unwrap().control
+        }
+    }
+
+    fn wanted(text: &str) -> Result<Wanted, String> {
+        parse(text)?
+            .wanted(&control("page-faults"), &(0..4).collect())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn everything_that_can_be_set_is_read() {
+        let file = parse(FULL).unwrap();
+        assert_eq!(file.backend::<String>().unwrap(), "module");
+        assert_eq!(file.module, Some("/opt/memguard.ko".into()));
+        assert!(!file.self_test && !file.keep);
+        assert_eq!(
+            file.start_options(),
+            StartOptions {
+                event: Some("page-faults".into()),
+                write_event: Some("0x18".into()),
+                bytes_per_event: Some(4096),
+                period_us: 1000,
+                maxbw_mib_s: Some(1200),
+                user_only: false,
+            }
+        );
+        let wanted = wanted(FULL).unwrap();
+        assert_eq!(wanted.best_effort, Some(BestEffort::Spare));
+        assert_eq!(wanted.reclaim, Some(true));
+        assert_eq!(
+            wanted.read,
+            BTreeMap::from([
+                (0, Budget::mb(1000, 256)),
+                (1, Budget::mb(100, 25)),
+                (2, Budget::events(None)),
+                (3, Budget::mb(200, 51)),
+            ])
+        );
+        assert_eq!(wanted.write[&0], Budget::mb(50, 12));
+        assert_eq!(wanted.write[&3], Budget::events(None));
+        assert_eq!(wanted.rt, BTreeMap::from([(1, true), (3, false)]));
+    }
+
+    #[test]
+    fn an_empty_file_wants_nothing() {
+        let file = parse("").unwrap();
+        assert_eq!(file.start_options(), StartOptions::default());
+        assert!(file.self_test && file.keep);
+        assert_eq!(wanted("").unwrap(), Wanted::default());
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_in_one_line_that_says_where_and_what_is_allowed() {
+        for (text, place, expected) in [
+            (
+                "mb = [1000, 0]",
+                "line 1, mb:",
+                "from 1 to 1048576, or \"max\"",
+            ),
+            (
+                "\nmb = [\n 1000,\n -5,\n]",
+                "line 4, mb:",
+                "`-5`, expected whole MB/s",
+            ),
+            ("mb = [1.5]", "line 1, mb:", "expected whole MB/s"),
+            ("mb = [\"Max\"]", "line 1, mb:", "or \"max\" for no budget"),
+            ("mb = [1048577]", "line 1, mb:", "from 1 to 1048576"),
+            ("mb = 100", "line 1, mb:", "expected a sequence"),
+            ("mb = [99999999999999999999]", "line 1, mb:", ""),
+            ("mb = [100]\nmb = [200]", "line 2, mb:", "duplicate key"),
+            (
+                "write_mb = [true]",
+                "line 1, write_mb:",
+                "expected whole MB/s",
+            ),
+            (
+                "budgets = [1]",
+                "line 1, budgets:",
+                "unknown field `budgets`, expected one of `backend`",
+            ),
+            (
+                "period = \"10us\"",
+                "line 1, period:",
+                "from \"50us\" to \"1000ms\"",
+            ),
+            (
+                "period = 1",
+                "line 1, period:",
+                "from \"50us\" to \"1000ms\"",
+            ),
+            ("period = \"1\"", "line 1, period:", "in whole microseconds"),
+            ("maxbw = 0", "line 1, maxbw:", "from 1 to 1048576"),
+            (
+                "bytes_per_event = 0",
+                "line 1, bytes_per_event:",
+                "from 1 to 1048576",
+            ),
+            (
+                "best_effort = \"fair\"",
+                "line 1, best_effort:",
+                "expected one of `none`, `spare`, `proportional`",
+            ),
+            ("reclaim = \"on\"", "line 1, reclaim:", "expected a boolean"),
+            ("event = \"\"", "line 1, event:", "a name"),
+            ("event = 17", "line 1, event:", "its code"),
+            ("backend = 3", "line 1, backend:", "a name"),
+            ("[cpu.3]\nmb = 0", "line 2, cpu.3.mb:", "from 1 to 1048576"),
+            (
+                "[cpu.3]\nmbs = 1",
+                "line 2, cpu.3.mbs:",
+                "unknown field `mbs`, expected one of `mb`, `write_mb`, `rt`",
+            ),
+            ("[cpu.3]\nrt = 1", "line 2, cpu.3.rt:", "expected a boolean"),
+            (
+                "[cpu.x]\nrt = true",
+                "line 1, cpu.x",
+                "a CPU's number from 0 to 8191",
+            ),
+            (
+                "[cpu.8192]\nrt = true",
+                "line 1, cpu.8192",
+                "a CPU's number from 0 to 8191",
+            ),
+            (
+                "keep = true\n[cpu.-1]\nrt = true",
+                "line 2, cpu.-1",
+                "a CPU's number",
+            ),
+            ("[cpu.2]", "line 1, cpu.2:", "give mb, write_mb or rt"),
+            ("[core.2]", "line 1, core.2:", "unknown field `core`"),
+            ("= 3", "line 1", ""),
+            ("mb = [1", "line 1, mb:", ""),
+            ("\u{0}", "line 1", ""),
+        ] {
+            let message = parse(text)
+                .err()
+                .unwrap_or_else(|| panic!("`{text}` was taken"));
+            assert!(
+                message.starts_with(&format!("guard.toml {place}")),
+                "`{text}`: {message}"
+            );
+            assert!(message.contains(expected), "`{text}`: {message}");
+            assert!(!message.contains('\n'), "`{text}`: {message}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_suit_the_machine_is_refused_with_the_remedy() {
+        for (text, place, expected) in [
+            (
+                "mb = [1000, 3]",
+                "line 1, mb:",
+                "3 MB/s for CPU 1 is less than one event of 4096 bytes in a period of 1000 us: give 4 or more",
+            ),
+            (
+                "mb = [100]\nperiod = \"100us\"\n[cpu.1]\nmb = 20",
+                "line 4, cpu.1.mb:",
+                "give 40 or more",
+            ),
+            (
+                "mb = [9, 9, 9, 9, 9]",
+                "line 1, mb:",
+                "there is no CPU 4 on this machine (it has 0-3)",
+            ),
+            (
+                "[cpu.9]\nrt = true",
+                "line 2, cpu.9.rt:",
+                "there is no CPU 9",
+            ),
+            (
+                "\nevent = \"armv8\"",
+                "line 2, event:",
+                "running has page-faults",
+            ),
+            (
+                "bytes_per_event = 64",
+                "line 1, bytes_per_event:",
+                "running has 4096",
+            ),
+            (
+                "write_event = \"0x19\"",
+                "line 1, write_event:",
+                "running has 0x18",
+            ),
+            (
+                "user_only = true",
+                "line 1, user_only:",
+                "running has false",
+            ),
+        ] {
+            let message = wanted(text).unwrap_err();
+            assert!(
+                message.starts_with(&format!("guard.toml {place}")),
+                "`{text}`: {message}"
+            );
+            assert!(message.contains(expected), "`{text}`: {message}");
+        }
+        let no_writes = Control {
+            write_event: None,
+            ..control("page-faults")
+        };
+        let file = parse("write_mb = [100]").unwrap();
+        let error = file.wanted(&no_writes, &(0..4).collect()).unwrap_err();
+        assert!(
+            error.to_string().contains("counts no write-backs"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_caller_judges_the_backend() {
+        let file = parse("\nbackend = \"moon\"").unwrap();
+        let error = file.backend::<u8>().unwrap_err().to_string();
+        assert!(error.starts_with("guard.toml line 2, backend: "), "{error}");
+        assert_eq!(parse("").unwrap().backend::<u8>().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = BudgetFile::read(Path::new("/nonexistent.toml")).unwrap_err();
+        assert!(
+            error.to_string().contains("reading /nonexistent.toml"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(text in "\\PC*", at in 0usize..FULL.len(), with in "\\PC{0,5}") {
+            let _ = parse(&text);
+            let mut damaged = FULL.to_owned();
+            damaged.replace_range(at..=at, &with);
+            if let Err(message) = parse(&damaged) {
+                prop_assert!(!message.contains('\n'), "{}", message);
+            }
+        }
+    }
+}

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keeps a guard at its budget file: starts it or takes it over, and puts it right again when something changed.
+//!
+//! The caller decides when to look ([`Keeper::look`]) and when to read the file again ([`Keeper::reload`]); what was
+//! done comes back as lines for a log.
+
+use std::path::{Path, PathBuf};
+
+use memwarden_platform::cpus::CpuSet;
+
+use crate::budget_file::BudgetFile;
+use crate::wanted::{self, Wanted};
+use crate::{Error, Regulator, Session, Settings};
+
+/// Looks to wait after a guard could not be started again: a module that fails to load says so in the kernel's log
+/// each time.
+const LOOKS_BETWEEN_STARTS: u32 = 10;
+
+/// What a keeper needs of the machine.
+pub trait Host {
+    /// The regulator that a file asks for.
+    ///
+    /// # Errors
+    /// When the file asks for one that is not known, or the machine can't be read.
+    fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error>;
+
+    /// Proves that a guard that was just started regulates.
+    ///
+    /// # Errors
+    /// When it doesn't.
+    fn prove(&self, guard: &mut dyn Regulator) -> Result<(), Error>;
+
+    /// The CPUs that this machine can have online.
+    fn possible(&self) -> CpuSet;
+}
+
+/// A guard that is kept.
+struct Kept {
+    session: Session,
+    /// As it was found, or as it was started.
+    base: Settings,
+    online: CpuSet,
+}
+
+/// A guard and the file that it is kept at.
+pub struct Keeper {
+    host: Box<dyn Host>,
+    path: PathBuf,
+    file: BudgetFile,
+    wanted: Wanted,
+    kept: Option<Kept>,
+    looks_to_wait: u32,
+}
+
+impl Keeper {
+    /// Reads the file, starts the guard or takes over the one that is running, and sets it as the file says. The second
+    /// part of the answer says what was done.
+    ///
+    /// # Errors
+    /// When the file makes no sense, or the guard can't be started, or refuses. Everything is put back then.
+    pub fn begin(host: Box<dyn Host>, path: &Path) -> Result<(Self, String), Error> {
+        let file = BudgetFile::read(path)?;
+        let (kept, wanted, said) = start(host.as_ref(), &file)?;
+        let keeper = Self {
+            host,
+            path: path.to_owned(),
+            file,
+            wanted,
+            kept: Some(kept),
+            looks_to_wait: 0,
+        };
+        Ok((keeper, said))
+    }
+
+    /// The guard, while there is one.
+    pub fn regulator(&self) -> Option<&dyn Regulator> {
+        self.kept.as_ref().map(|kept| kept.session.regulator())
+    }
+
+    /// Reads the file again. A guard that was started here is started anew when the file asks for another event.
+    ///
+    /// # Errors
+    /// When the file makes no sense, or the guard refuses it: everything stays as it was, and the file of before counts.
+    pub fn reload(&mut self) -> Result<String, Error> {
+        let file = BudgetFile::read(&self.path)?;
+        let Some(kept) = self
+            .kept
+            .as_mut()
+            .filter(|kept| kept.session.regulator().is_running())
+        else {
+            self.forget();
+            let (kept, wanted, said) = start(self.host.as_ref(), &file)?;
+            (self.file, self.wanted, self.kept) = (file, wanted, Some(kept));
+            return Ok(said);
+        };
+        // Opened too: a backend that isn't known must be refused before anything is stopped.
+        drop(self.host.open(&file)?);
+        let other = !kept.session.took_over() && !self.file.starts_like(&file);
+        if other || !self.file.same_backend(&file) {
+            return self.start_anew(file);
+        }
+        let settings = kept.session.regulator().settings()?;
+        let wanted = file.wanted(&settings.control, &self.host.possible())?;
+        let changes = wanted.undoing(&self.wanted, &kept.base).changes(&settings);
+        wanted::apply(kept.session.guard(), &changes)?;
+        kept.online = settings.control.online;
+        (self.file, self.wanted) = (file, wanted);
+        Ok(if changes.is_empty() {
+            format!("{}: nothing new", self.path.display())
+        } else {
+            format!("{}: {}", self.path.display(), wanted::list(&changes))
+        })
+    }
+
+    /// Lets go of the guard, which stops one that was started here, and starts one for `file`; when that fails, one for the file of before.
+    fn start_anew(&mut self, file: BudgetFile) -> Result<String, Error> {
+        self.end_session()?;
+        match start(self.host.as_ref(), &file) {
+            Ok((kept, wanted, said)) => {
+                (self.file, self.wanted, self.kept) = (file, wanted, Some(kept));
+                Ok(said)
+            }
+            Err(error) => {
+                let (kept, wanted, _) = start(self.host.as_ref(), &self.file)?;
+                (self.wanted, self.kept) = (wanted, Some(kept));
+                Err(error)
+            }
+        }
+    }
+
+    /// Looks whether all is as the file says, and puts right what isn't: with `keep = true` whatever differs, otherwise
+    /// the cores that came online. `None` when there was nothing to do.
+    ///
+    /// # Errors
+    /// When the guard can't be read, or refuses, or was ended by somebody and doesn't start again.
+    pub fn look(&mut self) -> Result<Option<String>, Error> {
+        let Some(kept) = self
+            .kept
+            .as_mut()
+            .filter(|kept| kept.session.regulator().is_running())
+        else {
+            return self.start_again();
+        };
+        let settings = kept.session.regulator().settings()?;
+        let came: CpuSet = settings
+            .control
+            .online
+            .iter()
+            .filter(|cpu| !kept.online.contains(*cpu))
+            .collect();
+        kept.online = settings.control.online.clone();
+        // What the budgets come to in events follows the period, whoever changed that.
+        self.wanted = self.file.wanted(&settings.control, &self.host.possible())?;
+        let mut changes = self.wanted.changes(&settings);
+        if !self.file.keep {
+            changes.retain(|change| change.cpu().is_some_and(|cpu| came.contains(cpu)));
+        }
+        if changes.is_empty() {
+            return Ok(None);
+        }
+        wanted::apply(kept.session.guard(), &changes)?;
+        let why = if came.is_empty() {
+            "changed by somebody else".to_owned()
+        } else {
+            format!("CPU {came} came online")
+        };
+        Ok(Some(format!(
+            "{why}; set again: {}",
+            wanted::list(&changes)
+        )))
+    }
+
+    /// The guard is gone, and not by us.
+    fn start_again(&mut self) -> Result<Option<String>, Error> {
+        self.forget();
+        if !self.file.keep || self.looks_to_wait > 0 {
+            self.looks_to_wait = self.looks_to_wait.saturating_sub(1);
+            return Ok(None);
+        }
+        self.looks_to_wait = LOOKS_BETWEEN_STARTS;
+        let (kept, wanted, said) = start(self.host.as_ref(), &self.file)?;
+        (self.wanted, self.kept, self.looks_to_wait) = (wanted, Some(kept), 0);
+        Ok(Some(format!(
+            "the guard was ended by somebody else; {said}"
+        )))
+    }
+
+    /// Lets go of a guard that is gone: there is nothing left to put back.
+    fn forget(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            let _ = kept.session.end();
+        }
+    }
+
+    fn end_session(&mut self) -> Result<(), Error> {
+        match self.kept.take() {
+            Some(kept) if kept.session.regulator().is_running() => kept.session.end(),
+            Some(kept) => {
+                let _ = kept.session.end();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Stops the guard if it was started here, otherwise puts it back as it was found.
+    ///
+    /// # Errors
+    /// When the guard refuses.
+    pub fn end(mut self) -> Result<(), Error> {
+        self.end_session()
+    }
+}
+
+/// Starts or takes over, proves, sets; whatever fails, the session puts everything back.
+fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), Error> {
+    let mut session = Session::begin(host.open(file)?, &file.start_options())?;
+    if !session.took_over() && file.self_test {
+        host.prove(session.guard())?;
+    }
+    let base = session.regulator().settings()?;
+    let wanted = file.wanted(&base.control, &host.possible())?;
+    let changes = wanted.changes(&base);
+    wanted::apply(session.guard(), &changes)?;
+    let said = format!(
+        "guard {} {}: event {}, period {} us, cores {}; {}: {}",
+        session.regulator().name(),
+        if session.took_over() {
+            "taken over"
+        } else {
+            "started"
+        },
+        base.control.event,
+        session.regulator().settings()?.control.period_us,
+        base.control.online,
+        file.path().display(),
+        if changes.is_empty() {
+            "nothing to set".to_owned()
+        } else {
+            wanted::list(&changes)
+        },
+    );
+    let kept = Kept {
+        session,
+        online: base.control.online.clone(),
+        base,
+    };
+    Ok((kept, wanted, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::{Request, Unit};
+    use crate::session::tests::Shared;
+    use crate::statistics::CoreStatistics;
+    use crate::{BestEffort, Resource, StartOptions};
+    use std::fs;
+
+    /// A machine of two CPUs with one guard.
+    struct Machine(Shared);
+
+    impl Host for Machine {
+        fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
+            let name: String = file.backend()?;
+            if name.is_empty() {
+                Ok(Box::new(self.0.clone()))
+            } else {
+                Err(Error::BadInput(format!("backend {name}")))
+            }
+        }
+        fn prove(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
+            if guard.settings()?.control.user_only {
+                return Err(Error::SelfTest("it doesn't regulate".into()));
+            }
+            Ok(())
+        }
+        fn possible(&self) -> CpuSet {
+            (0..2).collect()
+        }
+    }
+
+    struct Setup {
+        guard: Shared,
+        folder: tempfile::TempDir,
+    }
+
+    impl Setup {
+        fn new(text: &str) -> Self {
+            let setup = Self {
+                guard: Shared::new(),
+                folder: tempfile::tempdir().unwrap(),
+            };
+            setup.write(text);
+            setup
+        }
+        fn path(&self) -> PathBuf {
+            self.folder.path().join("guard.toml")
+        }
+        fn write(&self, text: &str) {
+            fs::write(self.path(), text).unwrap();
+        }
+        fn begin(&self) -> Result<Keeper, Error> {
+            let host = Box::new(Machine(self.guard.clone()));
+            Keeper::begin(host, &self.path()).map(|(keeper, _)| keeper)
+        }
+        fn budgets(&self) -> Vec<Option<u64>> {
+            let settings = self.guard.settings().unwrap();
+            settings.read_budget_events.into_values().collect()
+        }
+        fn set(&mut self, list: &str) {
+            let request = Request::parse(Unit::Events, list).unwrap();
+            self.guard.set_budgets(Resource::Read, &request).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_guard_that_it_started_is_set_and_stopped() {
+        let setup = Setup::new("mb = [1000, 100]\nreclaim = true\n");
+        let keeper = setup.begin().unwrap();
+        assert_eq!(setup.budgets(), [Some(16384), Some(1638)]);
+        assert!(setup.guard.settings().unwrap().control.reclaim);
+        keeper.end().unwrap();
+        assert!(!setup.guard.is_running());
+    }
+
+    #[test]
+    fn a_guard_that_ran_is_put_back() {
+        let mut setup = Setup::new("mb = [1000]\nbest_effort = \"spare\"\n");
+        setup.guard.start(&StartOptions::default()).unwrap();
+        setup.set("5,6");
+        let keeper = setup.begin().unwrap();
+        assert_eq!(setup.budgets(), [Some(16384), Some(6)]);
+        keeper.end().unwrap();
+        assert_eq!(setup.budgets(), [Some(5), Some(6)]);
+        assert_eq!(
+            setup.guard.settings().unwrap().control.best_effort,
+            BestEffort::None
+        );
+    }
+
+    #[test]
+    fn a_start_that_fails_leaves_no_guard() {
+        for text in [
+            "mb = [0]",
+            "[cpu.7]\nmb = 1",
+            "user_only = true",
+            "backend = \"x\"",
+        ] {
+            let setup = Setup::new(text);
+            assert!(setup.begin().is_err(), "{text}");
+            assert!(!setup.guard.is_running(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_and_the_old_one_kept() {
+        let setup = Setup::new("mb = [1000, 100]\n");
+        let mut keeper = setup.begin().unwrap();
+        for text in [
+            "mb = [0]",
+            "mb = [7, 7]\n[cpu.9]\nmb = 7",
+            "mb = [1]\nbackend = \"x\"",
+            "nonsense",
+        ] {
+            setup.write(text);
+            assert!(keeper.reload().is_err(), "{text}");
+            assert_eq!(setup.budgets(), [Some(16384), Some(1638)], "{text}");
+            assert_eq!(keeper.look().unwrap(), None, "{text}");
+        }
+        fs::remove_file(setup.path()).unwrap();
+        assert!(keeper.reload().is_err());
+        assert_eq!(setup.budgets(), [Some(16384), Some(1638)]);
+    }
+
+    #[test]
+    fn a_reload_sets_what_is_new_and_undoes_what_is_gone() {
+        let setup = Setup::new("mb = [1000, 100]\nreclaim = true\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.write("mb = [1000]\n[cpu.0]\nrt = true\n");
+        let said = keeper.reload().unwrap();
+        assert!(
+            said.ends_with("CPU1 no budget, CPU0 never throttled, reclaim off"),
+            "{said}"
+        );
+        assert_eq!(setup.budgets(), [Some(16384), None]);
+        assert!(keeper.reload().unwrap().ends_with("nothing new"));
+    }
+
+    #[test]
+    fn another_event_starts_the_guard_anew_or_leaves_the_old_one() {
+        let setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.write("mb = [1000]\nbytes_per_event = 4096\n");
+        keeper.reload().unwrap();
+        assert_eq!(setup.budgets(), [Some(256), None]);
+        // This one fails its proof.
+        setup.write("mb = [1000]\nuser_only = true\n");
+        assert!(keeper.reload().is_err());
+        assert_eq!(setup.budgets(), [Some(256), None]);
+        keeper.end().unwrap();
+        assert!(!setup.guard.is_running());
+    }
+
+    #[test]
+    fn a_guard_that_was_taken_over_keeps_its_event() {
+        let mut setup = Setup::new("mb = [1000]\n");
+        setup.guard.start(&StartOptions::default()).unwrap();
+        let mut keeper = setup.begin().unwrap();
+        setup.write("mb = [1000]\nbytes_per_event = 4096\n");
+        let error = keeper.reload().unwrap_err().to_string();
+        assert!(error.contains("running has 64"), "{error}");
+        assert_eq!(setup.budgets(), [Some(16384), None]);
+    }
+
+    #[test]
+    fn what_somebody_else_changed_is_set_again() {
+        let mut setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        assert_eq!(keeper.look().unwrap(), None);
+        setup.set("5,6");
+        let said = keeper.look().unwrap().unwrap();
+        assert_eq!(said, "changed by somebody else; set again: CPU0 1000 MB/s");
+        // The second core is not in the file.
+        assert_eq!(setup.budgets(), [Some(16384), Some(6)]);
+        setup.guard.set_period(2000).unwrap();
+        keeper.look().unwrap().unwrap();
+        assert_eq!(setup.budgets(), [Some(32768), Some(6)]);
+    }
+
+    #[test]
+    fn a_core_that_comes_online_gets_its_budget_even_without_keep() {
+        let mut setup = Setup::new("mb = [1000, 100]\nkeep = false\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.guard.unplug(1);
+        assert_eq!(keeper.look().unwrap(), None);
+        setup.set("5");
+        setup.guard.plug(1);
+        let said = keeper.look().unwrap().unwrap();
+        assert_eq!(said, "CPU 1 came online; set again: CPU1 100 MB/s");
+        assert_eq!(setup.budgets(), [Some(5), Some(1638)]);
+        assert_eq!(keeper.look().unwrap(), None);
+    }
+
+    #[test]
+    fn a_guard_that_was_ended_is_started_again() {
+        let mut setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.guard.stop().unwrap();
+        assert!(
+            keeper
+                .look()
+                .unwrap()
+                .unwrap()
+                .contains("ended by somebody else")
+        );
+        assert_eq!(setup.budgets(), [Some(16384), None]);
+        keeper.end().unwrap();
+        assert!(!setup.guard.is_running());
+    }
+
+    #[test]
+    fn without_keep_it_stays_ended_until_the_reload() {
+        let mut setup = Setup::new("mb = [1000]\nkeep = false\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.guard.stop().unwrap();
+        assert_eq!(keeper.look().unwrap(), None);
+        assert!(keeper.regulator().is_none());
+        keeper.reload().unwrap();
+        assert_eq!(setup.budgets(), [Some(16384), None]);
+    }
+
+    #[test]
+    fn a_start_that_fails_is_not_tried_at_every_look() {
+        let mut setup = Setup::new("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.guard.stop().unwrap();
+        setup.guard.refuse_to_start(true);
+        let failures = (0..22).filter(|_| keeper.look().is_err()).count();
+        assert_eq!(failures, 2);
+        setup.guard.refuse_to_start(false);
+        assert!((0..11).any(|_| keeper.look().unwrap().is_some()));
+    }
+
+    #[test]
+    fn statistics_come_through() {
+        let setup = Setup::new("");
+        let keeper = setup.begin().unwrap();
+        let cores: Vec<CoreStatistics> = keeper.regulator().unwrap().statistics().unwrap();
+        assert_eq!(cores.len(), 2);
+    }
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What each core does at present: two readings of a regulator and the time between them, as rates.
+//!
+//! Arithmetic alone: who reads the regulator, and who looks at the rates, is somebody else's business.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::statistics::{CoreStatistics, ResourceStatistics};
+use crate::units::{MIB, mib_s};
+use crate::{Error, Regulator, Resource, Settings};
+
+/// One reading of a regulator.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Every setting.
+    pub settings: Settings,
+    /// Every core since the last reset.
+    pub cores: Vec<CoreStatistics>,
+    /// When the statistics were read.
+    pub at: Instant,
+}
+
+impl Sample {
+    /// Reads a regulator now.
+    ///
+    /// # Errors
+    /// When it isn't running, or can't be read.
+    pub fn take(guard: &dyn Regulator) -> Result<Self, Error> {
+        let settings = guard.settings()?;
+        let at = Instant::now();
+        let cores = guard.statistics()?;
+        Ok(Self {
+            settings,
+            cores,
+            at,
+        })
+    }
+}
+
+/// One core's traffic of one kind over an interval.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ResourceRates {
+    /// The budget in MiB/s; `None` is unlimited.
+    pub budget_mib_s: Option<f64>,
+    /// What the core moved, in MiB/s; `None` where that isn't known.
+    pub achieved_mib_s: Option<f64>,
+    /// The second as a share of the first, 1 being all of it; above 1 with best effort, reclaim or overshoot.
+    pub budget_ratio: Option<f64>,
+}
+
+/// One core over an interval. A rate is `None` in the interval in which the core came, its statistics were reset, or
+/// its events changed their meaning.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CoreRates {
+    /// The core.
+    pub cpu: usize,
+    /// It is online and regulated.
+    pub online: bool,
+    /// It is never throttled.
+    pub rt: bool,
+    /// It waits at this moment.
+    pub throttled: bool,
+    /// Refills.
+    pub read: ResourceRates,
+    /// Write-backs, where they are counted.
+    pub write: Option<ResourceRates>,
+    /// Share of the time that it was throttled, 0 to 1.
+    pub throttled_ratio: Option<f64>,
+    /// Share of the time that it ran in best-effort sharing, 0 to 1.
+    pub best_effort_ratio: Option<f64>,
+    /// Overflows a second.
+    pub overflows_per_s: Option<f64>,
+}
+
+impl CoreRates {
+    /// The traffic of one kind, where it is counted.
+    pub fn of(&self, resource: Resource) -> Option<&ResourceRates> {
+        match resource {
+            Resource::Read => Some(&self.read),
+            Resource::Write => self.write.as_ref(),
+        }
+    }
+}
+
+/// All cores over an interval.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Length of the interval in seconds; `None` for the first reading, which has none.
+    pub interval_s: Option<f64>,
+    /// By core number.
+    pub cores: Vec<CoreRates>,
+}
+
+/// Turns readings into rates.
+#[derive(Debug, Clone, Default)]
+pub struct Sampler {
+    last: Option<Sample>,
+}
+
+impl Sampler {
+    /// The rates since the reading before; budgets alone when there is none.
+    pub fn next(&mut self, sample: Sample) -> Rates {
+        let last = self.last.take();
+        let interval = last
+            .as_ref()
+            .map(|last| sample.at.saturating_duration_since(last.at))
+            .filter(|interval| !interval.is_zero());
+        // Another event, or another weight of it: the counts of before speak of something else.
+        let last = last.filter(|last| {
+            let (then, now) = (&last.settings.control, &sample.settings.control);
+            then.event == now.event
+                && then.write_event == now.write_event
+                && then.bytes_per_event == now.bytes_per_event
+        });
+        let mut cores: Vec<CoreRates> = sample
+            .cores
+            .iter()
+            .map(|core| {
+                let before = last
+                    .as_ref()
+                    .and_then(|last| last.cores.iter().find(|before| before.cpu == core.cpu));
+                let span = before
+                    .zip(interval)
+                    .filter(|(before, _)| continues(before, core));
+                rates(&sample.settings, core, span)
+            })
+            .collect();
+        cores.sort_by_key(|core| core.cpu);
+        self.last = Some(sample);
+        Rates {
+            interval_s: interval.map(|interval| interval.as_secs_f64()),
+            cores,
+        }
+    }
+
+    /// The next reading is a first one again, as after a reset of the statistics.
+    pub fn forget(&mut self) {
+        self.last = None;
+    }
+}
+
+/// Both readings are of one stretch: the core was there in both, and no count fell, as it does in a reset.
+fn continues(before: &CoreStatistics, now: &CoreStatistics) -> bool {
+    let grown = |before: &ResourceStatistics, now: &ResourceStatistics| now.used >= before.used;
+    before.online
+        && now.online
+        && now.periods >= before.periods
+        && now.overflows >= before.overflows
+        && now.throttled_ns >= before.throttled_ns
+        && now.best_effort_ns >= before.best_effort_ns
+        && grown(&before.read, &now.read)
+        && match (&before.write, &now.write) {
+            (Some(before), Some(now)) => grown(before, now),
+            _ => true,
+        }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn rates(
+    settings: &Settings,
+    core: &CoreStatistics,
+    span: Option<(&CoreStatistics, Duration)>,
+) -> CoreRates {
+    let control = &settings.control;
+    // A core may wait since before the interval: more than all of it is all of it.
+    let share = |ns: fn(&CoreStatistics) -> u64| {
+        span.map(|(before, interval)| {
+            let part = (ns(core) - ns(before)) as f64 / interval.as_nanos() as f64;
+            part.min(1.0)
+        })
+    };
+    let traffic = |resource: Resource| {
+        let (budgets, now): (_, Option<&ResourceStatistics>) = match resource {
+            Resource::Read => (&settings.read_budget_events, Some(&core.read)),
+            Resource::Write => (&settings.write_budget_events, core.write.as_ref()),
+        };
+        let budget_mib_s = budgets
+            .get(&core.cpu)
+            .copied()
+            .flatten()
+            .map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event));
+        let achieved_mib_s = span.and_then(|(before, interval)| {
+            let before = match resource {
+                Resource::Read => Some(&before.read),
+                Resource::Write => before.write.as_ref(),
+            }?;
+            let bytes = (now?.used - before.used) as f64 * control.bytes_per_event as f64;
+            Some(bytes / interval.as_secs_f64() / MIB as f64)
+        });
+        ResourceRates {
+            budget_mib_s,
+            achieved_mib_s,
+            budget_ratio: achieved_mib_s
+                .zip(budget_mib_s)
+                .filter(|(_, budget)| *budget > 0.0)
+                .map(|(achieved, budget)| achieved / budget),
+        }
+    };
+    CoreRates {
+        cpu: core.cpu,
+        online: core.online,
+        rt: core.rt,
+        throttled: control.throttled.contains(core.cpu),
+        read: traffic(Resource::Read),
+        write: core.write.as_ref().map(|_| traffic(Resource::Write)),
+        throttled_ratio: share(|core| core.throttled_ns),
+        best_effort_ratio: share(|core| core.best_effort_ns),
+        overflows_per_s: span.map(|(before, interval)| {
+            (core.overflows - before.overflows) as f64 / interval.as_secs_f64()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::{Request, Unit};
+    use crate::{Null, StartOptions};
+    use proptest::prelude::*;
+
+    /// Two cores, 4096 bytes an event, 256 events (1000 MiB/s) for the first.
+    fn settings() -> Settings {
+        let mut guard = Null::new((0..2).collect());
+        guard
+            .start(&StartOptions {
+                bytes_per_event: Some(4096),
+                ..StartOptions::default()
+            })
+            .unwrap();
+        guard
+            .set_budgets(
+                Resource::Read,
+                &Request::parse(Unit::Events, "256").unwrap(),
+            )
+            .unwrap();
+        guard.settings().unwrap()
+    }
+
+    fn core(cpu: usize, periods: u64, used: u64) -> CoreStatistics {
+        CoreStatistics {
+            cpu,
+            online: true,
+            periods,
+            read: ResourceStatistics {
+                used,
+                ..ResourceStatistics::default()
+            },
+            ..CoreStatistics::default()
+        }
+    }
+
+    struct Readings {
+        sampler: Sampler,
+        start: Instant,
+    }
+
+    impl Readings {
+        fn new() -> Self {
+            Self {
+                sampler: Sampler::default(),
+                start: Instant::now(),
+            }
+        }
+
+        fn at(&mut self, ms: u64, settings: &Settings, cores: &[CoreStatistics]) -> Rates {
+            self.sampler.next(Sample {
+                settings: settings.clone(),
+                cores: cores.to_vec(),
+                at: self.start + Duration::from_millis(ms),
+            })
+        }
+    }
+
+    #[test]
+    fn two_readings_make_rates() {
+        let mut readings = Readings::new();
+        let settings = settings();
+        let first = readings.at(0, &settings, &[core(0, 100, 1000), core(1, 100, 7)]);
+        assert_eq!(first.interval_s, None);
+        assert_eq!(first.cores[0].read.achieved_mib_s, None);
+        assert_eq!(first.cores[0].read.budget_mib_s, Some(1000.0));
+        assert_eq!(first.cores[1].read.budget_mib_s, None);
+
+        let mut busy = core(0, 600, 1000 + 64_000);
+        busy.throttled_ns = 250_000_000;
+        busy.best_effort_ns = 50_000_000;
+        busy.overflows = 500;
+        let rates = readings.at(500, &settings, &[busy, core(1, 600, 7)]);
+        assert_eq!(rates.interval_s, Some(0.5));
+        let core = &rates.cores[0];
+        assert_eq!(core.read.achieved_mib_s, Some(500.0));
+        assert_eq!(core.read.budget_ratio, Some(0.5));
+        assert_eq!(core.throttled_ratio, Some(0.5));
+        assert_eq!(core.best_effort_ratio, Some(0.1));
+        assert_eq!(core.overflows_per_s, Some(1000.0));
+        // Without a budget there is no share of it; nothing moved is 0, not unknown.
+        assert_eq!(rates.cores[1].read.achieved_mib_s, Some(0.0));
+        assert_eq!(rates.cores[1].read.budget_ratio, None);
+    }
+
+    #[test]
+    fn a_reset_costs_one_interval() {
+        let mut readings = Readings::new();
+        let settings = settings();
+        readings.at(0, &settings, &[core(0, 100, 1000)]);
+        let after = readings.at(1000, &settings, &[core(0, 50, 400)]);
+        assert_eq!(after.cores[0].read.achieved_mib_s, None);
+        assert_eq!(after.cores[0].throttled_ratio, None);
+        let next = readings.at(2000, &settings, &[core(0, 150, 400 + 256)]);
+        assert_eq!(next.cores[0].read.achieved_mib_s, Some(1.0));
+    }
+
+    #[test]
+    fn one_count_that_falls_is_a_reset_though_periods_grew() {
+        let mut readings = Readings::new();
+        let settings = settings();
+        readings.at(0, &settings, &[core(0, 10, 1000)]);
+        let after = readings.at(1000, &settings, &[core(0, 900, 400)]);
+        assert_eq!(after.cores[0].read.achieved_mib_s, None);
+    }
+
+    #[test]
+    fn cores_come_and_go() {
+        let mut readings = Readings::new();
+        let settings = settings();
+        readings.at(0, &settings, &[core(0, 1, 0)]);
+        let both = readings.at(1000, &settings, &[core(1, 5, 900), core(0, 2, 256)]);
+        let cpus: Vec<_> = both.cores.iter().map(|core| core.cpu).collect();
+        assert_eq!(cpus, [0, 1]);
+        assert_eq!(both.cores[1].read.achieved_mib_s, None);
+        let mut away = core(0, 2, 256);
+        away.online = false;
+        let gone = readings.at(2000, &settings, &[away.clone(), core(1, 6, 900)]);
+        assert_eq!(gone.cores[0].read.achieved_mib_s, None);
+        assert_eq!(gone.cores[1].read.achieved_mib_s, Some(0.0));
+        // Back again: what it did before it went is no rate.
+        let back = readings.at(3000, &settings, &[core(0, 9, 999)]);
+        assert_eq!(back.cores.len(), 1);
+        assert_eq!(back.cores[0].read.achieved_mib_s, None);
+    }
+
+    #[test]
+    fn another_event_begins_anew() {
+        let mut readings = Readings::new();
+        let mut settings = settings();
+        readings.at(0, &settings, &[core(0, 1, 0)]);
+        settings.control.bytes_per_event = 64;
+        let rates = readings.at(1000, &settings, &[core(0, 2, 16384)]);
+        assert_eq!(rates.cores[0].read.achieved_mib_s, None);
+        readings.sampler.forget();
+        let rates = readings.at(2000, &settings, &[core(0, 3, 16384 * 2)]);
+        assert_eq!((rates.interval_s, rates.cores.len()), (None, 1));
+    }
+
+    #[test]
+    fn writes_have_rates_where_they_are_counted() {
+        let mut readings = Readings::new();
+        let mut settings = settings();
+        settings.write_budget_events.insert(0, Some(256));
+        let writing = |used| CoreStatistics {
+            write: Some(ResourceStatistics {
+                used,
+                ..ResourceStatistics::default()
+            }),
+            ..core(0, used, 0)
+        };
+        readings.at(0, &settings, &[writing(1)]);
+        let rates = readings.at(1000, &settings, &[writing(1 + 25_600)]);
+        let write = rates.cores[0].of(Resource::Write).unwrap();
+        assert_eq!(write.achieved_mib_s, Some(100.0));
+        assert_eq!(write.budget_ratio, Some(0.1));
+    }
+
+    proptest! {
+        #[test]
+        fn any_two_readings_make_finite_rates(
+            then in (0u64.., 0u64.., 0u64.., 0u64..), now in (0u64.., 0u64.., 0u64.., 0u64..), ms in 0u64..10_000
+        ) {
+            let make = |(periods, used, throttled_ns, overflows): (u64, u64, u64, u64)| CoreStatistics {
+                throttled_ns,
+                overflows,
+                ..core(0, periods, used)
+            };
+            let mut readings = Readings::new();
+            let settings = settings();
+            readings.at(0, &settings, &[make(then)]);
+            let rates = readings.at(ms, &settings, &[make(now)]);
+            let core = &rates.cores[0];
+            for rate in [core.read.achieved_mib_s, core.read.budget_ratio, core.overflows_per_s].into_iter().flatten() {
+                prop_assert!(rate.is_finite() && rate >= 0.0);
+            }
+            for share in [core.throttled_ratio, core.best_effort_ratio].into_iter().flatten() {
+                prop_assert!((0.0..=1.0).contains(&share));
+            }
+        }
+    }
+}

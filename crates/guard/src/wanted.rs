@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a guard is to be kept at, and what has to change for that.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::budget::{Amount, Events, Request, Unit};
+use crate::{BestEffort, Error, Regulator, Resource, Settings};
+
+/// One core's budget: as it was asked for, and the events a period that come of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    unit: Unit,
+    amount: Amount,
+    events: Events,
+}
+
+impl Budget {
+    /// So many events a period; `None` is no budget.
+    pub fn events(events: Events) -> Self {
+        Self {
+            unit: Unit::Events,
+            amount: events.map_or(Amount::Max, Amount::Limited),
+            events,
+        }
+    }
+
+    /// So many MiB/s, that come to so many events a period.
+    pub fn mb(mb_s: u64, events: u64) -> Self {
+        Self {
+            unit: Unit::Mb,
+            amount: Amount::Limited(mb_s),
+            events: Some(events),
+        }
+    }
+
+    fn request(self, cpu: usize) -> Request {
+        Request {
+            cpu: Some(cpu),
+            unit: self.unit,
+            amounts: vec![self.amount],
+        }
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.amount, self.unit) {
+            (Amount::Max, _) => f.write_str("no budget"),
+            (Amount::Limited(mb_s), Unit::Mb) => write!(f, "{mb_s} MB/s"),
+            (Amount::Limited(events), _) => write!(f, "{events} events a period"),
+        }
+    }
+}
+
+/// The settings that somebody cares about; the others are left alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Length of a period in microseconds.
+    pub period_us: Option<u64>,
+    /// The machine's guaranteed bandwidth in MiB/s.
+    pub maxbw_mib_s: Option<u64>,
+    /// What happens with what is left of a period.
+    pub best_effort: Option<BestEffort>,
+    /// Donation and reclaim.
+    pub reclaim: Option<bool>,
+    /// Read budgets by core.
+    pub read: BTreeMap<usize, Budget>,
+    /// Write budgets by core.
+    pub write: BTreeMap<usize, Budget>,
+    /// Cores that are never throttled, and those that are not exempt.
+    pub rt: BTreeMap<usize, bool>,
+}
+
+/// One setting that has to change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The period in microseconds.
+    Period(u64),
+    /// The guaranteed bandwidth in MiB/s.
+    Maxbw(u64),
+    /// What happens with what is left.
+    BestEffort(BestEffort),
+    /// Donation and reclaim.
+    Reclaim(bool),
+    /// A core's budget.
+    Budget(Resource, usize, Budget),
+    /// A core's exemption.
+    Rt(usize, bool),
+}
+
+impl Change {
+    /// The core that it is about, where it is about one.
+    pub fn cpu(&self) -> Option<usize> {
+        match self {
+            Self::Budget(_, cpu, _) | Self::Rt(cpu, _) => Some(*cpu),
+            _ => None,
+        }
+    }
+
+    fn apply(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
+        match self {
+            Self::Period(us) => guard.set_period(*us),
+            Self::Maxbw(mib_s) => guard.set_maxbw(*mib_s),
+            Self::BestEffort(mode) => guard.set_mode(Some(*mode), None),
+            Self::Reclaim(reclaim) => guard.set_mode(None, Some(*reclaim)),
+            Self::Budget(resource, cpu, budget) => {
+                guard.set_budgets(*resource, &budget.request(*cpu))
+            }
+            Self::Rt(cpu, rt) => guard.set_rt(*cpu, *rt),
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Period(us) => write!(f, "period {us} us"),
+            Self::Maxbw(mib_s) => write!(f, "maxbw {mib_s} MB/s"),
+            Self::BestEffort(mode) => write!(f, "best effort {}", mode.word()),
+            Self::Reclaim(reclaim) => write!(f, "reclaim {}", if *reclaim { "on" } else { "off" }),
+            Self::Budget(Resource::Read, cpu, budget) => write!(f, "CPU{cpu} {budget}"),
+            Self::Budget(Resource::Write, cpu, budget) => write!(f, "CPU{cpu} write {budget}"),
+            Self::Rt(cpu, true) => write!(f, "CPU{cpu} never throttled"),
+            Self::Rt(cpu, false) => write!(f, "CPU{cpu} throttled as others"),
+        }
+    }
+}
+
+/// `a, b, c` for a line of a log.
+pub fn list(changes: &[Change]) -> String {
+    let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    words.join(", ")
+}
+
+impl Wanted {
+    /// What differs from `settings`. Cores that are not online wait until they are.
+    pub fn changes(&self, settings: &Settings) -> Vec<Change> {
+        let control = &settings.control;
+        let mut changes = Vec::new();
+        let mut differs = |wanted: bool, change: Change| {
+            if wanted {
+                changes.push(change);
+            }
+        };
+        if let Some(us) = self.period_us {
+            differs(control.period_us != us, Change::Period(us));
+        }
+        if let Some(mib_s) = self.maxbw_mib_s {
+            differs(control.maxbw_mib_s != mib_s, Change::Maxbw(mib_s));
+        }
+        for (resource, wanted, now) in [
+            (Resource::Read, &self.read, &settings.read_budget_events),
+            (Resource::Write, &self.write, &settings.write_budget_events),
+        ] {
+            for (&cpu, &budget) in wanted {
+                let other = now.get(&cpu).is_some_and(|events| *events != budget.events);
+                differs(other, Change::Budget(resource, cpu, budget));
+            }
+        }
+        for (&cpu, &rt) in &self.rt {
+            let other = control.online.contains(cpu) && control.rt.contains(cpu) != rt;
+            differs(other, Change::Rt(cpu, rt));
+        }
+        if let Some(mode) = self.best_effort {
+            differs(control.best_effort != mode, Change::BestEffort(mode));
+        }
+        if let Some(reclaim) = self.reclaim {
+            differs(control.reclaim != reclaim, Change::Reclaim(reclaim));
+        }
+        changes
+    }
+
+    /// These, and what `before` named and these don't, as it is in `base`: what is no longer wanted is undone.
+    #[must_use]
+    pub fn undoing(&self, before: &Self, base: &Settings) -> Self {
+        fn left<T: Copy>(
+            now: &BTreeMap<usize, T>,
+            before: &BTreeMap<usize, T>,
+            base: impl Fn(usize) -> T,
+        ) -> BTreeMap<usize, T> {
+            let gone = before.keys().filter(|cpu| !now.contains_key(cpu));
+            let mut all: BTreeMap<_, _> = gone.map(|&cpu| (cpu, base(cpu))).collect();
+            all.extend(now);
+            all
+        }
+        let budget = |budgets: &BTreeMap<usize, Events>, cpu: usize| {
+            Budget::events(budgets.get(&cpu).copied().flatten())
+        };
+        let control = &base.control;
+        Self {
+            period_us: self
+                .period_us
+                .or(before.period_us.map(|_| control.period_us)),
+            // 0 is "not known", which can't be set.
+            maxbw_mib_s: self
+                .maxbw_mib_s
+                .or(before.maxbw_mib_s.map(|_| control.maxbw_mib_s))
+                .filter(|maxbw| *maxbw > 0),
+            best_effort: self
+                .best_effort
+                .or(before.best_effort.map(|_| control.best_effort)),
+            reclaim: self.reclaim.or(before.reclaim.map(|_| control.reclaim)),
+            read: left(&self.read, &before.read, |cpu| {
+                budget(&base.read_budget_events, cpu)
+            }),
+            write: left(&self.write, &before.write, |cpu| {
+                budget(&base.write_budget_events, cpu)
+            }),
+            rt: left(&self.rt, &before.rt, |cpu| control.rt.contains(cpu)),
+        }
+    }
+}
+
+/// Makes all of these changes, or none.
+///
+/// # Errors
+/// The first that the guard refuses; those before it are undone.
+pub fn apply(guard: &mut dyn Regulator, changes: &[Change]) -> Result<(), Error> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let before = guard.settings()?;
+    for change in changes {
+        if let Err(error) = change.apply(guard) {
+            // The refusal says more than a failure to undo would.
+            let _ = guard.restore(&before);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Null, StartOptions};
+
+    fn started() -> Null {
+        let mut guard = Null::new((0..3).collect());
+        guard.start(&StartOptions::default()).unwrap();
+        guard
+    }
+
+    fn budgets() -> Wanted {
+        Wanted {
+            period_us: Some(500),
+            best_effort: Some(BestEffort::Spare),
+            reclaim: Some(true),
+            maxbw_mib_s: Some(1200),
+            read: BTreeMap::from([(0, Budget::mb(1000, 8192)), (7, Budget::events(Some(5)))]),
+            rt: BTreeMap::from([(1, true), (7, true)]),
+            ..Wanted::default()
+        }
+    }
+
+    #[test]
+    fn what_differs_is_changed_and_then_nothing_differs() {
+        let mut guard = started();
+        let wanted = budgets();
+        let changes = wanted.changes(&guard.settings().unwrap());
+        assert_eq!(
+            list(&changes),
+            "period 500 us, maxbw 1200 MB/s, CPU0 1000 MB/s, CPU1 never throttled, best effort spare, reclaim on"
+        );
+        apply(&mut guard, &changes).unwrap();
+        assert_eq!(wanted.changes(&guard.settings().unwrap()), []);
+    }
+
+    #[test]
+    fn a_refusal_leaves_all_as_it_was() {
+        let mut guard = started();
+        let before = guard.settings().unwrap();
+        let changes = [
+            Change::Period(500),
+            Change::Reclaim(true),
+            Change::Budget(Resource::Read, 9, Budget::events(Some(5))),
+        ];
+        assert!(apply(&mut guard, &changes).is_err());
+        assert_eq!(guard.settings().unwrap(), before);
+    }
+
+    #[test]
+    fn what_is_no_longer_wanted_is_undone() {
+        let mut guard = started();
+        let base = guard.settings().unwrap();
+        let before = budgets();
+        apply(&mut guard, &before.changes(&base)).unwrap();
+        let now = Wanted {
+            read: BTreeMap::from([(2, Budget::mb(100, 1638))]),
+            ..Wanted::default()
+        };
+        let changes = now
+            .undoing(&before, &base)
+            .changes(&guard.settings().unwrap());
+        assert_eq!(
+            list(&changes),
+            "period 1000 us, CPU0 no budget, CPU2 100 MB/s, CPU1 throttled as others, best effort none, reclaim off"
+        );
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard check`: is this budget file one that `guard serve` would take?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use memwarden_experiments::Backend;
+use memwarden_guard::BudgetFile;
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The budget file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = BudgetFile::read(&args.file)?;
+    file.backend::<Backend>()?;
+    println!("{}: well-formed", args.file.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard serve`: the guard's figures over HTTP, and a budget file that is kept applied.
+
+mod http;
+mod notify;
+mod pages;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Context;
+use memwarden_guard::keeper::Host;
+use memwarden_guard::{Backend, BudgetFile, Error, Keeper, ModuleSource, Regulator, running};
+use memwarden_platform::Root;
+use memwarden_platform::cpus::CpuSet;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::verbs::workload::print;
+use notify::notify;
+use pages::FileState;
+
+/// How often the guard is compared with its file: a core that came online runs free for so long at most, and a look
+/// reads three small files.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Paths: /metrics (Prometheus), /show.json (as guard show --json), /healthz, / (this list).\n\
+    With --config: SIGHUP reads the file again; a bad one is refused and the old settings stay. SIGTERM and SIGINT end\n\
+    it: a guard that it started is stopped, one that it took over is put back as it was found."
+)]
+pub struct Args {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9750")]
+    listen: SocketAddr,
+    /// Start the guard, or take it over, and keep it at this budget file, such as /etc/memwarden/guard.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What the pages are made of: the guard that is kept, or whichever is running.
+pub(super) struct Source {
+    keeper: RefCell<Option<Keeper>>,
+    file: Cell<Option<FileState>>,
+}
+
+impl Source {
+    /// Reads from the guard.
+    fn read<T>(&self, read: impl FnOnce(&dyn Regulator) -> Result<T, Error>) -> Result<T, Error> {
+        match self.keeper.borrow().as_ref() {
+            None => read(running()?.as_ref()),
+            Some(keeper) => read(keeper.regulator().ok_or(Error::NotRunning)?),
+        }
+    }
+}
+
+/// This machine, to a keeper.
+struct Machine;
+
+impl Host for Machine {
+    fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
+        let backend: Backend = file.backend()?;
+        backend.regulator(file.module.clone().map(ModuleSource::Path), true)
+    }
+
+    fn prove(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
+        super::prove(guard).map_err(|error| Error::SelfTest(format!("{error:#}")))
+    }
+
+    fn possible(&self) -> CpuSet {
+        let possible = Root::system().text("/sys/devices/system/cpu/possible");
+        possible
+            .and_then(|list| list.parse().ok())
+            .unwrap_or_else(|| (0..memwarden_platform::cpus::LIMIT).collect())
+    }
+}
+
+fn log(line: &str) {
+    eprintln!("memwarden: {line}");
+}
+
+/// Carries out `memwarden guard serve`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the server")?;
+    tokio::task::LocalSet::new().block_on(&runtime, serve(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    // Caught from here on: whatever comes, the guard is put back in order.
+    let mut ended = signal(SignalKind::terminate()).context("catching SIGTERM")?;
+    let mut interrupted = signal(SignalKind::interrupt()).context("catching SIGINT")?;
+    let mut hung_up = signal(SignalKind::hangup()).context("catching SIGHUP")?;
+    // Before the guard: an address that is taken should change nothing.
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .with_context(|| format!("listening on {}: give another with --listen", args.listen))?;
+    let address = listener.local_addr().context("asking for the address")?;
+    let keeper = match &args.config {
+        None => None,
+        Some(path) => {
+            let (keeper, said) = Keeper::begin(Box::new(Machine), path)?;
+            log(&said);
+            Some(keeper)
+        }
+    };
+    let source = Rc::new(Source {
+        file: Cell::new(keeper.as_ref().map(|_| FileState::reloaded())),
+        keeper: RefCell::new(keeper),
+    });
+    print(&format!("http://{address}/"))?;
+    notify(&format!("READY=1\nSTATUS=http://{address}/"));
+
+    let pages = Rc::clone(&source);
+    let server =
+        tokio::task::spawn_local(http::serve(listener, move |path| pages::page(&pages, path)));
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trouble = None;
+    loop {
+        tokio::select! {
+            _ = ended.recv() => break,
+            _ = interrupted.recv() => break,
+            _ = hung_up.recv() => reload(&source),
+            _ = looks.tick() => look(&source, &mut trouble),
+        }
+    }
+    notify("STOPPING=1");
+    server.abort();
+    match source.keeper.take() {
+        Some(keeper) => Ok(keeper.end()?),
+        None => Ok(()),
+    }
+}
+
+fn reload(source: &Source) {
+    let mut keeper = source.keeper.borrow_mut();
+    let Some(keeper) = keeper.as_mut() else {
+        log("SIGHUP: there is no --config to read again");
+        return;
+    };
+    notify("RELOADING=1");
+    let state = source.file.get().unwrap_or_else(FileState::reloaded);
+    match keeper.reload() {
+        Ok(said) => {
+            log(&said);
+            source.file.set(Some(FileState::reloaded()));
+        }
+        Err(error) => {
+            log(&format!("{error}; the old settings stay"));
+            source.file.set(Some(FileState {
+                reload_ok: false,
+                ..state
+            }));
+        }
+    }
+    notify("READY=1");
+}
+
+/// One look at the guard. The same trouble is logged once.
+fn look(source: &Source, trouble: &mut Option<String>) {
+    let mut keeper = source.keeper.borrow_mut();
+    let Some(keeper) = keeper.as_mut() else {
+        return;
+    };
+    let found = keeper.look();
+    if let Some(state) = source.file.get() {
+        let applied = found.is_ok() && keeper.regulator().is_some();
+        source.file.set(Some(FileState { applied, ..state }));
+    }
+    match found {
+        Ok(None) if keeper.regulator().is_none() => {}
+        Ok(said) => {
+            if let Some(said) = said {
+                log(&said);
+            }
+            *trouble = None;
+        }
+        Err(error) => {
+            let error = error.to_string();
+            if trouble.as_ref() != Some(&error) {
+                log(&error);
+            }
+            *trouble = Some(error);
+        }
+    }
+}

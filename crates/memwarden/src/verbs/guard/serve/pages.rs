@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pages that `guard serve` has.
+
+use std::time::SystemTime;
+
+use hyper::StatusCode;
+use memwarden_guard::metrics::{self, Kind, Labels};
+
+use super::Source;
+use super::http::Page;
+use crate::verbs::guard::show;
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// `/`, for who opens the address in a browser.
+const INDEX: &str = "<!doctype html>
+<html lang=\"en\"><meta charset=\"utf-8\"><title>memwarden guard</title>
+<style>body { font: 1rem/1.5 sans-serif; margin: 2rem; max-width: 40rem }</style>
+<h1>memwarden guard</h1>
+<ul>
+<li><a href=\"metrics\">/metrics</a>: the guard's figures for Prometheus
+<li><a href=\"show.json\">/show.json</a>: the same as <code>memwarden guard show --json</code>
+<li><a href=\"healthz\">/healthz</a>: 200 while a guard is running, 503 otherwise
+</ul>
+</html>
+";
+
+/// How it stands with the budget file.
+#[derive(Debug, Clone, Copy)]
+pub struct FileState {
+    /// The last reading of the file was taken.
+    pub reload_ok: bool,
+    /// When that was that did.
+    pub reloaded_at: SystemTime,
+    /// The guard is as the file says.
+    pub applied: bool,
+}
+
+impl FileState {
+    /// Just now.
+    pub fn reloaded() -> Self {
+        Self {
+            reload_ok: true,
+            reloaded_at: SystemTime::now(),
+            applied: true,
+        }
+    }
+}
+
+/// The page of a path.
+pub fn page(source: &Source, path: &str) -> Page {
+    let (status, content_type, text) = match path {
+        "/" => (StatusCode::OK, "text/html; charset=utf-8", INDEX.to_owned()),
+        "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics_text(source)),
+        "/show.json" => show_json(source),
+        "/healthz" => match source.read(|guard| guard.settings().map(|_| ())) {
+            Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{error}\n")),
+        },
+        _ => (
+            StatusCode::NOT_FOUND,
+            PLAIN,
+            "not here; / lists what is\n".to_owned(),
+        ),
+    };
+    Page {
+        status,
+        content_type,
+        text,
+    }
+}
+
+fn show_json(source: &Source) -> (StatusCode, &'static str, String) {
+    let found = source.read(|guard| Ok((guard.name(), guard.settings()?, guard.statistics()?)));
+    let (status, document) = match found {
+        Ok((name, settings, cores)) => (StatusCode::OK, show::document(name, &settings, &cores)),
+        Err(error) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            serde_json::json!({ "error": error.to_string() }),
+        ),
+    };
+    (status, "application/json", format!("{document:#}\n"))
+}
+
+/// Without a guard there is still a page, which says so.
+fn metrics_text(source: &Source) -> String {
+    let mut page = metrics::Page::default();
+    let one = Labels::default;
+    page.metric(
+        "memwarden_build_info",
+        Kind::Gauge,
+        "The program that serves this.",
+        [(one().with("version", env!("CARGO_PKG_VERSION")), 1)],
+    );
+    let found = source.read(|guard| Ok((guard.name(), guard.settings()?, guard.statistics()?)));
+    page.metric(
+        "memwarden_guard_up",
+        Kind::Gauge,
+        "1 while a guard is running and can be read.",
+        [(one(), u8::from(found.is_ok()))],
+    );
+    if let Some(file) = source.file.get() {
+        page.metric(
+            "memwarden_config_reload_ok",
+            Kind::Gauge,
+            "1 when the budget file was good when it was last read; 0: the settings of before stay.",
+            [(one(), u8::from(file.reload_ok))],
+        );
+        let since = file.reloaded_at.duration_since(SystemTime::UNIX_EPOCH);
+        page.metric(
+            "memwarden_config_reload_timestamp_seconds",
+            Kind::Gauge,
+            "When the budget file was last taken.",
+            since.into_iter().map(|since| (one(), since.as_secs())),
+        );
+        page.metric(
+            "memwarden_config_applied",
+            Kind::Gauge,
+            "1 while the guard is as the budget file says.",
+            [(one(), u8::from(file.applied))],
+        );
+    }
+    if let Ok((name, settings, cores)) = found {
+        metrics::guard(&mut page, name, &settings, &cores);
+    }
+    page.into_text()
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden top`: what each core does with its budget, while it does it.
+
+mod lines;
+#[cfg(all(test, feature = "terminal"))]
+mod picture;
+#[cfg(feature = "terminal")]
+mod screen;
+#[cfg(feature = "terminal")]
+mod state;
+#[cfg(feature = "terminal")]
+mod view;
+
+#[cfg(feature = "terminal")]
+use std::io::IsTerminal;
+use std::num::NonZeroU64;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use memwarden_experiments::Interrupt;
+use memwarden_guard::units::parse_duration;
+use memwarden_guard::{Null, Regulator, StartOptions};
+
+use memwarden_guard::running;
+
+/// Below this the reading itself is what one sees.
+const INTERVAL_MIN: Duration = Duration::from_millis(20);
+
+/// Longer than this nobody waits for a line.
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// How long a signal may go unheard.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Watch each core's traffic against its budget, and change budgets while looking
+#[derive(clap::Args)]
+#[command(
+    after_help = "On a terminal a screen (? lists its keys), otherwise a line for each core and interval: - is not known,\n\
+    max no budget. MB/s are 2^20 bytes a second. NO_COLOR is respected. Needs a running guard: memwarden guard start."
+)]
+pub struct Args {
+    /// How often, such as 1s or 500ms
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Print the figures of one interval and end
+    #[arg(long)]
+    once: bool,
+    /// End after so many intervals
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "once",
+        allow_negative_numbers = true
+    )]
+    count: Option<NonZeroU64>,
+    /// Print one JSON object a line: guard show --json, and rates
+    #[arg(long)]
+    json: bool,
+    /// What is watched: for tests
+    #[arg(long, value_enum, default_value = "running", hide = true)]
+    backend: BackendName,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BackendName {
+    /// The guard that is running
+    Running,
+    /// One that counts nothing, for trying the screen
+    Null,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = parse_duration(text).map_err(|error| error.to_string())?;
+    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!(
+            "give {} ms to {} s",
+            INTERVAL_MIN.as_millis(),
+            INTERVAL_MAX.as_secs()
+        ))
+    }
+}
+
+/// Carries out `memwarden top`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // Before anything is on the terminal: whatever comes, it is put back.
+    let interrupt = Interrupt::catch()?;
+    let mut guard = match args.backend {
+        BackendName::Running => running()?,
+        BackendName::Null => null()?,
+    };
+    let count = if args.once {
+        NonZeroU64::new(1)
+    } else {
+        args.count
+    };
+    #[cfg(feature = "terminal")]
+    if !args.once && !args.json && std::io::stdout().is_terminal() {
+        screen::run(guard.as_mut(), args.interval, count, &interrupt)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    lines::run(guard.as_mut(), args, count, &interrupt)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn null() -> anyhow::Result<Box<dyn Regulator>> {
+    let mut guard = Null::new(memwarden_platform::cpus::online()?);
+    guard.start(&StartOptions::default())?;
+    Ok(Box::new(guard))
+}
+
+/// Sleeps until then; false when a signal came first.
+fn wait_until(then: Instant, interrupt: &Interrupt) -> bool {
+    loop {
+        if interrupt.came() {
+            return false;
+        }
+        let left = then.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(SLICE));
+    }
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Top in a pipe: a line for each core and interval, or a JSON object for each interval.
+
+use std::io::{self, Write};
+use std::num::NonZeroU64;
+use std::time::{Instant, SystemTime};
+
+use memwarden_experiments::Interrupt;
+use memwarden_guard::Regulator;
+use memwarden_guard::rates::{CoreRates, Rates, ResourceRates, Sample, Sampler};
+use serde_json::{Value, json};
+
+use super::{Args, wait_until};
+use crate::verbs::guard::show;
+
+/// Names of the columns, which are as wide as [`WIDTHS`] says.
+const COLUMNS: [&str; 11] = [
+    "t_s",
+    "core",
+    "rt",
+    "budget_MB/s",
+    "used_MB/s",
+    "of_budget_%",
+    "throttled_%",
+    "best_effort_%",
+    "overflows/s",
+    "write_budget_MB/s",
+    "write_used_MB/s",
+];
+
+const WIDTHS: [usize; 11] = [8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16];
+
+/// Prints until the count is reached or a signal comes. A reader that goes away ends it too, and in order.
+pub fn run(
+    guard: &mut dyn Regulator,
+    args: &Args,
+    count: Option<NonZeroU64>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let mut sampler = Sampler::default();
+    sampler.next(Sample::take(guard)?);
+    if !args.json && !written(&header())? {
+        return Ok(());
+    }
+    let mut next = started;
+    let mut left = count.map(NonZeroU64::get);
+    while left != Some(0) {
+        next += args.interval;
+        if !wait_until(next, interrupt) {
+            return Ok(());
+        }
+        let sample = Sample::take(guard)?;
+        let kept = sample.clone();
+        let rates = sampler.next(sample);
+        let text = if args.json {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+            format!(
+                "{}\n",
+                object(guard.name(), now.as_secs_f64(), &kept, &rates)
+            )
+        } else {
+            lines(started.elapsed().as_secs_f64(), &rates)
+        };
+        if !written(&text)? {
+            return Ok(());
+        }
+        left = left.map(|left| left - 1);
+    }
+    Ok(())
+}
+
+/// Writes to standard output; false when nobody reads there any more.
+fn written(text: &str) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+fn object(backend: &str, time_unix_s: f64, sample: &Sample, rates: &Rates) -> Value {
+    let mut object = show::document(backend, &sample.settings, &sample.cores);
+    object["time_unix_s"] = json!(time_unix_s);
+    object["interval_s"] = json!(rates.interval_s);
+    object["rates"] = json!(rates.cores);
+    object
+}
+
+fn row<S: AsRef<str>>(words: &[S]) -> String {
+    let cells = words.iter().zip(WIDTHS);
+    let line: String = cells
+        .map(|(word, width)| format!("{:>width$}", word.as_ref()))
+        .collect();
+    format!("{line}\n")
+}
+
+fn header() -> String {
+    row(&COLUMNS)
+}
+
+/// A line for each core that is online.
+fn lines(t_s: f64, rates: &Rates) -> String {
+    let online = rates.cores.iter().filter(|core| core.online);
+    online.map(|core| line(t_s, core)).collect()
+}
+
+fn line(t_s: f64, core: &CoreRates) -> String {
+    let figure = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
+    let percent = |share: Option<f64>| figure(share.map(|share| share * 100.0));
+    let budget = |of: &ResourceRates| {
+        of.budget_mib_s
+            .map_or("max".to_owned(), |mib_s| format!("{mib_s:.1}"))
+    };
+    let (write_budget, write_used) = core.write.as_ref().map_or_else(
+        || ("-".to_owned(), "-".to_owned()),
+        |write| (budget(write), figure(write.achieved_mib_s)),
+    );
+    row(&[
+        format!("{t_s:.1}"),
+        format!("CPU{}", core.cpu),
+        if core.rt { "rt" } else { "-" }.to_owned(),
+        budget(&core.read),
+        figure(core.read.achieved_mib_s),
+        percent(core.read.budget_ratio),
+        percent(core.throttled_ratio),
+        percent(core.best_effort_ratio),
+        figure(core.overflows_per_s),
+        write_budget,
+        write_used,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memwarden_guard::rates::ResourceRates;
+
+    #[test]
+    fn columns_are_the_same_in_every_line() {
+        let busy = CoreRates {
+            cpu: 12,
+            online: true,
+            rt: true,
+            read: ResourceRates {
+                budget_mib_s: Some(100_000.0),
+                achieved_mib_s: Some(99_999.96),
+                budget_ratio: Some(0.999),
+            },
+            write: Some(ResourceRates::default()),
+            throttled_ratio: Some(1.0),
+            best_effort_ratio: Some(0.125),
+            overflows_per_s: Some(1000.0),
+            ..CoreRates::default()
+        };
+        let fresh = CoreRates {
+            cpu: 3,
+            online: true,
+            ..CoreRates::default()
+        };
+        let gone = CoreRates::default();
+        let rates = Rates {
+            interval_s: Some(1.0),
+            cores: vec![fresh, busy, gone],
+        };
+        let text = header() + &lines(12.04, &rates);
+        let words: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(words.len(), 3);
+        assert!(words.iter().all(|words| words.len() == COLUMNS.len()));
+        let length = text.lines().next().unwrap().len();
+        assert!(text.lines().all(|line| line.len() == length), "{text}");
+        assert_eq!(
+            words[1],
+            [
+                "12.0", "CPU3", "-", "max", "-", "-", "-", "-", "-", "-", "-"
+            ]
+        );
+        assert_eq!(
+            words[2],
+            [
+                "12.0", "CPU12", "rt", "100000.0", "100000.0", "99.9", "100.0", "12.5", "1000.0",
+                "max", "-"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_object_is_that_of_show_and_rates() {
+        let mut guard = memwarden_guard::Null::new((0..2).collect());
+        guard
+            .start(&memwarden_guard::StartOptions::default())
+            .unwrap();
+        let sample = Sample::take(&guard).unwrap();
+        let rates = Sampler::default().next(sample.clone());
+        let object = object("null", 5.5, &sample, &rates);
+        assert_eq!(object["backend"], "null");
+        assert_eq!(object["settings"]["control"]["period_us"], 1000);
+        assert_eq!(object["cores"][1]["cpu"], 1);
+        assert_eq!(object["rates"][1]["cpu"], 1);
+        assert_eq!(object["rates"][1]["throttled_ratio"], Value::Null);
+        assert_eq!(object["time_unix_s"], 5.5);
+        assert!(!object.to_string().contains('\n'));
+    }
+}

@@ -1,0 +1,701 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Draws top's screen from its state: the same state on the same size is the same screen.
+
+use memwarden_guard::Resource;
+use memwarden_guard::rates::{CoreRates, ResourceRates};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+
+use super::state::{Message, State};
+
+/// What the terminal can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Theme {
+    /// Colours: blue and yellow, which also differ for who sees no red or green. Nothing is told by colour alone.
+    pub colour: bool,
+    /// Block characters; otherwise ASCII.
+    pub unicode: bool,
+}
+
+impl Theme {
+    /// As $NO_COLOR, $TERM and the locale say.
+    pub fn from_environment() -> Self {
+        let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value);
+        Self {
+            colour: value("NO_COLOR").is_none() && value("TERM").as_deref() != Some("dumb"),
+            unicode: locale.is_some_and(|locale| {
+                let locale = locale.to_ascii_lowercase();
+                locale.contains("utf-8") || locale.contains("utf8")
+            }),
+        }
+    }
+
+    fn coloured(self, colour: Color) -> Style {
+        if self.colour {
+            Style::new().fg(colour)
+        } else {
+            Style::new()
+        }
+    }
+
+    /// What a core may use.
+    fn calm(self) -> Style {
+        self.coloured(Color::Blue)
+    }
+
+    /// What takes something from a core.
+    fn loud(self) -> Style {
+        self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
+    }
+
+    /// Eight heights, low to high.
+    fn heights(self) -> [char; 8] {
+        if self.unicode {
+            ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
+        } else {
+            ['_', '.', '-', '=', 'o', 'O', '*', '#']
+        }
+    }
+
+    /// A share of a bar: full, empty.
+    fn bar(self) -> (char, char) {
+        if self.unicode {
+            ('█', '░')
+        } else {
+            ('#', '.')
+        }
+    }
+}
+
+/// A column; listed here in the order in which they get their place, drawn in [`Column::DRAWN`]'s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Core,
+    Used,
+    Budget,
+    Share,
+    Throttled,
+    History,
+    BestEffort,
+    Overflows,
+    Bar,
+}
+
+impl Column {
+    const WANTED: [Self; 9] = [
+        Self::Core,
+        Self::Used,
+        Self::Budget,
+        Self::Share,
+        Self::Throttled,
+        Self::History,
+        Self::BestEffort,
+        Self::Overflows,
+        Self::Bar,
+    ];
+
+    const DRAWN: [Self; 9] = [
+        Self::Core,
+        Self::Budget,
+        Self::Used,
+        Self::Share,
+        Self::Bar,
+        Self::Throttled,
+        Self::BestEffort,
+        Self::Overflows,
+        Self::History,
+    ];
+
+    /// Width with the space in front of it.
+    fn width(self) -> usize {
+        match self {
+            Self::Core => 10,
+            Self::Budget | Self::Used => 10,
+            Self::Share => 8,
+            Self::Throttled | Self::Overflows => 11,
+            Self::BestEffort => 13,
+            Self::Bar => 12,
+            // What is left over is added.
+            Self::History => 14,
+        }
+    }
+
+    fn heading(self, resource: Resource) -> &'static str {
+        match (self, resource) {
+            (Self::Core, _) => "core",
+            (Self::Budget, Resource::Read) => "budget",
+            (Self::Budget, Resource::Write) => "w budget",
+            (Self::Used, Resource::Read) => "MB/s",
+            (Self::Used, Resource::Write) => "w MB/s",
+            (Self::Share, _) => "used",
+            (Self::Bar, _) => "",
+            (Self::Throttled, _) => "throttled",
+            (Self::BestEffort, _) => "best effort",
+            (Self::Overflows, _) => "over/s",
+            (Self::History, _) => "history",
+        }
+    }
+}
+
+/// The columns that fit, as drawn, each with its width.
+fn columns(width: usize) -> Vec<(Column, usize)> {
+    let mut left = width;
+    let mut taken = Vec::new();
+    for column in Column::WANTED {
+        if column.width() > left {
+            break;
+        }
+        left -= column.width();
+        taken.push(column);
+    }
+    Column::DRAWN
+        .into_iter()
+        .filter(|column| taken.contains(column))
+        .map(|column| {
+            let spare = if column == Column::History { left } else { 0 };
+            (column, column.width() + spare)
+        })
+        .collect()
+}
+
+/// Draws everything.
+pub fn draw(state: &State, theme: Theme, frame: &mut Frame) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let mut above = header(state, theme, width);
+    let mut below = vec![status(state, theme)];
+    if !state.help {
+        below.extend(keys(theme, width));
+    }
+    // A low screen keeps the cores and the status line.
+    if above.len() + below.len() + 3 > height {
+        above.truncate(1);
+        below.truncate(1);
+    }
+    let room = height.saturating_sub(above.len() + below.len());
+    let mut lines = above;
+    lines.extend(if state.help {
+        help(room)
+    } else {
+        table(state, theme, width, room)
+    });
+    let end = height.saturating_sub(below.len());
+    lines.resize(end, Line::default());
+    lines.extend(below);
+    for (line, y) in lines.iter().zip(0..area.height) {
+        frame.render_widget(line, Rect::new(0, y, area.width, 1));
+    }
+}
+
+/// Words side by side, as many to a line as fit.
+fn flow<'a>(words: Vec<Span<'a>>, gap: &'static str, width: usize) -> Vec<Line<'a>> {
+    let mut lines = vec![Line::default()];
+    for word in words {
+        let Some(line) = lines.last_mut() else { break };
+        let used = line.width();
+        if used > 0 && used + gap.len() + word.width() > width {
+            lines.push(Line::from(word));
+        } else {
+            if used > 0 {
+                line.push_span(gap);
+            }
+            line.push_span(word);
+        }
+    }
+    lines
+}
+
+fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
+    let control = &state.settings.control;
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let (sum, most) = (control.guaranteed_mib_s, control.maxbw_mib_s);
+    let budgets = match most {
+        0 => Span::raw(format!("budgets {sum} MB/s")),
+        _ if sum > most => Span::styled(
+            format!("budgets {sum} MB/s: more than memory's {most}"),
+            theme.loud(),
+        ),
+        _ => Span::raw(format!("budgets {sum} of {most} MB/s")),
+    };
+    let used: Option<f64> = state
+        .cores
+        .iter()
+        .map(|core| core.of(state.resource).and_then(|of| of.achieved_mib_s))
+        .sum();
+    let throttled = if control.throttled.is_empty() {
+        "none".to_owned()
+    } else {
+        control.throttled.to_string()
+    };
+    let mut words = vec![
+        Span::styled("memwarden top", bold),
+        Span::raw(format!(
+            "{}: {}, {} B",
+            state.backend, control.event, control.bytes_per_event
+        )),
+        Span::raw(format!("period {} us", control.period_us)),
+        Span::raw(format!("every {} s", state.interval.as_secs_f64())),
+        budgets,
+        Span::raw(format!("used {} MB/s", figure(used))),
+        Span::raw(format!("best effort {}", control.best_effort.word())),
+        Span::raw(format!(
+            "reclaim {}",
+            if control.reclaim { "on" } else { "off" }
+        )),
+        Span::raw(format!("throttled now: {throttled}")),
+    ];
+    if control.user_only {
+        words.insert(2, Span::raw("user space alone"));
+    }
+    flow(words, "  ", width)
+}
+
+fn status<'a>(state: &State, theme: Theme) -> Line<'a> {
+    if let Some(typed) = &state.typed {
+        let what = match state.resource {
+            Resource::Read => "budget",
+            Resource::Write => "write budget",
+        };
+        let cursor = if theme.unicode { '█' } else { '_' };
+        return Line::from(format!(
+            "CPU{}'s {what} in MB/s, or max: {typed}{cursor}  (Enter sets it, Esc doesn't)",
+            state.selected
+        ));
+    }
+    match &state.message {
+        None => Line::default(),
+        Some(Message::Done(text)) => Line::from(text.clone()),
+        Some(Message::Refused(text)) => Line::styled(format!("! {text}"), theme.loud()),
+    }
+}
+
+/// Keys and what they do, in short and at length.
+const KEYS: [(&str, &str, &str); 11] = [
+    (
+        "j k",
+        "core",
+        "the core below, above; arrows, PgUp, PgDn, Home and End too",
+    ),
+    ("+ -", "10 %", "a tenth more or less budget for it"),
+    (
+        "e",
+        "type",
+        "types its budget in MB/s (2^20 bytes a second), or max; so does Enter",
+    ),
+    ("u", "unlimited", "lifts its budget"),
+    ("r", "rt", "never throttles it, or does again"),
+    (
+        "w",
+        "writes",
+        "shows and changes the budgets of writes, or those of reads again",
+    ),
+    ("m", "mode", "best effort: none, spare, proportional"),
+    (
+        "R",
+        "reclaim",
+        "cores donate what they don't need, or keep it",
+    ),
+    ("z", "zero", "begins the statistics anew"),
+    ("?", "help", "this list; any key closes it"),
+    ("q", "quit", "ends; the guard stays as it is"),
+];
+
+fn keys<'a>(theme: Theme, width: usize) -> Vec<Line<'a>> {
+    let words = KEYS
+        .iter()
+        .map(|(key, what, _)| Span::styled(format!("{key} {what}"), theme.calm()))
+        .collect();
+    flow(words, "  ", width)
+}
+
+fn help<'a>(room: usize) -> Vec<Line<'a>> {
+    let mut lines = vec![Line::default()];
+    lines.extend(
+        KEYS.iter()
+            .map(|(key, _, what)| Line::from(format!("  {key:<5}{what}"))),
+    );
+    lines.extend(
+        [
+            "",
+            "  budget, MB/s  what the core may move, and what it moved; used: the second in percent of the first",
+            "  throttled     percent of the time that it waited; best effort: that it ran beyond its budget",
+            "  over/s        times a second that its counter passed what it had; history: MB/s, full height is",
+            "                the budget, or the most seen when that is more",
+        ]
+        .map(Line::from),
+    );
+    lines.truncate(room);
+    lines
+}
+
+fn table<'a>(state: &State, theme: Theme, width: usize, room: usize) -> Vec<Line<'a>> {
+    let columns = columns(width);
+    let heading: String = columns
+        .iter()
+        .map(|(column, width)| {
+            let heading = column.heading(state.resource);
+            match column {
+                Column::Core => format!(" {heading:<0$}", width - 1),
+                Column::Bar | Column::History => format!("  {heading:<0$}", width - 2),
+                _ => format!("{heading:>width$}"),
+            }
+        })
+        .collect();
+    let bold = Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+    let mut lines = vec![Line::styled(heading, bold)];
+    let rows = room.saturating_sub(1);
+    let total = state.cores.len();
+    // One row of a table that is cut off says so.
+    let shown = if total > rows {
+        rows.saturating_sub(1)
+    } else {
+        total
+    };
+    let at = state
+        .cores
+        .iter()
+        .position(|core| core.cpu == state.selected)
+        .unwrap_or(0);
+    let first = at
+        .saturating_sub(shown / 2)
+        .min(total.saturating_sub(shown));
+    for core in state.cores.iter().skip(first).take(shown) {
+        let mut spans = Vec::new();
+        for (column, width) in &columns {
+            spans.extend(cell(state, theme, core, *column, *width));
+        }
+        lines.push(Line::from(spans));
+    }
+    if shown < total {
+        lines.push(Line::from(format!(
+            " cores {} to {} of {total}",
+            first + 1,
+            first + shown
+        )));
+    }
+    lines.truncate(room);
+    lines
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.1}"))
+}
+
+fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
+fn cell<'a>(
+    state: &State,
+    theme: Theme,
+    core: &CoreRates,
+    column: Column,
+    width: usize,
+) -> Vec<Span<'a>> {
+    let none = ResourceRates::default();
+    let rates = core.of(state.resource).unwrap_or(&none);
+    let right = |text: String| format!("{text:>width$}");
+    let above = |share: Option<f64>| share.is_some_and(|share| share >= 0.0005);
+    match column {
+        Column::Core => {
+            let mark = if core.cpu == state.selected { '>' } else { ' ' };
+            let rt = if core.rt { " rt" } else { "" };
+            let name = format!("CPU{}{rt}", core.cpu);
+            // The mark says it too, where a terminal has no reverse.
+            let style = if core.cpu == state.selected {
+                Style::new().add_modifier(Modifier::REVERSED)
+            } else {
+                Style::new()
+            };
+            vec![Span::styled(format!("{mark}{name:<0$}", width - 1), style)]
+        }
+        Column::Budget => {
+            let budget = rates.budget_mib_s;
+            vec![Span::raw(right(
+                budget.map_or("max".into(), |mib_s| format!("{mib_s:.1}")),
+            ))]
+        }
+        Column::Used => vec![Span::raw(right(figure(rates.achieved_mib_s)))],
+        Column::Share => {
+            let share = rates
+                .budget_ratio
+                .map(|share| format!("{:.0} %", share * 100.0));
+            vec![Span::raw(right(share.unwrap_or("-".into())))]
+        }
+        Column::Bar => bar(theme, rates.budget_ratio, width),
+        Column::Throttled => {
+            let style = if above(core.throttled_ratio) {
+                theme.loud()
+            } else {
+                Style::new()
+            };
+            vec![Span::styled(right(percent(core.throttled_ratio)), style)]
+        }
+        Column::BestEffort => vec![Span::raw(right(percent(core.best_effort_ratio)))],
+        Column::Overflows => {
+            let overflows = core.overflows_per_s.map(|rate| format!("{rate:.0}"));
+            vec![Span::raw(right(overflows.unwrap_or("-".into())))]
+        }
+        Column::History => {
+            let line = history(state, theme, core.cpu, rates.budget_mib_s, width - 2);
+            vec![Span::raw("  "), Span::styled(line, theme.calm())]
+        }
+    }
+}
+
+/// A share of a budget; past all of it, full.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn bar<'a>(theme: Theme, share: Option<f64>, width: usize) -> Vec<Span<'a>> {
+    let Some(share) = share else {
+        return vec![Span::raw(" ".repeat(width))];
+    };
+    let length = width - 2;
+    let full = ((share.clamp(0.0, 1.0) * length as f64).round() as usize).min(length);
+    let (on, off) = theme.bar();
+    let part = |char: char, count: usize| char.to_string().repeat(count);
+    vec![
+        Span::raw("  "),
+        Span::styled(part(on, full), theme.calm()),
+        Span::raw(part(off, length - full)),
+    ]
+}
+
+/// MB/s over time. Full height is the budget, or the most seen when that is more.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn history(state: &State, theme: Theme, cpu: usize, budget: Option<f64>, width: usize) -> String {
+    let Some(history) = state.history.get(&cpu) else {
+        return " ".repeat(width);
+    };
+    let values: Vec<_> = history.last(state.resource, width).collect();
+    let top = values
+        .iter()
+        .flatten()
+        .copied()
+        .chain(budget)
+        .fold(0.0, f64::max);
+    let heights = theme.heights();
+    let line: String = values
+        .iter()
+        .map(|value| match value {
+            None => ' ',
+            Some(_) if top <= 0.0 => heights[0],
+            Some(value) => heights[((value / top * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        })
+        .collect();
+    format!("{line:>width$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use memwarden_guard::rates::{Sample, Sampler};
+    use ratatui::backend::TestBackend;
+    use ratatui::buffer::Buffer;
+    use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use ratatui::{Terminal, style};
+
+    use super::super::picture::svg;
+    use super::*;
+
+    const PLAIN: Theme = Theme {
+        colour: false,
+        unicode: true,
+    };
+
+    const COLOURED: Theme = Theme {
+        colour: true,
+        ..PLAIN
+    };
+
+    /// What `memwarden top --json` printed in the lab (tests/data/top/README.md says of what).
+    fn recorded() -> State {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/top/recorded.jsonl");
+        let text = fs::read_to_string(path).unwrap();
+        let begin = Instant::now();
+        let mut sampler = Sampler::default();
+        let mut state: Option<State> = None;
+        let mut first = None;
+        for line in text.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            let time = line["time_unix_s"].as_f64().unwrap();
+            let since = time - *first.get_or_insert(time);
+            let sample = Sample {
+                settings: serde_json::from_value(line["settings"].clone()).unwrap(),
+                cores: serde_json::from_value(line["cores"].clone()).unwrap(),
+                at: begin + Duration::from_secs_f64(since),
+            };
+            let settings = sample.settings.clone();
+            let state = state.get_or_insert_with(|| {
+                let interval = Duration::from_secs_f64(line["interval_s"].as_f64().unwrap());
+                let interval = Duration::from_millis((interval.as_secs_f64() * 1e3).round() as u64);
+                State::new(
+                    line["backend"].as_str().unwrap(),
+                    interval,
+                    settings.clone(),
+                )
+            });
+            state.measured(settings, sampler.next(sample));
+        }
+        state.unwrap()
+    }
+
+    /// The recorded cores over and over, so that there are many.
+    fn many(count: usize) -> State {
+        let mut state = recorded();
+        let few = state.cores.clone();
+        let budgets = state.settings.read_budget_events.clone();
+        state.cores = few
+            .iter()
+            .cycle()
+            .take(count)
+            .enumerate()
+            .map(|(cpu, core)| CoreRates {
+                cpu,
+                ..core.clone()
+            })
+            .collect();
+        for core in &state.cores {
+            let like = core.cpu % few.len();
+            state
+                .settings
+                .read_budget_events
+                .insert(core.cpu, budgets[&like]);
+            let history = state.history[&like].clone();
+            state.history.insert(core.cpu, history);
+        }
+        state
+    }
+
+    fn drawn(state: &State, theme: Theme, width: u16, height: u16) -> Buffer {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(state, theme, frame)).unwrap();
+        terminal.backend().buffer().clone()
+    }
+
+    fn text(buffer: &Buffer) -> String {
+        let width = usize::from(buffer.area.width);
+        let rows = buffer.content.chunks(width);
+        rows.map(|row| {
+            let line: String = row.iter().map(|cell| cell.symbol()).collect();
+            format!("{}\n", line.trim_end())
+        })
+        .collect()
+    }
+
+    /// Compares with a file; with UPDATE in the environment, writes it.
+    fn expect(path: &Path, found: &str) {
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(path, found).unwrap();
+        }
+        let expected = fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            expected == found,
+            "{} differs; found:\n{found}",
+            path.display()
+        );
+    }
+
+    fn golden(name: &str, state: &State, theme: Theme, width: u16, height: u16) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/top");
+        let screen = text(&drawn(state, theme, width, height));
+        expect(&folder.join(format!("{name}.txt")), &screen);
+    }
+
+    fn press(state: &mut State, code: KeyCode) {
+        state.key(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+
+    #[test]
+    fn screens_are_as_they_were() {
+        golden("ordinary", &recorded(), PLAIN, 80, 24);
+        golden("wide", &recorded(), PLAIN, 140, 16);
+        golden("narrow", &recorded(), PLAIN, 40, 16);
+        let ascii = Theme {
+            unicode: false,
+            ..PLAIN
+        };
+        golden("ascii", &recorded(), ascii, 120, 12);
+        let mut state = many(64);
+        (0..30).for_each(|_| press(&mut state, KeyCode::Down));
+        golden("many-cores", &state, PLAIN, 80, 20);
+        press(&mut state, KeyCode::End);
+        golden("many-cores-end", &state, PLAIN, 80, 20);
+        let mut state = recorded();
+        press(&mut state, KeyCode::Char('?'));
+        golden("help", &state, PLAIN, 110, 24);
+        let mut state = recorded();
+        press(&mut state, KeyCode::Char('e'));
+        press(&mut state, KeyCode::Char('6'));
+        golden("typing", &state, PLAIN, 80, 14);
+        press(&mut state, KeyCode::Backspace);
+        press(&mut state, KeyCode::Char('0'));
+        press(&mut state, KeyCode::Enter);
+        golden("refused", &state, PLAIN, 80, 14);
+    }
+
+    #[test]
+    fn the_picture_in_the_docs_is_the_screen() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/top.svg");
+        expect(&docs, &svg(&drawn(&recorded(), COLOURED, 110, 12)));
+    }
+
+    #[test]
+    fn without_colour_there_is_none_and_with_it_the_text_is_the_same() {
+        let buffer = drawn(&recorded(), PLAIN, 100, 20);
+        for cell in &buffer.content {
+            assert_eq!(
+                (cell.fg, cell.bg),
+                (style::Color::Reset, style::Color::Reset)
+            );
+        }
+        let coloured = drawn(&recorded(), COLOURED, 100, 20);
+        assert_eq!(text(&coloured), text(&buffer));
+        assert!(coloured.content.iter().any(|cell| cell.fg == Color::Yellow));
+        for cell in &coloured.content {
+            assert!([Color::Reset, Color::Yellow, Color::Blue].contains(&cell.fg));
+        }
+    }
+
+    #[test]
+    fn any_size_is_drawn_with_the_selected_core() {
+        let mut state = many(40);
+        for size in [(1, 1), (5, 3), (20, 4), (10, 200), (400, 5), (79, 23)] {
+            for _ in 0..3 {
+                drawn(&state, PLAIN, size.0, size.1);
+                press(&mut state, KeyCode::PageDown);
+            }
+            press(&mut state, KeyCode::Home);
+        }
+        for height in 6..30 {
+            for selected in 0..40 {
+                state.selected = selected;
+                let screen = text(&drawn(&state, PLAIN, 60, height));
+                assert!(
+                    screen.contains(&format!(">CPU{selected} ")),
+                    "{height}: {screen}"
+                );
+            }
+        }
+        state.cores.clear();
+        drawn(&state, PLAIN, 80, 24);
+    }
+
+    #[test]
+    fn columns_never_exceed_the_width() {
+        for width in 0..300 {
+            let sum: usize = columns(width).iter().map(|(_, width)| width).sum();
+            assert!(sum <= width);
+        }
+        assert_eq!(columns(80).last().unwrap().0, Column::History);
+    }
+}

@@ -1,0 +1,88 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# guard serve and top against the module itself. Runs in the guest.
+cd /results || exit
+. /host/lab/check.sh
+. /host/lab/memguard.sh
+
+ip link set lo up
+url=http://127.0.0.1:9750
+
+# serve: in the background, until its address answers.
+serve() {
+	memwarden guard serve --config /tmp/guard.toml >/dev/null 2>/tmp/serve &
+	server=$!
+	until_is yes "is -n \"\$(wget -q -O - $url/healthz)\""
+}
+
+# until_is WORD COMMAND: some seconds for it to be so.
+until_is() {
+	tries=100
+	until [ "$(eval "$2")" = "$1" ] || [ $tries = 0 ]; do
+		tries=$((tries - 1))
+		usleep 100000
+	done
+	eval "$2"
+}
+
+# budget CPU: events a period.
+budget() { sed -n "s/^CPU$1: \([0-9a-z]*\).*/\1/p" $G/limit; }
+
+cat >/tmp/guard.toml <<-EOF
+	event = "page-faults"
+	self_test = false
+	maxbw = 600
+	mb = [200, 100]
+	[cpu.3]
+	rt = true
+EOF
+check "serve starts the guard" serve 0 yes
+check "and sets it" "budget 0; budget 1; setting rt" 0 '^51$'
+check "the page says so" "wget -q -O - $url/metrics" 0 '^memwarden_core_budget_events.cpu="1",traffic="read".. 25$'
+check "guard show and its page agree" "wget -q -O - $url/show.json | grep -A 6 read_budget >/tmp/1; memwarden guard show --json | grep -A 6 read_budget >/tmp/2; cmp /tmp/1 /tmp/2" 0 ''
+
+traffic 1 100000
+usleep 200000
+check "top sees a core held to its budget" "memwarden top --once --interval 500ms" 0 'CPU1 +- +97.7 +9[5-9]\.[0-9] +(9[7-9]|100)\.'
+check "and as JSON" "memwarden top --once --json --interval 100ms" 0 '"throttled_ratio":0\.[0-9]'
+stop_traffic
+
+memwarden guard set --cpu 1 --mb 20
+check "a budget that somebody changed is set again" "until_is 25 'budget 1'" 0 '^25$'
+echo 0 >/sys/devices/system/cpu/cpu1/online
+usleep 1500000
+echo 1 >/sys/devices/system/cpu/cpu1/online
+check "a core that went and came has its budget" "until_is 25 'budget 1'" 0 '^25$'
+memwarden guard stop
+check "a guard that somebody ended is started again" "until_is 51 'budget 0 2>/dev/null'" 0 '^51$'
+
+echo 'mb = [0]' >/tmp/guard.toml
+kill -HUP $server
+until_is 1 "grep -c 'old settings stay' /tmp/serve" >/dev/null
+check "a bad file is refused" "cat /tmp/serve" 0 'guard.toml line 1, mb: .*from 1 to 1048576.*the old settings stay'
+check "and the old settings stay" "budget 0" 0 '^51$'
+printf 'event = "page-faults"\nself_test = false\nmb = [300]\n' >/tmp/guard.toml
+kill -HUP $server
+check "a good one is taken" "until_is 76 'budget 0'" 0 '^76$'
+check "what it no longer names is undone" "budget 1; setting rt" 0 '^max$'
+
+kill $server
+check "SIGTERM ends it" "wait $server" 0 ''
+check "with the guard that it started" "is ! -e /sys/module/memguard" 0 '^yes$'
+
+load
+set_to limit '10 11 12 13'
+check "serve takes over a guard that is running" serve 0 yes
+check "and sets it" "until_is 76 'budget 0'" 0 '^76$'
+check "the core that the file doesn't name is left alone" "budget 3" 0 '^13$'
+kill $server
+check "SIGTERM ends that too" "wait $server" 0 ''
+check "with the guard as it was" "budget 0" 0 '^10$'
+
+printf 'event = "armv8"\n' >/tmp/guard.toml
+check "a file for another event is refused" "memwarden guard serve --config /tmp/guard.toml" 1 'line 1, event: the guard that is running has page-faults'
+check "and changes nothing" "budget 0" 0 '^10$'
+unload
+check "top without a guard says so" "memwarden top" 1 '^memwarden: no guard is running'
+finish

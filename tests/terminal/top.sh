@@ -1,0 +1,125 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# tests/terminal/top.sh: `memwarden top` in a real terminal (tmux), with the
+# guard that counts nothing. Prints TAP; skips when there is no tmux.
+# MEMWARDEN: the program.
+cd "$(dirname "$0")/../.." || exit
+. tests/lab/check.sh
+
+memwarden=$(realpath "${MEMWARDEN:-target/release/memwarden}")
+
+if ! command -v tmux >/dev/null; then
+	skip "top in a terminal" "there is no tmux"
+	finish
+fi
+
+# Servers of our own, one after another: a socket is not free at once.
+folder=$(mktemp -d)
+number=0
+mux() { tmux -f /dev/null -S "$folder/tmux$number" "$@" 2>/dev/null; }
+trap 'mux kill-server; rm -rf "$folder" "$said"' EXIT
+
+# shell: a fresh shell in a terminal of 100 columns and 24 lines.
+shell() {
+	mux kill-server
+	number=$((number + 1))
+	LANG=C.UTF-8 LC_ALL=C.UTF-8 PS1='ready$ ' mux -u new-session -d -x 100 -y 24 "env -u NO_COLOR $1 sh"
+	shows 'ready\$' >/dev/null
+}
+
+screen() { mux capture-pane -p -t 0; }
+keys() { mux send-keys -t 0 "$@"; }
+
+# shows PATTERN: waits until the screen does, and shows it.
+shows() {
+	tries=200
+	until screen | grep -Eq -e "$1"; do
+		tries=$((tries - 1))
+		if [ $tries = 0 ]; then
+			screen
+			return 1
+		fi
+		sleep 0.05
+	done
+	screen
+}
+
+# types KEYS PATTERN
+types() {
+	keys "$1"
+	shows "$2"
+}
+
+top="$memwarden top --backend null --interval 100ms"
+
+# The terminal's settings, before and after.
+modes() {
+	keys "stty -g > $folder/$1; echo $1 kept" Enter
+	shows "^$1 kept" >/dev/null
+}
+
+shell
+modes before
+keys "echo line above" Enter
+keys "$top; echo code \$?" Enter
+check "top fills the screen" "shows 'memwarden top +null: null, 64 B'" 0 'budget +MB/s +used'
+check "the first core is selected" screen 0 '^>CPU0 +max'
+check "a key moves the selection" "[ $(nproc) = 1 ] || types j '^>CPU[1-9]'" 0 ''
+keys k
+check "a tenth of no budget is refused in words" "types + 'has no budget'" 0 '^. CPU0 has no budget: e types one'
+check "a budget is asked for" "types e 'budget in MB/s'" 0 'Enter sets it'
+keys 1000
+check "a typed budget is set" "types Enter 'set: cpu0 mb 1000'" 0 '^>CPU0 +1000.0'
+check "and a tenth more" "types + '1100.0'" 0 'set: cpu0 18022'
+keys e
+keys 0
+check "a budget of 0 is refused" "types Enter 'budget .0. in'" 0 '^. budget .0. in'
+check "best effort changes" "types m 'best effort spare'" 0 ''
+check "reclaim changes" "types R 'reclaim on'" 0 ''
+check "a core is exempted" "types r 'CPU0 rt'" 0 'never throttled'
+check "a budget is lifted" "types u 'cpu0 max'" 0 '^>CPU0 rt +max'
+check "statistics begin anew" "types z 'begin anew'" 0 ''
+check "help lists the keys" "types '?' 'ends; the guard stays'" 0 'a tenth more or less'
+keys x
+check "a smaller terminal is drawn" "mux resize-window -t 0 -x 40 -y 10; shows '^>CPU0 rt +[^ ]+ +[^ ]+ +[^ ]+$'" 0 ''
+mux resize-window -t 0 -x 100 -y 24
+check "q ends it" "types q '^code 0'" 0 'line above'
+check "the screen of before is back" screen 0 '!memwarden top  null'
+modes q
+check "and the terminal's settings" "cmp $folder/before $folder/q" 0 ''
+
+for signal in TERM INT HUP; do
+	shell
+	modes "before-$signal"
+	keys "$top; echo code \$?" Enter
+	shows '^>CPU0' >/dev/null
+	kill -"$signal" "$(pgrep -P "$(mux display-message -p -t 0 '#{pane_pid}')")"
+	check "SIG$signal ends it" "shows '^code 0'" 0 ''
+	modes "after-$signal"
+	check "SIG$signal leaves the terminal as it was" "cmp $folder/before-$signal $folder/after-$signal" 0 ''
+done
+
+shell 'NO_COLOR=1'
+keys "$top" Enter
+shows '^>CPU0' >/dev/null
+check "NO_COLOR: none" "mux capture-pane -e -p -t 0" 0 '!38;5'
+keys q
+shell
+keys "$top" Enter
+shows '^>CPU0' >/dev/null
+check "otherwise some" "mux capture-pane -e -p -t 0" 0 '38;5'
+keys q
+
+check "in a pipe it prints lines" "$top --count 2 | cat" 0 '^ +0\.[0-9] +CPU0 +- +max +0\.0'
+check "a reader that goes away ends it" "$top | head -n 1" 0 't_s +core'
+check "--once --json prints one object" "$top --once --json | wc -l" 0 '^1$'
+check "a bad interval is refused" "$memwarden top --interval 1" 2 'duration .1.: give a number and a unit'
+check "an interval of nothing too" "$memwarden top --interval 1us" 2 'give 20 ms to 3600 s'
+check "--count 0 too" "$memwarden top --count 0" 2 ''
+if [ -e /sys/module/memguard ]; then
+	skip "without a guard it says so" "one is running"
+else
+	check "without a guard it says so" "$memwarden top" 1 '^memwarden: no guard is running: .memwarden guard start. starts one$'
+fi
+finish
