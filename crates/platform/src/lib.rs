@@ -17,6 +17,7 @@ pub mod hugepage;
 pub mod machine;
 pub mod mapping;
 pub mod pagemap;
+pub mod process;
 mod root;
 pub mod sched;
 pub mod units;
