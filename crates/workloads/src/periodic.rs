@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memwarden_platform::{affinity, clock, faults, process, sched};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bandwidth::{self, Access};
 use crate::{BufferConfig, Descriptor, Error, Limit, Placement, Result, Stop};
@@ -33,7 +33,7 @@ pub struct Config {
 }
 
 /// One job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Which release it is of, from 0.
     pub number: u64,
