@@ -375,6 +375,7 @@ mod charts {
                 axis,
                 panels,
                 reference: None,
+                tail: 99.9,
             }),
         ))
     }

@@ -181,8 +181,8 @@ fn on_lab(
     let mut command = vec!["memwarden".to_owned(), "realtime".into()];
     command.extend(config.to_arguments());
     let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
-    // The task's CPU and the load's, as in the case study: each further one would take part in the one stream of
-    // instructions with its ticks alone.
+    // No CPU more than the task and the load have: an idle one takes part in the one stream of instructions with its
+    // ticks. At least the two that any load needs.
     let machine = memwarden_lab::Machine {
         cpus: u32::try_from(last + 1)?.max(2),
         ..on_lab::machine()

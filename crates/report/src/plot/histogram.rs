@@ -19,6 +19,8 @@ pub struct Histogram {
     pub panels: Vec<Panel>,
     /// A line through all panels: a deadline, a limit.
     pub reference: Option<Reference>,
+    /// The percentile that each panel marks with a dashed line: 99.9.
+    pub tail: f64,
 }
 
 /// The samples of one case.
@@ -75,7 +77,7 @@ impl Histogram {
         let mut y = top;
         let one = if whole { self.one_event(&x) } else { 0.0 };
         for panel in &self.panels {
-            y = draw_panel(&mut canvas, panel, &x, y, (left, right), one);
+            y = draw_panel(&mut canvas, panel, &x, y, (left, right), one, self.tail);
         }
         y -= AFTER;
         for tick in &x.ticks {
@@ -128,11 +130,12 @@ fn draw_panel(
     y: f64,
     (left, right): (f64, f64),
     one: f64,
+    tail: f64,
 ) -> f64 {
     let mut samples = panel.samples.clone();
     samples.retain(|v| v.is_finite());
     samples.sort_unstable_by(f64::total_cmp);
-    let mut figures = figures(&samples);
+    let mut figures = figures(&samples, tail);
     if width_of(&figures) > canvas.width() {
         figures = figures.split(" of ").next().unwrap_or_default().to_owned();
     }
@@ -196,19 +199,20 @@ fn draw_panel(
     }
     let middle = x.at(median(&samples));
     canvas.line("mw-err", middle, top, middle, bottom);
-    let p999 = x.at(nearest_rank(&samples, 99.9));
-    canvas.line("mw-ref", p999, top, p999, bottom);
+    let high = x.at(nearest_rank(&samples, tail));
+    canvas.line("mw-ref", high, top, high, bottom);
     bottom + AFTER
 }
 
-fn figures(sorted: &[f64]) -> String {
+fn figures(sorted: &[f64], tail: f64) -> String {
     if sorted.is_empty() {
         return "no samples".into();
     }
     format!(
-        "median {}, 99.9 % {}, max {} of {}",
+        "median {}, {} % {}, max {} of {}",
         number::figure(median(sorted)),
-        number::figure(nearest_rank(sorted, 99.9)),
+        number::figure(tail),
+        number::figure(nearest_rank(sorted, tail)),
         number::figure(nearest_rank(sorted, 100.0)),
         number::counted(sorted.len(), "sample"),
     )
