@@ -174,6 +174,13 @@ fn the_finding_of_the_deadline_case_says_what_the_guard_does_and_for_whom() {
         "{}",
         finding(&summary)
     );
+    let mut alike = summary.clone();
+    alike.cases[1].set("miss_share_ci95", json!([0.01, 0.9]));
+    assert!(
+        finding(&alike).contains("(alone none of 40, no difference shown)"),
+        "{}",
+        finding(&alike)
+    );
     // No case without a guard.
     summary.cases.drain(..2);
     assert_eq!(
