@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use memwarden_platform::process::end_with_us;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -46,6 +47,7 @@ impl Child {
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        end_with_us(&mut command, Signal::KILL.as_raw());
         let ready = if tells_when_ready {
             // Standard input is free, and the one descriptor besides output that is inherited without ado:
             // the workload writes its line there.
@@ -93,8 +95,25 @@ impl Child {
     ///
     /// # Errors
     /// When it fails, prints no JSON, or somebody interrupts.
-    pub fn wait(mut self, interrupt: &Interrupt) -> Result<Value, Error> {
-        self.read_until_end(|_| interrupt.check())
+    pub fn wait(self, interrupt: &Interrupt) -> Result<Value, Error> {
+        self.wait_and_hear(interrupt, &mut |_| {})
+    }
+
+    /// The same, and hands each line that it prints to `hear` as it comes.
+    ///
+    /// # Errors
+    /// As [`Child::wait`].
+    pub fn wait_and_hear(
+        mut self,
+        interrupt: &Interrupt,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<Value, Error> {
+        self.read_until_end(|_| interrupt.check(), hear)
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Tells it to end and returns what it printed.
@@ -123,23 +142,26 @@ impl Child {
     /// When it doesn't end, fails, or prints no JSON.
     pub fn collect(mut self) -> Result<Value, Error> {
         let deadline = Instant::now() + END_WITHIN;
-        self.read_until_end(|child| {
+        let in_time = |child: &Self| {
             if Instant::now() > deadline {
                 return Err(child.broken(format!("did not end within {} s", END_WITHIN.as_secs())));
             }
             Ok(())
-        })
+        };
+        self.read_until_end(in_time, &mut |_| {})
     }
 
     /// Reads its output to the end, with a look at `go_on` whenever there is nothing to read.
     fn read_until_end(
         &mut self,
         go_on: impl Fn(&Self) -> Result<(), Error>,
+        hear: &mut dyn FnMut(&str),
     ) -> Result<Value, Error> {
         let Some(mut stdout) = self.process.stdout.take() else {
             return Err(self.broken("has no output"));
         };
         let mut text = Vec::new();
+        let mut heard = 0;
         loop {
             if !readable(&stdout, &self.what)? {
                 go_on(self)?;
@@ -148,7 +170,13 @@ impl Child {
             let mut chunk = [0; 4096];
             match stdout.read(&mut chunk) {
                 Ok(0) => return self.result(&text),
-                Ok(length) => text.extend_from_slice(&chunk[..length]),
+                Ok(length) => {
+                    text.extend_from_slice(&chunk[..length]);
+                    while let Some(end) = text[heard..].iter().position(|byte| *byte == b'\n') {
+                        hear(&String::from_utf8_lossy(&text[heard..heard + end]));
+                        heard += end + 1;
+                    }
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(source) => {
                     return Err(Error::Process {
@@ -211,7 +239,7 @@ impl Drop for Child {
 }
 
 /// Waits a moment for something to read, or the end of it.
-fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
+pub(crate) fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
     let mut polled = [PollFd::new(from, PollFlags::IN)];
     match poll(&mut polled, Some(&LOOK_EVERY)) {
         Ok(count) => Ok(count > 0),

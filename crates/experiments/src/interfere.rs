@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use memwarden_guard::self_test::{self, Finding};
-use memwarden_guard::{Error as GuardError, ModuleSource, Session};
-use memwarden_platform::{cpus, machine};
+use memwarden_guard::{Error as GuardError, ModuleSource, Session, StartOptions};
+use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::machine;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Aggressor, Case, Existing, Metric, Run, RunFolder, Sample, Summary};
 use serde_json::{Value, json};
@@ -112,7 +113,13 @@ pub fn run(
             }
             session = match session {
                 Ok(session) => Ok(session),
-                Err(guard) => match begin(guard, &config, interrupt, &mut summary) {
+                Err(guard) => match begin(
+                    guard,
+                    &options,
+                    config.proven_cpus(),
+                    interrupt,
+                    &mut summary,
+                ) {
                     Ok(session) => Ok(session),
                     Err(Error::Guard(error))
                         if config.backend == Backend::Auto && cannot_run_here(&error) =>
@@ -159,7 +166,7 @@ pub fn run(
 }
 
 /// The guard can't be had on this machine, as opposed to: it can, and something is wrong with it.
-fn cannot_run_here(error: &GuardError) -> bool {
+pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
     matches!(
         error,
         GuardError::NotRoot(_)
@@ -169,18 +176,19 @@ fn cannot_run_here(error: &GuardError) -> bool {
     )
 }
 
-/// Starts the guard and proves it on every core.
-fn begin(
+/// Starts the guard and proves it on these cores.
+pub(crate) fn begin(
     guard: Box<dyn memwarden_guard::Regulator>,
-    config: &Config,
+    options: &StartOptions,
+    proven: CpuSet,
     interrupt: &Interrupt,
     summary: &mut Summary,
 ) -> Result<Session, Error> {
-    let mut session = Session::begin(guard, &config.start_options()?)?;
-    if config.self_test && config.backend != Backend::Null {
+    let mut session = Session::begin(guard, options)?;
+    if !proven.is_empty() {
         let control = session.guard().settings()?.control;
-        let cpus: Vec<usize> = std::iter::once(config.victim_cpu)
-            .chain(config.cpus.iter())
+        let cpus: Vec<usize> = proven
+            .iter()
             .filter(|cpu| control.online.contains(*cpu))
             .collect();
         let mut traffic = KnownTraffic::for_event(&control.event, interrupt);

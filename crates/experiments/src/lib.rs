@@ -4,12 +4,15 @@
 
 mod child;
 mod error;
+mod group;
 pub mod guard_bench;
 mod guarding;
 mod host;
 pub mod interfere;
 mod interrupt;
 mod proof;
+pub mod realtime;
+mod settings;
 mod traffic;
 mod workload;
 

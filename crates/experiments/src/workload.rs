@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 /// Kinds of `bandwidth`, as its `-a` takes them; `fresh-pages` is its `--fresh-pages`.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "read",
     "write",
     "copy",
     "triad",
     "ntwrite",
     "readwrite",
+    "screen",
     FRESH_PAGES,
 ];
 

@@ -21,8 +21,10 @@ struct Cli {
 enum Verb {
     Latency(verbs::latency::Args),
     Bandwidth(verbs::bandwidth::Args),
+    Periodic(verbs::periodic::Args),
     Doctor(verbs::doctor::Args),
     Interfere(Box<verbs::interfere::Args>),
+    Realtime(Box<verbs::realtime::Args>),
     Guard(Box<verbs::guard::Args>),
     Top(verbs::top::Args),
     #[cfg(feature = "host")]
@@ -37,8 +39,10 @@ fn main() -> ExitCode {
     let outcome: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Latency(args) => verbs::latency::run(args),
         Verb::Bandwidth(args) => verbs::bandwidth::run(args),
+        Verb::Periodic(args) => verbs::periodic::run(args),
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Interfere(args) => verbs::interfere::run(*args),
+        Verb::Realtime(args) => verbs::realtime::run(*args),
         Verb::Guard(args) => verbs::guard::run(*args),
         Verb::Top(args) => verbs::top::run(&args),
         #[cfg(feature = "host")]

@@ -11,6 +11,8 @@ pub mod latency;
 #[cfg(feature = "host")]
 mod on_lab;
 mod outcome;
+pub mod periodic;
+pub mod realtime;
 #[cfg(feature = "host")]
 pub mod report;
 mod terminal;

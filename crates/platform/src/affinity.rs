@@ -27,18 +27,30 @@ pub fn pin(cpu: usize) -> Result<()> {
 
 /// Lets the calling thread run on `set` alone.
 pub fn set(set: CpuSet) -> Result<()> {
+    set_mask(&mask(&set)).map_err(|source| Error::System {
+        attempt: format!("pin to CPU {set} (is it in this cgroup's cpuset?)"),
+        source,
+    })
+}
+
+/// The kernel's mask of a set.
+pub(crate) type Mask = [u64; WORDS];
+
+pub(crate) fn mask(set: &CpuSet) -> Mask {
     let mut mask = [0_u64; WORDS];
     for cpu in set.iter() {
         mask[cpu / 64] |= 1 << (cpu % 64);
     }
+    mask
+}
+
+/// Makes one system call and nothing else, so that it can be called between fork and exec.
+pub(crate) fn set_mask(mask: &Mask) -> std::io::Result<()> {
     // SAFETY: the mask is as long as we say, and the kernel only reads it.
-    let rc = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
-    if rc != 0 {
-        return Err(Error::last(format!(
-            "pin to CPU {set} (is it in this cgroup's cpuset?)"
-        )));
+    match unsafe { libc::sched_setaffinity(0, size_of_val(mask), mask.as_ptr().cast()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
-    Ok(())
 }
 
 /// The CPUs that the calling thread may run on.

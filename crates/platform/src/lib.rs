@@ -19,6 +19,7 @@ pub mod machine;
 pub mod mapping;
 pub mod overflow;
 pub mod pagemap;
+pub mod process;
 mod root;
 pub mod sched;
 pub mod shared;

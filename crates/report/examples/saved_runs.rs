@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
-use memwarden_run::statistics::ratio_of_medians;
+use memwarden_run::statistics::{ratio_of_medians, share_ci95};
 use memwarden_run::{
-    Aggressor, Cache, Case, Existing, GuardSettings, Host, LabFacts, Metric, Recorded, Run,
+    Aggressor, Cache, Case, Existing, Figure, GuardSettings, Host, LabFacts, Metric, Recorded, Run,
     RunFolder, Sample, Summary,
 };
 use serde_json::{Map, Value, json};
@@ -19,6 +19,7 @@ fn main() -> Result<()> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     interfere(&data.join("interfere"), 1.0)?;
     interfere(&data.join("interfere-slower"), 1.1)?;
+    realtime(&data.join("realtime"))?;
     bench_guard(&data.join("bench-guard"))?;
     other(&data.join("other"))
 }
@@ -334,6 +335,97 @@ fn bench_guard(directory: &Path) -> Result<()> {
                 .with("cores", json!([core(0), core(1)])),
         );
     }
+    write(directory, run, &samples, &summary)
+}
+
+/// The case study's task: 10 ms of 20, 13 allowed; beside the load late now and then, with the guard never.
+fn realtime(directory: &Path) -> Result<()> {
+    let mut noise = Noise(5);
+    let mut run = record(
+        "realtime",
+        "target/release/memwarden realtime --on lab --jobs 40 --load screen --guard none --guard 600,300+ps",
+    );
+    run.configuration = serde_json::from_value(
+        json!({"jobs": 40, "load": ["screen"], "guard": ["none", "600,300+ps"]}),
+    )?;
+    let mut summary = Summary::new("realtime", "lab");
+    for (key, value) in [
+        ("frame_bytes", json!(8_294_400)),
+        ("period_ns", json!(20_000_000)),
+        ("deadline_ns", json!(13_000_000)),
+        ("access", json!("bandwidth:read")),
+        ("real_time", json!(true)),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    let guard = GuardSettings {
+        backend: "module".into(),
+        budget_mib_s: vec![Some(600.0), Some(300.0)],
+        best_effort: "proportional".into(),
+        reclaim: false,
+        more: Map::new(),
+    };
+    let mut samples = Vec::new();
+    let mut alone = Vec::new();
+    for (name, job_ns, skipped, guarded) in [
+        ("alone", 1.01e7, 0, false),
+        ("screen", 1.3e7, 2, false),
+        ("alone, guard 600,300+ps", 1.02e7, 0, true),
+        ("screen, guard 600,300+ps", 1.12e7, 0, true),
+    ] {
+        let execution = noise.around(job_ns, 0.1, 40 - skipped);
+        let jitter = noise.tailed(4000.0, 40 - skipped);
+        let response: Vec<f64> = execution.iter().zip(&jitter).map(|(e, j)| e + j).collect();
+        for (metric, values) in [
+            ("response_ns", &response),
+            ("execution_ns", &execution),
+            ("release_jitter_ns", &jitter),
+        ] {
+            samples.extend((0..).zip(values).map(|(job, v): (u64, _)| {
+                Sample::new(name, 0, "victim", metric, "ns", *v)
+                    .on_cpu(0)
+                    .at_ns(job * 20_000_000)
+            }));
+        }
+        if name == "alone" {
+            alone.clone_from(&response);
+        }
+        let misses = response.iter().filter(|ns| **ns > 1.3e7).count() + skipped;
+        let mut case = Case::new(name)
+            .with_metric("victim", Metric::from_samples("response_ns", &response))
+            .with_metric(
+                "execution",
+                Metric::from_samples("execution_ns", &execution),
+            )
+            .with_metric(
+                "release_jitter",
+                Metric::from_samples("release_jitter_ns", &jitter),
+            )
+            .with("releases", 40)
+            .with("skipped", skipped)
+            .with("misses", misses)
+            .with("miss_share", misses as f64 / 40.0)
+            .with("miss_share_ci95", json!(share_ci95(misses as u64, 40)));
+        case.set_slowdown(ratio_of_medians(&response, &alone));
+        case.guard = guarded.then(|| guard.clone());
+        if guarded {
+            case.set("throttled_share", 0.04);
+        }
+        if name.starts_with("screen") {
+            case.aggressors.push(Aggressor {
+                cpu: 1,
+                kind: "screen".into(),
+                mib_s: Some(if guarded { 299.1 } else { 2950.0 }),
+                throttled_share: guarded.then_some(0.71),
+                more: serde_json::from_value(
+                    json!({"cpu_share": if guarded { 0.29 } else { 0.998 }}),
+                )?,
+            });
+        }
+        summary.cases.push(case);
+    }
+    summary.note("2 jobs were skipped because the one before them was still running when they were released: they count \
+         as misses, and have no time in the distributions.");
     write(directory, run, &samples, &summary)
 }
 

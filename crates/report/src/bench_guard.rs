@@ -399,6 +399,7 @@ mod charts {
                 axis,
                 panels,
                 reference: None,
+                tail: 99.9,
             }),
         ))
     }

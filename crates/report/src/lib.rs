@@ -3,7 +3,7 @@
 //!
 //! [`finding`] is the one sentence, [`tables`] the figures; with the feature `html`, [`render`] adds `report.html` and
 //! `plots/*.svg` to the folder. Each experiment that has more to show than a table of its figures has a file here
-//! (`interfere.rs`, `bench_guard.rs`); any other gets what `generic.rs` can tell about it.
+//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`); any other gets what `generic.rs` can tell about it.
 
 mod bench_guard;
 pub mod compare;
@@ -20,6 +20,7 @@ pub mod parquet;
 pub mod plot;
 #[cfg(feature = "html")]
 mod raster;
+mod realtime;
 mod table;
 
 use memwarden_run::Summary;
@@ -35,6 +36,7 @@ pub use table::{Column, Table};
 pub fn finding(summary: &Summary) -> String {
     let sentence = match summary.experiment.as_str() {
         "interfere" => interfere::finding(summary),
+        "realtime" => realtime::finding(summary),
         "bench-guard" => bench_guard::finding(summary),
         _ => None,
     };
@@ -47,6 +49,7 @@ pub fn finding(summary: &Summary) -> String {
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let tables = match summary.experiment.as_str() {
         "interfere" => interfere::tables(summary),
+        "realtime" => realtime::tables(summary),
         "bench-guard" => bench_guard::tables(summary),
         _ => Vec::new(),
     };
@@ -61,6 +64,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
 pub fn question(experiment: &str) -> &'static str {
     match experiment {
         "interfere" => interfere::QUESTION,
+        "realtime" => realtime::QUESTION,
         "bench-guard" => bench_guard::QUESTION,
         _ => "",
     }
@@ -94,6 +98,7 @@ impl Figure {
 pub fn figures(recorded: &memwarden_run::Recorded) -> Vec<Figure> {
     let figures = match recorded.summary.experiment.as_str() {
         "interfere" => interfere::figures(&recorded.summary),
+        "realtime" => realtime::figures(recorded),
         "bench-guard" => bench_guard::figures(recorded),
         _ => Vec::new(),
     };

@@ -37,7 +37,7 @@ fn expect(name: &str, found: &str) {
 
 #[test]
 fn tables_findings_and_notes() {
-    for name in ["interfere", "bench-guard", "other"] {
+    for name in ["interfere", "realtime", "bench-guard", "other"] {
         let run = saved(name);
         let mut text = format!("{}\n\n", finding(&run.summary));
         for table in tables(&run.summary) {
@@ -206,6 +206,40 @@ fn the_finding_names_the_overhead_that_has_a_target() {
     assert_eq!(
         finding(&overhead),
         "An armed guard cost 0.2\u{a0}% at a period of 1000 us; the target was reached."
+    );
+}
+
+#[test]
+fn the_finding_of_the_deadline_case_says_what_the_guard_does_and_for_whom() {
+    let mut summary = saved("realtime").summary;
+    let set =
+        |summary: &mut Summary, case: usize, misses: u64| summary.cases[case].set("misses", misses);
+    set(&mut summary, 3, 1);
+    assert!(
+        finding(&summary).starts_with(
+            "Beside screen the task missed 20 of 40 deadlines without the guard (alone none of 40), and 1 of 40 with \
+             guard 600,300, proportional sharing; unguarded, its median job took "
+        ),
+        "{}",
+        finding(&summary)
+    );
+    let mut alike = summary.clone();
+    alike.cases[1].set("miss_share_ci95", json!([0.01, 0.9]));
+    assert!(
+        finding(&alike).contains("(alone none of 40, no difference shown)"),
+        "{}",
+        finding(&alike)
+    );
+    // No case without a guard.
+    summary.cases.drain(..2);
+    assert_eq!(
+        finding(&summary),
+        "Beside screen the task missed 1 of 40 deadlines with guard 600,300, proportional sharing (alone none of 40)."
+    );
+    summary.cases.truncate(1);
+    assert_eq!(
+        finding(&summary),
+        "Alone the task missed none of 40 deadlines with guard 600,300, proportional sharing."
     );
 }
 

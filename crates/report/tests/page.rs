@@ -8,7 +8,13 @@ use std::path::{Path, PathBuf};
 use memwarden_report::{png_of_plots, render, side_by_side};
 use tempfile::TempDir;
 
-const RUNS: [&str; 4] = ["interfere", "interfere-slower", "bench-guard", "other"];
+const RUNS: [&str; 5] = [
+    "interfere",
+    "interfere-slower",
+    "realtime",
+    "bench-guard",
+    "other",
+];
 
 /// A copy of a saved run.
 fn copy(name: &str, into: &TempDir) -> PathBuf {

@@ -10,6 +10,8 @@
 //! - Confidence intervals are 95 % percentile bootstrap intervals of the median (Efron and Tibshirani, An Introduction
 //!   to the Bootstrap, 1993, chapter 13), drawn from a generator with a fixed seed: the same samples give the same
 //!   interval. With fewer than 6 samples no distribution-free interval reaches 95 %: it is then the range at most.
+//! - The interval of a share (deadlines missed of all deadlines) is Wilson's score interval, 95 %: it is right for few
+//!   events and for none, where the bootstrap would give an interval of no width.
 //! - Outliers are kept. Nothing that is not finite ever leaves here: such a figure is null with a note.
 
 use serde::{Deserialize, Serialize};
@@ -148,6 +150,28 @@ pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
         ratio,
         ci95: interval(&mut ratios),
     }
+}
+
+/// 95 % interval of the share that `hits` of `of` independent trials show; `None` without a trial.
+///
+/// The score interval of E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, Journal of
+/// the American Statistical Association 22(158), 1927.
+#[allow(clippy::cast_precision_loss)]
+pub fn share_ci95(hits: u64, of: u64) -> Option<[f64; 2]> {
+    // The 97.5 % quantile of the normal distribution.
+    const Z: f64 = 1.959_963_984_540_054;
+    if of == 0 {
+        return None;
+    }
+    let n = of as f64;
+    let share = hits.min(of) as f64 / n;
+    let shrink = 1.0 + Z * Z / n;
+    let middle = (share + Z * Z / (2.0 * n)) / shrink;
+    let half = Z / shrink * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    // At the ends the formula gives 0 and 1, but for the rounding.
+    let low = if hits == 0 { 0.0 } else { middle - half };
+    let high = if hits >= of { 1.0 } else { middle + half };
+    Some([low, high])
 }
 
 /// The value at rank ceil(percentile/100 x n), from 1, of sorted samples: the nearest-rank definition.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The statistics against plain references.
 
-use memwarden_run::statistics::{Metric, median, nearest_rank, ratio_of_medians};
+use memwarden_run::statistics::{Metric, median, nearest_rank, ratio_of_medians, share_ci95};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -137,4 +137,31 @@ fn the_interval_covers_what_it_says() {
             "{held} of {times} with {n} samples"
         );
     }
+}
+
+/// Wilson's interval is of the shares p for which the observed one is within 1.96 standard deviations of a binomial's.
+#[test]
+fn the_interval_of_a_share_is_wilson_s() {
+    for (hits, of) in [
+        (0u32, 10u32),
+        (1, 10),
+        (5, 10),
+        (10, 10),
+        (3, 1000),
+        (280, 1000),
+    ] {
+        let [low, high] = share_ci95(hits.into(), of.into()).unwrap();
+        let (n, seen) = (f64::from(of), f64::from(hits) / f64::from(of));
+        assert!(low <= seen && seen <= high && low >= 0.0 && high <= 1.0);
+        for end in [low, high].into_iter().filter(|p| *p > 0.0 && *p < 1.0) {
+            let deviations = (seen - end).abs() / (end * (1.0 - end) / n).sqrt();
+            assert!(
+                (deviations - 1.96).abs() < 1e-4,
+                "{hits} of {of}: {deviations}"
+            );
+        }
+    }
+    // No miss in 1000 jobs: below 0.4 %, and not "never".
+    assert!((share_ci95(0, 1000).unwrap()[1] - 0.00383).abs() < 1e-5);
+    assert_eq!(share_ci95(0, 0), None);
 }

@@ -20,6 +20,7 @@ mod fresh_pages;
 mod ntwrite;
 mod read;
 mod readwrite;
+mod screen;
 mod triad;
 mod write;
 
@@ -62,28 +63,37 @@ pub enum Access {
     Buffer(&'static Kind),
     /// New pages, each touched once: every page costs one fault.
     FreshPages,
+    /// A frame buffer, scrolled.
+    Screen,
 }
 
 impl Access {
-    /// The name in results: `read`, ..., `fresh-pages`.
+    /// What it says of itself.
+    #[must_use]
+    pub fn descriptor(&self) -> &'static Descriptor {
+        match self {
+            Self::Buffer(kind) => &kind.descriptor,
+            Self::FreshPages => &fresh_pages::DESCRIPTOR,
+            Self::Screen => &screen::DESCRIPTOR,
+        }
+    }
+
+    /// The name in results: `read`, ..., `fresh-pages`, `screen`.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Buffer(kind) => kind.descriptor.name,
-            Self::FreshPages => fresh_pages::DESCRIPTOR.name,
-        }
+        self.descriptor().name
     }
 
     /// The access of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        if name == fresh_pages::DESCRIPTOR.name {
-            return Some(Self::FreshPages);
-        }
-        KINDS
-            .into_iter()
-            .find(|kind| kind.descriptor.name == name)
-            .map(Self::Buffer)
+        Self::all().find(|access| access.name() == name)
+    }
+
+    /// Every access that there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let buffers = KINDS.into_iter().map(Self::Buffer);
+        buffers.chain([Self::FreshPages, Self::Screen])
     }
 
     /// What moves between cache and memory for each line counted.
@@ -92,6 +102,7 @@ impl Access {
         match self {
             Self::Buffer(kind) => kind.traffic,
             Self::FreshPages => fresh_pages::TRAFFIC,
+            Self::Screen => screen::TRAFFIC,
         }
     }
 }
@@ -175,6 +186,51 @@ trait Load {
     fn floor(&mut self) -> Result<f64>;
 }
 
+/// A load as something that is gone over once at a time, whichever load it is.
+pub(crate) trait Pass {
+    /// Goes over all of it once.
+    fn once(&mut self) -> Result<()>;
+    /// Bytes that this counts.
+    fn bytes(&self) -> u64;
+    /// Page faults that this must cost at the least.
+    fn faults(&self) -> u64;
+    /// Checks that what should have happened to memory has.
+    fn check(&self) -> Result<()>;
+}
+
+impl<L: Load> Pass for L {
+    fn once(&mut self) -> Result<()> {
+        let mut left = self.pass();
+        while left > 0 {
+            let step = left.min(self.most());
+            self.step(step)?;
+            left -= step;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pass() * self.unit_bytes()
+    }
+
+    fn faults(&self) -> u64 {
+        if L::UNIT == "page" { self.pass() } else { 0 }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.verify()
+    }
+}
+
+/// `access` to a buffer, one pass at a time.
+pub(crate) fn passes(access: &Access, buffer: &BufferConfig) -> Result<Box<dyn Pass>> {
+    Ok(match access {
+        Access::Buffer(kind) => Box::new(arrays::Arrays::new(kind, buffer)?),
+        Access::FreshPages => Box::new(fresh_pages::FreshPages::new(buffer)?),
+        Access::Screen => Box::new(screen::Screen::new(buffer)?),
+    })
+}
+
 /// Runs until the time or the iterations are over, or `stop` is requested.
 pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<Outcome> {
     if let Some(rate) = config.rate_mib_s
@@ -201,6 +257,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
             stop,
             observer,
         ),
+        Access::Screen => drive(config, screen::Screen::new(&config.buffer)?, stop, observer),
     }
 }
 

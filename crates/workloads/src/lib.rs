@@ -14,6 +14,7 @@ use serde::Serialize;
 pub mod bandwidth;
 mod buffer;
 pub mod latency;
+pub mod periodic;
 pub mod remarks;
 
 pub use buffer::BufferConfig;
@@ -154,9 +155,9 @@ pub struct MeasuringCost {
     pub clock_read_ns: f64,
     /// How many readings the run took.
     pub clock_reads: u64,
-    /// The same loop on data in the innermost cache, each line (or, for fresh
-    /// pages, mapping and unmapping without touching, each page): the least that
-    /// a figure can be.
+    /// The same loop on data in the innermost cache, each line (for a screen,
+    /// each row of pixels; for fresh pages, mapping and unmapping without
+    /// touching, each page): the least that a figure can be.
     pub loop_ns_per_touch: f64,
     /// The clock's share of the run.
     pub clock_share: f64,

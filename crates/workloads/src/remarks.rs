@@ -51,7 +51,7 @@ pub fn bandwidth(
 ) -> Vec<String> {
     match access {
         Access::FreshPages => vec![access.traffic().to_owned()],
-        Access::Buffer(_) => vec![
+        Access::Buffer(_) | Access::Screen => vec![
             cache_or_memory(root, cpu, buffer, footprint),
             access.traffic().to_owned(),
         ],

@@ -9,7 +9,7 @@ use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::{Backend, Error, GuardSpec, Workload};
+use crate::{Backend, Error, GuardSpec, Workload, settings};
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,27 +98,7 @@ impl Config {
     /// # Errors
     /// When it can't be read, or holds something else than these settings.
     pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
-        Self::parse(&text, defaults)
-            .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))
-    }
-
-    fn parse(text: &str, defaults: &Self) -> Result<Self, String> {
-        let one_line = |error: toml::de::Error| {
-            let line = error
-                .span()
-                .map(|span| text[..span.start].matches('\n').count() + 1);
-            let message = error.message().lines().collect::<Vec<_>>().join(" ");
-            line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
-        };
-        let given: toml::Table = toml::from_str(text).map_err(one_line)?;
-        // The file as it is, for messages with their line; the defaults put in afterwards.
-        let _: Self = toml::from_str(text).map_err(one_line)?;
-        let mut all = toml::Table::try_from(defaults).map_err(|error| error.to_string())?;
-        all.extend(given);
-        all.try_into()
-            .map_err(|error: toml::de::Error| error.message().to_owned())
+        settings::read(path, defaults)
     }
 
     /// The settings as TOML.
@@ -207,6 +187,16 @@ impl Config {
         Ok(parse_duration(&self.settle)?)
     }
 
+    /// The cores on which the guard proves itself first.
+    pub(super) fn proven_cpus(&self) -> CpuSet {
+        if !self.self_test || self.backend == Backend::Null {
+            return CpuSet::default();
+        }
+        std::iter::once(self.victim_cpu)
+            .chain(self.cpus.iter())
+            .collect()
+    }
+
     /// How the guard is started.
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
@@ -226,7 +216,7 @@ mod tests {
     fn defaults_round_trip_through_toml() {
         for config in [Config::default(), Config::for_lab()] {
             config.check().unwrap();
-            let back = Config::parse(&config.to_toml(), &Config::default()).unwrap();
+            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
     }
@@ -234,7 +224,7 @@ mod tests {
     #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {
         let config =
-            Config::parse("repeat = 7\nguard = [\"600,200+ps\"]\n", &Config::for_lab()).unwrap();
+            settings::parse("repeat = 7\nguard = [\"600,200+ps\"]\n", &Config::for_lab()).unwrap();
         assert_eq!(config.repeat, 7);
         assert_eq!(config.guard[0].to_string(), "600,200+ps");
         assert_eq!(config.event, "page-faults");
@@ -250,7 +240,7 @@ mod tests {
             ("repeat = \"x\"\n", "line 1"),
             ("= 3\n", "line 1"),
         ] {
-            let message = Config::parse(text, &Config::default()).unwrap_err();
+            let message = settings::parse(text, &Config::default()).unwrap_err();
             assert!(
                 message.contains(words) && !message.contains('\n'),
                 "{text}: {message}"

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use memwarden_platform::{Root, units};
-use memwarden_workloads::bandwidth::{self, Access, Config, DESCRIPTOR, KINDS};
+use memwarden_workloads::bandwidth::{self, Access, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
 use super::workload::{self, ResultLine, WorkloadArgs};
@@ -44,8 +44,10 @@ pub struct Args {
 }
 
 fn access_names() -> PossibleValuesParser {
+    // Fresh pages have an option of their own.
+    let named = Access::all().filter(|access| !matches!(access, Access::FreshPages));
     PossibleValuesParser::new(
-        KINDS.map(|kind| PossibleValue::new(kind.descriptor.name).help(kind.descriptor.help)),
+        named.map(|access| PossibleValue::new(access.name()).help(access.descriptor().help)),
     )
 }
 

@@ -17,8 +17,10 @@ pub struct Histogram {
     pub axis: Axis,
     /// One panel a case.
     pub panels: Vec<Panel>,
-    /// A line through all panels: a deadline, a limit.
+    /// A heavy line through all panels: a deadline, a limit.
     pub reference: Option<Reference>,
+    /// The percentile that each panel marks with a dashed line: 99.9.
+    pub tail: f64,
 }
 
 /// The samples of one case.
@@ -75,7 +77,7 @@ impl Histogram {
         let mut y = top;
         let one = if whole { self.one_event(&x) } else { 0.0 };
         for panel in &self.panels {
-            y = draw_panel(&mut canvas, panel, &x, y, (left, right), one);
+            y = self.draw_panel(&mut canvas, panel, &x, y, (left, right), one);
         }
         y -= AFTER;
         for tick in &x.ticks {
@@ -101,12 +103,98 @@ impl Histogram {
         );
         if let Some(reference) = &self.reference {
             let at = x.at(reference.value);
-            canvas.line("mw-ref", at, top, at, y);
             let half = width_of(&reference.label) / 2.0;
             let at = at.clamp(left + half, right - half);
             canvas.text("mw-ink", Anchor::Middle, at, top - 6.0, &reference.label);
         }
         canvas.finish(y + 2.0 * FONT + 24.0, &self.title)
+    }
+
+    /// Name and figures, then bars of at least 4 pixels; each as high as its share of the samples, the highest filling the
+    /// panel.
+    fn draw_panel(
+        &self,
+        canvas: &mut Canvas,
+        panel: &Panel,
+        x: &Scale,
+        y: f64,
+        (left, right): (f64, f64),
+        one: f64,
+    ) -> f64 {
+        let mut samples = panel.samples.clone();
+        samples.retain(|v| v.is_finite());
+        samples.sort_unstable_by(f64::total_cmp);
+        let mut figures = figures(&samples, self.tail);
+        if width_of(&figures) > canvas.width() {
+            figures = figures.split(" of ").next().unwrap_or_default().to_owned();
+        }
+        let room = canvas.width() - width_of(&figures) - 14.0;
+        let beside = room > 160.0;
+        let label = fit(&panel.label, if beside { room } else { canvas.width() });
+        canvas.text("mw-ink mw-strong", Anchor::Start, 0.0, y + FONT, &label);
+        let mut top = y + HEAD;
+        if beside {
+            canvas.text("mw-soft", Anchor::End, right, y + FONT, &figures);
+        } else {
+            canvas.text(
+                "mw-soft",
+                Anchor::Start,
+                0.0,
+                y + 2.0 * FONT + 4.0,
+                &figures,
+            );
+            top += FONT + 4.0;
+        }
+        let bottom = top + PANEL;
+        canvas.line("mw-grid", left, top, right, top);
+        canvas.line("mw-axis", left, bottom, right, bottom);
+        if samples.is_empty() {
+            return bottom + AFTER;
+        }
+        let width = one.max(4.0);
+        let origin = if one >= 4.0 {
+            x.at(0.0) - one / 2.0
+        } else {
+            left
+        };
+        let mut bins: Vec<(i64, usize)> = Vec::new();
+        for value in &samples {
+            // The last bar ends where the axis does.
+            let place = x.at(*value).min(right - width / 2.0);
+            #[allow(clippy::cast_possible_truncation)]
+            let bin = ((place - origin) / width + 1e-9).floor() as i64;
+            match bins.last_mut() {
+                Some((last, count)) if *last == bin => *count += 1,
+                _ => bins.push((bin, 1)),
+            }
+        }
+        let n = samples.len() as f64;
+        let most = bins.iter().map(|b| b.1).max().unwrap_or(1) as f64;
+        let share = format!("{}%", number::figure((most / n * 100.0).round()));
+        canvas.text("mw-soft", Anchor::End, left - 6.0, top + 4.5, &share);
+        let gap = if width > 8.0 { 2.0 } else { 0.6 };
+        for (bin, count) in &bins {
+            let height = (*count as f64 / most * PANEL).max(1.0);
+            let at = origin + *bin as f64 * width + gap / 2.0;
+            let tip = format!("{count} of {} samples", samples.len());
+            canvas.rect(
+                &panel.colour.fill(),
+                at,
+                bottom - height,
+                width - gap,
+                height,
+                &tip,
+            );
+        }
+        let middle = x.at(median(&samples));
+        canvas.line("mw-err", middle, top, middle, bottom);
+        let high = x.at(nearest_rank(&samples, self.tail));
+        canvas.line("mw-ref", high, top, high, bottom);
+        if let Some(reference) = &self.reference {
+            let at = x.at(reference.value);
+            canvas.line("mw-limit", at, top, at, bottom);
+        }
+        bottom + AFTER
     }
 
     /// Pixels between 0 and 1 on a linear axis.
@@ -119,96 +207,15 @@ impl Histogram {
     }
 }
 
-/// Name and figures, then bars of at least 4 pixels; each as high as its share of the samples, the highest filling the
-/// panel.
-fn draw_panel(
-    canvas: &mut Canvas,
-    panel: &Panel,
-    x: &Scale,
-    y: f64,
-    (left, right): (f64, f64),
-    one: f64,
-) -> f64 {
-    let mut samples = panel.samples.clone();
-    samples.retain(|v| v.is_finite());
-    samples.sort_unstable_by(f64::total_cmp);
-    let mut figures = figures(&samples);
-    if width_of(&figures) > canvas.width() {
-        figures = figures.split(" of ").next().unwrap_or_default().to_owned();
-    }
-    let room = canvas.width() - width_of(&figures) - 14.0;
-    let beside = room > 160.0;
-    let label = fit(&panel.label, if beside { room } else { canvas.width() });
-    canvas.text("mw-ink mw-strong", Anchor::Start, 0.0, y + FONT, &label);
-    let mut top = y + HEAD;
-    if beside {
-        canvas.text("mw-soft", Anchor::End, right, y + FONT, &figures);
-    } else {
-        canvas.text(
-            "mw-soft",
-            Anchor::Start,
-            0.0,
-            y + 2.0 * FONT + 4.0,
-            &figures,
-        );
-        top += FONT + 4.0;
-    }
-    let bottom = top + PANEL;
-    canvas.line("mw-grid", left, top, right, top);
-    canvas.line("mw-axis", left, bottom, right, bottom);
-    if samples.is_empty() {
-        return bottom + AFTER;
-    }
-    let width = one.max(4.0);
-    let origin = if one >= 4.0 {
-        x.at(0.0) - one / 2.0
-    } else {
-        left
-    };
-    let mut bins: Vec<(i64, usize)> = Vec::new();
-    for value in &samples {
-        // The last bar ends where the axis does.
-        let place = x.at(*value).min(right - width / 2.0);
-        #[allow(clippy::cast_possible_truncation)]
-        let bin = ((place - origin) / width + 1e-9).floor() as i64;
-        match bins.last_mut() {
-            Some((last, count)) if *last == bin => *count += 1,
-            _ => bins.push((bin, 1)),
-        }
-    }
-    let n = samples.len() as f64;
-    let most = bins.iter().map(|b| b.1).max().unwrap_or(1) as f64;
-    let share = format!("{}%", number::figure((most / n * 100.0).round()));
-    canvas.text("mw-soft", Anchor::End, left - 6.0, top + 4.5, &share);
-    let gap = if width > 8.0 { 2.0 } else { 0.6 };
-    for (bin, count) in &bins {
-        let height = (*count as f64 / most * PANEL).max(1.0);
-        let at = origin + *bin as f64 * width + gap / 2.0;
-        let tip = format!("{count} of {} samples", samples.len());
-        canvas.rect(
-            &panel.colour.fill(),
-            at,
-            bottom - height,
-            width - gap,
-            height,
-            &tip,
-        );
-    }
-    let middle = x.at(median(&samples));
-    canvas.line("mw-err", middle, top, middle, bottom);
-    let p999 = x.at(nearest_rank(&samples, 99.9));
-    canvas.line("mw-ref", p999, top, p999, bottom);
-    bottom + AFTER
-}
-
-fn figures(sorted: &[f64]) -> String {
+fn figures(sorted: &[f64], tail: f64) -> String {
     if sorted.is_empty() {
         return "no samples".into();
     }
     format!(
-        "median {}, 99.9 % {}, max {} of {}",
+        "median {}, {} % {}, max {} of {}",
         number::figure(median(sorted)),
-        number::figure(nearest_rank(sorted, 99.9)),
+        number::figure(tail),
+        number::figure(nearest_rank(sorted, tail)),
         number::figure(nearest_rank(sorted, 100.0)),
         number::counted(sorted.len(), "sample"),
     )

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The deadline case: a periodic real-time task alone and beside a load that moves memory, under each guard setting.
+
+mod config;
+mod load;
+mod measure;
+mod on_miss;
+mod xserver;
+
+use std::path::{Path, PathBuf};
+
+use memwarden_guard::{ModuleSource, Session};
+use memwarden_platform::cpus::{self, CpuSet};
+use memwarden_platform::machine;
+use memwarden_run::statistics::{ratio_of_medians, share_ci95};
+use memwarden_run::{Aggressor, Case, Existing, Figure, Metric, Run, RunFolder, Sample, Summary};
+use memwarden_workloads::periodic::Job;
+use serde_json::{Map, Value, json};
+
+use crate::interfere::{begin, cannot_run_here};
+use crate::{Backend, Error, GuardSpec, Interrupt, Progress, guarding};
+
+pub use config::{Config, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting};
+pub use load::Load;
+use measure::{Around, Measured, TaskRun, measure};
+
+/// File in the run folder for what loads write to standard error.
+const LOG: &str = "load.log";
+
+/// One setting that is measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Plan {
+    /// `None` is the task alone.
+    load: Option<Load>,
+    guard: Option<GuardSpec>,
+}
+
+impl Plan {
+    fn name(&self) -> String {
+        let mut name = match &self.load {
+            None => "alone".to_owned(),
+            Some(load) => load.to_string(),
+        };
+        if let Some(guard) = &self.guard {
+            name += &format!(", guard {guard}");
+        }
+        name
+    }
+}
+
+/// Every case: those without a guard first, so that no guard is in the kernel while they run.
+fn plans(config: &Config) -> Vec<Plan> {
+    let mut guards: Vec<_> = config.guard.iter().map(|setting| &setting.0).collect();
+    guards.sort_by_key(|guard| guard.is_some());
+    let with = |guard: &Option<GuardSpec>| {
+        let loads = config.load.iter().cloned().map(Some);
+        let cases = std::iter::once(None).chain(loads).map(|load| Plan {
+            load,
+            guard: guard.clone(),
+        });
+        cases.collect::<Vec<_>>()
+    };
+    guards.into_iter().flat_map(with).collect()
+}
+
+/// A case while it is measured.
+struct Running {
+    plan: Plan,
+    measured: Measured,
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, the task or a load fails, the guard refuses, or somebody interrupts; what was
+/// measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    module: Option<PathBuf>,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    let config = fitted(config)?;
+    let others = others(&config)?;
+    let mut record = Run::new("realtime", "native");
+    if let Ok(Value::Object(settings)) = serde_json::to_value(&config) {
+        record.configuration = settings;
+    }
+    record.host = crate::host::record(&machine::Host::gather()?);
+    let mut folder = RunFolder::create(out, record, existing)?;
+    let log = folder.partial().join(LOG);
+    let mut summary = Summary::new("realtime", "native");
+
+    let mut guards = Guards::new(&config, module, &mut summary)?;
+    let mut cases: Vec<Running> = Vec::new();
+    let all = plans(&config);
+    let steps = all.len() * config.repeat as usize;
+    let mut step = 0;
+    for plans in all.chunk_by(|a, b| a.guard == b.guard) {
+        if let Some(spec) = &plans[0].guard
+            && !guards.apply(spec, &config, interrupt, &mut summary)?
+        {
+            step += plans.len() * config.repeat as usize;
+            continue;
+        }
+        let first = cases.len();
+        cases.extend(plans.iter().map(|plan| Running {
+            plan: plan.clone(),
+            measured: Measured::default(),
+        }));
+        // Alone and beside each load by turns: what else the machine does meanwhile is then in all of them.
+        for repeat in 0..config.repeat {
+            for case in &mut cases[first..] {
+                let name = case.plan.name();
+                progress.step(step, steps, &name);
+                step += 1;
+                let around = Around {
+                    guard: guards.of(&case.plan),
+                    others: &others,
+                    log: &log,
+                    interrupt,
+                };
+                let load = case.plan.load.as_ref();
+                measure(&config, &name, load, &around, &mut case.measured)?;
+                folder.append_all(&samples(&config, &name, repeat, &case.measured))?;
+                folder.flush()?;
+            }
+        }
+    }
+    progress.step(steps, steps, "done");
+    guards.end()?;
+
+    // An empty log says nothing.
+    if std::fs::metadata(&log).is_ok_and(|file| file.len() == 0) {
+        let _ = std::fs::remove_file(&log);
+    }
+    figures(&config, &cases, &mut summary)?;
+    remarks(&config, &cases, &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+/// The configuration with what only the machine can say.
+fn fitted(config: &Config) -> Result<Config, Error> {
+    let mut config = config.clone();
+    let online = cpus::online()?;
+    let missing = |option: &str, cpu: usize| {
+        Error::BadInput(format!(
+            "{option}: CPU {cpu} is not one of this machine's {online}"
+        ))
+    };
+    if !online.contains(config.victim_cpu) {
+        return Err(missing("--victim-cpu", config.victim_cpu));
+    }
+    if config.cpus.is_empty() {
+        let second = online.iter().find(|cpu| *cpu != config.victim_cpu);
+        config.cpus = second.into_iter().collect();
+    }
+    if config.cpus.is_empty() && !config.load.is_empty() {
+        return Err(Error::BadInput(
+            "one CPU is online: the load needs a second one".into(),
+        ));
+    }
+    if let Some(cpu) = config.cpus.iter().find(|cpu| !online.contains(*cpu)) {
+        return Err(missing("--cpus", cpu));
+    }
+    config.check()?;
+    for spec in config.guard.iter().filter_map(|setting| setting.0.as_ref()) {
+        let count = spec.budget_count();
+        if count > online.len() {
+            return Err(Error::BadInput(format!(
+                "guard `{spec}`: {count} budgets for {} cores ({online})",
+                online.len()
+            )));
+        }
+    }
+    config.load.iter().try_for_each(Load::check)?;
+    Ok(config)
+}
+
+/// All CPUs but the task's.
+fn others(config: &Config) -> Result<CpuSet, Error> {
+    let online = cpus::online()?;
+    Ok(online
+        .iter()
+        .filter(|cpu| *cpu != config.victim_cpu)
+        .collect())
+}
+
+/// The guard over the whole run: started for the first case that asks for it, and put back at the end.
+struct Guards {
+    /// A session, or the regulator that is yet to be started.
+    session: Option<Result<Session, Box<dyn memwarden_guard::Regulator>>>,
+}
+
+impl Guards {
+    fn new(config: &Config, module: Option<PathBuf>, summary: &mut Summary) -> Result<Self, Error> {
+        let guard = config
+            .backend
+            .regulator(module.map(ModuleSource::Path), true)?;
+        // A guard that somebody else started stays in the kernel: cases without one then run with no budgets.
+        let session = if guard.is_running() {
+            summary.note(
+                "A guard was running already: the cases without a guard ran with all budgets lifted, and its \
+                 settings were put back at the end.",
+            );
+            let mut session = Session::begin(guard, &config.start_options()?)?;
+            GuardSpec::lift(session.guard())?;
+            Ok(session)
+        } else {
+            Err(guard)
+        };
+        Ok(Self {
+            session: Some(session),
+        })
+    }
+
+    /// Sets the guard so; false when it can't be had here, and the case is to be left out.
+    fn apply(
+        &mut self,
+        spec: &GuardSpec,
+        config: &Config,
+        interrupt: &Interrupt,
+        summary: &mut Summary,
+    ) -> Result<bool, Error> {
+        let mut session = match self.session.take() {
+            None => return Ok(false),
+            Some(Ok(session)) => session,
+            Some(Err(guard)) => {
+                let options = config.start_options()?;
+                match begin(guard, &options, config.proven_cpus(), interrupt, summary) {
+                    Ok(session) => session,
+                    Err(Error::Guard(error))
+                        if config.backend == Backend::Auto && cannot_run_here(&error) =>
+                    {
+                        summary.note(format!("The cases with a guard were left out: {error}."));
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        spec.apply(session.guard())?;
+        self.session = Some(Ok(session));
+        Ok(true)
+    }
+
+    /// The guard of a case; one that only stands by, its budgets lifted, is not part of it.
+    fn of(&self, plan: &Plan) -> Option<&dyn memwarden_guard::Regulator> {
+        let session = self.session.as_ref()?.as_ref().ok()?;
+        plan.guard.as_ref().map(|_| session.regulator())
+    }
+
+    fn end(self) -> Result<(), Error> {
+        match self.session {
+            Some(Ok(session)) => Ok(session.end()?),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A time of a job: a metric in samples.csv and, summed up, a figure of the case.
+struct Time {
+    key: &'static str,
+    metric: &'static str,
+    of: fn(&Job) -> u64,
+}
+
+const TIMES: [Time; 3] = [
+    Time {
+        key: "victim",
+        metric: "response_ns",
+        of: |job| job.response_ns,
+    },
+    Time {
+        key: "execution",
+        metric: "execution_ns",
+        of: |job| job.execution_ns,
+    },
+    Time {
+        key: "release_jitter",
+        metric: "release_jitter_ns",
+        of: |job| job.release_jitter_ns,
+    },
+];
+
+/// What the deadline is for.
+const RESPONSE: &Time = &TIMES[0];
+
+impl Time {
+    /// Of one job. A run is far shorter than the 104 days after which a float rounds nanoseconds.
+    #[allow(clippy::cast_precision_loss)]
+    fn ns(&self, job: &Job) -> f64 {
+        (self.of)(job) as f64
+    }
+
+    /// Of all jobs of all repeats.
+    fn pooled(&self, tasks: &[TaskRun]) -> Vec<f64> {
+        let jobs = tasks.iter().flat_map(|task| &task.jobs);
+        jobs.map(|job| self.ns(job)).collect()
+    }
+}
+
+/// Raw samples of a case's latest repeat.
+fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec<Sample> {
+    let cpu = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
+    let mut rows = Vec::new();
+    if let (Some(task), Ok(period)) = (measured.tasks.last(), config.period()) {
+        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        for job in &task.jobs {
+            for time in &TIMES {
+                rows.push(
+                    Sample::new(name, repeat, "victim", time.metric, "ns", time.ns(job))
+                        .on_cpu(cpu(config.victim_cpu))
+                        .at_ns(job.number.saturating_mul(period_ns)),
+                );
+            }
+        }
+    }
+    // Repeats of the task alone have no load.
+    for load in measured.loads.last().into_iter().flatten() {
+        for (metric, unit, value) in [
+            ("mib_s", "MiB/s", load.mib_s),
+            ("cpu_share", "1", load.cpu_share),
+        ] {
+            rows.push(
+                Sample::new(name, repeat, "aggressor", metric, unit, value).on_cpu(cpu(load.cpu)),
+            );
+        }
+    }
+    for (&core, &share) in measured.throttled_share.last().into_iter().flatten() {
+        rows.push(
+            Sample::new(name, repeat, "guard", "throttled_share", "1", share).on_cpu(cpu(core)),
+        );
+    }
+    rows
+}
+
+/// The cases' figures, and those of the whole run.
+fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<(), Error> {
+    let mut whole = |key: &str, value: Value| {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    };
+    let nanoseconds = |time: std::time::Duration| json!(u64::try_from(time.as_nanos()).ok());
+    let frame = cases.iter().find_map(|case| case.measured.tasks.first());
+    whole("frame_bytes", json!(frame.map(|task| task.frame_bytes)));
+    whole("period_ns", nanoseconds(config.period()?));
+    whole("deadline_ns", nanoseconds(config.deadline()?));
+    whole("access", json!(config.victim.to_string()));
+    whole("real_time", json!(config.rt));
+    let alone = cases
+        .iter()
+        .find(|case| case.plan.load.is_none())
+        .map(|case| RESPONSE.pooled(&case.measured.tasks))
+        .unwrap_or_default();
+    summary.cases = cases
+        .iter()
+        .map(|Running { plan, measured }| case(config, plan, measured, &alone))
+        .collect();
+    Ok(())
+}
+
+/// The figures of one case.
+#[allow(clippy::cast_precision_loss)]
+fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Case {
+    let mut case = Case::new(plan.name());
+    case.guard = measured
+        .settings
+        .as_ref()
+        .zip(plan.guard.as_ref())
+        .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec));
+    for time in &TIMES {
+        let metric = Metric::from_samples(time.metric, &time.pooled(&measured.tasks));
+        case.set_metric(time.key, metric);
+    }
+    let sum = |count: fn(&TaskRun) -> u64| measured.tasks.iter().map(count).sum::<u64>();
+    let (releases, misses) = (sum(|task| task.releases), sum(|task| task.misses));
+    case.set("releases", releases);
+    case.set("skipped", sum(|task| task.skipped));
+    case.set("misses", misses);
+    case.set(
+        "miss_share",
+        (releases > 0).then(|| misses as f64 / releases as f64),
+    );
+    case.set("miss_share_ci95", json!(share_ci95(misses, releases)));
+    case.set_slowdown(ratio_of_medians(&RESPONSE.pooled(&measured.tasks), alone));
+    let throttled = |cpu: usize| {
+        let shares = measured
+            .throttled_share
+            .iter()
+            .filter_map(|cores| cores.get(&cpu).copied());
+        middle(shares.collect())
+    };
+    if plan.guard.is_some() {
+        case.set("throttled_share", json!(throttled(config.victim_cpu)));
+    }
+    if let Some(told) = &measured.on_miss {
+        case.set("on_miss", told.clone());
+    }
+    if let Some(load) = &plan.load {
+        case.aggressors = aggressors(load, measured, throttled);
+    }
+    case
+}
+
+/// What a load achieved on each of its CPUs, as the median over the repeats.
+fn aggressors(
+    load: &Load,
+    measured: &Measured,
+    throttled: impl Fn(usize) -> Option<f64>,
+) -> Vec<Aggressor> {
+    let first = measured.loads.first().into_iter().flatten();
+    let each = first.enumerate().map(|(index, of_first)| {
+        let of_all = || {
+            measured
+                .loads
+                .iter()
+                .filter_map(move |loads| loads.get(index))
+        };
+        let mut more = Map::new();
+        let cpu_share = middle(of_all().filter_map(|load| load.cpu_share).collect());
+        more.insert("cpu_share".into(), json!(cpu_share));
+        Aggressor {
+            cpu: u32::try_from(of_first.cpu).unwrap_or(u32::MAX),
+            kind: load.to_string(),
+            mib_s: middle(of_all().filter_map(|load| load.mib_s).collect()),
+            throttled_share: throttled(of_first.cpu),
+            more,
+        }
+    });
+    each.collect()
+}
+
+/// The median; `None` of nothing.
+fn middle(values: Vec<f64>) -> Option<f64> {
+    Metric::from_samples("", &values).median
+}
+
+/// What a reader must know.
+fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
+    for task in cases.iter().filter_map(|case| case.measured.tasks.first()) {
+        for note in &task.notes {
+            summary.note(format!("The task's frame: {note}."));
+        }
+    }
+    if !config.rt {
+        summary.note(
+            "Without real-time privileges (--no-rt): the task ran under the normal policy and its memory was not \
+             locked, so that anything else on its CPU delayed it too.",
+        );
+    }
+    let skipped: u64 = cases
+        .iter()
+        .flat_map(|case| &case.measured.tasks)
+        .map(|task| task.skipped)
+        .sum();
+    if skipped > 0 {
+        summary.note(format!(
+            "{skipped} jobs were skipped because the one before them was still running when they were released: they \
+             count as misses, and have no time in the distributions."
+        ));
+    }
+    let silent = |case: &Running| {
+        matches!(
+            case.plan.load,
+            Some(Load::Xserver | Load::Command(_) | Load::Workload(crate::Workload::Latency))
+        )
+    };
+    if cases.iter().any(silent) {
+        summary.note(
+            "What an X server or a command moves through memory is not known without counters: its share of the CPU \
+             is given instead.",
+        );
+    }
+    if config.guard.iter().all(|setting| setting.0.is_none()) {
+        summary.note(
+            "No guard was asked for (--guard): the cases show what the load does to the task.",
+        );
+    }
+    if config.backend == Backend::Null {
+        summary.note("The null regulator regulates nothing: the cases with a guard show what the experiment costs.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_without_a_guard_come_first_and_alone_before_loads() {
+        let config = Config {
+            guard: ["600,200+ps", "none"].map(|s| s.parse().unwrap()).into(),
+            load: ["screen", "cmd: true"].map(|s| s.parse().unwrap()).into(),
+            ..Config::default()
+        };
+        let names: Vec<String> = plans(&config).iter().map(Plan::name).collect();
+        assert_eq!(
+            names,
+            [
+                "alone",
+                "screen",
+                "cmd: true",
+                "alone, guard 600,200+ps",
+                "screen, guard 600,200+ps",
+                "cmd: true, guard 600,200+ps",
+            ]
+        );
+    }
+
+    fn task(responses_ns: &[u64], skipped: u64, deadline_ns: u64) -> TaskRun {
+        let jobs: Vec<_> = (0..)
+            .zip(responses_ns)
+            .map(|(number, &response_ns): (u64, _)| {
+                json!({"number": number, "release_jitter_ns": 10, "response_ns": response_ns,
+                       "execution_ns": response_ns - 10, "missed": response_ns > deadline_ns})
+            })
+            .collect();
+        let late = responses_ns.iter().filter(|ns| **ns > deadline_ns).count() as u64;
+        serde_json::from_value(json!({
+            "cpu": 0, "frame_bytes": 4096, "releases": responses_ns.len() as u64 + skipped, "skipped": skipped,
+            "misses": late + skipped, "jobs": jobs, "notes": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_case_counts_skipped_jobs_as_misses_and_pools_its_repeats() {
+        let config = Config::default();
+        let plan = Plan {
+            load: Some(Load::screen()),
+            guard: None,
+        };
+        let measured = Measured {
+            tasks: vec![task(&[100, 200, 300], 1, 250), task(&[400, 500], 0, 250)],
+            loads: vec![vec![measure_achieved(10.0)], vec![measure_achieved(30.0)]],
+            ..Measured::default()
+        };
+        let case = case(&config, &plan, &measured, &[100.0, 100.0, 100.0]);
+        assert_eq!(case.number("releases"), Some(6.0));
+        assert_eq!(case.number("misses"), Some(4.0));
+        assert_eq!(case.number("skipped"), Some(1.0));
+        assert_eq!(case.metric("victim").unwrap().samples, 5);
+        assert_eq!(case.metric("victim").unwrap().max, Some(500.0));
+        assert_eq!(case.metric("execution").unwrap().min, Some(90.0));
+        assert_eq!(case.slowdown, Some(3.0));
+        assert_eq!(case.aggressors[0].mib_s, Some(20.0));
+        assert_eq!(case.aggressors[0].more["cpu_share"], json!(0.5));
+        let rows = samples(&config, "screen", 1, &measured);
+        assert_eq!(rows.len(), 2 * 3 + 2);
+        assert_eq!(rows[3].t_ns, Some(20_000_000));
+    }
+
+    fn measure_achieved(mib_s: f64) -> load::Achieved {
+        load::Achieved {
+            cpu: 1,
+            mib_s: Some(mib_s),
+            cpu_share: Some(0.5),
+        }
+    }
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What runs beside the real-time task: a workload, an X server with a scrolling terminal, or any command.
+
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::{Root, process};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::xserver::Xserver;
+use crate::group::Group;
+use crate::workload::Task;
+use crate::{Child, Error, Interrupt, Workload};
+
+/// A workload that isn't running after this long never will.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The kind of `bandwidth` that scrolls.
+const SCREEN: &str = "screen";
+
+/// In front of a command.
+const COMMAND: &str = "cmd:";
+
+/// A load, as a person names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Load {
+    /// One of memwarden's own, on each of the load's CPUs. `screen` is short for `bandwidth:screen`.
+    Workload(Workload),
+    /// A real X server with a terminal that scrolls.
+    Xserver,
+    /// A command for the shell.
+    Command(String),
+}
+
+impl Load {
+    /// A frame buffer that scrolls.
+    pub fn screen() -> Self {
+        Self::Workload(Workload::Bandwidth(SCREEN.into()))
+    }
+
+    /// A command given as words.
+    pub fn command(words: &[String]) -> Self {
+        Self::Command(
+            words
+                .iter()
+                .map(|word| quoted(word))
+                .collect::<Vec<_>>()
+                .join(" "),
+        )
+    }
+
+    /// Whether it can run here.
+    ///
+    /// # Errors
+    /// With what is missing, and how to get it.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Xserver => Xserver::check(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A word as the shell must be given it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+impl FromStr for Load {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if let Some(command) = text.strip_prefix(COMMAND) {
+            return match command.trim() {
+                "" => Err(Error::BadInput(format!(
+                    "load `{text}`: give a command behind {COMMAND}"
+                ))),
+                command => Ok(Self::Command(command.to_owned())),
+            };
+        }
+        match text {
+            SCREEN => Ok(Self::screen()),
+            "xserver" => Ok(Self::Xserver),
+            _ => text.parse().map(Self::Workload).map_err(|_| {
+                Error::BadInput(format!(
+                    "load `{text}`: give screen, xserver, latency, bandwidth:KIND (as `memwarden interfere` has them) \
+                     or '{COMMAND} COMMAND'"
+                ))
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            load if *load == Self::screen() => f.write_str(SCREEN),
+            Self::Workload(workload) => workload.fmt(f),
+            Self::Xserver => f.write_str("xserver"),
+            Self::Command(command) => write!(f, "{COMMAND} {command}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Load {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Load> for String {
+    fn from(load: Load) -> Self {
+        load.to_string()
+    }
+}
+
+/// Where a load runs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// Its CPUs.
+    pub cpus: &'a CpuSet,
+    /// All that are not the task's, for what only feeds it.
+    pub others: &'a CpuSet,
+    /// Its buffer, where it has one; empty leaves it to the load.
+    pub memory: &'a str,
+    /// Where somebody else's programs write their errors to.
+    pub log: &'a Path,
+}
+
+/// What a load did on one CPU (a command: on all of its).
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Achieved {
+    pub cpu: usize,
+    /// MiB/s, where it tells.
+    pub mib_s: Option<f64>,
+    /// CPU time over time, while the task ran.
+    pub cpu_share: Option<f64>,
+}
+
+/// A load that runs; dropped, it is ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    parts: Parts,
+    cpus: Vec<usize>,
+    watched: Option<(Instant, Vec<Option<Duration>>)>,
+}
+
+#[derive(Debug)]
+enum Parts {
+    Workload(Workload, Vec<Child>),
+    Xserver(Xserver),
+    Command(Group, String),
+}
+
+impl Running {
+    /// Starts it, and returns when it runs.
+    pub fn start(load: &Load, place: Place, interrupt: &Interrupt) -> Result<Self, Error> {
+        let mut cpus: Vec<usize> = place.cpus.iter().collect();
+        let parts = match load {
+            Load::Workload(workload) => {
+                let children = start_workloads(workload, &cpus, place.memory, interrupt)?;
+                Parts::Workload(workload.clone(), children)
+            }
+            Load::Xserver => {
+                cpus.truncate(1);
+                Parts::Xserver(Xserver::start(place, interrupt)?)
+            }
+            Load::Command(line) => {
+                cpus.truncate(1);
+                let mut command = Command::new("sh");
+                command
+                    .args(["-c", line])
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null());
+                command.stderr(log(place.log)?);
+                process::run_on(&mut command, place.cpus);
+                Parts::Command(Group::start(command, line)?, line.clone())
+            }
+        };
+        Ok(Self {
+            parts,
+            cpus,
+            watched: None,
+        })
+    }
+
+    /// From here on its share of the CPU counts.
+    pub fn watch(&mut self) {
+        self.watched = Some((Instant::now(), self.cpu_times()));
+    }
+
+    fn cpu_times(&self) -> Vec<Option<Duration>> {
+        match &self.parts {
+            Parts::Workload(_, children) => children
+                .iter()
+                .map(|child| process::cpu_time(&Root::system(), child.id()))
+                .collect(),
+            Parts::Xserver(xserver) => vec![xserver.cpu_time()],
+            Parts::Command(group, _) => vec![Some(group.cpu_time())],
+        }
+    }
+
+    fn cpu_shares(&self) -> Vec<Option<f64>> {
+        let Some((since, before)) = &self.watched else {
+            return vec![None; self.cpus.len()];
+        };
+        let elapsed = since.elapsed().as_secs_f64();
+        let share = |(now, before): (Option<Duration>, &Option<Duration>)| {
+            Some(now?.saturating_sub((*before)?).as_secs_f64() / elapsed)
+        };
+        self.cpu_times()
+            .into_iter()
+            .zip(before)
+            .map(share)
+            .collect()
+    }
+
+    /// Ends it, and says what it did since [`Running::watch`].
+    ///
+    /// # Errors
+    /// When it ended before it was told to, or says something unreadable.
+    pub fn end(self) -> Result<Vec<Achieved>, Error> {
+        let shares = self.cpu_shares();
+        let rates = match self.parts {
+            Parts::Workload(workload, children) => end_workloads(&workload, &self.cpus, children)?,
+            Parts::Xserver(mut xserver) => {
+                xserver.check_runs()?;
+                vec![None]
+            }
+            Parts::Command(mut group, line) => {
+                still_runs(&mut group, &line)?;
+                vec![None]
+            }
+        };
+        let achieved = self.cpus.iter().zip(rates).zip(shares);
+        Ok(achieved
+            .map(|((&cpu, mib_s), cpu_share)| Achieved {
+                cpu,
+                mib_s,
+                cpu_share,
+            })
+            .collect())
+    }
+}
+
+/// A file for a program's errors.
+pub(super) fn log(path: &Path) -> Result<File, Error> {
+    let open = File::options().create(true).append(true).open(path);
+    open.map_err(|source| Error::Process {
+        action: "opening",
+        what: path.display().to_string(),
+        source,
+    })
+}
+
+/// A load that ends before the task does is none.
+pub(super) fn still_runs(group: &mut Group, what: &str) -> Result<(), Error> {
+    match group.ended()? {
+        None => Ok(()),
+        Some(status) => Err(Error::Workload {
+            what: what.to_owned(),
+            reason: format!(
+                "ended by itself ({status}) before the task did: give a load that runs until it is ended; what it \
+                 wrote to standard error is in load.log"
+            ),
+        }),
+    }
+}
+
+fn start_workloads(
+    workload: &Workload,
+    cpus: &[usize],
+    memory: &str,
+    interrupt: &Interrupt,
+) -> Result<Vec<Child>, Error> {
+    // A screen is a screen: the other kinds know themselves how much memory tells.
+    let memory = if memory.is_empty() && *workload == Workload::Bandwidth(SCREEN.into()) {
+        super::config::STUDY_FRAME
+    } else {
+        memory
+    };
+    let mut children = Vec::new();
+    for &cpu in cpus {
+        let task = Task {
+            cpu,
+            memory,
+            iterations: None,
+        };
+        children.push(Child::start(&workload.arguments(task), true)?);
+    }
+    for child in &mut children {
+        child.wait_ready(READY_WITHIN, interrupt)?;
+    }
+    Ok(children)
+}
+
+fn end_workloads(
+    workload: &Workload,
+    cpus: &[usize],
+    mut children: Vec<Child>,
+) -> Result<Vec<Option<f64>>, Error> {
+    children.iter_mut().for_each(Child::tell_to_end);
+    let mut rates = Vec::new();
+    for (child, &cpu) in children.into_iter().zip(cpus) {
+        let result = child.collect()?;
+        let ended_on = result.get("cpu").and_then(Value::as_u64);
+        if ended_on != u64::try_from(cpu).ok() {
+            return Err(Error::Workload {
+                what: workload.to_string(),
+                reason: format!(
+                    "was pinned to CPU {cpu} and ended on {ended_on:?}: something else moves it"
+                ),
+            });
+        }
+        rates.push(result.get("mib_s").and_then(Value::as_f64));
+    }
+    Ok(rates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_read_and_print_as_typed() {
+        for name in [
+            "screen",
+            "xserver",
+            "latency",
+            "bandwidth:write",
+            "cmd: stress-ng --vm 1",
+        ] {
+            assert_eq!(name.parse::<Load>().unwrap().to_string(), name);
+        }
+        assert_eq!("bandwidth:screen".parse::<Load>().unwrap(), Load::screen());
+        for name in [
+            "",
+            "cmd:",
+            "cmd:  ",
+            "bandwidth",
+            "xserve",
+            "stress-ng --vm 1",
+        ] {
+            let message = name.parse::<Load>().unwrap_err().to_string();
+            assert!(message.starts_with(&format!("load `{name}`")), "{message}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_reach_the_command_as_they_were(words in prop::collection::vec("[ -~]{0,8}", 1..4)) {
+            let words: Vec<String> = words;
+            let Load::Command(line) = Load::command(&words) else { unreachable!() };
+            let output = Command::new("sh").args(["-c", &format!("printf '%s\\n' {line}")]).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            prop_assert_eq!(text, words.iter().map(|word| format!("{word}\n")).collect::<String>());
+        }
+    }
+
+    #[test]
+    fn a_command_s_use_of_the_cpu_is_seen_and_an_early_end_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("load.log");
+        let all = memwarden_platform::affinity::get().unwrap();
+        let place = Place {
+            cpus: &all,
+            others: &all,
+            memory: "",
+            log: &log,
+        };
+        let start = |line: &str| {
+            let load: Load = line.parse().unwrap();
+            Running::start(&load, place, &Interrupt::default()).unwrap()
+        };
+        let mut busy = start("cmd: while :; do :; done");
+        busy.watch();
+        std::thread::sleep(Duration::from_millis(200));
+        let achieved = busy.end().unwrap();
+        assert_eq!(achieved[0].mib_s, None);
+        assert!(achieved[0].cpu_share.unwrap() > 0.0);
+
+        let mut short = start("cmd: echo why >&2; exit 3");
+        short.watch();
+        while let Parts::Command(group, _) = &mut short.parts
+            && group.ended().unwrap().is_none()
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let message = short.end().unwrap_err().to_string();
+        assert!(message.contains("exit status: 3"), "{message}");
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "why\n");
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One run of one case: load up, task run, load down.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memwarden_guard::{CoreStatistics, Regulator, Settings};
+use memwarden_platform::cpus::CpuSet;
+use memwarden_workloads::periodic::Job;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Config;
+use super::load::{Achieved, Load, Place, Running};
+use super::on_miss::OnMiss;
+use crate::{Child, Error, Interrupt};
+
+/// What the task printed.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct TaskRun {
+    cpu: usize,
+    /// Bytes that a job goes over.
+    pub frame_bytes: u64,
+    pub releases: u64,
+    pub skipped: u64,
+    pub misses: u64,
+    pub jobs: Vec<Job>,
+    /// What was measured, in words.
+    pub notes: Vec<String>,
+}
+
+/// What came out of a case until now.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    /// Backend and settings that the case ran under.
+    pub settings: Option<(String, Settings)>,
+    /// One a repeat.
+    pub tasks: Vec<TaskRun>,
+    /// What the load did in each repeat.
+    pub loads: Vec<Vec<Achieved>>,
+    /// By CPU, what the guard says of each repeat.
+    pub throttled_share: Vec<BTreeMap<usize, f64>>,
+    /// What `--on-miss` did.
+    pub on_miss: Option<Value>,
+}
+
+/// What surrounds a case.
+pub(super) struct Around<'a> {
+    /// The guard, when the case has one.
+    pub guard: Option<&'a dyn Regulator>,
+    /// All CPUs but the task's.
+    pub others: &'a CpuSet,
+    /// Where somebody else's programs write their errors to.
+    pub log: &'a Path,
+    pub interrupt: &'a Interrupt,
+}
+
+/// Measures the case `name` once more.
+pub(super) fn measure(
+    config: &Config,
+    name: &str,
+    load: Option<&Load>,
+    around: &Around,
+    measured: &mut Measured,
+) -> Result<(), Error> {
+    let interrupt = around.interrupt;
+    interrupt.check()?;
+    if let Some(guard) = around.guard {
+        measured.settings = Some((guard.name().to_owned(), guard.settings()?));
+    }
+    let place = Place {
+        cpus: &config.cpus,
+        others: around.others,
+        memory: &config.load_memory,
+        log: around.log,
+    };
+    let mut running = load
+        .map(|load| Running::start(load, place, interrupt))
+        .transpose()?;
+    std::thread::sleep(config.settle()?);
+
+    let before = around.guard.map(Regulator::statistics).transpose()?;
+    let command = if measured.on_miss.is_some() {
+        ""
+    } else {
+        &config.on_miss
+    };
+    let mut on_miss = OnMiss::new(command, name, config.deadline()?);
+    if let Some(running) = &mut running {
+        running.watch();
+    }
+    let result = Child::start(&config.task(), false)?
+        .wait_and_hear(interrupt, &mut |line| on_miss.hear(line))?;
+    let task: TaskRun = serde_json::from_value(result).map_err(|error| Error::Workload {
+        what: "periodic".into(),
+        reason: format!("gave no result that can be read: {error}"),
+    })?;
+    if task.cpu != config.victim_cpu {
+        return Err(Error::Workload {
+            what: "periodic".into(),
+            reason: format!(
+                "was pinned to CPU {} and ended on CPU {}: something else moves it",
+                config.victim_cpu, task.cpu
+            ),
+        });
+    }
+    measured.tasks.push(task);
+    if let Some(running) = running {
+        measured.loads.push(running.end()?);
+    }
+    if let (Some(guard), Some(before)) = (around.guard, before) {
+        measured
+            .throttled_share
+            .push(throttled_share(guard, &before)?);
+    }
+    if let Some(told) = on_miss.finish(interrupt)? {
+        measured.on_miss = Some(told);
+    }
+    Ok(())
+}
+
+fn throttled_share(
+    guard: &dyn Regulator,
+    before: &[CoreStatistics],
+) -> Result<BTreeMap<usize, f64>, Error> {
+    let period_us = guard.settings()?.control.period_us;
+    let now = guard.statistics()?;
+    let shares = now.iter().zip(before).filter_map(|(core, before)| {
+        Some((core.cpu, core.since(before).throttled_share(period_us)?))
+    });
+    Ok(shares.collect())
+}

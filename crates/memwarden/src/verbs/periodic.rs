@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden periodic`: one real-time task by itself, as `memwarden realtime` runs it.
+
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use memwarden_platform::{Root, units};
+use memwarden_run::Metric;
+use memwarden_workloads::bandwidth::Access;
+use memwarden_workloads::periodic::{self, Config, DESCRIPTOR, FirstMiss, Job, Outcome};
+use memwarden_workloads::{BufferConfig, Placement, remarks};
+use serde::Serialize;
+use serde_json::json;
+
+use super::workload;
+
+/// Between two looks at whether a deadline was missed: at once for a person, and hardly a wake-up for the task's CPU.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The options of `periodic`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = DESCRIPTOR.help,
+    after_help = "A job that still runs when the next is released takes its turn: that one is skipped, and counts as \
+                  a miss.\nExample:\n  memwarden periodic -c 0 -r 50 --period 20ms --deadline 13ms"
+)]
+pub struct Args {
+    /// The frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]
+    #[arg(short = 'm', value_name = "SIZE", default_value = "8100", hide_default_value = true, value_parser = units::parse_size)]
+    bytes: usize,
+    /// What a job does with it
+    #[arg(short = 'a', value_name = "ACCESS", default_value = "read", value_parser = access_names())]
+    access: String,
+    /// From one release to the next
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::parse_duration)]
+    period: Duration,
+    /// From a release to when its job must have finished
+    #[arg(long, value_name = "TIME", default_value = "13ms", value_parser = units::parse_duration)]
+    deadline: Duration,
+    /// Releases
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--jobs")))]
+    jobs: u64,
+    /// Run on this CPU
+    #[arg(short = 'c', value_name = "CPU")]
+    cpu: Option<usize>,
+    /// SCHED_FIFO priority, 1 to 99, with memory locked [default: neither]
+    #[arg(short = 'r', value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
+    fifo_priority: Option<i32>,
+    /// Take the frame from the reserved huge pages
+    #[arg(short = 'x')]
+    huge_pages: bool,
+    /// Print a line at once when a job misses its deadline for the first time
+    #[arg(long)]
+    tell_miss: bool,
+    /// Print the result as one line of JSON, with every job
+    #[arg(long)]
+    json: bool,
+}
+
+fn access_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(
+        Access::all()
+            .map(|access| PossibleValue::new(access.name()).help(access.descriptor().help)),
+    )
+}
+
+/// Runs the task, and prints how its jobs went.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let stop = workload::stop_on_signals()?;
+    let config = Config {
+        access: Access::named(&args.access).expect("the parser lets no other name through"),
+        buffer: BufferConfig {
+            bytes: args.bytes,
+            huge_pages: args.huge_pages,
+            ..BufferConfig::default()
+        },
+        placement: Placement {
+            cpu: args.cpu,
+            nice: None,
+            fifo_priority: args.fifo_priority,
+        },
+        period: args.period,
+        deadline: args.deadline,
+        jobs: args.jobs,
+    };
+    let first_miss = FirstMiss::default();
+    let outcome = if args.tell_miss {
+        telling(args.json, &first_miss, || {
+            periodic::run(&config, &stop, &first_miss)
+        })?
+    } else {
+        periodic::run(&config, &stop, &first_miss)?
+    };
+    let notes = remarks::bandwidth(
+        &Root::system(),
+        outcome.cpu,
+        &config.access,
+        &config.buffer,
+        outcome.frame_bytes,
+    );
+    if args.json {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            workload: &'a str,
+            #[serde(flatten)]
+            outcome: &'a Outcome,
+            notes: &'a [String],
+        }
+        let line = Line {
+            workload: DESCRIPTOR.name,
+            outcome: &outcome,
+            notes: &notes,
+        };
+        workload::print(&serde_json::to_string(&line)?)?;
+    } else {
+        workload::print_remarks(&notes)?;
+        workload::print(&for_people(&outcome))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the task, while another thread looks for its first miss: the task itself neither prints nor wakes anybody.
+fn telling(
+    as_json: bool,
+    first_miss: &FirstMiss,
+    task: impl FnOnce() -> memwarden_workloads::Result<Outcome>,
+) -> Result<Outcome> {
+    let (done, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        // Started before the task takes its CPU and its priority, and so with neither.
+        let watcher = scope.spawn(move || {
+            loop {
+                let over = ended.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+                if let Some((job, late_ns)) = first_miss.get() {
+                    return workload::print(&miss_line(as_json, job, late_ns));
+                }
+                if over {
+                    return Ok(());
+                }
+            }
+        });
+        let outcome = task();
+        drop(done);
+        watcher
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread that tells of misses fell over"))
+            .flatten()
+            .context("telling of a miss")?;
+        Ok(outcome?)
+    })
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn miss_line(as_json: bool, job: u64, late_ns: u64) -> String {
+    if as_json {
+        json!({"miss": {"job": job, "late_ns": late_ns}}).to_string()
+    } else {
+        format!(
+            "job {job} missed its deadline by {}",
+            ms(Some(late_ns as f64))
+        )
+    }
+}
+
+fn for_people(outcome: &Outcome) -> String {
+    let line = |name: &str, figure: fn(&Job) -> u64| {
+        #[allow(clippy::cast_precision_loss)]
+        let samples: Vec<f64> = outcome.jobs.iter().map(|job| figure(job) as f64).collect();
+        let metric = Metric::from_samples(name, &samples);
+        format!(
+            "{name}: min {} | median {} | 99 % {} | max {}\n",
+            ms(metric.min),
+            ms(metric.median),
+            ms(metric.p99),
+            ms(metric.max)
+        )
+    };
+    format!(
+        "{}{}{}releases {} | skipped {} | deadline misses {}",
+        line("release jitter", |job| job.release_jitter_ns),
+        line("from start to end", |job| job.execution_ns),
+        line("from release to end", |job| job.response_ns),
+        outcome.releases,
+        outcome.skipped,
+        outcome.misses
+    )
+}
+
+/// Nanoseconds as milliseconds.
+fn ms(ns: Option<f64>) -> String {
+    ns.map_or_else(|| "n/a".into(), |ns| format!("{:.3} ms", ns / 1e6))
+}

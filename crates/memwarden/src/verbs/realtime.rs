@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden realtime`: a task with deadlines, alone and beside a load, under each guard setting.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::realtime::{self, Config, Load, Setting};
+use memwarden_experiments::{Backend, Interrupt, Workload};
+use memwarden_platform::cpus::CpuSet;
+use memwarden_run::{Existing, Summary};
+
+use super::interfere::Target;
+use super::outcome;
+use super::terminal::Bar;
+
+/// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
+#[derive(clap::Args)]
+#[command(
+    after_help = "Loads: screen (a frame buffer that scrolls), xserver (Xvfb with a scrolling xterm, where installed), \
+    latency, bandwidth:KIND\nas in `memwarden interfere`, 'cmd: COMMAND', or a command behind --. A load runs until it is ended.\n\
+    Budgets are MB/s (2^20 bytes), one a core in core order.\n\
+    --on-miss has MEMWARDEN_CASE, MEMWARDEN_JOB, MEMWARDEN_LATE_NS and MEMWARDEN_DEADLINE_NS in its environment.\n\
+    Examples:\n  memwarden realtime --load screen --guard none --guard 600,600 --guard 600,600+ps\n  \
+    memwarden realtime --jobs 200 -- stress-ng --vm 1 --vm-bytes 256M\n  \
+    memwarden realtime --on lab"
+)]
+pub struct Args {
+    /// What the task does with its frame: bandwidth:KIND
+    #[arg(long, value_name = "WORKLOAD")]
+    victim: Option<Workload>,
+    /// The task's CPU
+    #[arg(long, value_name = "CPU")]
+    victim_cpu: Option<usize>,
+    /// Memory that a job goes over once: KiB, or with a unit
+    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
+    frame: Option<String>,
+    /// From one release of the task to the next
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    period: Option<String>,
+    /// From a release to when its job must have finished
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    deadline: Option<String>,
+    /// Releases in each run
+    #[arg(long, value_name = "N")]
+    jobs: Option<u64>,
+    /// Do without SCHED_FIFO and locked memory
+    #[arg(long)]
+    no_rt: bool,
+    /// What runs beside the task: screen, xserver, latency, bandwidth:KIND, 'cmd: COMMAND' (repeatable)
+    #[arg(long, value_name = "LOAD")]
+    load: Vec<Load>,
+    /// CPUs of the load: a workload runs on each of them [default: the first that is not the task's]
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// The load's buffer, where it has one
+    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
+    load_memory: Option<String>,
+    /// Settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
+    #[arg(long, value_name = "BUDGETS")]
+    guard: Vec<Setting>,
+    /// Runs of each case, by turns
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    /// The regulator: auto, module, or null (regulates nothing)
+    #[arg(long, value_name = "NAME")]
+    backend: Option<Backend>,
+    /// What the guard counts: a name, or a raw code such as 0x17
+    #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
+    event: Option<String>,
+    /// Bytes that one event stands for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    bytes_per_event: Option<u64>,
+    /// The guard's period, such as 1ms or 500us
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    guard_period: Option<String>,
+    /// Quiet time between a load that runs and the task's start
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    settle: Option<String>,
+    /// A shell command at the first deadline that is missed in each case
+    #[arg(long, value_name = "CMD", value_parser = NonEmptyStringValueParser::new())]
+    on_miss: Option<String>,
+    /// Don't prove first that the guard regulates
+    #[arg(long)]
+    no_self_test: bool,
+    /// The kernel module's file [default: the installed one]
+    #[arg(long, value_name = "PATH")]
+    module: Option<PathBuf>,
+    /// Where: native (this machine) or lab (an emulated one)
+    #[arg(long, value_enum, default_value = "native")]
+    on: Target,
+    /// Settings from a TOML file; options given here come before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings as TOML and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// The run folder [default: out/realtime-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace the run folder if it is there
+    #[arg(long)]
+    replace: bool,
+    /// Print the summary as JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// A command as the load
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let defaults = match self.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &self.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        macro_rules! given {
+            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
+        }
+        given!(victim, victim_cpu, frame, period, deadline, jobs);
+        given!(cpus, load_memory, repeat, backend, event, bytes_per_event);
+        given!(guard_period, settle, on_miss);
+        let mut load = self.load.clone();
+        if !self.command.is_empty() {
+            load.push(Load::command(&self.command));
+        }
+        if !load.is_empty() {
+            config.load = load;
+        }
+        if !self.guard.is_empty() {
+            config.guard.clone_from(&self.guard);
+        }
+        config.rt &= !self.no_rt;
+        config.self_test &= !self.no_self_test;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Carries out `memwarden realtime`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    if args.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let existing = Existing::replace_if(args.replace);
+    let (folder, summary) = match args.on {
+        Target::Native => {
+            let mut bar = Bar::new();
+            let interrupt = Interrupt::catch()?;
+            realtime::run(
+                &config,
+                args.module.clone(),
+                args.out.as_deref(),
+                existing,
+                &interrupt,
+                &mut bar,
+            )?
+        }
+        Target::Lab => on_lab(&config, args.out.as_deref(), existing)?,
+    };
+    outcome::tell(&folder, &summary, args.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(feature = "host")]
+fn on_lab(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+) -> anyhow::Result<(PathBuf, Summary)> {
+    use super::on_lab;
+    use memwarden_experiments::realtime::{STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD};
+
+    let mut command = vec!["memwarden".to_owned(), "realtime".into()];
+    command.extend(config.to_arguments());
+    let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
+    // No CPU more than the task and the load have: an idle one takes part in the one stream of instructions with its
+    // ticks. At least the two that any load needs.
+    let machine = memwarden_lab::Machine {
+        cpus: u32::try_from(last + 1)?.max(2),
+        ..on_lab::machine()
+    };
+    let mut home = on_lab::run(&machine, command)?;
+    let study = [STUDY_FRAME, STUDY_PERIOD, STUDY_DEADLINE];
+    let here = [&config.frame, &config.period, &config.deadline];
+    if here != study {
+        let [frame, period, deadline] = study;
+        home.recorded.summary.note(format!(
+            "Scaled to the emulator: the case study's task reads {frame} every {period} and must finish within \
+             {deadline}; here the task is {} on {} every {}, to finish within {}.",
+            config.victim, config.frame, config.period, config.deadline
+        ));
+    }
+    for note in [
+        memwarden_report::notes::LAB_LIMITS,
+        memwarden_report::notes::LAB_EXACT,
+    ] {
+        home.recorded.summary.note(note);
+    }
+    let folder = home.keep(out, existing)?;
+    Ok((folder, home.recorded.summary))
+}
+
+#[cfg(not(feature = "host"))]
+fn on_lab(_: &Config, _: Option<&Path>, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
+    anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"realtime").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let mut config = Config::for_lab();
+        config.load.push("cmd: sh -c 'a, b'".parse().unwrap());
+        config.guard.push("events:25,5+reclaim".parse().unwrap());
+        config.self_test = false;
+        config.rt = false;
+        config.bytes_per_event = 4096;
+        config.on_miss = "cat /proc/interrupts".into();
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn a_command_behind_two_dashes_is_the_load() {
+        let config = settings(&["--jobs", "5", "--", "stress-ng", "--vm", "1", "it's"]).unwrap();
+        assert_eq!(config.load.len(), 1);
+        assert_eq!(
+            config.load[0].to_string(),
+            r"cmd: stress-ng --vm 1 'it'\''s'"
+        );
+        let both = settings(&["--load", "screen", "--", "true"]).unwrap();
+        assert_eq!(both.load.len(), 2);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--victim", "stress"][..], "workload `stress`"),
+            (&["--victim", "latency"], "--victim latency"),
+            (&["--load", "xclock"], "load `xclock`"),
+            (&["--load", "cmd:"], "load `cmd:`"),
+            (&["--load", "screen", "--load", "screen"], "given twice"),
+            (&["--guard", "1000,x"], "budget `x`"),
+            (&["--guard", "0"], "budget `0`"),
+            (&["--guard", "none+ps"], "budget `none`"),
+            (&["--guard", "100+fast"], "+fast"),
+            (&["--guard", "none", "--guard", "none"], "given twice"),
+            (&["--cpus", "3-1"], "runs backwards"),
+            (&["--cpus", "0-3"], "CPU 0 is both"),
+            (&["--jobs", "0"], "--jobs 0"),
+            (&["--jobs", "many"], "invalid digit"),
+            (&["--repeat", "0"], "--repeat 0"),
+            (&["--frame", "8MQ"], "--frame 8MQ"),
+            (&["--frame", ""], "--frame"),
+            (&["--period", "5"], "duration `5`"),
+            (&["--deadline", "21ms"], "--deadline 21ms"),
+            (&["--deadline", "0s"], "--deadline 0s"),
+            (&["--guard-period", "1ns"], "period 1ns"),
+            (&["--load-memory", "12Q"], "--load-memory 12Q"),
+            (&["--bytes-per-event", "0"], "0 is not in"),
+            (&["--backend", "moon"], "backend `moon`"),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            (&["--on", "moon"], "moon"),
+            (&["--on-miss", ""], "--on-miss"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a person types for `realtime` and `periodic`, and what must come out. No figure of time is judged here.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use memwarden_platform::cpus;
+use memwarden_run::Recorded;
+use serde_json::Value;
+
+const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+
+fn memwarden(arguments: &[&str]) -> Output {
+    Command::new(MEMWARDEN).args(arguments).output().unwrap()
+}
+
+/// Standard output of a run that must succeed.
+fn output(arguments: &[&str]) -> String {
+    let output = memwarden(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one line of a run that must fail.
+fn refusal(arguments: &[&str]) -> String {
+    let output = memwarden(arguments);
+    assert!(!output.status.success(), "{arguments:?} was taken");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A short run without privileges: 20 jobs of 64 KiB, one each millisecond.
+fn short<'a>(out: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec![
+        "realtime",
+        "--no-rt",
+        "--jobs",
+        "20",
+        "--frame",
+        "64K",
+        "--period",
+        "1ms",
+        "--deadline",
+        "1ms",
+        "--settle",
+        "1ms",
+        "--json",
+        "--out",
+    ];
+    words.push(out.to_str().unwrap());
+    words.extend(more);
+    words
+}
+
+/// The load needs a CPU of its own.
+fn has_two_cpus() -> bool {
+    cpus::online().unwrap().len() > 1
+}
+
+#[test]
+fn a_task_by_itself_tells_of_every_job() {
+    let text = output(&[
+        "periodic",
+        "-m",
+        "64",
+        "--jobs",
+        "10",
+        "--period",
+        "1ms",
+        "--deadline",
+        "1ms",
+        "--json",
+    ]);
+    let result: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let jobs = result["jobs"].as_array().unwrap();
+    let skipped = result["skipped"].as_u64().unwrap();
+    assert_eq!(result["releases"], 10);
+    assert_eq!(jobs.len() as u64 + skipped, 10);
+    for job in jobs {
+        let ns = |key: &str| job[key].as_u64().unwrap();
+        assert_eq!(
+            ns("response_ns"),
+            ns("release_jitter_ns") + ns("execution_ns")
+        );
+        assert_eq!(job["missed"], ns("response_ns") > 1_000_000);
+    }
+}
+
+#[test]
+fn a_task_by_itself_tells_people_and_at_once() {
+    let text = output(&[
+        "periodic",
+        "-m",
+        "64",
+        "--jobs",
+        "3",
+        "--period",
+        "1ms",
+        "--deadline",
+        "1ns",
+        "--tell-miss",
+    ]);
+    assert!(text.contains("job 0 missed its deadline by "), "{text}");
+    assert!(text.contains("releases 3 | skipped "), "{text}");
+    assert!(text.trim_end().ends_with("deadline misses 3"), "{text}");
+}
+
+#[test]
+fn a_run_leaves_a_folder_that_the_report_reads() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let text = output(&short(
+        &out,
+        &[
+            "--guard",
+            "none",
+            "--guard",
+            "600,600+ps",
+            "--backend",
+            "null",
+            "--repeat",
+            "2",
+        ],
+    ));
+    let summary: Value = serde_json::from_str(&text).unwrap();
+    let names: Vec<&str> = summary["cases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "alone",
+            "screen",
+            "alone, guard 600,600+ps",
+            "screen, guard 600,600+ps"
+        ]
+    );
+    let run = Recorded::read(&out).unwrap();
+    for case in &run.summary.cases {
+        assert_eq!(case.number("releases"), Some(40.0), "two repeats of 20");
+        let responses = run
+            .samples
+            .iter()
+            .filter(|s| s.case == case.name && s.metric == "response_ns")
+            .count();
+        assert_eq!(responses as f64 + case.number("skipped").unwrap(), 40.0);
+        assert_eq!(case.guard.is_some(), case.name.contains("guard"));
+        let load = case.aggressors.first();
+        assert_eq!(load.is_some(), case.name.starts_with("screen"));
+        assert!(load.is_none_or(|load| load.mib_s.unwrap() > 0.0));
+    }
+    assert!(out.join("report.html").is_file());
+    assert!(
+        out.join("plots/job-times.svg").is_file() && out.join("plots/release-jitter.svg").is_file()
+    );
+    assert!(!out.join("load.log").exists(), "nobody had anything to say");
+}
+
+#[test]
+fn a_command_is_a_load_and_the_first_miss_runs_another() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (out, told) = (folder.path().join("run"), folder.path().join("told"));
+    let on_miss = format!("echo $MEMWARDEN_CASE >>{}", told.display());
+    let mut words = short(&out, &["--on-miss", &on_miss, "--", "sleep", "1000"]);
+    // Nothing is done within a nanosecond.
+    words[9] = "1ns";
+    let summary: Value = serde_json::from_str(&output(&words)).unwrap();
+    for case in summary["cases"].as_array().unwrap() {
+        assert_eq!(case["misses"], 20);
+        assert_eq!(case["on_miss"]["exit_code"], 0);
+    }
+    assert_eq!(summary["cases"][1]["aggressors"][0]["mib_s"], Value::Null);
+    assert_eq!(
+        std::fs::read_to_string(told).unwrap(),
+        "alone\ncmd: sleep 1000\n"
+    );
+}
+
+#[test]
+fn what_cannot_run_is_said_in_one_line() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    for (more, words) in [
+        (
+            &["--load", "cmd: echo oh no >&2; exit 3"][..],
+            "ended by itself (exit status: 3)",
+        ),
+        (&["--victim-cpu", "8000"], "--victim-cpu: CPU 8000"),
+        (&["--cpus", "8000"], "--cpus: CPU 8000"),
+        (
+            &["--guard", "1,2,3", "--backend", "null", "--cpus", "1"],
+            "3 budgets",
+        ),
+    ] {
+        if words == "3 budgets" && cpus::online().unwrap().len() > 2 {
+            continue;
+        }
+        let mut arguments = short(&out, more);
+        arguments.push("--replace");
+        let said = refusal(&arguments);
+        let line = said.lines().last().unwrap_or_default();
+        assert!(
+            line.starts_with("memwarden: ") && line.contains(words),
+            "{said}"
+        );
+    }
+    // PATH without the two programs.
+    let empty = Command::new(MEMWARDEN)
+        .args(short(&out, &["--load", "xserver", "--replace"]))
+        .env("PATH", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(empty.stderr).unwrap();
+    assert!(!empty.status.success());
+    assert!(said.contains("apt-get install xvfb xterm"), "{said}");
+}
+
+/// Processes whose command line holds `mark`.
+fn running(mark: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines
+        .filter(|line| String::from_utf8_lossy(line).contains(mark))
+        .count()
+}
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn nothing_outlives_ctrl_c() {
+    if !has_two_cpus() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    // A number that nobody else sleeps for.
+    let mark = format!("{}", 700_000 + std::process::id());
+    let load = format!("cmd: sleep {mark} & sleep {mark}");
+    let mut words = short(&out, &["--load", &load, "--repeat", "100"]);
+    words[3] = "1000";
+    let mut run = Command::new(MEMWARDEN)
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let sleeping = || running(&mark) > 2;
+    wait_for("the load never began", sleeping);
+    let id = run.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &id])
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(!run.wait().unwrap().success());
+    wait_for("the load was left behind", || running(&mark) == 0);
+    assert!(folder.path().join("run.partial").is_dir() && !out.exists());
+}

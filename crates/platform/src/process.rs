@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Other processes: where they run, that they end with this one, and what they use of a CPU.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cpus::CpuSet;
+use crate::{Result, Root, affinity};
+
+/// Sees to it that what `command` starts gets `signal` when the thread that starts it ends, however that ends.
+///
+/// What the new process starts itself is its own affair.
+pub fn end_with_us(command: &mut Command, signal: i32) {
+    let parent = std::process::id();
+    let ask = move || {
+        // SAFETY: plain numbers, and a call that is safe between fork and exec.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: takes nothing, touches nothing.
+        if u32::try_from(unsafe { libc::getppid() }) != Ok(parent) {
+            // The parent ended before the kernel was asked: nobody waits for this process.
+            return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(ask) };
+}
+
+/// Lets what `command` starts run on `cpus` alone.
+pub fn run_on(command: &mut Command, cpus: &CpuSet) {
+    let mask = affinity::mask(cpus);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(move || affinity::set_mask(&mask)) };
+}
+
+/// What /proc/PID/stat says of CPU time, in the kernel's ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    group: u32,
+    own: u64,
+    awaited_children: u64,
+}
+
+impl Stat {
+    /// Of a line `42 (a name) S 1 42 ...`: the name may hold anything.
+    fn parse(line: &str) -> Option<Self> {
+        let fields: Vec<&str> = line.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        // proc(5) counts from 1 and has the state, our first field, as number 3.
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Self {
+            group: u32::try_from(number(5)?).ok()?,
+            own: number(14)?.checked_add(number(15)?)?,
+            awaited_children: number(16)?.checked_add(number(17)?)?,
+        })
+    }
+}
+
+/// CPU time of process `pid` since it began; `None` when it is gone. The kernel tells it in hundredths of a second.
+#[must_use]
+pub fn cpu_time(root: &Root, pid: u32) -> Option<Duration> {
+    let stat = Stat::parse(&root.text(&format!("/proc/{pid}/stat"))?)?;
+    Some(time_of(stat.own))
+}
+
+/// CPU time of all processes of the group `group`, with that of the children that they have waited for.
+#[must_use]
+pub fn group_cpu_time(root: &Root, group: u32) -> Duration {
+    let ticks = root
+        .names("/proc")
+        .into_iter()
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter_map(|pid| Stat::parse(&root.text(&format!("/proc/{pid}/stat"))?))
+        .filter(|stat| stat.group == group)
+        .map(|stat| stat.own + stat.awaited_children)
+        .sum();
+    time_of(ticks)
+}
+
+fn time_of(ticks: u64) -> Duration {
+    // SAFETY: takes a plain number.
+    let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    let a_second = u64::try_from(a_second)
+        .ok()
+        .filter(|n| *n > 0)
+        .unwrap_or(100);
+    Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / a_second))
+}
+
+/// Keeps all of this process's present memory from being paged out, so that no access waits for a disk.
+pub fn lock_memory() -> Result<()> {
+    // SAFETY: a plain number.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT) } != 0 {
+        return Err(crate::Error::last(
+            "lock memory (needs root, CAP_IPC_LOCK or a larger `ulimit -l`)",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_is_no_trouble() {
+        let line = "42 (a) (b c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 30 20 20 0 1 0 5";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.group, stat.own, stat.awaited_children), (7, 300, 50));
+        for text in ["", "42", "42 (a", "42 (a) S 1", "42 (a) S 1 x 7 0 -1"] {
+            assert_eq!(Stat::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_all_its_processes_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        for (pid, group, own) in [(10, 10, 100), (11, 10, 50), (12, 12, 1000)] {
+            let directory = folder.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            let line = format!("{pid} (x) R 1 {group} 1 0 -1 0 0 0 0 0 {own} 0 0 0 20 0 1 0 5\n");
+            std::fs::write(directory.join("stat"), line).unwrap();
+        }
+        std::fs::create_dir_all(folder.path().join("proc/bus")).unwrap();
+        let root = Root::at(folder.path());
+        assert_eq!(group_cpu_time(&root, 10), time_of(150));
+        assert_eq!(cpu_time(&root, 12), Some(time_of(1000)));
+        assert_eq!(cpu_time(&root, 13), None);
+    }
+
+    #[test]
+    fn a_started_process_is_where_it_was_put() {
+        let last = affinity::get().unwrap().iter().last().unwrap();
+        let mut command = Command::new("grep");
+        command.args(["Cpus_allowed_list", "/proc/self/status"]);
+        end_with_us(&mut command, libc::SIGTERM);
+        run_on(&mut command, &[last].into_iter().collect());
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(
+            text.split_whitespace().last(),
+            Some(last.to_string().as_str())
+        );
+    }
+}

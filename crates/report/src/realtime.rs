@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The deadline case: a real-time task alone and beside a load, under each guard setting.
+
+use memwarden_run::{Case, Metric, Summary};
+
+use crate::Table;
+use crate::interfere::guard_text;
+use crate::number::{NOT_MEASURED, bytes, counted, figure, interval, optional, percent, times};
+
+pub(crate) const QUESTION: &str = "A real-time task goes over a frame of memory once a period and must finish each \
+    time before its deadline. How often is it late while a load on another core moves memory, and which budgets bring \
+    that to nothing?";
+
+/// Nanoseconds in a millisecond.
+const MS: f64 = 1e6;
+
+/// Nanoseconds in a microsecond.
+const US: f64 = 1e3;
+
+/// What runs beside the task: `alone`, `screen`, `bandwidth:write on 3 CPUs`.
+fn company(case: &Case) -> String {
+    match case.aggressors.as_slice() {
+        [] => "alone".into(),
+        [one] => one.kind.clone(),
+        [first, ..] => format!("{} on {} CPUs", first.kind, case.aggressors.len()),
+    }
+}
+
+fn guard_cell(case: &Case) -> String {
+    match &case.guard {
+        None => "none".into(),
+        guard => guard_text(guard.as_ref()).replacen("guard ", "", 1),
+    }
+}
+
+/// Deadlines missed, and how many there were.
+#[derive(Clone, Copy)]
+struct Deadlines {
+    missed: f64,
+    of: f64,
+}
+
+impl Deadlines {
+    fn of(case: &Case) -> Option<Self> {
+        Some(Self {
+            missed: case.number("misses")?,
+            of: case.number("releases").filter(|n| *n > 0.0)?,
+        })
+    }
+
+    /// Wilson's interval of the share.
+    fn interval(case: &Case) -> Option<[f64; 2]> {
+        let ends = case.value("miss_share_ci95")?;
+        let end = |i: usize| ends.get(i)?.as_f64();
+        Some([end(0)?, end(1)?])
+    }
+
+    fn share(self) -> f64 {
+        self.missed / self.of
+    }
+
+    fn text(self) -> String {
+        if self.missed == 0.0 {
+            format!("none of {} deadlines", figure(self.of))
+        } else {
+            format!("{} of {} deadlines", figure(self.missed), figure(self.of))
+        }
+    }
+}
+
+/// How bad a case is: misses first, then the 99th percentile.
+fn badness(case: &Case) -> Option<(f64, f64)> {
+    let slow = case.metric("victim").and_then(|m| m.p99).unwrap_or(0.0);
+    Some((Deadlines::of(case)?.share(), slow))
+}
+
+fn by_badness(a: &&Case, b: &&Case) -> std::cmp::Ordering {
+    badness(a)
+        .partial_cmp(&badness(b))
+        .unwrap_or(std::cmp::Ordering::Equal)
+}
+
+/// The intervals of their shares of misses have something in common.
+fn alike(a: &Case, b: &Case) -> bool {
+    match (Deadlines::interval(a), Deadlines::interval(b)) {
+        (Some(a), Some(b)) => a[0] <= b[1] && b[0] <= a[1],
+        _ => false,
+    }
+}
+
+/// The load that hurts most: by misses where they differ from those of the task alone, otherwise by the median.
+fn worst<'a>(loads: impl Iterator<Item = &'a Case>, alone: Option<&Case>) -> Option<&'a Case> {
+    let loads: Vec<_> = loads.collect();
+    let late = loads
+        .iter()
+        .copied()
+        .filter(|case| alone.is_none_or(|alone| !alike(case, alone)));
+    let slow = |a: &&Case, b: &&Case| {
+        a.slowdown
+            .partial_cmp(&b.slowdown)
+            .unwrap_or(std::cmp::Ordering::Equal)
+    };
+    late.max_by(by_badness)
+        .or_else(|| loads.iter().copied().max_by(slow))
+}
+
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let measured = || summary.cases.iter().filter(|c| Deadlines::of(c).is_some());
+    let beside = |guarded: bool| {
+        measured().filter(move |c| !c.aggressors.is_empty() && c.guard.is_some() == guarded)
+    };
+    let alone = measured().find(|c| c.aggressors.is_empty());
+    let worst = worst(beside(false), alone);
+    let case = worst
+        .or_else(|| beside(true).max_by(by_badness))
+        .or(alone)?;
+    let mut text = if case.aggressors.is_empty() {
+        format!("Alone the task missed {}", Deadlines::of(case)?.text())
+    } else {
+        let missed = Deadlines::of(case)?.text();
+        format!("Beside {} the task missed {missed}", company(case))
+    };
+    text += &match &case.guard {
+        None => " without the guard".to_owned(),
+        guard => format!(" with {}", guard_text(guard.as_ref())),
+    };
+    if let Some(alone) = alone.filter(|_| !case.aggressors.is_empty()) {
+        let missed = Deadlines::of(alone)?;
+        let missed = missed.text().replace(" deadlines", "");
+        // Fewer misses than alone, as on a machine whose other work comes and goes, are no news either.
+        let verdict = if alike(case, alone) && case.guard.is_none() {
+            ", no difference shown"
+        } else {
+            ""
+        };
+        text += &format!(" (alone {missed}{verdict})");
+    }
+    if case.guard.is_none() && !case.aggressors.is_empty() {
+        let same = beside(true).filter(|c| company(c) == company(case));
+        match same.min_by(by_badness) {
+            Some(best) => {
+                let missed = Deadlines::of(best)?.text().replace(" deadlines", "");
+                text += &format!(", and {missed} with {}", guard_text(best.guard.as_ref()));
+            }
+            None => text += "; no guard ran",
+        }
+    }
+    if let (Some(ratio), Some([low, high])) = (case.slowdown, case.slowdown_ci95)
+        && !case.aggressors.is_empty()
+        && case.guard.is_none()
+    {
+        text += &format!(
+            "; unguarded, its median job took {} times as long as alone (95 % interval {} to {})",
+            times(ratio),
+            times(low),
+            times(high)
+        );
+    }
+    Some(text + ".")
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let cases: Vec<_> = summary
+        .cases
+        .iter()
+        .filter(|c| c.figures.contains_key("victim"))
+        .collect();
+    if cases.is_empty() {
+        return Vec::new();
+    }
+    let mut tables = vec![deadlines(summary, &cases), job_times(&cases)];
+    let loads = loads(&cases);
+    if !loads.rows.is_empty() {
+        tables.push(loads);
+    }
+    tables.push(apart(&cases));
+    tables
+}
+
+fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
+    let mut table = Table::new("Deadlines")
+        .words("Beside the task")
+        .words("Guard")
+        .figures("missed", "")
+        .figures("of", "")
+        .figures("missed", "of all")
+        .figures("95 % interval", "of all")
+        .figures("skipped", "");
+    for case in cases {
+        let count = |key: &str| optional(case.number(key));
+        let share = case.number("miss_share");
+        let ends = Deadlines::interval(case)
+            .map(|[low, high]| format!("[{}, {}]", percent(low), percent(high)));
+        table.row(vec![
+            company(case),
+            guard_cell(case),
+            count("misses"),
+            count("releases"),
+            share.map_or_else(|| NOT_MEASURED.into(), percent),
+            ends.unwrap_or_else(|| NOT_MEASURED.into()),
+            count("skipped"),
+        ]);
+    }
+    table.drop_columns_of("0");
+    table.caption(format!(
+        "{}The interval is Wilson's. A job is skipped when the one before it still runs at its release; it counts as \
+         a miss.",
+        task(summary)
+    ))
+}
+
+/// What the task does, in a sentence; nothing when the run doesn't say.
+fn task(summary: &Summary) -> String {
+    let number = |key: &str| match summary.figures.get(key) {
+        Some(memwarden_run::Figure::Other(value)) => value.as_f64(),
+        _ => None,
+    };
+    let (Some(frame), Some(period), Some(deadline)) = (
+        number("frame_bytes"),
+        number("period_ns"),
+        number("deadline_ns"),
+    ) else {
+        return String::new();
+    };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let frame = bytes(frame as u64);
+    format!(
+        "The task goes over {frame} every {} ms and must finish within {} ms. ",
+        figure(period / MS),
+        figure(deadline / MS)
+    )
+}
+
+fn scaled(value: Option<f64>, unit: f64) -> String {
+    optional(value.map(|v| v / unit))
+}
+
+fn job_times(cases: &[&Case]) -> Table {
+    let mut table = Table::new("Job times, from release to end")
+        .words("Beside the task")
+        .words("Guard")
+        .figures("min", "ms")
+        .figures("median", "ms")
+        .figures("99 %", "ms")
+        .figures("max", "ms")
+        .figures("median over alone", "times")
+        .figures("95 % interval", "times");
+    let missing = Metric::default();
+    for case in cases {
+        let m = case.metric("victim").unwrap_or(&missing);
+        table.row(vec![
+            company(case),
+            guard_cell(case),
+            scaled(m.min, MS),
+            scaled(m.median, MS),
+            scaled(m.p99, MS),
+            scaled(m.max, MS),
+            case.slowdown.map_or_else(|| NOT_MEASURED.into(), times),
+            interval(case.slowdown_ci95),
+        ]);
+    }
+    table.caption("Of the jobs that ran. \u{201c}Alone\u{201d} is the first case.")
+}
+
+/// What the load got done, and how long both were throttled.
+fn loads(cases: &[&Case]) -> Table {
+    let mut table = Table::new("The load")
+        .words("Load")
+        .words("Guard")
+        .words("CPU")
+        .figures("moved", "MiB/s")
+        .figures("CPU share", "of the time")
+        .figures("throttled", "of the time")
+        .figures("task throttled", "of the time");
+    let share = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
+    for case in cases {
+        for load in &case.aggressors {
+            table.row(vec![
+                load.kind.clone(),
+                guard_cell(case),
+                load.cpu.to_string(),
+                load.mib_s.map_or_else(|| "-".into(), figure),
+                share(
+                    load.more
+                        .get("cpu_share")
+                        .and_then(serde_json::Value::as_f64),
+                ),
+                share(load.throttled_share),
+                share(case.number("throttled_share")),
+            ]);
+        }
+    }
+    table.drop_columns_of("-");
+    table.caption("While the task ran; CPU time as the kernel accounts for it.")
+}
+
+fn apart(cases: &[&Case]) -> Table {
+    let mut table = Table::new("Apart: release jitter, and the job itself")
+        .words("Beside the task")
+        .words("Guard")
+        .figures("jitter, median", "us")
+        .figures("jitter, 99 %", "us")
+        .figures("jitter, max", "us")
+        .figures("job, median", "ms")
+        .figures("job, 99 %", "ms")
+        .figures("job, max", "ms");
+    let missing = Metric::default();
+    for case in cases {
+        let jitter = case.metric("release_jitter").unwrap_or(&missing);
+        let job = case.metric("execution").unwrap_or(&missing);
+        table.row(vec![
+            company(case),
+            guard_cell(case),
+            scaled(jitter.median, US),
+            scaled(jitter.p99, US),
+            scaled(jitter.max, US),
+            scaled(job.median, MS),
+            scaled(job.p99, MS),
+            scaled(job.max, MS),
+        ]);
+    }
+    let jobs = cases.iter().filter_map(|c| c.metric("victim"));
+    let most = jobs.map(|m| m.samples).max().unwrap_or(0);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    table.caption(format!(
+        "Jitter is from the planned release to the job's start, the job from there to its end; {} at most in a case.",
+        counted(most, "job")
+    ))
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use memwarden_run::{Case, Figure as Value, Recorded};
+
+    use super::{Deadlines, MS, US, company, guard_text};
+    use crate::Figure;
+    use crate::number::{figure, percent};
+    use crate::plot::{Axis, Chart, Colour, Histogram, Panel, Reference};
+
+    /// A distribution whose largest figure is this many times its median would be pressed against the axis.
+    const LONG_TAIL: f64 = 8.0;
+
+    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
+        let deadline = match recorded.summary.figures.get("deadline_ns") {
+            Some(Value::Other(value)) => value.as_f64(),
+            _ => None,
+        };
+        let deadline = deadline.map(|ns| Reference {
+            value: ns / MS,
+            label: format!("deadline: {} ms", figure(ns / MS)),
+        });
+        let times = distribution(
+            recorded,
+            "response_ns",
+            MS,
+            ("job time", "ms"),
+            ("Job times against the deadline", deadline),
+            |case| {
+                let missed = Deadlines::of(case).map(|d| percent(d.share()));
+                missed.map_or_else(String::new, |share| format!(": {share} missed"))
+            },
+        );
+        let jitter = distribution(
+            recorded,
+            "release_jitter_ns",
+            US,
+            ("release jitter", "us"),
+            ("From planned release to start", None),
+            |_| String::new(),
+        );
+        let how = "Share of the jobs that ran; the thin line is the median, the dashed one the 99th percentile.";
+        [
+            times.map(|chart| {
+                let caption =
+                    format!("From planned release to end; the heavy line is the deadline. {how}");
+                Figure::new("job-times", caption, chart)
+            }),
+            jitter.map(|chart| Figure::new("release-jitter", how, chart)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// One panel a case over the same axis.
+    fn distribution(
+        recorded: &Recorded,
+        metric: &str,
+        unit: f64,
+        (name, unit_name): (&str, &str),
+        (title, reference): (&str, Option<Reference>),
+        remark: impl Fn(&Case) -> String,
+    ) -> Option<Chart> {
+        let mut panels = Vec::new();
+        for case in &recorded.summary.cases {
+            let of_case = recorded
+                .samples
+                .iter()
+                .filter(|s| s.case == case.name && s.metric == metric);
+            let samples: Vec<f64> = of_case.filter_map(|s| Some(s.value? / unit)).collect();
+            let guard = match &case.guard {
+                None => String::new(),
+                guard => format!(", {}", guard_text(guard.as_ref())),
+            };
+            panels.push(Panel {
+                label: format!("{}{guard}{}", company(case), remark(case)),
+                samples,
+                colour: if case.guard.is_some() {
+                    Colour::GUARDED
+                } else {
+                    Colour::UNGUARDED
+                },
+            });
+        }
+        let mut all: Vec<f64> = panels.iter().flat_map(|p| p.samples.clone()).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let (first, last) = (*all.first()?, *all.last()?);
+        let tailed = first > 0.0 && last / memwarden_run::statistics::median(&all) > LONG_TAIL;
+        let axis = Axis::new(name, unit_name);
+        Some(Chart::Histogram(Histogram {
+            title: title.into(),
+            axis: if tailed { axis.log() } else { axis },
+            panels,
+            reference,
+            tail: 99.0,
+        }))
+    }
+}
