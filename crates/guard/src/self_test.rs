@@ -27,6 +27,9 @@ const BUDGET_PART: u64 = 10;
 /// costs some hundred page faults, which are 2 % of these 16384 pages.
 pub const KNOWN_BYTES: u64 = 64 << 20;
 
+/// How often the counting test is tried before a figure that is off counts as one.
+const ATTEMPTS: u32 = 3;
+
 /// Makes traffic whose bytes are known.
 pub trait Traffic {
     /// Moves at least `bytes` on `cpu` as fast as it can and returns how many it moved and how long that took.
@@ -102,23 +105,31 @@ fn test_core(
     };
 
     guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))?;
-    let (moved, counted) = counted_while(guard, cpu, period, || traffic.run(cpu, KNOWN_BYTES))?;
     let event = &control.event;
-    if counted.used == 0 {
-        return Err(fail(format!(
-            "event {event} stayed at 0 while {} bytes were moved",
-            moved.bytes
-        )));
-    }
-    let counted_bytes = counted.used.saturating_mul(control.bytes_per_event);
-    let ratio = counted_bytes as f64 / moved.bytes.max(1) as f64;
-    if moved.comparable && (ratio - 1.0).abs() > TOLERANCE {
-        return Err(fail(format!(
-            "event {event} counted {counted_bytes} bytes while {} were moved ({:+.0} %)",
-            moved.bytes,
-            (ratio - 1.0) * 100.0
-        )));
-    }
+    let mut attempt = 1;
+    // What else runs on the core is counted too, and comes and goes; a wrong event stays wrong.
+    let (moved, counted, counted_bytes) = loop {
+        let (moved, counted) = counted_while(guard, cpu, period, || traffic.run(cpu, KNOWN_BYTES))?;
+        if counted.used == 0 {
+            return Err(fail(format!(
+                "event {event} stayed at 0 while {} bytes were moved",
+                moved.bytes
+            )));
+        }
+        let counted_bytes = counted.used.saturating_mul(control.bytes_per_event);
+        let ratio = counted_bytes as f64 / moved.bytes.max(1) as f64;
+        if !moved.comparable || (ratio - 1.0).abs() <= TOLERANCE {
+            break (moved, counted, counted_bytes);
+        }
+        if attempt == ATTEMPTS {
+            return Err(fail(format!(
+                "event {event} counted {counted_bytes} bytes while {} were moved ({:+.0} %)",
+                moved.bytes,
+                (ratio - 1.0) * 100.0
+            )));
+        }
+        attempt += 1;
+    };
 
     // From the free run: what the core does in a period when nobody stops it.
     let periods = (moved.elapsed.as_secs_f64() / period.as_secs_f64()).max(1.0);

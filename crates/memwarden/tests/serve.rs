@@ -407,7 +407,7 @@ fn check_judges_a_file_and_touches_nothing() {
     assert_eq!(good.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&good.stdout).ends_with("guard.toml: well-formed\n"));
     assert!(refused(&check("period = \"1\"\n")).contains("line 1, period: "));
-    assert!(refused(&check("backend = \"moon\"\n")).contains("give auto, module or null"));
+    assert!(refused(&check("backend = \"moon\"\n")).contains("give auto, module, user or null"));
 
     let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd/guard.toml");
     let packaged = memwarden(&["check", packaged.to_str().unwrap()])

@@ -337,7 +337,8 @@ fn child_of(pid: u32) -> Option<Pid> {
 #[test]
 fn budgets_hold_in_every_period_and_settings_can_be_changed_under_way() {
     let Some(mut rig) = Rig::new() else { return };
-    let started = rig.memwarden("guard start --backend user --event page-faults");
+    // Without the proof: it judges a core that nobody else uses, and this one has other tests' neighbours.
+    let started = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
     assert!(started.status.success(), "{started:?}");
     rig.start_traffic();
     for (line, fails) in [

@@ -66,6 +66,9 @@ pub enum Of<'a> {
 /// Longest distance to an overflow, in events: none within years.
 pub const FAR: u64 = 1 << 50;
 
+/// `PERF_SAMPLE_TIME` of linux/perf_event.h, whose type the bindings differ about.
+const SAMPLE_TIME: u64 = 1 << 2;
+
 /// Pages of a buffer besides its head; a power of two.
 const COUNTER_PAGES: usize = 1;
 /// Some thousand context switches a period.
@@ -124,7 +127,7 @@ impl OverflowCounter {
         let mut attributes = attributes(code);
         attributes.__bindgen_anon_1.sample_period = FAR;
         attributes.__bindgen_anon_2.wakeup_events = 1;
-        attributes.sample_type = u64::from(bindings::PERF_SAMPLE_TIME);
+        attributes.sample_type = SAMPLE_TIME;
         attributes.set_use_clockid(1);
         attributes.clockid = libc::CLOCK_MONOTONIC;
         attributes.set_exclude_kernel(u64::from(user_only));
@@ -198,10 +201,8 @@ impl OverflowCounter {
         // SAFETY: takes a plain number.
         check(unsafe { perf::ioctls::DISABLE(fd, 0) }, "stop a counter")?;
         // SAFETY: reads the number whose address it is given.
-        check(
-            unsafe { perf::ioctls::PERIOD(fd, (&raw const events) as u64) },
-            "set a counter's period",
-        )?;
+        let set = unsafe { perf::ioctls::PERIOD(fd, (&raw const events) as u64) };
+        check(set, "set a counter's period")?;
         // SAFETY: takes a plain number.
         check(unsafe { perf::ioctls::ENABLE(fd, 0) }, "start a counter")?;
         self.armed = Some((count, events));

@@ -241,7 +241,7 @@ mod tests {
             (&["--period", "1ns"], "period 1ns"),
             (&["--victim-memory", "12Q"], "--victim-memory 12Q"),
             (&["--bytes-per-event", "0"], "0 is not in"),
-            (&["--backend", "user"], "backend `user`"),
+            (&["--backend", "kernel"], "backend `kernel`"),
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
             (&["--on", "moon"], "moon"),
             (&["--event", ""], "--event"),

@@ -62,7 +62,7 @@ pub struct Args {
     /// Runs of each case, by turns
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
-    /// The regulator: auto, module, or null (regulates nothing)
+    /// The regulator: auto, module, user, or null (regulates nothing)
     #[arg(long, value_name = "NAME")]
     backend: Option<Backend>,
     /// What the guard counts: a name, or a raw code such as 0x17
