@@ -307,8 +307,14 @@ fn guard_run_leaves_nothing_behind_however_it_ends() {
             "guard run --backend user --event page-faults --no-self-test --period 1000ms --events "
                 .to_owned();
         line += &vec!["50"; rig.cpu.parse::<usize>().unwrap() + 1].join(",");
-        line += " -- sleep 1000";
-        let mut run = rig.command(&line).spawn().unwrap();
+        // Killed, it can't end its command: a minute of sleep that holds nobody's output is left.
+        line += " -- sleep 60";
+        let mut run = rig
+            .command(&line)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let cpu = rig.cpu.clone();
         eventually("the core is throttled", || {
             rig.show().is_some_and(|shown| {
