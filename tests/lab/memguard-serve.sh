@@ -39,14 +39,16 @@ cat >/tmp/guard.toml <<-EOF
 EOF
 check "serve starts the guard" serve 0 yes
 check "and sets it" "budget 0; budget 1; setting rt" 0 '^51$'
-check "the page says so" "wget -q -O - $url/metrics" 0 '^memwarden_core_budget_events.cpu="1",traffic="read".. 25$'
+check "the page says so" "wget -q -O - $url/metrics" 0 '^memwarden_core_budget_events.cpu="1",traffic="read". 25$'
 check "guard show and its page agree" "wget -q -O - $url/show.json | grep -A 6 read_budget >/tmp/1; memwarden guard show --json | grep -A 6 read_budget >/tmp/2; cmp /tmp/1 /tmp/2" 0 ''
 
 traffic 1 100000
 usleep 200000
 check "top sees a core held to its budget" "memwarden top --once --interval 500ms" 0 'CPU1 +- +97.7 +9[5-9]\.[0-9] +(9[7-9]|100)\.'
 check "and as JSON" "memwarden top --once --json --interval 100ms" 0 '"throttled_ratio":0\.[0-9]'
-stop_traffic
+# Not stop_traffic: that waits for the server too.
+# shellcheck disable=SC2086,SC2154
+kill $pids
 
 memwarden guard set --cpu 1 --mb 20
 check "a budget that somebody changed is set again" "until_is 25 'budget 1'" 0 '^25$'
