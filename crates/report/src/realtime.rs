@@ -335,7 +335,7 @@ pub(crate) use charts::figures;
 mod charts {
     use memwarden_run::{Case, Figure as Value, Recorded};
 
-    use super::{Deadlines, MS, US, company, guard_text};
+    use super::{Deadlines, MS, US};
     use crate::Figure;
     use crate::number::{figure, percent};
     use crate::plot::{Axis, Chart, Colour, Histogram, Panel, Reference};
@@ -401,12 +401,8 @@ mod charts {
                 .iter()
                 .filter(|s| s.case == case.name && s.metric == metric);
             let samples: Vec<f64> = of_case.filter_map(|s| Some(s.value? / unit)).collect();
-            let guard = match &case.guard {
-                None => String::new(),
-                guard => format!(", {}", guard_text(guard.as_ref())),
-            };
             panels.push(Panel {
-                label: format!("{}{guard}{}", company(case), remark(case)),
+                label: format!("{}{}", case.name, remark(case)),
                 samples,
                 colour: if case.guard.is_some() {
                     Colour::GUARDED

@@ -129,7 +129,8 @@ impl Histogram {
             figures = figures.split(" of ").next().unwrap_or_default().to_owned();
         }
         let room = canvas.width() - width_of(&figures) - 14.0;
-        let beside = room > 160.0;
+        // In a line with the figures when all of it fits, otherwise over them.
+        let beside = width_of(&panel.label) <= room;
         let label = fit(&panel.label, if beside { room } else { canvas.width() });
         canvas.text("mw-ink mw-strong", Anchor::Start, 0.0, y + FONT, &label);
         let mut top = y + HEAD;
