@@ -29,6 +29,8 @@ shell() {
 }
 
 screen() { mux capture-pane -p -t 0; }
+# With what has gone past the upper edge.
+history() { mux capture-pane -p -S - -t 0; }
 keys() { mux send-keys -t 0 "$@"; }
 
 # shows PATTERN: waits until the screen does, and shows it.
@@ -83,9 +85,10 @@ check "statistics begin anew" "types z 'begin anew'" 0 ''
 check "help lists the keys" "types '?' 'ends; the guard stays'" 0 'a tenth more or less'
 keys x
 check "a smaller terminal is drawn" "mux resize-window -t 0 -x 40 -y 10; shows '^>CPU0 rt +[^ ]+ +[^ ]+ +[^ ]+$'" 0 ''
-mux resize-window -t 0 -x 100 -y 24
-check "q ends it" "types q '^code 0'" 0 'line above'
-check "the screen of before is back" screen 0 '!memwarden top  null'
+check "and a larger one" "mux resize-window -t 0 -x 100 -y 24; shows '^>CPU0 rt .{60}'" 0 ''
+check "q ends it" "types q '^code [0-9]'" 0 '^code 0'
+check "the screen of before is back" history 0 '^line above'
+check "and top's is gone" history 0 '!^.CPU0 '
 modes q
 check "and the terminal's settings" "cmp $folder/before $folder/q" 0 ''
 
