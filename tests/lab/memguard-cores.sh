@@ -1,11 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# memguard while cores, loads and writers come and go, under traffic.
-# CYCLES and WRITES say how often; `make test-full` asks for 1000 and 100000.
+# memguard while cores come and go, under traffic.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
-cycles=${CYCLES:-20} writes=${WRITES:-500}
 core() { echo "$2" >"/sys/devices/system/cpu/cpu$1/online"; }
 
 # Regulation follows a core a moment after it comes.
@@ -42,36 +40,4 @@ done
 stop_traffic
 unload
 
-cycle() {
-	i=0
-	while [ $i -lt "$cycles" ]; do
-		load || return 1
-		set_to limit "events 60 20 20 20" || return 1
-		usleep 3000
-		unload || return 1
-		i=$((i + 1))
-	done
-}
-
-# What the slab allocator has given out, in KiB.
-slab() { sed -n 's/^SUnreclaim: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
-
-traffic 1 0
-traffic 2 0
-cycle_once=$cycles cycles=5
-cycle
-cycles=$cycle_once
-sync
-before=$(slab)
-check "$cycles times loaded and unloaded under traffic" "cycle" 0 ""
-sleep 1
-after=$(slab)
-# 4 KiB a cycle would be the smallest leak of a page; half of that is allowed.
-check "  without a leak ($before to $after KiB)" "is $((after - before)) -lt $((cycles * 2 + 512))" 0 yes
-stop_traffic
-
-load
-check "$writes random writes to each file" "$(dirname "$0")/random-writes $writes 1" 0 "refused="
-check "unloads" "unload" 0 ""
-# A warning in the kernel's log fails the whole run: the lab sees to that.
 finish

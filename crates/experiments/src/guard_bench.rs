@@ -165,7 +165,7 @@ impl fmt::Display for Part {
 pub const EXPERIMENT: &str = "bench-guard";
 
 /// A median may be this much longer with many CPUs than with few and count as not grown.
-const SCALING: f64 = 0.1;
+const SCALING: f64 = 0.05;
 
 /// What is measured.
 #[derive(Debug, Clone, Default)]
@@ -280,7 +280,7 @@ pub fn judge_scaling(summary: &mut Summary) {
         let reached = median.is_some_and(|median| median <= fewest.1 * (1.0 + SCALING));
         *case = judged(
             std::mem::take(case),
-            "median as with the fewest CPUs, or less",
+            "median at most 5 % above that with the fewest CPUs",
             reached,
         );
     }
