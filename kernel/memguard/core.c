@@ -548,7 +548,7 @@ static void begin_regulation(void *info)
 
 /**
  * mg_core_start() - regulate a CPU from now on
- * @cpu: online; if it goes away meanwhile, nothing has happened
+ * @cpu: idle; if it is offline, or leaves meanwhile, nothing has happened
  *
  * Not from a hotplug callback: perf takes the hotplug lock.
  *
@@ -559,6 +559,8 @@ int mg_core_start(unsigned int cpu)
 	struct mg_core *core = &per_cpu(mg_cores, cpu);
 	int err;
 
+	if (!cpu_online(cpu) || READ_ONCE(core->leaving))
+		return 0;
 	err = open_counters(core);
 	if (!err)
 		err = create_thread(core);
@@ -589,7 +591,9 @@ void mg_core_stop(unsigned int cpu)
 	if (!core->regulated)
 		return;
 	local_irq_disable();
-	core->regulated = false;
+	WRITE_ONCE(core->stopping, true);
+	/* mg_core_is_idle(): who sees that it isn't regulated sees why. */
+	smp_store_release(&core->regulated, false);
 	throttled = core->policy.throttled;
 	action = mw_core_offline(&mg_guard.policy, &core->policy);
 	if (throttled)
@@ -599,6 +603,26 @@ void mg_core_stop(unsigned int cpu)
 
 	hrtimer_cancel(&core->timer);
 	stop_thread(core);
+	/* mg_core_is_idle(): whoever starts it next sees that no thread is left. */
+	smp_store_release(&core->stopping, false);
+}
+
+/**
+ * mg_core_is_idle() - neither regulated nor being stopped
+ * @cpu: any possible CPU
+ *
+ * Return: whether the caller, if it is the only one that starts cores, may
+ * close or start this one.
+ */
+bool mg_core_is_idle(unsigned int cpu)
+{
+	struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+	/* Pairs with the store of mg_core_stop(), as the next does. */
+	if (smp_load_acquire(&core->regulated))
+		return false;
+	/* Of the two, this one is cleared last. */
+	return !smp_load_acquire(&core->stopping);
 }
 
 /**

@@ -68,10 +68,11 @@ static int follow_cpus(void)
 
 	mutex_lock(&following);
 	for_each_possible_cpu(cpu) {
-		if (READ_ONCE(per_cpu(mg_cores, cpu).regulated))
+		/* One that is being stopped comes again once it is. */
+		if (!mg_core_is_idle(cpu))
 			continue;
 		mg_core_close(cpu);
-		err = cpu_online(cpu) ? mg_core_start(cpu) : 0;
+		err = mg_core_start(cpu);
 		if (err && !first)
 			first = err;
 	}

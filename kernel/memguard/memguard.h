@@ -82,6 +82,7 @@ struct mg_core {
 	struct task_struct *thread;
 	unsigned int cpu;
 	bool regulated;
+	bool stopping; /* its hotplug callback works on it: nobody else may */
 	bool leaving; /* stopped, and not to be started before it is back */
 	bool reset; /* somebody wants the statistics cleared */
 	u64 overflow_ns; /* when the last overflow interrupt came */
@@ -119,6 +120,7 @@ void mg_clock_set_period(u64 period_ns);
 void mg_cores_init(void);
 int mg_core_start(unsigned int cpu);
 void mg_core_stop(unsigned int cpu);
+bool mg_core_is_idle(unsigned int cpu);
 void mg_core_close(unsigned int cpu);
 void mg_kick_all(void);
 int mg_watch_idle(void);
