@@ -28,6 +28,12 @@ const FAULTS: [&str; 22] = [
     "list_add corruption",
 ];
 
+/// Warnings that are faults of Debian's kernels, and do no harm: who warns, and who called it.
+///
+/// Writing a CPU's fair-server runtime stops that server whenever ordinary threads are queued, running or not, and to
+/// stop it twice is warned about (Linux 6.12, kernel/sched/debug.c, `sched_fair_server_write`).
+const KNOWN_WARNINGS: [(&str, &str); 1] = [("task_non_contending", "sched_fair_server_write")];
+
 /// The init's own words begin so.
 const MARK: &str = "memwarden-lab: ";
 
@@ -67,17 +73,26 @@ impl Progress {
 
 /// Lines of the kernel's log that tell of a fault, in order, without repetition.
 pub(crate) fn faults(log: &str) -> Vec<String> {
+    let messages: Vec<&str> = log.lines().filter_map(kernel_message).collect();
     let mut found: Vec<String> = Vec::new();
-    for line in log.lines() {
-        let Some(message) = kernel_message(line) else {
-            continue;
-        };
-        if FAULTS.iter().any(|fault| message.contains(fault)) && !found.iter().any(|f| f == message)
+    for (index, message) in messages.iter().enumerate() {
+        if FAULTS.iter().any(|fault| message.contains(fault))
+            && !is_known(message, &messages[index + 1..])
+            && !found.iter().any(|f| f == message)
         {
-            found.push(message.to_owned());
+            found.push((*message).to_owned());
         }
     }
     found
+}
+
+/// Whether a warning, followed by these lines, is one of [`KNOWN_WARNINGS`].
+fn is_known(warning: &str, after: &[&str]) -> bool {
+    let trace = after.iter().take_while(|line| !line.contains("end trace"));
+    warning.contains("WARNING: ")
+        && KNOWN_WARNINGS.iter().any(|(warns, caller)| {
+            warning.contains(warns) && trace.clone().any(|line| line.starts_with(caller))
+        })
 }
 
 /// `[   12.345678] text` (or with `[    T1]` after it) -> `text`
@@ -91,6 +106,25 @@ fn kernel_message(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_known_warning_is_known_by_its_caller() {
+        let log = |caller: &str| {
+            format!(
+                "[    5.167998] WARNING: CPU: 2 PID: 156 at kernel/sched/deadline.c:265 task_non_contending+0x3e4/0x448\n\
+                 [    5.168351] Call trace:\n\
+                 [    5.168357]  task_non_contending+0x3e4/0x448\n\
+                 [    5.168372]  dl_server_stop+0x34/0x68\n\
+                 [    5.168387]  {caller}.isra.0+0x18c/0x230\n\
+                 [    5.168545] ---[ end trace 0000000000000000 ]---\n"
+            )
+        };
+        assert!(faults(&log("sched_fair_server_write")).is_empty());
+        assert_eq!(faults(&log("dequeue_task_fair")).len(), 1);
+        // Of two warnings the second one's trace says nothing of the first.
+        let two = log("dequeue_task_fair") + &log("sched_fair_server_write");
+        assert_eq!(faults(&two).len(), 1);
+    }
 
     #[test]
     fn progress_is_read_in_any_state() {
