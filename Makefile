@@ -25,7 +25,7 @@ test: ## what ./test does
 	./test
 
 test-full: ## the same with 1000 module loads and 100000 random writes a file
-	CYCLES=1000 WRITES=100000 TIMEOUT=6h ./test
+	CYCLES=1000 WRITES=100000 TIMEOUT=2h ./test
 
 bench-guard: build ## both regulators' figures, measured in the lab: out/bench-guard
 	$(MEMWARDEN) guard bench --on lab --backend module,user --replace --out out/bench-guard
