@@ -80,8 +80,8 @@ impl Config {
     pub fn for_lab() -> Self {
         Self {
             victim_memory: "64K".into(),
-            // 1024 lines x 6000 x 4.5 instructions: 28 ms of the guest's time alone, and as many of the guard's periods.
-            victim_iterations: 6000,
+            // 1024 lines x 8000 x 4.5 instructions: 37 ms of the guest's time alone, and as many of the guard's periods.
+            victim_iterations: 8000,
             aggressors: vec![Workload::Bandwidth("fresh-pages".into())],
             aggressor_memory: "1M".into(),
             cpus: (1..4).collect(),
