@@ -24,22 +24,48 @@ const PERF_TIME: &str = "/proc/sys/kernel/perf_cpu_time_max_percent";
 /// between the overflow and the interrupt's first look at the time.
 const INTERRUPT_NS: u64 = 2000;
 
+/// perf's limits as they were; put back when dropped.
+struct PerfLimits(Vec<(&'static str, String)>);
+
+impl PerfLimits {
+    /// Lifts them, and notes those that can't be.
+    fn lift(bench: &mut Bench) -> Self {
+        let mut limits = Self(Vec::new());
+        let before = |path| fs::read_to_string(path).unwrap_or_default();
+        // Where it is off already, the kernel refuses the other figure.
+        if matches!(before(PERF_TIME).trim(), "0" | "100") {
+            return limits;
+        }
+        for (path, value) in [(PERF_RATE, "1000000"), (PERF_TIME, "100")] {
+            let was = before(path);
+            match fs::write(path, value) {
+                Ok(()) => limits.0.push((path, was)),
+                Err(error) => bench.summary.note(format!(
+                    "perf's own limit {path} could not be lifted: {error}."
+                )),
+            }
+        }
+        limits
+    }
+}
+
+impl Drop for PerfLimits {
+    fn drop(&mut self) {
+        // The last one first: while it is off, the kernel refuses the other figure.
+        for (path, was) in self.0.iter().rev() {
+            if let Err(error) = fs::write(path, was) {
+                eprintln!("memwarden: {path} was {}: {error}", was.trim());
+            }
+        }
+    }
+}
+
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     bench
         .progress
         .step(0, 1, &format!("cycles, {} CPUs", online.len()));
-    // Where it is off already, the kernel refuses the other figure.
-    let off = fs::read_to_string(PERF_TIME).is_ok_and(|text| matches!(text.trim(), "0" | "100"));
-    if !off {
-        for (path, value) in [(PERF_RATE, "1000000"), (PERF_TIME, "100")] {
-            if let Err(error) = fs::write(path, value) {
-                bench.summary.note(format!(
-                    "perf's own limit {path} could not be lifted: {error}."
-                ));
-            }
-        }
-    }
+    let _limits = PerfLimits::lift(bench);
     let mut rig = Rig::start(bench, "cycles", 1000)?;
     let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, BUDGET)).collect();
     let loads: Vec<_> = online.iter().map(|cpu| Load::busy(*cpu)).collect();
