@@ -34,6 +34,12 @@ impl EventCode {
         }
     }
 
+    /// Whether the CPU counts it; the kernel counts the others.
+    #[must_use]
+    pub fn is_hardware(self) -> bool {
+        self.kind != bindings::PERF_TYPE_SOFTWARE
+    }
+
     /// `PERF_COUNT_HW_CACHE_MISSES`: on most CPUs, misses of the last-level cache.
     pub const CACHE_MISSES: Self = Self::hardware(bindings::PERF_COUNT_HW_CACHE_MISSES);
     /// `PERF_COUNT_HW_CPU_CYCLES`.
@@ -133,7 +139,7 @@ impl OverflowCounter {
         attributes.set_exclude_kernel(u64::from(user_only));
         attributes.set_exclude_hv(u64::from(user_only));
         // A hardware counter of our own or none: one that is shared by turns would miss events.
-        let own = code.kind != bindings::PERF_TYPE_SOFTWARE && matches!(of, Of::Cpu);
+        let own = code.is_hardware() && matches!(of, Of::Cpu);
         attributes.set_pinned(u64::from(own));
         let system = |source| Error::System {
             attempt: format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
@@ -183,7 +189,8 @@ impl OverflowCounter {
         }
     }
 
-    /// From here on, overflows after `events` more (at least 1).
+    /// From here on, overflows after `events` more (at least 1). What overflowed before and was not taken is forgotten:
+    /// it says nothing about these.
     ///
     /// To be called on the counter's CPU, so that nothing is counted between the steps. Setting the period of a
     /// running software event makes it overflow at the very next event, whatever the period: perf clears what is left
@@ -200,6 +207,7 @@ impl OverflowCounter {
         let fd = self.file.as_raw_fd();
         // SAFETY: takes a plain number.
         check(unsafe { perf::ioctls::DISABLE(fd, 0) }, "stop a counter")?;
+        self.buffer.drain(|_| {});
         // SAFETY: reads the number whose address it is given.
         let set = unsafe { perf::ioctls::PERIOD(fd, (&raw const events) as u64) };
         check(set, "set a counter's period")?;
@@ -209,7 +217,7 @@ impl OverflowCounter {
         Ok(())
     }
 
-    /// When it first overflowed since the last call, by CLOCK_MONOTONIC in nanoseconds.
+    /// When it first overflowed since the last call or since it was armed, by CLOCK_MONOTONIC in nanoseconds.
     pub fn take(&mut self) -> Option<u64> {
         let mut first = None;
         self.buffer.drain(|record| {
@@ -472,6 +480,12 @@ mod tests {
                     "the next event is not the period's end"
                 );
             }
+            counter.arm(1000).unwrap();
+            fault(2000);
+            counter.arm(1000).unwrap();
+            assert_eq!(counter.take(), None, "that was before it was armed anew");
+            fault(2000);
+            assert!(counter.take().is_some());
         })
         .join()
         .unwrap();

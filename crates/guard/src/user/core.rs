@@ -18,6 +18,7 @@ use memwarden_policy::{
     Account, Action, BestEffort, Core, CoreSettings, Policy, Resource, UNLIMITED,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
 use super::clock::PeriodClock;
 use super::fault::Fault;
@@ -28,6 +29,9 @@ use crate::trace::What;
 
 /// Priority of the core threads: above whatever is regulated, below the watchdogs.
 pub(super) const PRIORITY: i32 = 98;
+
+/// The events of a reaction are forgotten by this part at each overflow.
+const REACTION_PART: u64 = 16;
 
 /// A core without a limit, and with nobody to share with, is looked after this often: its counts may be so old.
 const QUIET_NS: u64 = 100_000_000;
@@ -127,6 +131,9 @@ struct Counters {
     witness: IdleWitness,
     /// Counts at the period's begin.
     begin: [u64; 2],
+    /// Events that lately came between an overflow and this thread's look at it. A software event's overflow makes none
+    /// itself, a hardware event's may: as long as nobody knows, very many.
+    reaction: [u64; 2],
 }
 
 impl Counters {
@@ -144,7 +151,18 @@ impl Counters {
             write,
             witness: IdleWitness::open(cpu, u32::try_from(own).unwrap_or_default())?,
             begin,
+            reaction: [common.event, common.write_event.unwrap_or(common.event)]
+                .map(|code| if code.is_hardware() { FAR } else { 0 }),
         })
+    }
+
+    /// The most that came lately while this thread was on its way; what came long ago is forgotten by and by.
+    fn reacted(&mut self, resource: Resource, events: u64) {
+        let reaction = &mut self.reaction[resource as usize];
+        *reaction = match *reaction {
+            FAR => events,
+            lately => events.max(lately - lately / REACTION_PART),
+        };
     }
 
     fn get(&mut self, resource: Resource) -> Option<&mut OverflowCounter> {
@@ -224,17 +242,29 @@ pub(super) fn run(
 
 /// Waits for a CPU that is offline.
 fn park(handle: &Handle) {
-    let mut bell = [PollFd::new(&handle.bell, PollFlags::IN)];
     let wait = Timespec {
         tv_sec: 0,
         tv_nsec: PARKED_NS,
     };
-    let _ = poll(&mut bell, Some(&wait));
-    silence(handle);
+    let _ = wait_for_any(&mut [PollFd::new(&handle.bell, PollFlags::IN)], &wait);
 }
 
-fn silence(handle: &Handle) {
-    let _ = rustix::io::read(&handle.bell, &mut [0; 8]);
+/// Until the bell rings, a counter overflows or so much time has passed; the bell, the first of `ends`, is silent then.
+///
+/// It is silenced here, whatever is known of kicks: whoever kicks counts first and rings then, and the core may
+/// have seen the count before the bell rang. A bell that nobody silences would keep this thread, and so its core, for
+/// itself for ever.
+fn wait_for_any(ends: &mut [PollFd<'_>], wait: &Timespec) -> Result<(), Errno> {
+    match poll(ends, Some(wait)) {
+        Ok(_) => {
+            if ends[0].revents().contains(PollFlags::IN) {
+                let _ = rustix::io::read(ends[0].as_fd(), &mut [0; 8]);
+            }
+            Ok(())
+        }
+        Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 impl Loop {
@@ -321,16 +351,13 @@ impl Loop {
         let bell = PollFd::new(&self.common.cores[self.index].bell, PollFlags::IN);
         let read = PollFd::from_borrowed_fd(self.counters.read.as_fd(), PollFlags::IN);
         let outcome = match &self.counters.write {
-            None => poll(&mut [bell, read], Some(&wait)),
+            None => wait_for_any(&mut [bell, read], &wait),
             Some(write) => {
                 let write = PollFd::from_borrowed_fd(write.as_fd(), PollFlags::IN);
-                poll(&mut [bell, read, write], Some(&wait))
+                wait_for_any(&mut [bell, read, write], &wait)
             }
         };
-        match outcome {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Failure::Broken(format!("waiting for a counter: {errno}"))),
-        }
+        outcome.map_err(|errno| Failure::Broken(format!("waiting for a counter: {errno}")))
     }
 
     /// Nothing is limited, and nobody waits for what this core uses.
@@ -412,10 +439,7 @@ impl Loop {
     fn look_for_kick(&mut self) -> bool {
         let kicks = self.handle().kicks.load(Ordering::Acquire);
         let kicked = kicks != self.kicks_seen;
-        if kicked {
-            self.kicks_seen = kicks;
-            silence(self.handle());
-        }
+        self.kicks_seen = kicks;
         kicked
     }
 
@@ -510,6 +534,9 @@ impl Loop {
             return Ok(());
         }
         let used = self.counters.used()?[resource as usize];
+        let assigned = self.core.account(resource).assigned;
+        self.counters
+            .reacted(resource, used.saturating_sub(assigned));
         self.figures.overflows += 1;
         self.overflow_ns = when_ns;
         if !self.core.is_active() {
@@ -555,13 +582,17 @@ impl Loop {
         }
     }
 
-    /// Each counter's next overflow is where what the core has left ends.
+    /// Each counter's next overflow is where what the core has left ends, but no nearer than the events of a reaction
+    /// reach: it would come again and again while this thread is on its way to it, and keep it from arriving.
     fn arm(&mut self) -> Result<(), Failure> {
         for resource in Resource::ALL {
             let left = if self.core.is_throttled() {
                 FAR
             } else {
-                self.core.until_overflow(resource).min(FAR)
+                // A whole budget is always waited for.
+                let nearest = self.counters.reaction[resource as usize];
+                let nearest = nearest.min(self.core.account(resource).budget);
+                self.core.until_overflow(resource).max(nearest).min(FAR)
             };
             if let Some(counter) = self.counters.get(resource) {
                 counter.arm(if left >= UNLIMITED { FAR } else { left })?;
@@ -621,5 +652,35 @@ impl Loop {
         let _ = self.carry_out(action, monotonic_ns());
         self.figures.regulated = false;
         self.post();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kick_that_was_seen_before_its_bell_rang_wakes_once() {
+        let core = Core::new(&Policy::new()).unwrap();
+        let handle = Handle::new(0, core.settings()).unwrap();
+        handle.kick();
+        // The core has seen the count, and looks at nothing but its bell from here on.
+        let second = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        let none = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let wakes = |wait| {
+            let mut ends = [PollFd::new(&handle.bell, PollFlags::IN)];
+            wait_for_any(&mut ends, wait).unwrap();
+            ends[0].revents().contains(PollFlags::IN)
+        };
+        assert!(wakes(&second));
+        assert!(!wakes(&none));
+        handle.kick();
+        assert!(wakes(&second));
     }
 }
