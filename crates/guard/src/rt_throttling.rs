@@ -67,13 +67,14 @@ pub fn release(root: &Root) -> Result<Saved, Error> {
     Ok(saved)
 }
 
-/// Puts them back, all of them even when one fails.
+/// Puts them back, all of them even when one fails, the last one first: the limit of all real-time threads is refused
+/// (EBUSY) where the fair servers' shares don't fit it.
 ///
 /// # Errors
 /// The first file that can't be written.
 pub fn restore(saved: &Saved) -> Result<(), Error> {
     let mut first = Ok(());
-    for (path, value) in &saved.files {
+    for (path, value) in saved.files.iter().rev() {
         if let Err(source) = fs::write(path, value)
             && first.is_ok()
         {

@@ -50,6 +50,10 @@ const FRESH_TRIES: u32 = 100;
 /// Clients at a time; more wait.
 const CLIENTS: usize = 16;
 
+/// Priority of a client's thread: ahead of ordinary loads, which may fill the machine, and behind all else that is
+/// real-time, the core threads first of all. An answer may take milliseconds of a CPU.
+const CLIENT_PRIORITY: i32 = 1;
+
 /// Stack of a thread: all memory is locked, so that none is wasted.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -274,8 +278,11 @@ impl Host {
             clients.fetch_add(1, Ordering::AcqRel);
             let (host, count) = (Arc::clone(self), Arc::clone(&clients));
             let talk = move || {
-                // A client that went away, or spoke nonsense, is its own affair.
-                let _ = host.talk(stream);
+                // It begins with its parent's priority, the watchdogs'.
+                if sched::set_fifo(CLIENT_PRIORITY).is_ok() {
+                    // A client that went away, or spoke nonsense, is its own affair.
+                    let _ = host.talk(stream);
+                }
                 count.fetch_sub(1, Ordering::AcqRel);
             };
             spawn("client", talk)?;

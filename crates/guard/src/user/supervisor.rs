@@ -32,9 +32,10 @@ use crate::Error;
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A core's thread may run so long past the end of its period. With [`LOOK`] and the time to kill this stays below
-/// 100 ms.
-const OVERDUE_NS: u64 = 50_000_000;
+/// In so many looks one after another a core's thread may be found past its time, and still at the same. With the time
+/// to kill this stays below 100 ms. Looks are counted and not milliseconds: where the whole machine stood still (a
+/// virtual one does), nobody is to blame.
+const OVERDUE_LOOKS: u32 = 5;
 
 /// Looks at the lock before another regulator is believed to hold it.
 const LOCK_TRIES: u32 = 20;
@@ -138,6 +139,7 @@ fn watch(
     let pid = pid.ok_or_else(|| Error::System("the regulator has no process number".into()))?;
     let (beat, cores) = words.split_last().expect("one word more than cores");
     let mut asked = false;
+    let mut overdue = vec![Overdue::default(); cores.len()];
     loop {
         thread::sleep(LOOK);
         let now_ns = monotonic_ns();
@@ -161,12 +163,11 @@ fn watch(
                 )),
             };
         }
-        for (index, word) in cores.iter().enumerate() {
-            let until_ns = word.load(Ordering::Acquire);
-            if until_ns != 0 && now_ns > until_ns.saturating_add(OVERDUE_NS) {
+        for (index, (word, overdue)) in cores.iter().zip(&mut overdue).enumerate() {
+            if let Some(past_ns) = overdue.look(word.load(Ordering::Acquire), now_ns) {
                 return Err(Error::Regulator(format!(
                     "the thread of core {index} ran {} ms past its time, and the regulator was killed",
-                    (now_ns - until_ns) / 1_000_000
+                    past_ns / 1_000_000
                 )));
             }
         }
@@ -174,6 +175,29 @@ fn watch(
             asked = true;
             let _ = kill_process(pid, Signal::TERM);
         }
+    }
+}
+
+/// A core's thread that is past its time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Overdue {
+    until_ns: u64,
+    looks: u32,
+}
+
+impl Overdue {
+    /// `until_ns`: until when the thread means to run, 0 while it sleeps. How far past that it is, once it was found so
+    /// too often.
+    fn look(&mut self, until_ns: u64, now_ns: u64) -> Option<u64> {
+        if until_ns == 0 || now_ns <= until_ns {
+            *self = Self::default();
+            return None;
+        }
+        if until_ns != self.until_ns {
+            *self = Self { until_ns, looks: 0 };
+        }
+        self.looks += 1;
+        (self.looks > OVERDUE_LOOKS).then(|| now_ns - until_ns)
     }
 }
 
@@ -200,4 +224,39 @@ pub(super) fn open_log(places: &Places) -> Result<File, Error> {
         .append(true)
         .open(&path)
         .map_err(Error::file("opening", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_thread_that_stays_past_its_time_is_found_within_six_looks() {
+        let mut overdue = Overdue::default();
+        let found =
+            (1..).find_map(|look| Some((look, overdue.look(5 * MS, 5 * MS + look * 10 * MS)?)));
+        assert_eq!(found, Some((6, 60 * MS)));
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_blames_nobody() {
+        let mut overdue = Overdue::default();
+        // 200 ms between two looks; then the thread goes on, and is late again and again.
+        for (until_ms, now_ms) in [
+            (5, 3),
+            (5, 203),
+            (205, 213),
+            (215, 223),
+            (0, 233),
+            (235, 243),
+        ] {
+            assert_eq!(overdue.look(until_ms * MS, now_ms * MS), None);
+        }
+        for now_ms in [250, 260, 270, 280] {
+            assert_eq!(overdue.look(235 * MS, now_ms * MS), None);
+        }
+        assert_eq!(overdue.look(290 * MS, 285 * MS), None);
+    }
 }
