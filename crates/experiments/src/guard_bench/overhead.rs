@@ -99,13 +99,6 @@ fn add(
         .with("throttled_periods", throttled)
         .with_metric("with_guard", with)
         .with_metric("without_guard", without);
-    if what == NO_TRAFFIC && !bench.subject.cost_is_limited() {
-        bench.summary.note(
-            "The limits of the overhead are the kernel module's. The regulator in user space wakes a thread in every \
-             period, and is measured beside it: it is for periods of a millisecond and more.",
-        );
-        return bench.add(case.with("target", "-").with("reached", "-"));
-    }
     if what == NO_TRAFFIC {
         let target = format!("at most {} %", limit * 100.0);
         let reached = throttled == 0 && share.is_some_and(|share| share <= limit);

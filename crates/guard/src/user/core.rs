@@ -522,6 +522,10 @@ impl Loop {
         for (begin, used) in self.counters.begin.iter_mut().zip(used) {
             *begin += used;
         }
+        // What overflowed in the ended period says nothing about this one.
+        for resource in Resource::ALL {
+            self.counters.get(resource).and_then(OverflowCounter::take);
+        }
         self.arm()?;
         self.carry_out(action, now_ns)
     }
