@@ -12,6 +12,7 @@ pub mod budget_file;
 pub mod control;
 mod error;
 mod event;
+pub mod group;
 pub mod keeper;
 mod kernel_log;
 pub mod metrics;

@@ -26,6 +26,27 @@ pub fn events_per_period(mib_s: u64, period_us: u64, bytes_per_event: u64) -> u6
     u64::try_from(bytes / u128::from(bytes_per_event.max(1))).unwrap_or(u64::MAX)
 }
 
+/// The same, but at least one: whatever has less than that would never run again.
+///
+/// # Errors
+/// When it is less, with the least bandwidth that is not.
+pub fn some_events_per_period(
+    mib_s_wanted: u64,
+    period_us: u64,
+    bytes_per_event: u64,
+) -> Result<u64, Error> {
+    let events = events_per_period(mib_s_wanted, period_us, bytes_per_event);
+    if events > 0 {
+        return Ok(events);
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let least = mib_s(1.0, period_us, bytes_per_event).ceil() as u64;
+    Err(Error::BadInput(format!(
+        "{mib_s_wanted} MB/s is less than one event of {bytes_per_event} bytes in a period of {period_us} us: give \
+         {least} or more, or a longer period"
+    )))
+}
+
 /// The bandwidth of `events` events a period, in MiB/s.
 #[allow(clippy::cast_precision_loss)]
 pub fn mib_s(events: f64, period_us: u64, bytes_per_event: u64) -> f64 {

@@ -10,20 +10,22 @@
 //! [`User`] is the client. Regulator and supervisor are processes of the same program, under a verb that the help
 //! doesn't list.
 
-mod clock;
-mod core;
-mod fault;
+pub(crate) mod clock;
+pub(crate) mod core;
+pub(crate) mod fault;
 mod figures;
 mod host;
-mod places;
+pub(crate) mod launch;
+pub(crate) mod places;
+pub(crate) mod process;
 mod record;
-mod supervisor;
-mod wire;
+pub(crate) mod supervisor;
+pub(crate) mod wire;
 
-use std::io::{self, BufRead, BufReader, ErrorKind};
+use std::io::{self, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::ChildStdin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,7 @@ use crate::trace::Recording;
 use crate::{
     BestEffort, CoreStatistics, Error, Recorder, Regulator, Resource, Settings, StartOptions,
 };
+use launch::launch;
 use places::Places;
 use wire::{Plan, Reply, Request, receive, send};
 
@@ -151,41 +154,12 @@ impl Regulator for User {
         let plan = Plan {
             options: options.clone(),
             tied: self.tied,
+            group: None,
         };
-        let plan =
-            serde_json::to_string(&plan).map_err(|error| Error::System(error.to_string()))?;
-        let mut supervisor = Command::new(&self.program)
-            .args(["guard", "user-regulator", &plan])
-            .stdin(if self.tied {
-                Stdio::piped()
-            } else {
-                Stdio::null()
-            })
-            .stdout(Stdio::piped())
-            .stderr(supervisor::open_log(&self.places)?)
-            .current_dir("/")
-            .spawn()
-            .map_err(Error::file("starting", &self.program))?;
-        let lease = supervisor.stdin.take();
-        let mut said = String::new();
-        if let Some(out) = supervisor.stdout.take() {
-            let _ = BufReader::new(out).read_line(&mut said);
-        }
-        if said.trim_end() == supervisor::READY {
-            self.lease = lease.map(Arc::new);
-            // It is its own master now; a zombie would be all that is left of it here.
-            std::thread::spawn(move || supervisor.wait());
-            return Ok(());
-        }
-        drop(lease);
-        let _ = supervisor.wait();
-        Err(match said.trim_end() {
-            "" => Error::Regulator(format!(
-                "the regulator in user space did not start (its log: {})",
-                self.places.log().display()
-            )),
-            why => Error::Regulator(format!("the regulator in user space did not start: {why}")),
-        })
+        let what = "the regulator in user space";
+        let launched = launch(&self.program, &self.places, &plan, what, || {})?;
+        self.lease = launched.lease.map(Arc::new);
+        Ok(())
     }
 
     fn is_running(&self) -> bool {

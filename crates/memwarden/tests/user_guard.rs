@@ -6,8 +6,9 @@
 //! stayed blocked is printed and not judged: a busy machine is no fault of ours. (A core that stays blocked for good is
 //! what these tests fail on.)
 
+mod processes;
+
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,13 +16,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use processes::{child_of, eventually, stat};
+
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// The cores and the settings are the machine's: one test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
-
-/// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Rig {
     folder: tempfile::TempDir,
@@ -123,36 +123,8 @@ impl Rig {
         stat(pid, 14) + stat(pid, 15)
     }
 
-    /// The regulator's processes: the supervisor is the one whose parent is not the other.
     fn supervisor_and_regulator(&self) -> (Pid, Pid) {
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let read = |file| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-            let ours = read("environ").contains(self.folder.path().to_str().unwrap());
-            if ours && read("cmdline").contains("user-regulator") {
-                let parent: i32 = read("stat")
-                    .rsplit_once(')')
-                    .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok())
-                    .unwrap();
-                found.push((pid, parent));
-            }
-        }
-        let child = |of: i32| found.iter().find(|(_, parent)| *parent == of);
-        let (supervisor, regulator) = found
-            .iter()
-            .find_map(|(pid, _)| Some((*pid, child(*pid)?.0)))
-            .unwrap_or_else(|| panic!("no pair among {found:?}"));
-        (
-            Pid::from_raw(supervisor).unwrap(),
-            Pid::from_raw(regulator).unwrap(),
-        )
+        processes::supervisor_and_regulator(self.folder.path())
     }
 
     /// The core runs again, the settings are back, and nobody claims to regulate.
@@ -187,14 +159,6 @@ impl Drop for Rig {
         }
         let _ = self.memwarden("guard stop");
         let _ = fs::write(RT_RUNTIME, &self.rt_runtime);
-    }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -332,23 +296,9 @@ fn guard_run_leaves_nothing_behind_however_it_ends() {
     }
 }
 
-/// A numeric field of /proc/PID/stat, numbered as in proc(5).
-fn stat(pid: u32, field: usize) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let from_the_third = stat.rsplit_once(')').unwrap().1;
-    let value = from_the_third.split_whitespace().nth(field - 3).unwrap();
-    value.parse().unwrap()
-}
-
 /// 0 where the leader is outside our PID namespace, as in a container.
 fn session_of(pid: u32) -> u64 {
     stat(pid, 6)
-}
-
-fn child_of(pid: u32) -> Option<Pid> {
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let children = fs::read_to_string(Path::new(&path)).ok()?;
-    Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
 }
 
 #[test]

@@ -75,8 +75,9 @@ pub const FAR: u64 = 1 << 50;
 /// `PERF_SAMPLE_TIME` of linux/perf_event.h, whose type the bindings differ about.
 const SAMPLE_TIME: u64 = 1 << 2;
 
-/// Pages of a buffer besides its head; a power of two.
-const COUNTER_PAGES: usize = 1;
+/// Pages of a buffer besides its head; a power of two. Two thousand overflows: more than come while a group is stopped
+/// in some milliseconds.
+const COUNTER_PAGES: usize = 8;
 /// Some thousand context switches a period.
 const WITNESS_PAGES: usize = 16;
 
@@ -217,17 +218,24 @@ impl OverflowCounter {
 
     /// When it first overflowed since the last call, by CLOCK_MONOTONIC in nanoseconds.
     pub fn take(&mut self) -> Option<u64> {
-        let mut first = None;
+        self.take_span().map(|(first, _)| first)
+    }
+
+    /// When it first and last overflowed since the last call, by CLOCK_MONOTONIC in nanoseconds. Of more overflows than
+    /// its buffer holds the later ones are unknown.
+    pub fn take_span(&mut self) -> Option<(u64, u64)> {
+        let mut span: Option<(u64, u64)> = None;
         self.buffer.drain(|record| {
             if record.kind == bindings::PERF_RECORD_SAMPLE {
-                first.get_or_insert(record.word(0));
+                let when = record.word(0);
+                span = Some((span.map_or(when, |(first, _)| first), when));
                 // It goes on with the same period.
             }
         });
-        if first.is_some() {
+        if span.is_some() {
             self.armed = None;
         }
-        first
+        span
     }
 }
 

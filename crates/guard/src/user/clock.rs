@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What the clock says, consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     number: u64,
     phase_ns: u64,
     pub period_ns: u64,
@@ -34,7 +34,7 @@ impl Reading {
 
 /// The clock.
 #[derive(Debug)]
-pub(super) struct PeriodClock {
+pub(crate) struct PeriodClock {
     /// Odd while somebody writes.
     sequence: AtomicU64,
     number: AtomicU64,

@@ -28,7 +28,7 @@ use crate::Error;
 use crate::trace::What;
 
 /// Priority of the core threads: above whatever is regulated, below the watchdogs.
-pub(super) const PRIORITY: i32 = 98;
+pub(crate) const PRIORITY: i32 = 98;
 
 /// The events of a reaction are forgotten by this part at each overflow.
 const REACTION_PART: u64 = 16;

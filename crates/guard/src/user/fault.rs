@@ -2,7 +2,7 @@
 //! Faults on purpose, so that what is promised of a broken regulator can be tried on a real one.
 
 /// Names the fault: `stuck:CPU` or `panic:CPU`. For tests alone.
-pub(super) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
+pub(crate) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -12,7 +12,7 @@ enum Kind {
 
 /// A core's thread that goes wrong the first time that it holds its core.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     kind: Kind,
     cpu: usize,
 }
@@ -38,9 +38,13 @@ impl Fault {
 
     /// Called by each core's thread when it takes hold.
     pub fn strike(&self, cpu: usize) {
-        if cpu != self.cpu {
-            return;
+        if cpu == self.cpu {
+            self.go_wrong();
         }
+    }
+
+    /// Called by a group's regulator, which has one thread, when the group is stopped.
+    pub fn go_wrong(&self) {
         match self.kind {
             Kind::Stuck => loop {
                 std::hint::spin_loop();

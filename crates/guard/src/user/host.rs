@@ -18,30 +18,26 @@ use memwarden_platform::sched;
 use memwarden_platform::shared::SharedWords;
 use memwarden_policy::{Core, Policy, Resource as PolicyResource, UNLIMITED};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, set_parent_process_death_signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::clock::PeriodClock;
 use super::core::{Common, Handle};
 use super::fault::Fault;
 use super::figures::Figures;
 use super::places::Places;
+use super::process::{self, spawn};
 use super::wire::{Plan, Reply, Request, receive, send};
-use super::{WATCHDOG_PRIORITY, core, record};
+use super::{core, record};
 use crate::control::BestEffort;
 use crate::event::{self, Event};
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
 use crate::units::{PERIOD_US_MAX, PERIOD_US_MIN};
 use crate::{Control, CoreStatistics, Error, Resource, Settings};
 
-/// The socket and the watcher look up this often.
+/// The socket looks up this often.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A client that says nothing for so long is hung up on.
 const IDLE_CLIENT: Duration = Duration::from_secs(60);
-
-/// Without a sign of life from the supervisor for so long, the regulator ends itself.
-const SUPERVISOR_LOST_NS: u64 = 1_000_000_000;
 
 /// A core that was asked for its figures has them ready within some of these, unless it is kept from running.
 const FRESH_WAIT: Duration = Duration::from_micros(200);
@@ -53,9 +49,6 @@ const CLIENTS: usize = 16;
 /// Priority of a client's thread: ahead of ordinary loads, which may fill the machine, and behind all else that is
 /// real-time, the core threads first of all. An answer may take milliseconds of a CPU.
 const CLIENT_PRIORITY: i32 = 1;
-
-/// Stack of a thread: all memory is locked, so that none is wasted.
-const STACK_BYTES: usize = 256 << 10;
 
 struct Host {
     common: Arc<Common>,
@@ -82,26 +75,22 @@ pub(super) fn run(
     words: OwnedFd,
     ready: impl FnOnce(),
 ) -> Result<(), Error> {
-    std::panic::set_hook(Box::new(|panic| {
-        eprintln!("memwarden: the user-space regulator panicked: {panic}");
-        std::process::abort();
-    }));
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
-    }
-    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
-        Error::System(format!("ask to be told of the supervisor's end: {errno}"))
-    })?;
-    sched::lock_memory().map_err(Error::platform)?;
-    let words = Arc::new(SharedWords::from_descriptor(words).map_err(Error::platform)?);
+    let (stop, words) = process::enter(words)?;
 
     let (host, cores) = Host::new(plan, words, Arc::clone(&stop))?;
     let listener = places.listen()?;
     let (tell, told) = mpsc::channel();
     let threads = host.start_cores(cores, &tell)?;
-    let watcher = start_watcher(Arc::clone(&host.common), places.clone(), Arc::clone(&stop))?;
+    let (common, saved) = (Arc::clone(&host.common), places.clone());
+    let free = move || {
+        for core in &common.cores {
+            core.stop();
+        }
+        if let Err(error) = saved.restore_rt_throttling() {
+            eprintln!("memwarden: {error}");
+        }
+    };
+    let watcher = process::start_watcher(Arc::clone(&host.common.running_until), &stop, free)?;
     drop(tell);
     let mut outcome = host.wait_for_cores(&told);
     if outcome.is_ok() {
@@ -124,55 +113,6 @@ pub(super) fn run(
 enum Told {
     Ready,
     Failed(String),
-}
-
-/// Ends the regulator when its supervisor is gone: nobody else would free a core whose thread is stuck.
-fn start_watcher(
-    common: Arc<Common>,
-    places: Places,
-    stop: Arc<AtomicBool>,
-) -> Result<JoinHandle<()>, Error> {
-    let (tell, told) = mpsc::channel();
-    let parent = rustix::process::getppid();
-    let watch = move || {
-        let outcome = sched::set_fifo(WATCHDOG_PRIORITY);
-        let failed = outcome.is_err();
-        let _ = tell.send(outcome);
-        if failed {
-            return;
-        }
-        let beat = &common.running_until[common.cores.len()];
-        while !stop.load(Ordering::Acquire) {
-            thread::sleep(LOOK);
-            let age_ns = monotonic_ns().saturating_sub(beat.load(Ordering::Acquire));
-            if age_ns > SUPERVISOR_LOST_NS || rustix::process::getppid() != parent {
-                stop.store(true, Ordering::Release);
-                eprintln!(
-                    "memwarden: the supervisor of the user-space regulator is gone: regulation ends"
-                );
-            }
-        }
-        // At this priority: ordinary threads may have to wait for a throttled core.
-        for core in &common.cores {
-            core.stop();
-        }
-        if let Err(error) = places.restore_rt_throttling() {
-            eprintln!("memwarden: {error}");
-        }
-    };
-    let thread = spawn("watcher", watch)?;
-    told.recv()
-        .map_err(|_| Error::System("start the watcher".into()))?
-        .map_err(Error::platform)?;
-    Ok(thread)
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    thread::Builder::new()
-        .name(name.into())
-        .stack_size(STACK_BYTES)
-        .spawn(body)
-        .map_err(|error| Error::System(format!("start a thread: {error}")))
 }
 
 impl Host {

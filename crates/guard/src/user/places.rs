@@ -18,7 +18,7 @@ const FOLDER: &str = "/run/memwarden";
 
 /// Where everything is.
 #[derive(Debug, Clone)]
-pub(super) struct Places {
+pub(crate) struct Places {
     folder: PathBuf,
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator's parent: whatever becomes of the regulator, cores are free again within 100 ms and the scheduler's
-//! settings are what they were.
+//! The regulator's parent: whatever becomes of the regulator, what it held is free again within 100 ms and every
+//! setting is what it was.
 //!
 //! It is small, so that it can be trusted: it starts the regulator, looks at it every 10 ms at the highest real-time
-//! priority, kills it when a core's thread runs past its time or the process was stopped, and cleans up. A regulator
-//! whose supervisor dies ends itself ([`super::host`]); if both are killed at once, no core is held either, and the
-//! next start or stop puts the settings back.
+//! priority, kills it when one of its threads runs past its time or the process was stopped, and cleans up. What it
+//! cleans up is its [`Charge`]: cores ([`Cores`]), or a control group ([`crate::group`]). A regulator whose supervisor
+//! dies ends itself ([`super::process`]); if both are killed at once, no core is held either, and the next start or
+//! stop puts the rest back.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,43 +22,70 @@ use memwarden_platform::cpus;
 use memwarden_platform::sched;
 use memwarden_platform::shared::{SharedWords, inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::places::Places;
+use super::process::ASKED_TO_END;
 use super::wire::Plan;
 use super::{WATCHDOG_PRIORITY, host};
-use crate::Error;
+use crate::{Error, group};
 
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often it looks, if nothing wakes it before.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
 
-/// In so many looks one after another a core's thread may be found past its time, and still at the same. With the time
-/// to kill this stays below 100 ms. Looks are counted and not milliseconds: where the whole machine stood still (a
-/// virtual one does), nobody is to blame.
+/// In so many looks one after another a thread may be found past its time, or a group stopped for longer, and still at
+/// the same. With the time to kill this stays below 100 ms. Looks are counted, and not milliseconds alone: where the
+/// whole machine stood still (a virtual one does), nobody is to blame.
 const OVERDUE_LOOKS: u32 = 5;
+/// A signal makes looks come sooner.
+const OVERDUE_NS: u64 = 50_000_000;
 
-/// Looks at the lock before another regulator is believed to hold it.
+/// Looks at the lock, and the time between two, before another regulator is believed to hold it.
 const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// What standard output is told when the regulator runs.
-pub(super) const READY: &str = "ready";
+pub(crate) const READY: &str = "ready";
+
+/// What a supervisor has in its charge while its regulator runs.
+pub(crate) trait Charge {
+    /// How many of the regulator's threads are watched.
+    fn threads(&self) -> usize;
+
+    /// What the regulator's thread is called in an error.
+    fn thread(&self, index: usize) -> String;
+
+    /// Changes what has to be changed before the regulator starts, and says with what plan to start it.
+    fn begin(&mut self) -> Result<Plan, Error>;
+
+    /// Frees what is held and puts every setting back.
+    fn free(&self) -> Result<(), Error>;
+
+    /// It is over: why, if nobody asked for it.
+    fn ended(&self, why: Option<&str>);
+}
 
 /// Carries out `memwarden guard user-regulator PLAN [FD]`: the supervisor, or with the shared words' descriptor its
 /// child.
 ///
-/// Prints [`READY`] once cores are regulated, or one line that says why they can't be.
+/// Prints [`READY`] once regulation is on, or one line that says why it can't be.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
-    let bad =
-        || Error::BadInput("user-regulator is started by `memwarden guard start` alone".into());
+    let bad = || Error::BadInput("user-regulator is started by `memwarden guard` alone".into());
     let (plan, rest) = arguments.split_first().ok_or_else(bad)?;
-    let decoded: Plan = serde_json::from_str(plan).map_err(|_| bad())?;
+    let plan: Plan = serde_json::from_str(plan).map_err(|_| bad())?;
     let places = Places::of_system();
     let outcome = match rest {
-        [] => supervise(plan, &decoded, &places),
+        [] => supervise(&plan, &places),
         [fd] => {
             let words = inherited(fd.parse().map_err(|_| bad())?).map_err(Error::platform)?;
-            host::run(&decoded, &places, words, || tell(READY))
+            match &plan.group {
+                None => host::run(&plan, &places, words, || tell(READY)),
+                Some(group) => group::regulate(&plan.options, group, words, tell),
+            }
         }
         _ => return Err(bad()),
     };
@@ -73,7 +101,7 @@ fn tell(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn supervise(plan: &str, decoded: &Plan, places: &Places) -> Result<(), Error> {
+fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     // A session of its own: what becomes of the terminal is no matter.
     let _ = rustix::process::setsid();
     let stop = Arc::new(AtomicBool::new(false));
@@ -81,47 +109,99 @@ fn supervise(plan: &str, decoded: &Plan, places: &Places) -> Result<(), Error> {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
     }
-    places.create()?;
-    // A client that looks whether somebody holds the lock has it for a moment.
-    let mut lock = places.lock()?;
-    for _ in 0..LOCK_TRIES {
-        if lock.is_none() {
-            thread::sleep(LOOK);
-            lock = places.lock()?;
-        }
+    if plan.tied {
+        set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
+            Error::System(format!("ask to be told of the client's end: {errno}"))
+        })?;
     }
-    let Some(_lock) = lock else {
-        return Err(Error::System(format!(
-            "another regulator in user space holds {}",
-            places.folder().join("guard.lock").display()
-        )));
+    places.create()?;
+    let mut charge: Box<dyn Charge + '_> = match &plan.group {
+        None => Box::new(Cores::take(plan, places)?),
+        Some(_) => Box::new(group::Charge::take(plan, places)),
     };
-    places.begin()?;
     sched::set_fifo(WATCHDOG_PRIORITY).map_err(Error::platform)?;
     sched::lock_memory().map_err(Error::platform)?;
-    let cores = cpus::present().map_err(Error::platform)?.len();
-    let words = SharedWords::create(cores + 1).map_err(Error::platform)?;
+    let threads = charge.threads();
+    let words = SharedWords::create(threads + 1).map_err(Error::platform)?;
     words.inherit().map_err(Error::platform)?;
-    words[cores].store(monotonic_ns(), Ordering::Release);
-    places.release_rt_throttling()?;
+    words[threads].store(monotonic_ns(), Ordering::Release);
+    let ready = charge.begin()?;
 
-    let outcome = start(plan, &words).and_then(|mut child| {
-        let outcome = watch(&mut child, &words, decoded.tied, &stop);
+    let outcome = start(&ready, &words).and_then(|mut child| {
+        let outcome = watch(&mut child, charge.as_ref(), &words, plan.tied, &stop);
         // It may be in any state: what isn't dead by now must be.
         let _ = child.kill();
         let _ = child.wait();
         outcome
     });
-    let restored = places.restore_rt_throttling();
-    places.end(outcome.as_ref().err().map(ToString::to_string).as_deref());
-    restored?;
+    let freed = charge.free();
+    charge.ended(outcome.as_ref().err().map(ToString::to_string).as_deref());
+    freed?;
     outcome
 }
 
-fn start(plan: &str, words: &SharedWords) -> Result<Child, Error> {
+/// All cores of the machine, and the scheduler's limit on real-time threads.
+struct Cores<'a> {
+    plan: Plan,
+    places: &'a Places,
+    count: usize,
+    _lock: File,
+}
+
+impl<'a> Cores<'a> {
+    fn take(plan: &Plan, places: &'a Places) -> Result<Self, Error> {
+        // A client that looks whether somebody holds the lock has it for a moment.
+        let mut lock = places.lock()?;
+        for _ in 0..LOCK_TRIES {
+            if lock.is_none() {
+                thread::sleep(LOCK_PAUSE);
+                lock = places.lock()?;
+            }
+        }
+        let Some(lock) = lock else {
+            return Err(Error::System(format!(
+                "another regulator in user space holds {}",
+                places.folder().join("guard.lock").display()
+            )));
+        };
+        places.begin()?;
+        Ok(Self {
+            plan: plan.clone(),
+            places,
+            count: cpus::present().map_err(Error::platform)?.len(),
+            _lock: lock,
+        })
+    }
+}
+
+impl Charge for Cores<'_> {
+    fn threads(&self) -> usize {
+        self.count
+    }
+
+    fn thread(&self, index: usize) -> String {
+        format!("the thread of core {index}")
+    }
+
+    fn begin(&mut self) -> Result<Plan, Error> {
+        self.places.release_rt_throttling()?;
+        Ok(self.plan.clone())
+    }
+
+    fn free(&self) -> Result<(), Error> {
+        self.places.restore_rt_throttling().map(drop)
+    }
+
+    fn ended(&self, why: Option<&str>) {
+        self.places.end(why);
+    }
+}
+
+fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
     let program = "/proc/self/exe";
+    let plan = serde_json::to_string(plan).map_err(|error| Error::System(error.to_string()))?;
     Command::new(program)
-        .args(["guard", "user-regulator", plan])
+        .args(["guard", "user-regulator", &plan])
         .arg(words.as_fd().as_raw_fd().to_string())
         .stdin(Stdio::null())
         .spawn()
@@ -131,19 +211,22 @@ fn start(plan: &str, words: &SharedWords) -> Result<Child, Error> {
 /// Until the regulator has ended, or has to be.
 fn watch(
     child: &mut Child,
+    charge: &dyn Charge,
     words: &SharedWords,
     tied: bool,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Error::System("the regulator has no process number".into()))?;
-    let (beat, cores) = words.split_last().expect("one word more than cores");
+    let (beat, threads) = words.split_last().expect("one word more than threads");
     let mut asked = false;
-    let mut overdue = vec![Overdue::default(); cores.len()];
+    let mut overdue = vec![Overdue::default(); threads.len()];
     loop {
-        thread::sleep(LOOK);
+        let over = look_up(tied && !asked);
         let now_ns = monotonic_ns();
-        beat.store(now_ns, Ordering::Release);
+        if !asked {
+            beat.store(now_ns, Ordering::Release);
+        }
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         if let Ok(Some((_, status))) = waitpid(Some(pid), options) {
             if status.stopped() {
@@ -163,22 +246,24 @@ fn watch(
                 )),
             };
         }
-        for (index, (word, overdue)) in cores.iter().zip(&mut overdue).enumerate() {
+        for (index, (word, overdue)) in threads.iter().zip(&mut overdue).enumerate() {
             if let Some(past_ns) = overdue.look(word.load(Ordering::Acquire), now_ns) {
                 return Err(Error::Regulator(format!(
-                    "the thread of core {index} ran {} ms past its time, and the regulator was killed",
+                    "{} ran {} ms past its time, and the regulator was killed",
+                    charge.thread(index),
                     past_ns / 1_000_000
                 )));
             }
         }
-        if !asked && (stop.load(Ordering::Acquire) || (tied && hung_up())) {
+        if !asked && (over || stop.load(Ordering::Acquire)) {
             asked = true;
-            let _ = kill_process(pid, Signal::TERM);
+            // Not a signal: an ordinary thread would catch it, which may have to wait for a throttled core.
+            beat.store(ASKED_TO_END, Ordering::Release);
         }
     }
 }
 
-/// A core's thread that is past its time.
+/// A thread that is past its time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Overdue {
     until_ns: u64,
@@ -197,27 +282,22 @@ impl Overdue {
             *self = Self { until_ns, looks: 0 };
         }
         self.looks += 1;
-        (self.looks > OVERDUE_LOOKS).then(|| now_ns - until_ns)
+        let past_ns = now_ns - until_ns;
+        (self.looks > OVERDUE_LOOKS && past_ns >= OVERDUE_NS).then_some(past_ns)
     }
 }
 
-/// Whoever held the other end of standard input is gone.
-fn hung_up() -> bool {
+/// Waits until it is time to look again: a signal may come first, or the end of whoever holds the lease, the other end
+/// of standard input. Then it returns `true`.
+fn look_up(leased: bool) -> bool {
     let input = io::stdin();
-    let mut end = [PollFd::new(&input, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    poll(&mut end, Some(&now)).is_ok_and(|_| {
-        end[0]
-            .revents()
-            .intersects(PollFlags::HUP | PollFlags::IN | PollFlags::ERR)
-    })
+    let mut lease = [PollFd::new(&input, PollFlags::IN)];
+    let watched = if leased { &mut lease[..] } else { &mut [] };
+    poll(watched, Some(&LOOK)).is_ok_and(|ready| ready > 0)
 }
 
 /// The log that a supervisor writes to.
-pub(super) fn open_log(places: &Places) -> Result<File, Error> {
+pub(crate) fn open_log(places: &Places) -> Result<File, Error> {
     let path = places.log();
     File::options()
         .create(true)

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Request as Budgets;
+use crate::group::GroupPlan;
 use crate::trace::Recording;
 use crate::{BestEffort, CoreStatistics, Resource, Settings, StartOptions};
 
@@ -15,15 +16,18 @@ const LONGEST: u64 = 1 << 30;
 
 /// What the regulator is started with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     pub options: StartOptions,
     /// Ends when standard input is closed: with whoever holds the other end.
     pub tied: bool,
+    /// A control group is regulated, and not the cores.
+    #[serde(default)]
+    pub group: Option<GroupPlan>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Request {
+pub(crate) enum Request {
     Settings,
     Statistics,
     Budgets {
@@ -50,7 +54,7 @@ pub(super) enum Request {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Done,
     Settings(Box<Settings>),
     Statistics(Vec<CoreStatistics>),
@@ -60,14 +64,14 @@ pub(super) enum Reply {
 }
 
 /// Writes one line.
-pub(super) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+pub(crate) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
 /// Reads one line; `None` at the end.
-pub(super) fn receive<T: DeserializeOwned>(
+pub(crate) fn receive<T: DeserializeOwned>(
     from: &mut BufReader<impl Read>,
 ) -> io::Result<Option<T>> {
     let mut line = String::new();

@@ -5,6 +5,8 @@ mod bench;
 pub mod budgets;
 mod calibrate;
 mod check;
+mod enter;
+mod group;
 pub mod serve;
 pub mod show;
 mod supervise;
@@ -19,6 +21,8 @@ use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
     Backend, BestEffort, Error, ModuleSource, Regulator, StartOptions, running, self_test,
 };
+
+use memwarden_platform::cpus::CpuSet;
 
 use budgets::Budgets;
 
@@ -46,9 +50,12 @@ enum Action {
     /// Unload the regulator; every core runs free
     Stop,
     /// Run a command under these budgets, put everything back, return its exit code
-    Run(Run),
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<Run>),
     #[command(hide = true)]
     UserRegulator { arguments: Vec<String> },
+    #[command(hide = true)]
+    Enter(enter::Args),
     /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
     Calibrate(calibrate::Args),
     /// Serve the guard's figures over HTTP, for Prometheus and for people, and keep a budget file applied
@@ -132,15 +139,44 @@ enum Switch {
     Off,
 }
 
+const RUN_EXAMPLES: &str = "\
+memwarden guard run --mb 1000,100 -- make         budgets for CPU0 and CPU1, the command anywhere
+memwarden guard run --cpus 2-3 --mb 200 -- make   the command on CPU2 and CPU3, 200 MB/s each
+memwarden guard run --cgroup batch --mb 200 -- make -j8
+                                                  the command in group batch, 200 MB/s for all of it";
+
 #[derive(clap::Args)]
 struct Run {
     #[command(flatten)]
     budgets: Budgets,
+    /// Run the command on these cores, such as 2-3; the budgets are theirs, in order, or one for each of them
+    #[arg(long, value_name = "LIST", conflicts_with = "cpu", value_parser = some_cpus)]
+    cpus: Option<CpuSet>,
+    /// Give the budget to a control group (cgroup v2), and run the command in it: a folder, absolute or below the place
+    /// where cgroup2 is mounted; made if missing, and then removed at the end. Ends with a summary on standard error
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "maxbw", "module"])]
+    cgroup: Option<String>,
+    /// How the group is stopped when it has used its budget
+    #[arg(long, value_enum, default_value = "freezer", requires = "cgroup")]
+    stop_with: group::StopWithName,
+    /// The group's summary as one line of JSON
+    #[arg(long, requires = "cgroup")]
+    json: bool,
     #[command(flatten)]
     options: Options,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+fn some_cpus(text: &str) -> Result<CpuSet, String> {
+    let cpus: CpuSet = text
+        .parse()
+        .map_err(|error: memwarden_platform::Error| error.to_string())?;
+    if cpus.is_empty() {
+        return Err("name at least one CPU, such as 2-3".into());
+    }
+    Ok(cpus)
 }
 
 fn period(text: &str) -> Result<u64, String> {
@@ -159,6 +195,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             memwarden_guard::user::run_hidden_verb(&arguments)?;
             Ok(ExitCode::SUCCESS)
         }
+        Action::Enter(args) => enter::run(&args),
         Action::Run(args) => supervise::run(&args),
         Action::Calibrate(args) => calibrate::run(&args),
         Action::Serve(args) => serve::run(&args),
@@ -167,13 +204,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Ends the one that runs. What a regulator in user space left that was killed is put back too.
+/// Ends the one that runs, and those of groups. What a regulator in user space left that was killed is put back too.
 fn stop() -> anyhow::Result<ExitCode> {
+    let groups = memwarden_guard::group::put_back_all()?;
     let mut guard = running().or_else(|error| match error {
         Error::NotRunning | Error::Regulator(_) => Backend::User.regulator(None, false),
         error => Err(error),
     })?;
-    guard.stop()?;
+    match guard.stop() {
+        // There was nothing but groups.
+        Err(Error::NotRunning | Error::Regulator(_)) if groups > 0 => {}
+        outcome => outcome?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -296,6 +338,20 @@ mod tests {
             ("mode --reclaim yes", "yes"),
             ("run --mb 100", "COMMAND"),
             ("run -- true", "required"),
+            ("run --cpus 3-2 --mb 1 -- true", "runs backwards"),
+            ("run --cpus x --mb 1 -- true", "not a CPU number"),
+            ("run --cpus  --mb 1 -- true", "at least one CPU"),
+            ("run --cpus 1 --cpu 1 --mb 1 -- true", "cannot be used with"),
+            ("run --cgroup a --weights 1 -- true", "cannot be used with"),
+            ("run --cgroup a --write-mb 1 -- true", "cannot be used with"),
+            (
+                "run --cgroup a --mb 1 --module m -- true",
+                "cannot be used with",
+            ),
+            ("run --cgroup a --mb 1 --stop-with signal -- true", "signal"),
+            ("run --stop-with freezer --mb 1 -- true", "--cgroup"),
+            ("run --json --mb 1 -- true", "--cgroup"),
+            ("run --cgroup a --mb 1", "COMMAND"),
             ("show --xml", "--xml"),
             ("stop now", "now"),
             ("serve --listen here", "here"),

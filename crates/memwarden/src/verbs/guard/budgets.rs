@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{Control, Regulator, Resource, Settings, units};
+use memwarden_platform::cpus::CpuSet;
 
 /// What each core may move. Exactly one unit; `max` in place of a number lifts the budget.
 #[derive(clap::Args)]
@@ -48,13 +49,24 @@ impl Budgets {
     }
 
     pub(super) fn apply(&self, guard: &mut dyn Regulator) -> anyhow::Result<()> {
+        self.hand_out(guard, |request| Ok(vec![request.clone()]))
+    }
+
+    /// Sets them for these cores, in order; one budget is for each of them.
+    pub(super) fn apply_to(&self, guard: &mut dyn Regulator, cpus: &CpuSet) -> anyhow::Result<()> {
+        let online = guard.settings()?.control.online;
+        if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(*cpu)) {
+            bail!("--cpus {cpus}: CPU {cpu} is not online; the guard regulates cores {online}");
+        }
+        self.hand_out(guard, |request| each_of(request, cpus))
+    }
+
+    fn hand_out(
+        &self,
+        guard: &mut dyn Regulator,
+        parts: impl Fn(&Request) -> anyhow::Result<Vec<Request>>,
+    ) -> anyhow::Result<()> {
         let control = guard.settings()?.control;
-        let read = self
-            .mb
-            .as_ref()
-            .or(self.events.as_ref())
-            .or(self.weights.as_ref())
-            .or(self.percent.as_ref());
         if self.write_mb.is_some() && control.write_event.is_none() {
             bail!(
                 "--write-mb: event {} counts no write-backs; start the guard with --write-event CODE",
@@ -62,14 +74,31 @@ impl Budgets {
             );
         }
         for (resource, request) in [
-            (Resource::Read, read),
+            (Resource::Read, self.read()),
             (Resource::Write, self.write_mb.as_ref()),
         ] {
             let Some(request) = request else { continue };
-            let request = self.addressed(request, &control)?;
-            guard.set_budgets(resource, &request)?;
+            for part in parts(request)? {
+                guard.set_budgets(resource, &self.addressed(&part, &control)?)?;
+            }
         }
         Ok(())
+    }
+
+    /// What a group as a whole may move.
+    pub(super) fn of_a_group(&self) -> anyhow::Result<&Request> {
+        self.mb
+            .as_ref()
+            .or(self.events.as_ref())
+            .ok_or_else(|| anyhow::anyhow!("--cgroup takes its budget as --mb or --events"))
+    }
+
+    fn read(&self) -> Option<&Request> {
+        self.mb
+            .as_ref()
+            .or(self.events.as_ref())
+            .or(self.weights.as_ref())
+            .or(self.percent.as_ref())
     }
 
     /// The request for the cores that are meant, checked against the machine.
@@ -97,22 +126,33 @@ impl Budgets {
     }
 }
 
+/// One request for each of these cores that gets a budget.
+fn each_of(request: &Request, cpus: &CpuSet) -> anyhow::Result<Vec<Request>> {
+    let amounts = match request.amounts.as_slice() {
+        [one] => vec![*one; cpus.len()],
+        more => more.to_vec(),
+    };
+    if amounts.len() > cpus.len() {
+        bail!(
+            "{} budgets for {} cores (--cpus {cpus}): give at most one a core, or one for each of them",
+            amounts.len(),
+            cpus.len()
+        );
+    }
+    let for_one = |(cpu, amount)| Request {
+        cpu: Some(cpu),
+        unit: request.unit,
+        amounts: vec![amount],
+    };
+    Ok(cpus.iter().zip(amounts).map(for_one).collect())
+}
+
 /// Refuses less than one event a period: such a core would never run again.
 pub fn at_least_one_event(amount: Amount, control: &Control) -> anyhow::Result<()> {
-    let Amount::Limited(mb) = amount else {
-        return Ok(());
-    };
-    let events = |mb| units::events_per_period(mb, control.period_us, control.bytes_per_event);
-    if events(mb) > 0 {
-        return Ok(());
+    if let Amount::Limited(mb) = amount {
+        units::some_events_per_period(mb, control.period_us, control.bytes_per_event)?;
     }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let least = units::mib_s(1.0, control.period_us, control.bytes_per_event).ceil() as u64;
-    bail!(
-        "{mb} MB/s is less than one event of {} bytes in a period of {} us: give {least} or more, or a longer period",
-        control.bytes_per_event,
-        control.period_us
-    )
+    Ok(())
 }
 
 fn warning(settings: &Settings) -> Option<String> {
@@ -187,6 +227,45 @@ mod tests {
         ] {
             let message = set(line).unwrap_err();
             assert!(message.contains(expected), "{line}: {message}");
+        }
+    }
+
+    fn set_on(cpus: &str, line: &str) -> Result<Vec<Option<u64>>, String> {
+        let mut guard = Null::new((0..4).collect());
+        let options = StartOptions {
+            maxbw_mib_s: Some(1200),
+            bytes_per_event: Some(4096),
+            ..StartOptions::default()
+        };
+        guard.start(&options).map_err(|error| error.to_string())?;
+        let words = std::iter::once("run").chain(line.split(' '));
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        let cpus = cpus.parse().map_err(|error| format!("{error}"))?;
+        cli.budgets
+            .apply_to(&mut guard, &cpus)
+            .map_err(|error| format!("{error:#}"))?;
+        let settings = guard.settings().map_err(|error| error.to_string())?;
+        Ok(settings.read_budget_events.into_values().collect())
+    }
+
+    #[test]
+    fn chosen_cores_get_budgets_in_order_and_the_others_none() {
+        for (cpus, line, expected) in [
+            ("2-3", "--mb 200", [None, None, Some(51), Some(51)]),
+            ("1,3", "--mb 200,100", [None, Some(51), None, Some(25)]),
+            ("1-3", "--events 5,max", [None, Some(5), None, None]),
+            ("0,2", "--weights 3,1", [Some(230), None, Some(76), None]),
+        ] {
+            assert_eq!(set_on(cpus, line).unwrap(), expected, "{cpus} {line}");
+        }
+        for (cpus, line, expected) in [
+            ("2-3", "--mb 1,1,1", "3 budgets for 2 cores (--cpus 2-3)"),
+            ("3-4", "--mb 100", "CPU 4 is not online"),
+            ("2-3", "--mb 3", "give 4 or more"),
+            ("2-3", "--write-mb 3", "give 4 or more"),
+        ] {
+            let message = set_on(cpus, line).unwrap_err();
+            assert!(message.contains(expected), "{cpus} {line}: {message}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use memwarden_guard::{CoreStatistics, Regulator, Settings, units};
+use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, units};
 use serde_json::{Value, json};
 
 use crate::verbs::terminal::{number, table};
@@ -50,7 +50,7 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
     };
     format!(
         "{name}: event {} of {} bytes{}, period {} us, best effort {}, reclaim {}\n\
-         budgets sum up to {} of {} MB/s; never throttled: {}; active: {}; throttled: {}\n{rows}\n",
+         budgets sum up to {}; never throttled: {}; active: {}; throttled: {}\n{rows}\n",
         control.event,
         control.bytes_per_event,
         if control.user_only {
@@ -61,12 +61,20 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
         control.period_us,
         control.best_effort.word(),
         if control.reclaim { "on" } else { "off" },
-        control.guaranteed_mib_s,
-        control.maxbw_mib_s,
+        sum(control),
         set(&control.rt),
         set(&control.active),
         set(&control.throttled),
     )
+}
+
+/// Of all budgets, against what memory is said to give.
+fn sum(control: &Control) -> String {
+    let sum = control.guaranteed_mib_s;
+    match control.maxbw_mib_s {
+        0 => format!("{sum} MB/s (maxbw is not set: memwarden guard calibrate)"),
+        most => format!("{sum} of {most} MB/s"),
+    }
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -138,5 +146,26 @@ mod tests {
             ]
         );
         assert!(text.contains("CPU1") && text.contains("max"));
+    }
+
+    #[test]
+    fn a_sum_is_told_of_what_memory_gives_only_where_that_is_known() {
+        for (maxbw_mib_s, expected) in [
+            (None, "budgets sum up to 1000 MB/s (maxbw is not set: "),
+            (Some(1200), "budgets sum up to 1000 of 1200 MB/s; "),
+        ] {
+            let mut guard = Null::new((0..2).collect());
+            let options = StartOptions {
+                maxbw_mib_s,
+                ..StartOptions::default()
+            };
+            guard.start(&options).unwrap();
+            guard
+                .set_budgets(Resource::Read, &Request::parse(Unit::Mb, "1000").unwrap())
+                .unwrap();
+            let cores = guard.statistics().unwrap();
+            let text = text("null", &guard.settings().unwrap(), &cores);
+            assert!(text.contains(expected), "{text}");
+        }
     }
 }

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who regulates a group, and what has to be put back: a record in the runtime folder, locked by the supervisor as long
+//! as it lives. What it left that was killed, anybody who finds the record puts back.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::stopper::{StopWith, examine};
+use super::{GroupPlan, folder};
+use crate::Error;
+use crate::user::places::Places;
+
+/// A supervisor that was asked to end has ended within a period and some tens of milliseconds, or never will: somebody
+/// has stopped it.
+const ASKED: Duration = Duration::from_secs(3);
+/// One that was killed is gone when it has run once more.
+const KILLED: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What was found, and so has to be left.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Claim {
+    /// The group's folder.
+    pub path: PathBuf,
+    /// It was made for this.
+    pub made: bool,
+    /// Where its processes go when it is removed.
+    pub home: PathBuf,
+    /// `cpu.max` as it was, if it is used.
+    pub cpu_max: Option<String>,
+    /// The supervisor's process.
+    pub supervisor: u32,
+}
+
+impl Claim {
+    /// The group runs, whatever it was. Does no harm where nothing is stopped.
+    pub fn let_go(&self) -> Result<(), Error> {
+        if !self.path.exists() {
+            return Ok(());
+        }
+        folder::write(&self.path, "cgroup.freeze", "0")?;
+        match &self.cpu_max {
+            Some(before) => folder::write(&self.path, "cpu.max", before),
+            None => Ok(()),
+        }
+    }
+
+    /// As it was found: a group that was made is removed.
+    pub fn put_back(&self) -> Result<(), Error> {
+        self.let_go()?;
+        if self.made && self.path.exists() {
+            folder::empty_and_remove(&self.path, &self.home)?;
+        }
+        Ok(())
+    }
+}
+
+/// The claim, while its holder lives.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub claim: Claim,
+    record: PathBuf,
+    _lock: File,
+}
+
+fn record_of(places: &Places, inode: u64) -> PathBuf {
+    places.folder().join(format!("group-{inode}.json"))
+}
+
+fn open(record: &Path) -> Result<File, Error> {
+    File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(record)
+        .map_err(Error::file("opening", record))
+}
+
+/// `None` when somebody holds it.
+fn lock(file: File, record: &Path) -> Result<Option<File>, Error> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(Error::file("locking", record)(error)),
+    }
+}
+
+impl Held {
+    /// Makes the group where it is missing, and claims it.
+    ///
+    /// # Errors
+    /// When somebody else has it, or it can't be stopped in the way asked for.
+    pub fn take(places: &Places, plan: &GroupPlan) -> Result<Self, Error> {
+        let path = &plan.path;
+        let mut made = match fs::create_dir(path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => false,
+            Err(error) => return Err(Error::file("making the group", path)(error)),
+        };
+        let outcome = Self::take_existing(places, plan, &mut made);
+        if outcome.is_err() && made {
+            let _ = fs::remove_dir(path);
+        }
+        outcome
+    }
+
+    fn take_existing(places: &Places, plan: &GroupPlan, made: &mut bool) -> Result<Self, Error> {
+        let path = &plan.path;
+        let inode = fs::metadata(path)
+            .map_err(Error::file("looking at", path))?
+            .ino();
+        let record = record_of(places, inode);
+        let mut file = lock(open(&record)?, &record)?.ok_or_else(|| {
+            Error::BadInput(format!(
+                "{} is regulated already: another `memwarden guard run --cgroup` runs",
+                path.display()
+            ))
+        })?;
+        let mut text = String::new();
+        let _ = file.read_to_string(&mut text);
+        if let Ok(earlier) = serde_json::from_str::<Claim>(&text)
+            && earlier.path == *path
+        {
+            // Of one that was killed with its supervisor.
+            earlier.let_go()?;
+            *made |= earlier.made;
+        }
+        let outcome = Self::examine(plan).and_then(|cpu_max| {
+            let claim = Claim {
+                path: path.clone(),
+                made: *made,
+                home: plan.home.clone(),
+                cpu_max,
+                supervisor: std::process::id(),
+            };
+            let text = serde_json::to_vec(&claim).expect("plain text and numbers");
+            file.set_len(0)
+                .and_then(|()| file.rewind())
+                .and_then(|()| file.write_all(&text))
+                .map_err(Error::file("writing", &record))?;
+            Ok(claim)
+        });
+        match outcome {
+            Ok(claim) => Ok(Self {
+                claim,
+                record,
+                _lock: file,
+            }),
+            Err(error) => {
+                let _ = fs::remove_file(&record);
+                Err(error)
+            }
+        }
+    }
+
+    fn examine(plan: &GroupPlan) -> Result<Option<String>, Error> {
+        examine(&plan.path, StopWith::Freezer)?;
+        if folder::is_frozen(&plan.path) {
+            return Err(Error::BadInput(format!(
+                "{0} is frozen by somebody else: `echo 0 > {0}/cgroup.freeze` lets it go",
+                plan.path.display()
+            )));
+        }
+        examine(&plan.path, plan.stop_with)
+    }
+
+    /// It is as it was found, and the claim is over.
+    pub fn give_back(&self) -> Result<(), Error> {
+        let outcome = self.claim.put_back();
+        let _ = fs::remove_file(&self.record);
+        outcome
+    }
+}
+
+/// What a [`sweep`] does about a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// Groups whose supervisor is dead run again; their records stay.
+    LetGo,
+    /// Groups whose supervisor is dead are put back.
+    PutBack,
+    /// Those with a living one too: it is asked to end first.
+    EndAll,
+}
+
+/// Goes over all records; returns how many groups it did something about.
+///
+/// # Errors
+/// The first thing that can't be put back, after all others have been.
+pub(crate) fn sweep(places: &Places, what: Sweep) -> Result<usize, Error> {
+    let mut done = 0;
+    let mut first = Ok(());
+    for entry in fs::read_dir(places.folder())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with("group-") || !name.ends_with(".json") {
+            continue;
+        }
+        match settle(&entry.path(), what) {
+            Ok(true) => done += 1,
+            Ok(false) => {}
+            Err(error) if first.is_ok() => first = Err(error),
+            Err(_) => {}
+        }
+    }
+    first.map(|()| done)
+}
+
+fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
+    let read = || {
+        let text = fs::read(record).ok()?;
+        serde_json::from_slice::<Claim>(&text).ok()
+    };
+    let Ok(file) = File::open(record) else {
+        // Its holder has just removed it.
+        return Ok(false);
+    };
+    let lock = match lock(file, record)? {
+        Some(lock) => lock,
+        None if what != Sweep::EndAll => return Ok(false),
+        None => match end(record, read().map(|claim| claim.supervisor))? {
+            Some(lock) => lock,
+            None => return Ok(true),
+        },
+    };
+    let Some(claim) = read() else {
+        // Killed before it had written what it was going to do, and so before it did.
+        let _ = fs::remove_file(record);
+        return Ok(false);
+    };
+    if what == Sweep::LetGo {
+        return claim.let_go().map(|()| true);
+    }
+    let outcome = claim.put_back();
+    let _ = fs::remove_file(record);
+    drop(lock);
+    outcome.map(|()| true)
+}
+
+/// Asks the supervisor that holds the claim to end, and kills it if it doesn't: then the claim is ours, to be put back.
+/// `None` when it has put everything back itself.
+fn end(record: &Path, supervisor: Option<u32>) -> Result<Option<File>, Error> {
+    let pid = supervisor.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    for (signal, patience) in [(Signal::TERM, ASKED), (Signal::KILL, KILLED)] {
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+            let Ok(file) = File::open(record) else {
+                return Ok(None);
+            };
+            if let Some(lock) = lock(file, record)? {
+                return Ok(record.exists().then_some(lock));
+            }
+        }
+    }
+    Err(Error::System(format!(
+        "the regulator of a group does not end ({})",
+        record.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with the files that a group would have.
+    fn group(folder: &Path) -> GroupPlan {
+        let path = folder.join("cgroup/a");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("cgroup.freeze"), "0\n").unwrap();
+        fs::write(path.join("cpu.max"), "max 100000\n").unwrap();
+        GroupPlan {
+            path,
+            home: folder.join("cgroup"),
+            stop_with: StopWith::CpuMax,
+            amount: crate::budget::Request::parse(crate::budget::Unit::Events, "5").unwrap(),
+            claim: None,
+        }
+    }
+
+    fn rig() -> (tempfile::TempDir, Places, GroupPlan) {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::below(folder.path().join("run"));
+        places.create().unwrap();
+        let plan = group(folder.path());
+        (folder, places, plan)
+    }
+
+    #[test]
+    fn a_claimed_group_is_nobody_elses_until_it_is_given_back() {
+        let (_folder, places, plan) = rig();
+        let held = Held::take(&places, &plan).unwrap();
+        assert!(!held.claim.made);
+        let message = Held::take(&places, &plan).unwrap_err().to_string();
+        assert!(message.contains("regulated already"), "{message}");
+        // Somebody who looks for what the dead left leaves it alone.
+        assert_eq!(sweep(&places, Sweep::PutBack).unwrap(), 0);
+        fs::write(plan.path.join("cpu.max"), "1000 1000000").unwrap();
+        held.give_back().unwrap();
+        assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "max 100000");
+        drop(held);
+        assert!(Held::take(&places, &plan).is_ok());
+    }
+
+    #[test]
+    fn what_a_killed_one_left_is_put_back() {
+        let (_folder, places, plan) = rig();
+        // Dropped without a word: the lock is gone, the record is not.
+        drop(Held::take(&places, &plan).unwrap());
+        let stopped = || {
+            fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
+            fs::write(plan.path.join("cpu.max"), "1000 1000000").unwrap();
+        };
+        stopped();
+        assert_eq!(sweep(&places, Sweep::LetGo).unwrap(), 1);
+        assert!(!folder::is_frozen(&plan.path));
+        stopped();
+        // The next one finds what was before the killed one.
+        let next = Held::take(&places, &plan).unwrap();
+        assert_eq!(next.claim.cpu_max.as_deref(), Some("max 100000"));
+        drop(next);
+        stopped();
+        assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 1);
+        assert!(!folder::is_frozen(&plan.path));
+        assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "max 100000");
+        assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_group_that_somebody_else_froze_is_refused_and_left() {
+        let (_folder, places, plan) = rig();
+        fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
+        let message = Held::take(&places, &plan).unwrap_err().to_string();
+        assert!(message.contains("frozen by somebody else"), "{message}");
+        assert!(folder::is_frozen(&plan.path));
+        assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
+        assert!(folder::is_frozen(&plan.path));
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A control group of the second version: where its folder is, and what is in it.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use memwarden_platform::Root;
+
+use crate::Error;
+
+/// Moving processes out races with their forks: so often it is tried again.
+const MOVES: u32 = 100;
+
+/// Where cgroup2 is mounted, all of it that /proc/mounts shows.
+fn mounts(root: &Root) -> Vec<PathBuf> {
+    let text = root.text("/proc/mounts").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let place = words.nth(1)?;
+            (words.next() == Some("cgroup2")).then(|| place.replace("\\040", " ").into())
+        })
+        .collect()
+}
+
+/// The folder that a person means: absolute, or below the place where cgroup2 is mounted.
+///
+/// # Errors
+/// When nothing is mounted, or it isn't below that, or is the hierarchy's root.
+pub(super) fn resolve(root: &Root, text: &str) -> Result<PathBuf, Error> {
+    let mounts = mounts(root);
+    let first = mounts.first().ok_or_else(|| {
+        Error::BadInput(format!(
+            "--cgroup {text}: no cgroup2 is mounted; try `mount -t cgroup2 none /sys/fs/cgroup`"
+        ))
+    })?;
+    let plain = Path::new(text)
+        .components()
+        .all(|part| !matches!(part, Component::ParentDir));
+    if !plain {
+        return Err(Error::BadInput(format!(
+            "--cgroup {text}: give the folder without `..`"
+        )));
+    }
+    let path: PathBuf = first.join(text).components().collect();
+    let Some(mount) = mounts.iter().find(|mount| path.starts_with(mount)) else {
+        return Err(Error::BadInput(format!(
+            "--cgroup {text}: it is not below {}, where cgroup2 is mounted",
+            first.display()
+        )));
+    };
+    if path == *mount {
+        return Err(Error::BadInput(format!(
+            "--cgroup {text}: the root group cannot be stopped; name a group below {}",
+            mount.display()
+        )));
+    }
+    Ok(path)
+}
+
+/// The group of this process, as a folder below the mount that `path` lies in.
+pub(super) fn own(root: &Root, path: &Path) -> Option<PathBuf> {
+    let mount = mounts(root)
+        .into_iter()
+        .find(|mount| path.starts_with(mount))?;
+    let text = root.text("/proc/self/cgroup")?;
+    let own = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(mount.join(own).components().collect())
+}
+
+/// Why this kernel can't count a group's events, where that shows.
+pub(super) fn why_uncounted(root: &Root) -> Option<&'static str> {
+    let taken = root.text("/proc/mounts")?.lines().any(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        words.get(2) == Some(&"cgroup")
+            && words
+                .get(3)
+                .is_some_and(|options| options.split(',').any(|option| option == "perf_event"))
+    });
+    taken.then_some("the perf_event controller is mounted as cgroup v1: unmount it there")
+}
+
+/// A file of the group, in its folder.
+pub(super) fn read(path: &Path, file: &'static str) -> io::Result<String> {
+    fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned())
+}
+
+/// Writes a file of the group.
+pub(super) fn write(path: &Path, file: &'static str, text: &str) -> Result<(), Error> {
+    let file = path.join(file);
+    fs::write(&file, text).map_err(Error::file("writing", &file))
+}
+
+/// Whether somebody has frozen it.
+pub(super) fn is_frozen(path: &Path) -> bool {
+    read(path, "cgroup.freeze").is_ok_and(|text| text == "1")
+}
+
+/// Moves every process to another group, and removes the folder.
+///
+/// # Errors
+/// When it can't be removed: somebody made groups in it, or is still moving into it.
+pub(super) fn empty_and_remove(path: &Path, home: &Path) -> Result<(), Error> {
+    let mut last = Ok(());
+    for _ in 0..MOVES {
+        for pid in read(path, "cgroup.procs").unwrap_or_default().lines() {
+            // One that has ended meanwhile is gone too.
+            let _ = fs::write(home.join("cgroup.procs"), pid);
+        }
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => last = Err(error),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    last.map_err(Error::file("removing", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(mounts: &str) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("proc/self")).unwrap();
+        fs::write(folder.path().join("proc/mounts"), mounts).unwrap();
+        fs::write(
+            folder.path().join("proc/self/cgroup"),
+            "4:memory:/x\n0::/user/me\n",
+        )
+        .unwrap();
+        let root = Root::at(folder.path());
+        (folder, root)
+    }
+
+    const HYBRID: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
+        cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n\
+        cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+
+    #[test]
+    fn a_group_is_found_by_either_name() {
+        let (_folder, root) = root(HYBRID);
+        for text in ["a/b", "./a//b/", "/sys/fs/cgroup/unified/a/b"] {
+            let path = resolve(&root, text).unwrap();
+            assert_eq!(path, Path::new("/sys/fs/cgroup/unified/a/b"), "{text}");
+        }
+        let home = own(&root, Path::new("/sys/fs/cgroup/unified/a"));
+        assert_eq!(home.unwrap(), Path::new("/sys/fs/cgroup/unified/user/me"));
+        assert!(own(&root, Path::new("/elsewhere")).is_none());
+    }
+
+    #[test]
+    fn what_is_no_group_is_refused_with_the_remedy() {
+        let (_folder, hybrid) = root(HYBRID);
+        for (text, expected) in [
+            (
+                "/sys/fs/cgroup/cpu/a",
+                "not below /sys/fs/cgroup/unified, where",
+            ),
+            ("/", "not below"),
+            ("", "the root group cannot be stopped"),
+            (".", "the root group cannot be stopped"),
+            (
+                "/sys/fs/cgroup/unified",
+                "name a group below /sys/fs/cgroup/unified",
+            ),
+            ("../cpu", "without `..`"),
+            ("a/../..", "without `..`"),
+        ] {
+            let message = resolve(&hybrid, text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+        let (_folder, none) = root("proc /proc proc rw 0 0\n");
+        let message = resolve(&none, "a").unwrap_err().to_string();
+        assert!(message.contains("mount -t cgroup2"), "{message}");
+    }
+
+    #[test]
+    fn a_controller_on_the_old_hierarchy_is_told() {
+        let (_folder, hybrid) = root(HYBRID);
+        assert!(why_uncounted(&hybrid).is_none());
+        let (_folder, old) = root("cgroup /sys/fs/cgroup/perf_event cgroup rw,perf_event 0 0\n");
+        assert!(why_uncounted(&old).is_some());
+    }
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process that regulates a group: one real-time thread, which wakes when a period ends or an alarm rings.
+//!
+//! For `policy/` the group is a machine with one core: it is handed its budget, runs, and is throttled. Where the
+//! group's threads run is the counters' affair.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
+use memwarden_platform::shared::SharedWords;
+use memwarden_platform::{Root, cpus, sched};
+use memwarden_policy::{Action, Core, Policy, Resource, UNLIMITED};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::claim::{Claim, Sweep, sweep};
+use super::counters::Counters;
+use super::figures::{Figures, Stop, Summary};
+use super::stopper::Stopper;
+use super::{GroupPlan, folder};
+use crate::budget::{Amount, Unit};
+use crate::event;
+use crate::user::clock::{PeriodClock, Reading};
+use crate::user::core::PRIORITY;
+use crate::user::fault::Fault;
+use crate::user::places::Places;
+use crate::user::process;
+use crate::user::supervisor::READY;
+use crate::{Error, StartOptions, units};
+
+/// CPUs that came or went are noticed this late.
+const CPUS_NS: u64 = 100_000_000;
+
+/// What of a CPU is set aside for the thread, out of each [`RUNTIME_PERIOD_NS`]: the first that the kernel has left. It
+/// needs far less on a board, but waits spinning for other CPUs' counters, and one that has used its share stands still
+/// until the next millisecond. SCHED_DEADLINE and not SCHED_FIFO, because from Linux 6.12 on the fair server lets
+/// ordinary threads run ahead of SCHED_FIFO, where a group that is stopped and let go over and over looks starved.
+const RUNTIMES_NS: [u64; 2] = [800_000, 200_000];
+const RUNTIME_PERIOD_NS: u64 = 1_000_000;
+
+/// While the group stops, the time is noted whenever this part of its budget has passed.
+const LATE_PARTS: u64 = 64;
+
+/// Regulates until a signal or the supervisor's end says stop. `tell` is given [`READY`], and at the end the summary.
+///
+/// # Errors
+/// Why it can't, or can't any longer.
+pub(crate) fn regulate(
+    options: &StartOptions,
+    plan: &GroupPlan,
+    words: OwnedFd,
+    tell: impl Fn(&str),
+) -> Result<(), Error> {
+    let (stop, words) = process::enter(words)?;
+    let claim = plan
+        .claim
+        .clone()
+        .ok_or_else(|| Error::BadInput("user-regulator: no claim on the group".into()))?;
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|errno| Error::System(format!("make an event descriptor: {errno}")))?;
+    let bell = Arc::new(bell);
+    let free = {
+        let (claim, bell) = (claim.clone(), Arc::clone(&bell));
+        move || {
+            let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+            if let Err(error) = claim.let_go() {
+                eprintln!("memwarden: {error}");
+            }
+        }
+    };
+    let supervisor = rustix::process::getppid();
+    let watcher = process::start_watcher(Arc::clone(&words), &stop, free)?;
+    let outcome = go(options, plan, &claim, &words, &bell, &stop, || tell(READY));
+    stop.store(true, Ordering::Release);
+    let _ = watcher.join();
+    // The watcher may have been before us.
+    let freed = claim.let_go();
+    if rustix::process::getppid() != supervisor {
+        // Nobody else is left to do it.
+        sweep(&Places::of_system(), Sweep::PutBack)?;
+        return Err(Error::Regulator(
+            "the regulator's supervisor was killed".into(),
+        ));
+    }
+    let summary = outcome?;
+    tell(&serde_json::to_string(&summary).map_err(|error| Error::System(error.to_string()))?);
+    freed
+}
+
+fn go(
+    options: &StartOptions,
+    plan: &GroupPlan,
+    claim: &Claim,
+    words: &SharedWords,
+    bell: &OwnedFd,
+    stop: &AtomicBool,
+    ready: impl FnOnce(),
+) -> Result<Summary, Error> {
+    let group = File::open(&plan.path).map_err(Error::file("opening", &plan.path))?;
+    let online = cpus::online().map_err(Error::platform)?;
+    let first = online.iter().next().unwrap_or(0);
+    let of = Of::Group(group.as_fd());
+    let counts = |code| OverflowCounter::open(first, code, of, options.user_only).is_ok();
+    let event = event::choose(options, counts)?;
+    let budget = budget(plan, options.period_us, event.bytes)?;
+    let counters = Counters::open(&group, online, event.read, options.user_only);
+    let counters = counters.map_err(|error| uncounted(error, plan))?;
+    let policy = Policy::new();
+    let mut core = Core::new(&policy).map_err(|error| Error::System(error.to_string()))?;
+    core.settings()
+        .set_budget(Resource::Read, budget.unwrap_or(UNLIMITED))
+        .map_err(|error| Error::BadInput(error.to_string()))?;
+    core.online();
+    let stopper = Stopper::open(&plan.path, plan.stop_with, claim.cpu_max.as_deref())?;
+    // Where others have taken so much already, a priority has to do.
+    let set_aside = |runtime_ns| sched::set_deadline(runtime_ns, RUNTIME_PERIOD_NS).is_ok();
+    if !RUNTIMES_NS.into_iter().any(set_aside) {
+        sched::set_fifo(PRIORITY).map_err(Error::platform)?;
+    }
+
+    let begin_ns = monotonic_ns();
+    #[allow(clippy::cast_precision_loss)]
+    let mib_s = |events: u64| units::mib_s(events as f64, options.period_us, event.bytes);
+    let known = Summary {
+        cgroup: plan.path.clone(),
+        event: event.name.clone(),
+        bytes_per_event: event.bytes,
+        period_us: options.period_us,
+        stop_with: plan.stop_with,
+        budget_events: budget,
+        budget_mib_s: budget.map(mib_s),
+        duration_s: 0.0,
+        periods: 0,
+        missed_periods: 0,
+        used_events: 0,
+        achieved_mib_s: 0.0,
+        stopped_periods: 0,
+        used_events_per_stopped_period: None,
+        stopped_share: 0.0,
+        overshoot_events: None,
+        reaction_ns: None,
+        stop_ns: None,
+        looks_per_period: 0.0,
+    };
+    let mut going = Loop {
+        counting: Counting {
+            group: &group,
+            code: event.read,
+            user_only: options.user_only,
+            looked_ns: begin_ns,
+        },
+        core,
+        counters,
+        stopper,
+        clock: PeriodClock::new(begin_ns, options.period_us * 1000).read(),
+        boundary_ns: 0,
+        words,
+        bell,
+        stopped: None,
+        figures: Figures::new(),
+        fault: Fault::from_environment(),
+    };
+    ready();
+    let outcome = going.go_round(stop);
+    let end_ns = monotonic_ns();
+    words[0].store(0, Ordering::Release);
+    let why = |why| Error::Regulator(format!("{}: {why}", plan.path.display()));
+    // Whatever went wrong, the group runs.
+    going.stopper.go().map_err(why)?;
+    outcome.map_err(why)?;
+    Ok(going.figures.finish(end_ns - begin_ns, known))
+}
+
+/// Events a period; `None` is no limit.
+fn budget(plan: &GroupPlan, period_us: u64, bytes: u64) -> Result<Option<u64>, Error> {
+    let (unit, amount) = (plan.amount.unit, plan.amount.amounts.first());
+    let events = match (unit, amount) {
+        (_, Some(Amount::Max)) => return Ok(None),
+        (Unit::Events, Some(Amount::Limited(events))) => *events,
+        (Unit::Mb, Some(Amount::Limited(mib_s))) => {
+            units::some_events_per_period(*mib_s, period_us, bytes)?
+        }
+        _ => {
+            return Err(Error::BadInput(
+                "a group's budget is given as MB/s or events".into(),
+            ));
+        }
+    };
+    // Past the largest limit there is no difference to none.
+    Ok((events < UNLIMITED).then_some(events))
+}
+
+fn uncounted(error: memwarden_platform::Error, plan: &GroupPlan) -> Error {
+    let hint = folder::why_uncounted(&Root::system());
+    let hint = hint.map_or_else(String::new, |hint| format!(" ({hint})"));
+    Error::Regulator(format!(
+        "events of {} cannot be counted: {}{hint}",
+        plan.path.display(),
+        Error::platform(error)
+    ))
+}
+
+/// How its events are counted, to count on other CPUs when they come.
+struct Counting<'a> {
+    group: &'a File,
+    code: EventCode,
+    user_only: bool,
+    looked_ns: u64,
+}
+
+/// A group that is stopped at this moment.
+struct Stopped {
+    overflow_ns: u64,
+    since_ns: u64,
+}
+
+struct Loop<'a> {
+    counting: Counting<'a>,
+    core: Core,
+    counters: Counters,
+    stopper: Stopper,
+    clock: Reading,
+    boundary_ns: u64,
+    /// The first one is until when the group may stay stopped, and the thread run; 0 while neither is.
+    words: &'a SharedWords,
+    bell: &'a OwnedFd,
+    stopped: Option<Stopped>,
+    figures: Figures,
+    fault: Option<Fault>,
+}
+
+type Outcome = Result<(), String>;
+
+fn explain(error: memwarden_platform::Error) -> String {
+    Error::platform(error).to_string()
+}
+
+impl Loop<'_> {
+    fn go_round(&mut self, stop: &AtomicBool) -> Outcome {
+        self.end_period(monotonic_ns())?;
+        while !stop.load(Ordering::Acquire) {
+            self.sleep()?;
+            let now_ns = monotonic_ns();
+            self.words[0].store(now_ns, Ordering::Release);
+            if now_ns >= self.boundary_ns {
+                self.end_period(now_ns)?;
+            } else if self.stopped.is_none()
+                && let Some((first_ns, _)) = self.counters.rang()
+            {
+                self.look(first_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the period ends, an alarm rings, or it is over.
+    fn sleep(&self) -> Outcome {
+        let left_ns = self.boundary_ns.saturating_sub(monotonic_ns());
+        let wait = Timespec {
+            tv_sec: i64::try_from(left_ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(left_ns % 1_000_000_000).unwrap_or(0),
+        };
+        let mut ends = vec![PollFd::new(self.bell, PollFlags::IN)];
+        if self.stopped.is_some() {
+            self.words[0].store(self.boundary_ns, Ordering::Release);
+            if let Some(fault) = &self.fault {
+                fault.go_wrong();
+            }
+        } else {
+            self.words[0].store(0, Ordering::Release);
+            ends.extend(self.counters.alarms());
+        }
+        match poll(&mut ends, Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(format!("waiting for a counter: {errno}")),
+        }
+    }
+
+    /// Ends the period, if one has begun, and begins the one that `now_ns` lies in.
+    fn end_period(&mut self, now_ns: u64) -> Outcome {
+        let used = self.counters.used().map_err(explain)?;
+        if let Some(stopped) = self.stopped.take() {
+            let late_ns = self.counters.rang().map_or(0, |(_, last_ns)| last_ns);
+            self.stopper.go()?;
+            let overshoot = used.saturating_sub(self.core.account(Resource::Read).assigned);
+            let held_ns = late_ns.max(stopped.since_ns);
+            self.figures.stopped(&Stop {
+                used,
+                overshoot,
+                reaction_ns: stopped.since_ns.saturating_sub(stopped.overflow_ns),
+                stop_ns: held_ns.saturating_sub(stopped.overflow_ns),
+                stood_ns: now_ns.saturating_sub(stopped.since_ns),
+            });
+        }
+        if self.figures.periods > 0 {
+            self.figures.missed += now_ns.saturating_sub(self.boundary_ns) / self.clock.period_ns;
+        }
+        let number = self.clock.number_at(now_ns);
+        if self.core.period_begin(number, false, [used, 0]) == Action::Continue {
+            return self.look(now_ns);
+        }
+        // What came before the first period is nobody's.
+        if self.figures.periods > 0 {
+            self.figures.used += used;
+        }
+        self.counters.next_period();
+        self.figures.periods += 1;
+        self.boundary_ns = self.clock.next_boundary_ns(now_ns);
+        if now_ns - self.counting.looked_ns > CPUS_NS {
+            self.follow_cpus(now_ns)?;
+        }
+        self.look(now_ns)
+    }
+
+    /// Counts on the CPUs that are online now.
+    fn follow_cpus(&mut self, now_ns: u64) -> Outcome {
+        self.counting.looked_ns = now_ns;
+        let online = cpus::online().map_err(explain)?;
+        if online != self.counters.online {
+            let Counting {
+                group,
+                code,
+                user_only,
+                ..
+            } = self.counting;
+            self.counters = Counters::open(group, online, code, user_only).map_err(explain)?;
+        }
+        Ok(())
+    }
+
+    /// What has the group used? Sets the alarms anew, or stops it.
+    fn look(&mut self, overflow_ns: u64) -> Outcome {
+        loop {
+            self.figures.looks += 1;
+            let used = self.counters.used().map_err(explain)?;
+            if self.core.overflow(Resource::Read, used) == Action::Throttle {
+                return self.stop(overflow_ns);
+            }
+            let left = self.core.until_overflow(Resource::Read);
+            if left >= UNLIMITED {
+                return self.counters.disarm().map_err(explain);
+            }
+            if self.counters.arm(left).map_err(explain)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn stop(&mut self, overflow_ns: u64) -> Outcome {
+        self.words[0].store(self.boundary_ns, Ordering::Release);
+        self.stopper.stop()?;
+        self.stopped = Some(Stopped {
+            overflow_ns,
+            since_ns: monotonic_ns(),
+        });
+        let assigned = self.core.account(Resource::Read).assigned;
+        let step = (assigned / LATE_PARTS).max(1);
+        self.counters.arm_each(step).map_err(explain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Request;
+    use crate::group::StopWith;
+
+    #[test]
+    fn a_budget_comes_to_its_events() {
+        let of = |unit, text: &str, period_us, bytes| {
+            let plan = GroupPlan {
+                path: "/sys/fs/cgroup/a".into(),
+                home: "/sys/fs/cgroup".into(),
+                stop_with: StopWith::Freezer,
+                amount: Request::parse(unit, text).unwrap(),
+                claim: None,
+            };
+            budget(&plan, period_us, bytes).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(Unit::Mb, "100", 1000, 4096), Ok(Some(25)));
+        assert_eq!(of(Unit::Mb, "1000", 1000, 64), Ok(Some(16384)));
+        assert_eq!(of(Unit::Events, "7", 1000, 64), Ok(Some(7)));
+        assert_eq!(of(Unit::Mb, "max", 1000, 64), Ok(None));
+        assert_eq!(of(Unit::Events, "18446744073709551615", 1000, 64), Ok(None));
+        let message = of(Unit::Mb, "3", 1000, 4096).unwrap_err();
+        assert!(message.contains("give 4 or more"), "{message}");
+        assert!(of(Unit::Percent, "3", 1000, 4096).is_err());
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every regulator's process does, whatever it regulates: it ends with its supervisor, and a panic ends it at once.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::sched;
+use memwarden_platform::shared::SharedWords;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::WATCHDOG_PRIORITY;
+use crate::Error;
+
+/// The watcher looks up this often.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Without a sign of life from the supervisor for so long, the regulator ends itself.
+const SUPERVISOR_LOST_NS: u64 = 1_000_000_000;
+
+/// The supervisor's sign of life when it wants the regulator to end.
+pub(super) const ASKED_TO_END: u64 = u64::MAX;
+
+/// Stack of a thread: all memory is locked, so that none is wasted.
+const STACK_BYTES: usize = 256 << 10;
+
+/// At the process's start: returns the flag that says when to end, and the words shared with the supervisor. The last
+/// word is the supervisor's sign of life.
+///
+/// # Errors
+/// When the system refuses one of the things that make it safe.
+pub(crate) fn enter(words: OwnedFd) -> Result<(Arc<AtomicBool>, Arc<SharedWords>), Error> {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("memwarden: the user-space regulator panicked: {panic}");
+        std::process::abort();
+    }));
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
+    }
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
+        Error::System(format!("ask to be told of the supervisor's end: {errno}"))
+    })?;
+    sched::lock_memory().map_err(Error::platform)?;
+    let words = SharedWords::from_descriptor(words).map_err(Error::platform)?;
+    Ok((stop, Arc::new(words)))
+}
+
+/// Ends the regulator when its supervisor is gone or asks for it, and calls `free` when it ends for whatever reason: nobody else would
+/// free what a stuck thread holds.
+pub(crate) fn start_watcher(
+    words: Arc<SharedWords>,
+    stop: &Arc<AtomicBool>,
+    free: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    let (tell, told) = mpsc::channel();
+    let parent = rustix::process::getppid();
+    let stop = Arc::clone(stop);
+    let watch = move || {
+        let outcome = sched::set_fifo(WATCHDOG_PRIORITY);
+        let failed = outcome.is_err();
+        let _ = tell.send(outcome);
+        if failed {
+            return;
+        }
+        let beat = words.last().expect("one word more than threads");
+        while !stop.load(Ordering::Acquire) {
+            thread::sleep(LOOK);
+            let sign = beat.load(Ordering::Acquire);
+            if sign == ASKED_TO_END {
+                stop.store(true, Ordering::Release);
+                break;
+            }
+            let age_ns = monotonic_ns().saturating_sub(sign);
+            if age_ns > SUPERVISOR_LOST_NS || rustix::process::getppid() != parent {
+                stop.store(true, Ordering::Release);
+                eprintln!(
+                    "memwarden: the supervisor of the user-space regulator is gone: regulation ends"
+                );
+            }
+        }
+        // At this priority: ordinary threads may have to wait for a throttled core.
+        free();
+    };
+    let thread = spawn("watcher", watch)?;
+    told.recv()
+        .map_err(|_| Error::System("start the watcher".into()))?
+        .map_err(Error::platform)?;
+    Ok(thread)
+}
+
+/// A thread with a small stack.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
+    thread::Builder::new()
+        .name(name.into())
+        .stack_size(STACK_BYTES)
+        .spawn(body)
+        .map_err(|error| Error::System(format!("start a thread: {error}")))
+}

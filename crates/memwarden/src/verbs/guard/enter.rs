@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard enter`, which the help doesn't list: this process goes to its cores and into its group, and becomes
+//! the command. So the command is there from its first instruction, and all of its children too.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use memwarden_platform::affinity;
+use memwarden_platform::cpus::CpuSet;
+
+use super::Run;
+
+/// Where a command shall run.
+#[derive(clap::Args)]
+pub(super) struct Place {
+    #[arg(long)]
+    cpus: Option<CpuSet>,
+    /// The group's folder
+    #[arg(long)]
+    cgroup: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    #[arg(required = true, last = true)]
+    command: Vec<String>,
+}
+
+impl Place {
+    pub(super) fn of(run: &Run, cgroup: Option<&Path>) -> Self {
+        Self {
+            cpus: run.cpus.clone(),
+            cgroup: cgroup.map(Path::to_owned),
+        }
+    }
+
+    /// Where this process is will do.
+    pub(super) fn is_anywhere(&self) -> bool {
+        self.cpus.is_none() && self.cgroup.is_none()
+    }
+
+    /// This program, to become `command` there.
+    pub(super) fn command(&self, command: &[String]) -> Command {
+        let mut enter = Command::new("/proc/self/exe");
+        enter.args(["guard", "enter"]);
+        if let Some(cpus) = &self.cpus {
+            enter.args(["--cpus", &cpus.to_string()]);
+        }
+        if let Some(cgroup) = &self.cgroup {
+            enter.arg("--cgroup").arg(cgroup);
+        }
+        enter.arg("--").args(command);
+        enter
+    }
+}
+
+/// Comes back with an error only.
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(cpus) = &args.place.cpus {
+        affinity::set(cpus.clone())?;
+    }
+    if let Some(cgroup) = &args.place.cgroup {
+        let processes = cgroup.join("cgroup.procs");
+        std::fs::write(&processes, "0").with_context(|| {
+            format!(
+                "moving the command into {} (a group that is threaded, or hands on controllers, takes no processes)",
+                cgroup.display()
+            )
+        })?;
+    }
+    let Some((program, arguments)) = args.command.split_first() else {
+        bail!("no command");
+    };
+    let error = Command::new(program).args(arguments).exec();
+    Err(error).with_context(|| format!("starting {program}"))
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard run --cgroup`: a command in a control group that has a budget.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use memwarden_guard::budget::Request;
+use memwarden_guard::group::{GroupGuard, GroupOptions, Spread, StopWith, Summary};
+use signal_hook::iterator::Signals;
+
+use super::{BackendName, Run, enter, supervise};
+
+/// How a group is stopped.
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum StopWithName {
+    /// The group's freezer: every thread stops at once
+    Freezer,
+    /// Next to no CPU bandwidth: slower, each stop lets 1 ms of CPU time through
+    CpuMax,
+}
+
+pub(super) fn run(args: &Run, cgroup: &str, signals: Signals) -> anyhow::Result<ExitCode> {
+    if matches!(args.options.backend, BackendName::Module) {
+        bail!("--backend module: a group's budget is kept in user space; leave the option out");
+    }
+    let guard = GroupGuard::start(&GroupOptions {
+        cgroup: cgroup.to_owned(),
+        amount: amount(args.budgets.of_a_group()?)?,
+        stop_with: match args.stop_with {
+            StopWithName::Freezer => StopWith::Freezer,
+            StopWithName::CpuMax => StopWith::CpuMax,
+        },
+        start: args.options.start_options(),
+    })?;
+    let place = enter::Place::of(args, Some(guard.folder()));
+    let status = supervise::command(&args.command, &place, signals);
+    let summary = guard.end();
+    let status = status?;
+    let summary = summary?;
+    if args.json {
+        eprintln!("{}", serde_json::to_string(&summary)?);
+    } else {
+        eprintln!("{}", text(&summary));
+    }
+    Ok(supervise::exit_code(status))
+}
+
+/// One budget for the whole group.
+fn amount(request: &Request) -> anyhow::Result<Request> {
+    let given = request.amounts.len();
+    if given != 1 {
+        bail!("{given} budgets for one group: give one, which all of its threads share");
+    }
+    Ok(request.clone())
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn text(summary: &Summary) -> String {
+    let budget = match (summary.budget_mib_s, summary.budget_events) {
+        (Some(mib_s), Some(events)) => {
+            let of = 100.0 * summary.achieved_mib_s / mib_s;
+            format!(
+                "{of:.1} % of its {mib_s:.1} MB/s ({events} events of {} bytes each {} us)",
+                summary.bytes_per_event, summary.period_us
+            )
+        }
+        _ => "no budget".into(),
+    };
+    let mut lines = vec![format!(
+        "{}: {:.1} MB/s over {:.3} s, {budget}; event {}, {} counted",
+        summary.cgroup.display(),
+        summary.achieved_mib_s,
+        summary.duration_s,
+        summary.event,
+        summary.used_events,
+    )];
+    lines.push(format!(
+        "stopped ({}) in {} of {} periods ({} missed), {:.1} % of the time; {:.1} looks a period",
+        summary.stop_with.word(),
+        summary.stopped_periods,
+        summary.periods,
+        summary.missed_periods,
+        100.0 * summary.stopped_share,
+        summary.looks_per_period,
+    ));
+    if let (Some(used), Some(over), Some(ns)) = (
+        summary.used_events_per_stopped_period,
+        summary.overshoot_events,
+        summary.stop_ns,
+    ) {
+        let us = |ns: u64| format!("{:.0}", ns as f64 / 1000.0);
+        let Spread {
+            median,
+            p99,
+            max,
+            mean,
+        } = over;
+        lines.push(format!(
+            "{used:.2} events in a period that was stopped; past the budget {mean:.2} on average, median {median}, \
+             99 % {p99}, most {max}; it held after {} us (median), {} us (99 %), {} us (longest)",
+            us(ns.median), us(ns.p99), us(ns.max),
+        ));
+    }
+    if summary.used_events == 0 {
+        lines.push(format!(
+            "nothing was counted: does event {} count here? `memwarden doctor` says what does",
+            summary.event
+        ));
+    }
+    lines
+        .iter()
+        .map(|line| format!("memwarden: {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            cgroup: "/sys/fs/cgroup/a".into(),
+            event: "page-faults".into(),
+            bytes_per_event: 4096,
+            period_us: 1000,
+            stop_with: StopWith::Freezer,
+            budget_events: Some(25),
+            budget_mib_s: Some(97.656_25),
+            duration_s: 2.0,
+            periods: 2000,
+            missed_periods: 1,
+            used_events: 52_000,
+            achieved_mib_s: 101.562_5,
+            stopped_periods: 1990,
+            used_events_per_stopped_period: Some(26.0),
+            stopped_share: 0.8,
+            overshoot_events: Some(Spread {
+                mean: 1.0,
+                median: 1,
+                p99: 2,
+                max: 9,
+            }),
+            reaction_ns: None,
+            stop_ns: Some(Spread {
+                mean: 3e4,
+                median: 30_000,
+                p99: 60_000,
+                max: 90_000,
+            }),
+            looks_per_period: 4.5,
+        }
+    }
+
+    #[test]
+    fn the_summary_says_what_was_given_and_what_was_taken() {
+        let text = text(&summary());
+        for expected in [
+            "101.6 MB/s over 2.000 s, 104.0 % of its 97.7 MB/s",
+            "stopped (freezer) in 1990 of 2000 periods (1 missed), 80.0 %",
+            "median 1, 99 % 2, most 9",
+            "30 us (median), 60 us (99 %), 90 us (longest)",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(!text.contains("nothing was counted"));
+    }
+
+    #[test]
+    fn an_event_that_never_came_is_told() {
+        let nothing = Summary {
+            used_events: 0,
+            budget_events: None,
+            budget_mib_s: None,
+            stop_ns: None,
+            ..summary()
+        };
+        let text = text(&nothing);
+        assert!(
+            text.contains("no budget") && text.contains("nothing was counted"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A budget for a control group on this machine, and what becomes of the group when its regulator is really killed,
+//! stopped, stuck or panics: it runs again, and it is gone if it was made for the command.
+//!
+//! Groups are stopped for nearly a second at a time here, so that every fault falls into a stop. How long the group
+//! stayed stopped is printed and not judged: a busy machine is no fault of ours.
+
+mod processes;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use processes::{child_of, eventually, stat, supervisor_and_regulator};
+
+/// Tests run side by side, each with a group of its own.
+static GROUPS: AtomicU32 = AtomicU32::new(0);
+
+struct Rig {
+    folder: tempfile::TempDir,
+    /// Below the mount of cgroup2.
+    name: String,
+    group: PathBuf,
+    run: Option<Child>,
+    command: Option<Pid>,
+}
+
+fn skip<T>(why: &str) -> Option<T> {
+    eprintln!("skipped: {why}");
+    None
+}
+
+impl Rig {
+    /// `None`, with the reason printed, where the machine can't do it.
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return skip("a budget for a group needs root");
+        }
+        let mounts = fs::read_to_string("/proc/mounts").ok()?;
+        let mount = mounts
+            .lines()
+            .map(|line| line.split(' ').collect::<Vec<_>>())
+            .find(|words| words.get(2) == Some(&"cgroup2"));
+        let Some(mount) = mount else {
+            return skip("no cgroup2 is mounted");
+        };
+        let number = GROUPS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("memwarden-test-{}-{number}", std::process::id());
+        let rig = Self {
+            folder: tempfile::tempdir().unwrap(),
+            group: PathBuf::from(mount[1]).join(&name),
+            name,
+            run: None,
+            command: None,
+        };
+        if let Err(error) = fs::create_dir(&rig.group) {
+            return skip(&format!("no group can be made here: {error}"));
+        }
+        let freezes = rig.group.join("cgroup.freeze").exists();
+        fs::remove_dir(&rig.group).unwrap();
+        if !freezes {
+            return skip("groups can't be frozen here");
+        }
+        let tried = rig.memwarden("--events 1000 -- true");
+        let said = String::from_utf8_lossy(&tried.stderr);
+        if said.contains("cannot be counted") || said.contains("SCHED_FIFO") {
+            return skip(&said);
+        }
+        assert!(tried.status.success(), "{said}");
+        Some(rig)
+    }
+
+    /// `guard run` in our group; `line` goes on with budget and command.
+    fn command(&self, line: &str) -> Command {
+        self.guard(&format!(
+            "run --cgroup {} --event page-faults {line}",
+            self.name
+        ))
+    }
+
+    fn guard(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
+        command
+            .arg("guard")
+            .args(line.split(' '))
+            .env("MEMWARDEN_RUNTIME_DIR", self.folder.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn memwarden(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    fn is_frozen(&self) -> bool {
+        fs::read_to_string(self.group.join("cgroup.events"))
+            .is_ok_and(|text| text.contains("frozen 1"))
+    }
+
+    /// Traffic that is stopped at this moment, and for nearly a second.
+    fn stop_traffic(&mut self, fault: &str) {
+        let mut command = self.command("--events 50 --period 1000ms --");
+        command
+            .args([env!("CARGO_BIN_EXE_memwarden"), "bandwidth"])
+            .args("--fresh-pages -m 1M -t 0".split(' '))
+            .env("MEMWARDEN_TEST_FAULT", fault)
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(self.folder.path().join("said")).unwrap());
+        let run = command.spawn().unwrap();
+        let mut found = None;
+        eventually("the command has started", || {
+            found = child_of(run.id());
+            found.is_some()
+        });
+        self.command = found;
+        self.run = Some(run);
+        if fault.is_empty() {
+            eventually("the group is stopped", || self.is_frozen());
+        }
+    }
+
+    /// CPU time that the command had, in clock ticks.
+    fn ticks(&self) -> u64 {
+        let pid = self.command.unwrap().as_raw_nonzero().get().cast_unsigned();
+        stat(pid, 14) + stat(pid, 15)
+    }
+
+    fn records(&self) -> usize {
+        let names = fs::read_dir(self.folder.path()).unwrap().flatten();
+        names
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("group-"))
+            .count()
+    }
+
+    /// The command runs freely.
+    fn expect_freedom(&self, what: &str, since: Instant) {
+        eventually("the group is let go", || !self.is_frozen());
+        let let_go = since.elapsed();
+        let before = self.ticks();
+        // More than 50 pages a second give.
+        eventually("the group runs again", || self.ticks() > before + 10);
+        println!(
+            "{what}: let go {} ms later, and 100 ms of CPU time had after {} ms",
+            let_go.as_millis(),
+            since.elapsed().as_millis()
+        );
+        assert!(!self.is_frozen());
+    }
+
+    /// Ends the command; returns how `guard run` ended and what it said.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let _ = kill_process(self.command.take().unwrap(), Signal::KILL);
+        let status = self.run.take().unwrap().wait().unwrap();
+        let said = fs::read_to_string(self.folder.path().join("said")).unwrap();
+        (status.code(), said)
+    }
+
+    fn expect_nothing_left(&self) {
+        eventually("the group is gone", || !self.group.exists());
+        eventually("the record is gone", || self.records() == 0);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(command) = self.command.take() {
+            let _ = kill_process(command, Signal::KILL);
+        }
+        if let Some(mut run) = self.run.take() {
+            let _ = run.kill();
+            let _ = run.wait();
+        }
+        let _ = self.guard("stop").output();
+        let _ = fs::write(self.group.join("cgroup.freeze"), "0");
+        let _ = fs::write(self.group.join("cgroup.kill"), "1");
+        let _ = fs::remove_dir(&self.group);
+    }
+}
+
+/// Whatever happens to these two, the command goes on, and `guard run` says that it was without a budget.
+fn end_of_regulator(what: &str, said: &str, hurt: impl FnOnce(Pid, Pid)) {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let (supervisor, regulator) = supervisor_and_regulator(rig.folder.path());
+    let since = Instant::now();
+    hurt(supervisor, regulator);
+    rig.expect_freedom(what, since);
+    let (code, text) = rig.end();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(said), "{text}");
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_killed_regulator_leaves_no_group_stopped() {
+    end_of_regulator("regulator killed", "killed by signal 9", |_, regulator| {
+        kill_process(regulator, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_regulator_leaves_no_group_stopped() {
+    end_of_regulator("regulator stopped", "was stopped", |_, regulator| {
+        kill_process(regulator, Signal::STOP).unwrap();
+    });
+}
+
+#[test]
+fn both_killed_at_once_guard_run_lets_the_group_go() {
+    end_of_regulator("both killed", "was killed", |supervisor, regulator| {
+        kill_process(supervisor, Signal::KILL).unwrap();
+        kill_process(regulator, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_killed_supervisor_leaves_no_group_stopped() {
+    end_of_regulator("supervisor killed", "was killed", |supervisor, _| {
+        kill_process(supervisor, Signal::KILL).unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_supervisor_is_ended_by_guard_run() {
+    end_of_regulator("supervisor stopped", "was killed", |supervisor, _| {
+        kill_process(supervisor, Signal::STOP).unwrap();
+    });
+}
+
+#[test]
+fn both_stopped_guard_run_lets_the_group_go() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let (supervisor, regulator) = supervisor_and_regulator(rig.folder.path());
+    let since = Instant::now();
+    kill_process(regulator, Signal::STOP).unwrap();
+    kill_process(supervisor, Signal::STOP).unwrap();
+    rig.expect_freedom("both stopped", since);
+    // What nobody killed ends as soon as it goes on.
+    let _ = kill_process(regulator, Signal::CONT);
+    let (code, text) = rig.end();
+    assert_eq!(code, Some(1), "{text}");
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn guard_stop_puts_back_what_stopped_processes_hold() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let (supervisor, regulator) = supervisor_and_regulator(rig.folder.path());
+    // The client first: it would see to the others.
+    let mut run = rig.run.take().unwrap();
+    for pid in [Pid::from_child(&run), regulator, supervisor] {
+        kill_process(pid, Signal::STOP).unwrap();
+    }
+    let since = Instant::now();
+    let stopped = rig.guard("stop").output().unwrap();
+    assert!(stopped.status.success(), "{stopped:?}");
+    rig.expect_freedom("all stopped, then guard stop", since);
+    rig.expect_nothing_left();
+    let _ = kill_process(regulator, Signal::KILL);
+    run.kill().unwrap();
+    run.wait().unwrap();
+}
+
+#[test]
+fn a_regulator_that_is_stuck_or_panics_leaves_no_group_stopped() {
+    for (fault, said) in [
+        ("stuck:0", "past its time"),
+        ("panic:0", "killed by signal 6"),
+    ] {
+        let Some(mut rig) = Rig::new() else { return };
+        let since = Instant::now();
+        rig.stop_traffic(fault);
+        eventually("the regulator has ended", || rig.records() == 0);
+        rig.expect_freedom(fault, since);
+        let (code, text) = rig.end();
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(said), "{text}");
+        rig.expect_nothing_left();
+    }
+}
+
+#[test]
+fn guard_run_killed_leaves_the_command_free_and_no_group() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let since = Instant::now();
+    let mut run = rig.run.take().unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
+    rig.expect_freedom("guard run killed", since);
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn signals_reach_a_stopped_command_and_the_end_is_in_order() {
+    // `bandwidth` ends in order on SIGTERM and SIGINT, if it has come so far with its few pages.
+    for (signal, codes) in [
+        (Signal::TERM, [0, 128 + 15]),
+        (Signal::INT, [0, 128 + 2]),
+        (Signal::HUP, [128 + 1; 2]),
+    ] {
+        let Some(mut rig) = Rig::new() else { return };
+        rig.stop_traffic("");
+        let mut run = rig.run.take().unwrap();
+        kill_process(Pid::from_child(&run), signal).unwrap();
+        let code = run.wait().unwrap().code().unwrap();
+        assert!(codes.contains(&code), "{signal:?}: {code}");
+        rig.expect_nothing_left();
+    }
+}
+
+#[test]
+fn all_killed_at_once_guard_stop_puts_everything_back() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let (supervisor, regulator) = supervisor_and_regulator(rig.folder.path());
+    let mut run = rig.run.take().unwrap();
+    run.kill().unwrap();
+    for pid in [supervisor, regulator] {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    run.wait().unwrap();
+    let since = Instant::now();
+    let stopped = rig.guard("stop").output().unwrap();
+    rig.expect_freedom("guard stop", since);
+    rig.expect_nothing_left();
+    println!("{}", String::from_utf8_lossy(&stopped.stderr));
+}
+
+#[test]
+fn guard_stop_ends_a_group_that_is_regulated() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let since = Instant::now();
+    let stopped = rig.guard("stop").output().unwrap();
+    assert!(stopped.status.success(), "{stopped:?}");
+    rig.expect_freedom("guard stop", since);
+    rig.expect_nothing_left();
+    rig.end();
+}
+
+#[test]
+fn the_budget_holds_and_the_summary_says_so() {
+    let Some(rig) = Rig::new() else { return };
+    let outcome = rig
+        .command("--events 200 --period 10ms --json --")
+        .args([env!("CARGO_BIN_EXE_memwarden"), "bandwidth"])
+        .args("--fresh-pages -m 1M -t 1".split(' '))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(outcome.status.success(), "{said}");
+    let last = said.lines().last().unwrap();
+    let summary: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{said}"));
+    println!("{last}");
+    let number = |key: &str| summary[key].as_f64().unwrap_or_else(|| panic!("{key}"));
+    assert_eq!(summary["budget_events"], 200);
+    assert_eq!(summary["stop_with"], "freezer");
+    assert!(number("stopped_periods") > 0.0);
+    let each = number("used_events_per_stopped_period");
+    let over = summary["overshoot_events"]["mean"].as_f64().unwrap();
+    // Two sources: what was counted, and how far past the budget it was.
+    assert!((each - 200.0 - over).abs() < 1e-6, "{each} {over}");
+    let periods = number("periods") + number("missed_periods");
+    assert!(number("used_events") < 2.0 * 200.0 * periods);
+    assert!(!rig.group.exists());
+    assert_eq!(rig.records(), 0);
+}
+
+#[test]
+fn a_group_that_was_there_is_left_as_it_was() {
+    let Some(rig) = Rig::new() else { return };
+    fs::create_dir(&rig.group).unwrap();
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    fs::write(rig.group.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    let outcome = rig.memwarden("--mb max -- sh -c exit\t7");
+    assert_eq!(outcome.status.code(), Some(7), "{outcome:?}");
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(said.contains("no budget"), "{said}");
+    let members = fs::read_to_string(rig.group.join("cgroup.procs")).unwrap();
+    assert_eq!(members.trim(), sleeper.id().to_string());
+    assert!(!rig.is_frozen());
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn what_the_command_leaves_running_goes_home() {
+    let Some(rig) = Rig::new() else { return };
+    let outcome = rig
+        .command("--events 1000 -- sh -c")
+        .arg("sleep 1000 >/dev/null 2>&1 & echo $!")
+        .output()
+        .unwrap();
+    assert!(outcome.status.success(), "{outcome:?}");
+    let pid: i32 = String::from_utf8_lossy(&outcome.stdout)
+        .trim()
+        .parse()
+        .unwrap();
+    rig.expect_nothing_left();
+    let group = |pid: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        text.lines().last().unwrap().to_owned()
+    };
+    let (left, own) = (group(&pid.to_string()), group("self"));
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(left, own);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line_and_leaves_nothing() {
+    let Some(rig) = Rig::new() else { return };
+    let name = &rig.name;
+    for (line, expected) in [
+        (
+            format!("--cgroup {name} --mb 1,2 -- true"),
+            "2 budgets for one group",
+        ),
+        (format!("--cgroup {name} --mb 3 -- true"), "give 4 or more"),
+        (
+            format!("--cgroup {name} --event z80 --mb 9 -- true"),
+            "event `z80` is unknown",
+        ),
+        (
+            format!("--cgroup {name} --backend module --mb 9 -- true"),
+            "--backend module",
+        ),
+        (
+            format!("--cgroup {name}/a/b --mb 9 -- true"),
+            "making the group",
+        ),
+        (format!("--cgroup ../{name} --mb 9 -- true"), "without `..`"),
+        ("--cgroup /tmp/a --mb 9 -- true".into(), "not below"),
+        ("--cgroup . --mb 9 -- true".into(), "the root group"),
+        (
+            format!("--cgroup {name} --mb 9 -- /no/such/program"),
+            "starting /no/such/program",
+        ),
+        (
+            format!("--cgroup {name} --cpus 8000 --mb 9 -- true"),
+            "8000",
+        ),
+    ] {
+        let event = if line.contains("--event") {
+            ""
+        } else {
+            "--event page-faults "
+        };
+        let line = format!("run {event}{line}");
+        let outcome = rig.guard(&line).output().unwrap();
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.status.code(), Some(1), "{line}: {said}");
+        assert!(said.contains(expected), "{line}: {said}");
+        assert!(!rig.group.exists(), "{line}");
+        assert_eq!(rig.records(), 0, "{line}");
+    }
+}
+
+#[test]
+fn one_regulator_a_group_and_none_for_a_frozen_one() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.stop_traffic("");
+    let second = rig.memwarden("--mb 9 -- true");
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("regulated already"), "{said}");
+    let _ = rig.guard("stop").output();
+    rig.end();
+    fs::create_dir(&rig.group).unwrap();
+    fs::write(rig.group.join("cgroup.freeze"), "1").unwrap();
+    let frozen = rig.memwarden("--mb 9 -- true");
+    let said = String::from_utf8_lossy(&frozen.stderr);
+    assert!(said.contains("frozen by somebody else"), "{said}");
+    assert_eq!(
+        fs::read_to_string(rig.group.join("cgroup.freeze"))
+            .unwrap()
+            .trim(),
+        "1"
+    );
+}
+
+#[test]
+fn a_command_runs_on_the_chosen_cores() {
+    let Some(rig) = Rig::new() else { return };
+    let last = std::thread::available_parallelism().map_or(1, usize::from) - 1;
+    let outcome = rig
+        .guard(&format!(
+            "run --cpus {last} --backend user --event page-faults --no-self-test --events 1000 -- sh -c"
+        ))
+        .arg("sh -c 'grep Cpus_allowed_list /proc/self/status'; exit 3")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    if outcome.status.code() == Some(1) && said.contains("sched_rt_runtime_us") {
+        return skip(&said).unwrap_or(());
+    }
+    assert_eq!(outcome.status.code(), Some(3), "{said}");
+    let allowed = String::from_utf8_lossy(&outcome.stdout);
+    assert_eq!(
+        allowed.split_whitespace().last(),
+        Some(last.to_string().as_str())
+    );
+    let outcome = rig
+        .guard(
+            "run --cpus 8000 --backend user --event page-faults --no-self-test --events 9 -- true",
+        )
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(1));
+    assert!(said.contains("CPU 8000 is not online"), "{said}");
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finding a regulator's processes, and waiting for what becomes of them.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until it holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A numeric field of /proc/PID/stat, numbered as in proc(5).
+pub fn stat(pid: u32, field: usize) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let from_the_third = stat.rsplit_once(')').unwrap().1;
+    let value = from_the_third.split_whitespace().nth(field - 3).unwrap();
+    value.parse().unwrap()
+}
+
+/// The processes of the regulator whose files are in `folder`: the supervisor is the one whose parent is not the other.
+pub fn supervisor_and_regulator(folder: &Path) -> (Pid, Pid) {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let read = |file| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        let ours = read("environ").contains(folder.to_str().unwrap());
+        if ours && read("cmdline").contains("user-regulator") {
+            let parent: i32 = read("stat")
+                .rsplit_once(')')
+                .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok())
+                .unwrap();
+            found.push((pid, parent));
+        }
+    }
+    let child = |of: i32| found.iter().find(|(_, parent)| *parent == of);
+    let (supervisor, regulator) = found
+        .iter()
+        .find_map(|(pid, _)| Some((*pid, child(*pid)?.0)))
+        .unwrap_or_else(|| panic!("no pair among {found:?}"));
+    (
+        Pid::from_raw(supervisor).unwrap(),
+        Pid::from_raw(regulator).unwrap(),
+    )
+}
+
+/// The command that `guard run` runs: not the regulator's supervisor, nor a child that is still about to become it.
+pub fn child_of(pid: u32) -> Option<Pid> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(path).ok()?;
+    let mut pids = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    let is_command = |pid: &i32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&str> = line.split('\0').collect();
+        !line.is_empty() && !matches!(words[1..], ["guard", "run" | "user-regulator", ..])
+    };
+    Pid::from_raw(pids.find(is_command)?)
+}

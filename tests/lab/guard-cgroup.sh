@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# A budget for a control group, as figures of the counted clock: four CPUs, page
+# faults, two threads in the group; both ways to stop it. Its regulator asks other
+# CPUs, which the emulator gives one turn after the other: a stop takes some
+# hundred faults' time, and a budget is far above that.
+. "$(dirname "$0")/check.sh"
+# shellcheck source=tests/lab/memguard.sh
+. "$(dirname "$0")/memguard.sh"
+
+echo +cpu >/sys/fs/cgroup/cgroup.subtree_control
+# Two processes that fault as fast as they can, for a second.
+cat >/tmp/two <<'EOF'
+memwarden bandwidth --fresh-pages -c 1 -t 1 >/dev/null &
+memwarden bandwidth --fresh-pages -c 2 -t 1 >/dev/null
+wait
+EOF
+
+# run OPTION...: the two in the group; the summary is in /tmp/summary, and printed
+# as a comment by figures.
+run() {
+	memwarden guard run --cgroup batch --event page-faults --json "$@" \
+		-- sh /tmp/two 2>/tmp/said
+	code=$?
+	tail -n 1 /tmp/said >/tmp/summary
+	cat /tmp/said
+	return $code
+}
+
+figures() {
+	sed 's/^/# /' /tmp/summary
+}
+
+# of KEY: a whole number of the summary, in hundredths.
+of() {
+	sed -n "s/.*\"$1\":\([0-9]*\)\(\.\([0-9]\)\?\([0-9]\)\?\)\?.*/\1 \3 \4/p" /tmp/summary |
+		(read -r whole tenths hundredths; echo "$whole${tenths:-0}${hundredths:-0}")
+}
+
+check "the group is regulated" "run --events 4000 --period 50ms" 0 '"stop_with":"freezer"'
+figures
+check "  to its budget, within 10 %" "within $(of used_events_per_stopped_period) 400000 10" 0 yes
+check "  in every period" "is $(of stopped_periods) -ge 1800" 0 yes
+check "  and is gone" "ls /sys/fs/cgroup" 0 "!batch"
+freezer=$(of used_events_per_stopped_period)
+check "the CPU's bandwidth stops it too" "run --events 4000 --period 50ms --stop-with cpu-max" 0 '"stop_with":"cpu-max"'
+figures
+check "  later" "is $(of used_events_per_stopped_period) -gt $freezer" 0 yes
+check "  and is gone" "ls /sys/fs/cgroup" 0 "!batch"
+
+mkdir /sys/fs/cgroup/kept
+echo "50000 100000" >/sys/fs/cgroup/kept/cpu.max
+check "what the group had before it has again" \
+	"memwarden guard run --cgroup kept --event page-faults --events 9 --stop-with cpu-max -- sh /tmp/two; cat /sys/fs/cgroup/kept/cpu.max" \
+	0 "^50000 100000$"
+
+# A CPU that comes back is counted again.
+cat >/tmp/hotplug <<'EOF'
+memwarden bandwidth --fresh-pages -t 2 >/dev/null &
+sleep 0.5
+echo 0 >/sys/devices/system/cpu/cpu3/online
+sleep 0.5
+echo 1 >/sys/devices/system/cpu/cpu3/online
+wait
+EOF
+check "CPUs may go and come" \
+	"memwarden guard run --cgroup batch --event page-faults --events 4000 --period 50ms --json -- sh /tmp/hotplug 2>/tmp/summary" 0 ""
+check "  and the budget holds" "within $(of used_events_per_stopped_period) 400000 10" 0 yes
+
+check "a program pinned to chosen cores" \
+	"memwarden guard run --cpus 2-3 --backend user --event page-faults --no-self-test --mb 200 -- sh -c 'sh -c \"grep Cpus_allowed_list /proc/self/status\"'" \
+	0 "2-3$"
+check "  which all have to be there" \
+	"memwarden guard run --cpus 3-4 --backend user --event page-faults --no-self-test --mb 200 -- true" \
+	1 "CPU 4 is not online"
+finish
