@@ -27,7 +27,7 @@ fn ink(cell: &Cell) -> (&'static str, &'static str) {
 }
 
 /// Draws the screen: runs of cells that look alike are one text each.
-pub fn svg(screen: &Buffer) -> String {
+pub fn svg(title: &str, screen: &Buffer) -> String {
     let (columns, rows) = (
         usize::from(screen.area.width),
         usize::from(screen.area.height),
@@ -35,7 +35,7 @@ pub fn svg(screen: &Buffer) -> String {
     let (width, height) = (columns * CELL.0 + 2 * MARGIN, rows * CELL.1 + 2 * MARGIN);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-         height=\"{height}\" role=\"img\">\n<title>memwarden top</title>\n\
+         height=\"{height}\" role=\"img\">\n<title>{title}</title>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n\
          <g font-family=\"DejaVu Sans Mono, Menlo, Consolas, monospace\" font-size=\"15\" xml:space=\"preserve\">\n"
     );

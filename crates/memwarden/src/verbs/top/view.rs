@@ -498,6 +498,7 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
+    use memwarden_guard::metrics;
     use memwarden_guard::rates::{Sample, Sampler};
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Buffer;
@@ -518,22 +519,31 @@ mod tests {
     };
 
     /// What `memwarden top --json` printed in the lab (tests/data/top/README.md says of what).
-    fn recorded() -> State {
+    fn recorded_lines() -> Vec<serde_json::Value> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/top/recorded.jsonl");
         let text = fs::read_to_string(path).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn sample_of(line: &serde_json::Value, at: Instant) -> Sample {
+        Sample {
+            settings: serde_json::from_value(line["settings"].clone()).unwrap(),
+            cores: serde_json::from_value(line["cores"].clone()).unwrap(),
+            at,
+        }
+    }
+
+    fn recorded() -> State {
         let begin = Instant::now();
         let mut sampler = Sampler::default();
         let mut state: Option<State> = None;
         let mut first = None;
-        for line in text.lines() {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        for line in recorded_lines() {
             let time = line["time_unix_s"].as_f64().unwrap();
             let since = time - *first.get_or_insert(time);
-            let sample = Sample {
-                settings: serde_json::from_value(line["settings"].clone()).unwrap(),
-                cores: serde_json::from_value(line["cores"].clone()).unwrap(),
-                at: begin + Duration::from_secs_f64(since),
-            };
+            let sample = sample_of(&line, begin + Duration::from_secs_f64(since));
             let settings = sample.settings.clone();
             let state = state.get_or_insert_with(|| {
                 let interval = Duration::from_secs_f64(line["interval_s"].as_f64().unwrap());
@@ -646,7 +656,51 @@ mod tests {
     #[test]
     fn the_picture_in_the_docs_is_the_screen() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/top.svg");
-        expect(&docs, &svg(&drawn(&recorded(), COLOURED, 110, 12)));
+        let screen = drawn(&recorded(), COLOURED, 110, 12);
+        expect(&docs, &svg("memwarden top", &screen));
+    }
+
+    /// What `memwarden guard serve` said of the same cores at the last moment that was recorded: the metrics of which
+    /// docs/serve.md speaks.
+    #[test]
+    fn the_picture_of_the_metrics_page_is_the_page() {
+        const SHOWN: [&str; 6] = [
+            "memwarden_guard_info",
+            "memwarden_period_seconds",
+            "memwarden_core_budget_bytes_per_second",
+            "memwarden_core_used_bytes_total",
+            "memwarden_core_throttled_ratio",
+            "memwarden_core_throttled_seconds_total",
+        ];
+        let line = recorded_lines().pop().unwrap();
+        let sample = sample_of(&line, Instant::now());
+        let mut page = metrics::Page::default();
+        let backend = line["backend"].as_str().unwrap();
+        metrics::guard(&mut page, backend, &sample.settings, &sample.cores);
+        let page = page.into_text();
+        let lines: Vec<&str> = page
+            .lines()
+            .filter(|line| {
+                let name = line.trim_start_matches("# HELP ");
+                let name = name.trim_start_matches("# TYPE ");
+                SHOWN.contains(&name.split([' ', '{']).next().unwrap())
+            })
+            .collect();
+        let width = lines.iter().map(|line| line.chars().count()).max().unwrap();
+        let area = Rect::new(
+            0,
+            0,
+            width.try_into().unwrap(),
+            lines.len().try_into().unwrap(),
+        );
+        let mut screen = Buffer::empty(area);
+        for (row, line) in lines.iter().enumerate() {
+            let comment = line.starts_with('#');
+            let ink = if comment { Color::Blue } else { Color::Reset };
+            screen.set_string(0, row.try_into().unwrap(), line, Style::new().fg(ink));
+        }
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/metrics.svg");
+        expect(&docs, &svg("memwarden guard serve: /metrics", &screen));
     }
 
     #[test]
