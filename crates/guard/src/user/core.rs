@@ -134,6 +134,8 @@ struct Counters {
     /// Events that lately came between an overflow and this thread's look at it. A software event's overflow makes none
     /// itself, a hardware event's may: as long as nobody knows, very many.
     reaction: [u64; 2],
+    /// Where in this period's count the next overflow was set.
+    due: [u64; 2],
 }
 
 impl Counters {
@@ -153,15 +155,18 @@ impl Counters {
             begin,
             reaction: [common.event, common.write_event.unwrap_or(common.event)]
                 .map(|code| if code.is_hardware() { FAR } else { 0 }),
+            due: [0; 2],
         })
     }
 
-    /// The most that came lately while this thread was on its way; what came long ago is forgotten by and by.
-    fn reacted(&mut self, resource: Resource, events: u64) {
+    /// `used`: what was counted when this thread came to look at the overflow. The most that came lately is kept, and
+    /// forgotten by and by.
+    fn reacted(&mut self, resource: Resource, used: u64) {
+        let events = used.saturating_sub(self.due[resource as usize]);
         let reaction = &mut self.reaction[resource as usize];
         *reaction = match *reaction {
             FAR => events,
-            lately => events.max(lately - lately / REACTION_PART),
+            lately => events.max(lately - lately.div_ceil(REACTION_PART)),
         };
     }
 
@@ -538,9 +543,7 @@ impl Loop {
             return Ok(());
         }
         let used = self.counters.used()?[resource as usize];
-        let assigned = self.core.account(resource).assigned;
-        self.counters
-            .reacted(resource, used.saturating_sub(assigned));
+        self.counters.reacted(resource, used);
         self.figures.overflows += 1;
         self.overflow_ns = when_ns;
         if !self.core.is_active() {
@@ -590,16 +593,16 @@ impl Loop {
     /// reach: it would come again and again while this thread is on its way to it, and keep it from arriving.
     fn arm(&mut self) -> Result<(), Failure> {
         for resource in Resource::ALL {
-            let left = if self.core.is_throttled() {
-                FAR
-            } else {
+            let account = self.core.account(resource);
+            let left = match self.core.until_overflow(resource) {
+                _ if self.core.is_throttled() => FAR,
+                UNLIMITED.. => FAR,
                 // A whole budget is always waited for.
-                let nearest = self.counters.reaction[resource as usize];
-                let nearest = nearest.min(self.core.account(resource).budget);
-                self.core.until_overflow(resource).max(nearest).min(FAR)
+                left => left.max(self.counters.reaction[resource as usize].min(account.budget)),
             };
+            self.counters.due[resource as usize] = account.used + left;
             if let Some(counter) = self.counters.get(resource) {
-                counter.arm(if left >= UNLIMITED { FAR } else { left })?;
+                counter.arm(left)?;
             }
         }
         Ok(())
