@@ -55,7 +55,23 @@ fn error_share(case: &Case) -> Option<f64> {
         .filter(|v| v.is_finite())
 }
 
+/// Of several regulators, the kernel module's: the others are compared with it.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let by = |case: &Case, name| case.text("backend") == Some(name);
+    let (module, others): (Vec<_>, Vec<_>) = summary
+        .cases
+        .iter()
+        .cloned()
+        .partition(|case| by(case, "module"));
+    if module.is_empty() || !others.iter().any(|case| by(case, "user")) {
+        return of_one(summary);
+    }
+    let mut summary = summary.clone();
+    summary.cases = module;
+    of_one(&summary).map(|text| format!("The kernel module: {text}"))
+}
+
+fn of_one(summary: &Summary) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     let errors = of(summary, "accuracy")
         .into_iter()

@@ -171,6 +171,21 @@ fn the_finding_of_a_benchmark_of_one_part() {
         );
     }
     assert_eq!(finding(&sharing), "2 of 3 targets were reached.");
+    for case in &mut sharing.cases {
+        case.set("backend", "module");
+    }
+    sharing.cases.push(
+        Case::new("reclaim, user")
+            .with("figure", "sharing")
+            .with("backend", "user")
+            .with("reached", "no (compared)"),
+    );
+    assert_eq!(
+        finding(&sharing),
+        "The kernel module: 2 of 3 targets were reached."
+    );
+    sharing.cases.drain(..3);
+    assert_eq!(finding(&sharing), "0 of 1 targets were reached.");
 
     let mut scaling = Summary::new("bench-guard", "lab");
     for (cpus, ns) in [(16, 5200.0), (2, 5100.0)] {
