@@ -239,9 +239,9 @@ impl Bench<'_> {
         if self.subject.backend == Backend::User {
             case = compared(case);
             self.summary.note(
-                "The targets are the kernel module's. The regulator in user space has to reach that of the accuracy; \
-                 its other figures are compared with them: it wakes a thread for each period and each overflow, and \
-                 is for periods of a millisecond and more.",
+                "The targets are the kernel module's. The regulator in user space has one of its own, an accuracy of 5 %; \
+                 its other figures are compared with the module's: it wakes a thread for each period and each \
+                 overflow, and is for periods of a millisecond and more.",
             );
         }
         case.name = self.subject.case(&case.name);

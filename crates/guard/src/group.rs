@@ -34,7 +34,7 @@ use crate::user::wire::Plan;
 use crate::{Error, StartOptions};
 use claim::{Claim, Held, Sweep, sweep};
 
-pub use figures::{Spread, Summary};
+pub use figures::{Spread, Summary, Terms};
 pub(crate) use regulator::regulate;
 pub use stopper::StopWith;
 

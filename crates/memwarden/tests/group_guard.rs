@@ -84,13 +84,7 @@ impl Rig {
     }
 
     fn guard(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
-        command
-            .arg("guard")
-            .args(line.split(' '))
-            .env("MEMWARDEN_RUNTIME_DIR", self.folder.path())
-            .stdin(Stdio::null());
-        command
+        processes::memwarden(self.folder.path(), &format!("guard {line}"))
     }
 
     fn memwarden(&self, line: &str) -> Output {

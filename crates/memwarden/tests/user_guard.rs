@@ -66,12 +66,7 @@ impl Rig {
     }
 
     fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
-        command
-            .args(line.split(' '))
-            .env("MEMWARDEN_RUNTIME_DIR", self.folder.path())
-            .stdin(Stdio::null());
-        command
+        processes::memwarden(self.folder.path(), line)
     }
 
     fn memwarden(&self, line: &str) -> Output {

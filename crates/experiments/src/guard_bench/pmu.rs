@@ -12,8 +12,8 @@ use crate::Error;
 /// One CPU, counted: as on a board.
 const PERIOD_US: u64 = 1000;
 
-/// Several CPUs, free-running, where a nanosecond of the emulator's does some ten times less than a board's: a
-/// regulator in user space alone takes half a millisecond in each period, and what it takes is counted too.
+/// Several CPUs, free-running: what a regulator in user space does in each period takes the emulator some half a
+/// millisecond then, and is counted too.
 const FREE_PERIOD_US: u64 = 10_000;
 
 /// Half of the period at the emulated 1 GHz: a budget of cycles is one of time.

@@ -39,9 +39,9 @@ impl Spread {
     }
 }
 
-/// A group's regulation, from the first period to the last.
+/// What was asked for, and what it came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct Terms {
     /// The group's folder.
     pub cgroup: PathBuf,
     /// What is counted.
@@ -56,6 +56,14 @@ pub struct Summary {
     pub budget_events: Option<u64>,
     /// The same in MiB/s.
     pub budget_mib_s: Option<f64>,
+}
+
+/// A group's regulation, from the first period to the last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// On which terms; in JSON beside the rest.
+    #[serde(flatten)]
+    pub terms: Terms,
     /// How long it was regulated, in seconds.
     pub duration_s: f64,
     /// Periods that were begun.
@@ -136,9 +144,9 @@ impl Figures {
         }
     }
 
-    /// Adds them to what is known of the regulation.
+    /// What they come to.
     #[allow(clippy::cast_precision_loss)]
-    pub fn finish(self, duration_ns: u64, known: Summary) -> Summary {
+    pub fn finish(self, duration_ns: u64, terms: Terms) -> Summary {
         let duration_s = duration_ns as f64 / 1e9;
         let per_s = |value: f64| {
             if duration_ns == 0 {
@@ -148,8 +156,9 @@ impl Figures {
             }
         };
         let each = |value: u64, of: u64| value as f64 / of as f64;
-        let bytes = self.used as f64 * known.bytes_per_event as f64;
+        let bytes = self.used as f64 * terms.bytes_per_event as f64;
         Summary {
+            terms,
             duration_s,
             periods: self.periods,
             missed_periods: self.missed,
@@ -163,17 +172,16 @@ impl Figures {
             reaction_ns: Spread::of(self.reaction_ns),
             stop_ns: Spread::of(self.stop_ns),
             looks_per_period: each(self.looks, self.periods.max(1)),
-            ..known
         }
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub(in crate::group) fn nothing_yet() -> Summary {
-        Summary {
+    fn terms() -> Terms {
+        Terms {
             cgroup: "/sys/fs/cgroup/a".into(),
             event: "page-faults".into(),
             bytes_per_event: 4096,
@@ -181,18 +189,6 @@ pub(super) mod tests {
             stop_with: StopWith::Freezer,
             budget_events: Some(25),
             budget_mib_s: Some(97.65625),
-            duration_s: 0.0,
-            periods: 0,
-            missed_periods: 0,
-            used_events: 0,
-            achieved_mib_s: 0.0,
-            stopped_periods: 0,
-            used_events_per_stopped_period: None,
-            stopped_share: 0.0,
-            overshoot_events: None,
-            reaction_ns: None,
-            stop_ns: None,
-            looks_per_period: 0.0,
         }
     }
 
@@ -211,7 +207,7 @@ pub(super) mod tests {
                 stood_ns: 500_000,
             });
         }
-        let summary = figures.finish(100_000_000, nothing_yet());
+        let summary = figures.finish(100_000_000, terms());
         assert!((summary.achieved_mib_s - 101.5625).abs() < 1e-9);
         assert!((summary.stopped_share - 0.5).abs() < 1e-9);
         assert!((summary.looks_per_period - 3.0).abs() < 1e-9);
@@ -224,7 +220,7 @@ pub(super) mod tests {
 
     #[test]
     fn without_a_stop_there_is_nothing_to_say_of_stops() {
-        let summary = Figures::new().finish(0, nothing_yet());
+        let summary = Figures::new().finish(0, terms());
         assert_eq!(
             (
                 summary.overshoot_events,

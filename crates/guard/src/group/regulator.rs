@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::claim::{Claim, Sweep, sweep};
 use super::counters::Counters;
-use super::figures::{Figures, Stop, Summary};
+use super::figures::{Figures, Stop, Summary, Terms};
 use super::stopper::Stopper;
 use super::{GroupPlan, folder};
 use crate::budget::{Amount, Unit};
@@ -124,7 +124,7 @@ fn go(
     let begin_ns = monotonic_ns();
     #[allow(clippy::cast_precision_loss)]
     let mib_s = |events: u64| units::mib_s(events as f64, options.period_us, event.bytes);
-    let known = Summary {
+    let terms = Terms {
         cgroup: plan.path.clone(),
         event: event.name.clone(),
         bytes_per_event: event.bytes,
@@ -132,18 +132,6 @@ fn go(
         stop_with: plan.stop_with,
         budget_events: budget,
         budget_mib_s: budget.map(mib_s),
-        duration_s: 0.0,
-        periods: 0,
-        missed_periods: 0,
-        used_events: 0,
-        achieved_mib_s: 0.0,
-        stopped_periods: 0,
-        used_events_per_stopped_period: None,
-        stopped_share: 0.0,
-        overshoot_events: None,
-        reaction_ns: None,
-        stop_ns: None,
-        looks_per_period: 0.0,
     };
     let mut going = Loop {
         counting: Counting {
@@ -171,7 +159,7 @@ fn go(
     // Whatever went wrong, the group runs.
     going.stopper.go().map_err(why)?;
     outcome.map_err(why)?;
-    Ok(going.figures.finish(end_ns - begin_ns, known))
+    Ok(going.figures.finish(end_ns - begin_ns, terms))
 }
 
 /// Events a period; `None` is no limit.

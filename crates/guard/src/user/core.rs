@@ -124,6 +124,44 @@ pub(super) struct Loop {
     best_effort_since_ns: u64,
 }
 
+/// How many events lately came between an overflow and this thread's look at it.
+///
+/// An overflow that is set nearer comes again and again while the thread is on its way to it, and keeps it from
+/// arriving.
+#[derive(Debug, Clone, Copy)]
+struct Reaction {
+    /// `None` as long as nobody knows.
+    events: Option<u64>,
+    /// Where in this period's count the next overflow was set.
+    due: u64,
+}
+
+impl Reaction {
+    /// The overflow of a software event makes no such event itself; a hardware event's may make any number.
+    fn to(code: EventCode) -> Self {
+        Self {
+            events: (!code.is_hardware()).then_some(0),
+            due: 0,
+        }
+    }
+
+    /// How far off the next overflow is set, `used` events into the period, where `left` would be wanted. A whole
+    /// budget is always far enough.
+    fn set(&mut self, used: u64, left: u64, budget: u64) -> u64 {
+        let nearest = self.events.map_or(budget, |events| events.min(budget));
+        let distance = left.max(nearest);
+        self.due = used + distance;
+        distance
+    }
+
+    /// The thread looks, and finds so many used. The most of lately counts; what was long ago is forgotten by and by.
+    fn looked(&mut self, used: u64) {
+        let events = used.saturating_sub(self.due);
+        let before = self.events.unwrap_or(0);
+        self.events = Some(events.max(before - before.div_ceil(REACTION_PART)));
+    }
+}
+
 /// What is open on the core's CPU.
 struct Counters {
     read: OverflowCounter,
@@ -131,11 +169,7 @@ struct Counters {
     witness: IdleWitness,
     /// Counts at the period's begin.
     begin: [u64; 2],
-    /// Events that lately came between an overflow and this thread's look at it. A software event's overflow makes none
-    /// itself, a hardware event's may: as long as nobody knows, very many.
-    reaction: [u64; 2],
-    /// Where in this period's count the next overflow was set.
-    due: [u64; 2],
+    reaction: [Reaction; 2],
 }
 
 impl Counters {
@@ -153,21 +187,8 @@ impl Counters {
             write,
             witness: IdleWitness::open(cpu, u32::try_from(own).unwrap_or_default())?,
             begin,
-            reaction: [common.event, common.write_event.unwrap_or(common.event)]
-                .map(|code| if code.is_hardware() { FAR } else { 0 }),
-            due: [0; 2],
+            reaction: [common.event, common.write_event.unwrap_or(common.event)].map(Reaction::to),
         })
-    }
-
-    /// `used`: what was counted when this thread came to look at the overflow. The most that came lately is kept, and
-    /// forgotten by and by.
-    fn reacted(&mut self, resource: Resource, used: u64) {
-        let events = used.saturating_sub(self.due[resource as usize]);
-        let reaction = &mut self.reaction[resource as usize];
-        *reaction = match *reaction {
-            FAR => events,
-            lately => events.max(lately - lately.div_ceil(REACTION_PART)),
-        };
     }
 
     fn get(&mut self, resource: Resource) -> Option<&mut OverflowCounter> {
@@ -543,7 +564,7 @@ impl Loop {
             return Ok(());
         }
         let used = self.counters.used()?[resource as usize];
-        self.counters.reacted(resource, used);
+        self.counters.reaction[resource as usize].looked(used);
         self.figures.overflows += 1;
         self.overflow_ns = when_ns;
         if !self.core.is_active() {
@@ -589,18 +610,18 @@ impl Loop {
         }
     }
 
-    /// Each counter's next overflow is where what the core has left ends, but no nearer than the events of a reaction
-    /// reach: it would come again and again while this thread is on its way to it, and keep it from arriving.
+    /// Each counter's next overflow is where what the core has left ends, but no nearer than a [`Reaction`] reaches.
     fn arm(&mut self) -> Result<(), Failure> {
         for resource in Resource::ALL {
             let account = self.core.account(resource);
             let left = match self.core.until_overflow(resource) {
                 _ if self.core.is_throttled() => FAR,
                 UNLIMITED.. => FAR,
-                // A whole budget is always waited for.
-                left => left.max(self.counters.reaction[resource as usize].min(account.budget)),
+                left => {
+                    let reaction = &mut self.counters.reaction[resource as usize];
+                    reaction.set(account.used, left, account.budget)
+                }
             };
-            self.counters.due[resource as usize] = account.used + left;
             if let Some(counter) = self.counters.get(resource) {
                 counter.arm(left)?;
             }
@@ -665,6 +686,32 @@ impl Loop {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_overflow_is_set_no_nearer_than_the_thread_is_away() {
+        // Page faults: exact from the first.
+        let mut software = Reaction::to(EventCode::PAGE_FAULTS);
+        assert_eq!(software.set(0, 1, 50), 1);
+        software.looked(1);
+        assert_eq!(software.set(1, 1, 50), 1);
+
+        // Cycles: nobody knows, so a whole budget; then what came, which does not grow by being waited for.
+        let mut hardware = Reaction::to(EventCode::CYCLES);
+        assert_eq!(hardware.set(0, 1, 50_000), 50_000);
+        hardware.looked(66_000);
+        assert_eq!(hardware.set(66_000, 1, 50_000), 16_000);
+        hardware.looked(66_000 + 16_000 + 15_500);
+        assert_eq!(hardware.set(97_500, 1, 50_000), 15_500);
+        assert_eq!(hardware.set(97_500, 40_000, 50_000), 40_000);
+        // One that was held up is never waited for longer than a budget, and is forgotten.
+        hardware.looked(97_500 + 40_000 + 1_000_000);
+        assert_eq!(hardware.set(0, 1, 50_000), 50_000);
+        for _ in 0..200 {
+            let due = hardware.set(0, 1, 50_000);
+            hardware.looked(due);
+        }
+        assert_eq!(hardware.set(0, 1, 50_000), 1);
+    }
 
     #[test]
     fn a_kick_that_was_seen_before_its_bell_rang_wakes_once() {

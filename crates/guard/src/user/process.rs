@@ -52,8 +52,8 @@ pub(crate) fn enter(words: OwnedFd) -> Result<(Arc<AtomicBool>, Arc<SharedWords>
     Ok((stop, Arc::new(words)))
 }
 
-/// Ends the regulator when its supervisor is gone or asks for it, and calls `free` when it ends for whatever reason: nobody else would
-/// free what a stuck thread holds.
+/// Ends the regulator when its supervisor is gone or asks for it, and calls `free` when it ends for whatever reason:
+/// nobody else would free what a stuck thread holds.
 pub(crate) fn start_watcher(
     words: Arc<SharedWords>,
     stop: &Arc<AtomicBool>,

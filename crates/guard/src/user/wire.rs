@@ -27,7 +27,7 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Request {
+pub(super) enum Request {
     Settings,
     Statistics,
     Budgets {
@@ -54,7 +54,7 @@ pub(crate) enum Request {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Reply {
+pub(super) enum Reply {
     Done,
     Settings(Box<Settings>),
     Statistics(Vec<CoreStatistics>),
@@ -64,14 +64,14 @@ pub(crate) enum Reply {
 }
 
 /// Writes one line.
-pub(crate) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+pub(super) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)
 }
 
 /// Reads one line; `None` at the end.
-pub(crate) fn receive<T: DeserializeOwned>(
+pub(super) fn receive<T: DeserializeOwned>(
     from: &mut BufReader<impl Read>,
 ) -> io::Result<Option<T>> {
     let mut line = String::new();

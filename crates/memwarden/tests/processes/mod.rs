@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finding a regulator's processes, and waiting for what becomes of them.
+//! Starting the program, finding a regulator's processes, and waiting for what becomes of them.
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program with these words, whose regulators keep their files in `folder`.
+pub fn memwarden(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
+    command
+        .args(line.split(' '))
+        .env("MEMWARDEN_RUNTIME_DIR", folder)
+        .stdin(Stdio::null());
+    command
+}
 
 /// Waits until it holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

@@ -13,6 +13,10 @@ use crate::verbs::outcome;
 use crate::verbs::terminal::Bar;
 
 #[derive(clap::Args)]
+#[command(
+    after_help = "Each figure stands beside the kernel module's target; user space is judged by its accuracy alone (5 %).\n\
+                  The exit code is 1 when a figure that is judged misses its target."
+)]
 pub(super) struct Args {
     /// Where: native (this machine) or lab (emulated ones, as many as the parts need)
     #[arg(long, value_enum, default_value = "native")]

@@ -179,7 +179,11 @@ mod tests {
         budgets: Budgets,
     }
 
-    fn set(line: &str) -> Result<Settings, String> {
+    /// Four cores after `line` has been handed out to them by `apply`.
+    fn set_by(
+        line: &str,
+        apply: impl FnOnce(&Budgets, &mut dyn Regulator) -> anyhow::Result<()>,
+    ) -> Result<Settings, String> {
         let mut guard = Null::new((0..4).collect());
         let options = StartOptions {
             maxbw_mib_s: Some(1200),
@@ -189,10 +193,12 @@ mod tests {
         guard.start(&options).map_err(|error| error.to_string())?;
         let words = std::iter::once("set").chain(line.split(' '));
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        cli.budgets
-            .apply(&mut guard)
-            .map_err(|error| format!("{error:#}"))?;
+        apply(&cli.budgets, &mut guard).map_err(|error| format!("{error:#}"))?;
         Ok(guard.settings().unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn set(line: &str) -> Result<Settings, String> {
+        set_by(line, |budgets, guard| budgets.apply(guard))
     }
 
     #[test]
@@ -231,20 +237,8 @@ mod tests {
     }
 
     fn set_on(cpus: &str, line: &str) -> Result<Vec<Option<u64>>, String> {
-        let mut guard = Null::new((0..4).collect());
-        let options = StartOptions {
-            maxbw_mib_s: Some(1200),
-            bytes_per_event: Some(4096),
-            ..StartOptions::default()
-        };
-        guard.start(&options).map_err(|error| error.to_string())?;
-        let words = std::iter::once("run").chain(line.split(' '));
-        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
-        let cpus = cpus.parse().map_err(|error| format!("{error}"))?;
-        cli.budgets
-            .apply_to(&mut guard, &cpus)
-            .map_err(|error| format!("{error:#}"))?;
-        let settings = guard.settings().map_err(|error| error.to_string())?;
+        let cpus = cpus.parse().unwrap();
+        let settings = set_by(line, |budgets, guard| budgets.apply_to(guard, &cpus))?;
         Ok(settings.read_budget_events.into_values().collect())
     }
 

@@ -57,27 +57,28 @@ fn amount(request: &Request) -> anyhow::Result<Request> {
 
 #[allow(clippy::cast_precision_loss)]
 fn text(summary: &Summary) -> String {
-    let budget = match (summary.budget_mib_s, summary.budget_events) {
+    let terms = &summary.terms;
+    let budget = match (terms.budget_mib_s, terms.budget_events) {
         (Some(mib_s), Some(events)) => {
             let of = 100.0 * summary.achieved_mib_s / mib_s;
             format!(
                 "{of:.1} % of its {mib_s:.1} MB/s ({events} events of {} bytes each {} us)",
-                summary.bytes_per_event, summary.period_us
+                terms.bytes_per_event, terms.period_us
             )
         }
         _ => "no budget".into(),
     };
     let mut lines = vec![format!(
         "{}: {:.1} MB/s over {:.3} s, {budget}; event {}, {} counted",
-        summary.cgroup.display(),
+        terms.cgroup.display(),
         summary.achieved_mib_s,
         summary.duration_s,
-        summary.event,
+        terms.event,
         summary.used_events,
     )];
     lines.push(format!(
         "stopped ({}) in {} of {} periods ({} missed), {:.1} % of the time; {:.1} looks a period",
-        summary.stop_with.word(),
+        terms.stop_with.word(),
         summary.stopped_periods,
         summary.periods,
         summary.missed_periods,
@@ -105,7 +106,7 @@ fn text(summary: &Summary) -> String {
     if summary.used_events == 0 {
         lines.push(format!(
             "nothing was counted: does event {} count here? `memwarden doctor` says what does",
-            summary.event
+            terms.event
         ));
     }
     lines
@@ -117,17 +118,21 @@ fn text(summary: &Summary) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memwarden_guard::group::Terms;
+
     use super::*;
 
     fn summary() -> Summary {
         Summary {
-            cgroup: "/sys/fs/cgroup/a".into(),
-            event: "page-faults".into(),
-            bytes_per_event: 4096,
-            period_us: 1000,
-            stop_with: StopWith::Freezer,
-            budget_events: Some(25),
-            budget_mib_s: Some(97.656_25),
+            terms: Terms {
+                cgroup: "/sys/fs/cgroup/a".into(),
+                event: "page-faults".into(),
+                bytes_per_event: 4096,
+                period_us: 1000,
+                stop_with: StopWith::Freezer,
+                budget_events: Some(25),
+                budget_mib_s: Some(97.656_25),
+            },
             duration_s: 2.0,
             periods: 2000,
             missed_periods: 1,
@@ -169,13 +174,12 @@ mod tests {
 
     #[test]
     fn an_event_that_never_came_is_told() {
-        let nothing = Summary {
+        let mut nothing = Summary {
             used_events: 0,
-            budget_events: None,
-            budget_mib_s: None,
             stop_ns: None,
             ..summary()
         };
+        (nothing.terms.budget_events, nothing.terms.budget_mib_s) = (None, None);
         let text = text(&nothing);
         assert!(
             text.contains("no budget") && text.contains("nothing was counted"),
