@@ -15,6 +15,9 @@ use crate::error::{Error, OnFile, Result};
 /// How a folder's name begins that is being filled, or was when its maker was killed.
 const PARTIAL: &str = ".partial-";
 
+/// What there is: kernels and headers of Debian, kernels that the lab built, programs for the guest and for building.
+const KINDS: [&str; 5] = ["kernel", "headers", "own", "busybox", "tools"];
+
 /// The cache's folder, locked by whoever adds to it.
 #[derive(Debug, Clone)]
 pub struct Cache {
@@ -24,7 +27,7 @@ pub struct Cache {
 /// One thing in the cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct Entry {
-    /// `kernel`, `headers` or `busybox`.
+    /// One of [`KINDS`].
     pub kind: String,
     /// Package and version.
     pub name: String,
@@ -114,7 +117,7 @@ impl Cache {
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
-        for kind in ["kernel", "headers", "busybox"] {
+        for kind in KINDS {
             for name in self.names(kind) {
                 let path = self.root.join(kind).join(&name);
                 entries.push(Entry {
@@ -167,7 +170,8 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
 }
 
 /// Bytes taken on disk by all files below a path; links are not followed.
-fn size(path: &Path) -> u64 {
+#[must_use]
+pub fn size(path: &Path) -> u64 {
     let Ok(facts) = path.symlink_metadata() else {
         return 0;
     };

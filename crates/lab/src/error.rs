@@ -79,7 +79,7 @@ pub enum Error {
         tail: String,
     },
     /// The user asked to stop.
-    #[error("interrupted: the guest was stopped, nothing is left running")]
+    #[error("interrupted: nothing is left running or half made")]
     Interrupted,
 }
 

@@ -40,6 +40,8 @@ pub struct Headers {
     pub architecture: String,
     /// The folder for `make -C`.
     pub(crate) path: PathBuf,
+    /// The major version of clang, if that built the kernel; gcc otherwise.
+    pub(crate) clang: Option<u32>,
 }
 
 /// The newest packages as last resolved, so that apt is asked only when its lists changed.
@@ -137,6 +139,8 @@ impl Kernel {
             .map_err(|_| refuse("it has no include/config/kernel.release"))?
             .trim()
             .to_owned();
+        let config =
+            fs::read_to_string(tree.join(".config")).map_err(|_| refuse("it has no .config"))?;
         Ok(Self {
             origin: tree.display().to_string(),
             image,
@@ -145,9 +149,18 @@ impl Kernel {
                 release: release.clone(),
                 architecture: "arm64".to_owned(),
                 path: tree,
+                clang: clang(&config),
             },
             release,
         })
+    }
+}
+
+impl Kernel {
+    /// Where the kernel lies: an unpacked package or a build tree, for `--kernel PATH`.
+    #[must_use]
+    pub fn tree(&self) -> &Path {
+        &self.headers.path
     }
 }
 
@@ -195,8 +208,18 @@ impl Headers {
             release: release.to_owned(),
             architecture: architecture.to_owned(),
             path: entry.join(format!("usr/src/linux-headers-{release}")),
+            clang: None,
         }
     }
+}
+
+/// `CONFIG_CLANG_VERSION=190107` -> 19; gcc's trees have 0 there.
+fn clang(config: &str) -> Option<u32> {
+    let version = config
+        .lines()
+        .find_map(|line| line.strip_prefix("CONFIG_CLANG_VERSION="))?;
+    let major = version.parse::<u32>().ok()? / 10_000;
+    (major > 0).then_some(major)
 }
 
 /// Makes headers that expect to be in /usr/src work where they are going to be.
@@ -312,6 +335,13 @@ mod tests {
             assert!(said.contains(why), "{said}");
             assert!(!said.contains('\n'), "{said}");
         }
+    }
+
+    #[test]
+    fn a_tree_says_which_compiler_built_it() {
+        assert_eq!(clang("CONFIG_X=y\nCONFIG_CLANG_VERSION=190107\n"), Some(19));
+        assert_eq!(clang("CONFIG_CLANG_VERSION=0\n"), None);
+        assert_eq!(clang(""), None);
     }
 
     #[test]

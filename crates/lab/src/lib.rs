@@ -4,6 +4,7 @@
 //!
 //! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
 //! - [`Kernel`], [`Headers`]: Debian's kernel and headers, fetched and cached, never installed.
+//! - [`Flavour`], [`build_tree`]: the lab's own kernel, and one built of somebody's own source tree.
 //! - [`check_modules`]: builds the modules with all warnings against a kernel's headers.
 //! - [`Cache`]: what is kept between runs.
 //!
@@ -18,13 +19,15 @@ mod initramfs;
 mod kernel;
 mod machine;
 mod modules;
+mod own;
 mod program;
 mod source;
 
-pub use cache::{Cache, Entry};
+pub use cache::{Cache, Entry, size as size_on_disk};
 pub use error::{Error, Result};
 pub use guest::GuestProgram;
 pub use kernel::{Headers, Kernel};
 pub use machine::{Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory};
 pub use modules::{Check, check as check_modules};
+pub use own::{Built, Flavour, build_tree};
 pub use source::Source;

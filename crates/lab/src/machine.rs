@@ -18,6 +18,7 @@ use crate::console::{self, Progress};
 use crate::error::{Error, OnFile, Result};
 use crate::guest::{self, GuestProgram, Job};
 use crate::kernel::Kernel;
+use crate::own::Flavour;
 use crate::program;
 use crate::source::Source;
 
@@ -70,6 +71,8 @@ pub enum KernelChoice {
     /// Debian's, newest version of the 6.12 series.
     #[default]
     Stock,
+    /// The lab's own, with our patches and Rust.
+    Own(Flavour),
     /// A build tree.
     Tree(PathBuf),
 }
@@ -80,8 +83,10 @@ impl FromStr for KernelChoice {
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "stock" => Ok(Self::Stock),
+            "own" => Ok(Self::Own(Flavour::Plain)),
+            "own-debug" => Ok(Self::Own(Flavour::Debug)),
             "" => Err(Error::BadInput(
-                "--kernel is empty: give `stock` or the path of a kernel build tree".to_owned(),
+                "--kernel is empty: give `stock`, `own`, `own-debug` or the path of a kernel build tree".to_owned(),
             )),
             path => Ok(Self::Tree(PathBuf::from(path))),
         }
@@ -349,6 +354,7 @@ impl<'a> Boot<'a> {
         )?;
         let kernel = match &machine.kernel {
             KernelChoice::Stock => Kernel::stock(&cache, &say)?,
+            KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
             KernelChoice::Tree(tree) => Kernel::built(tree)?,
         };
         let jobs = source.built("jobs")?;
@@ -653,7 +659,7 @@ fn pass_on(bytes: &[u8], error: bool) {
 }
 
 /// Set when the user or a supervisor asks to stop.
-fn interrupt_flag() -> Arc<AtomicBool> {
+pub(crate) fn interrupt_flag() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [
         signal_hook::consts::SIGINT,

@@ -99,11 +99,16 @@ fn is_complaint(line: &str) -> bool {
 }
 
 fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
-    let (architecture, compiler) = match headers.architecture.as_str() {
+    let (architecture, prefix) = match headers.architecture.as_str() {
         "arm64" => ("arm64", "aarch64-linux-gnu-"),
         _ => ("x86_64", ""),
     };
-    let mut make = program::command("make");
+    // Modules are built by the compiler that built the kernel.
+    let compiler = match headers.clang {
+        Some(version) => format!("LLVM=-{version}"),
+        None => format!("CROSS_COMPILE={prefix}"),
+    };
+    let mut make = program::make();
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     make.arg("-s")
         .arg(format!("-j{jobs}"))
@@ -111,13 +116,9 @@ fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
         .arg(&headers.path)
         .arg(format!("M={}", folder.display()))
         .arg(format!("ARCH={architecture}"))
-        .arg(format!("CROSS_COMPILE={compiler}"))
+        .arg(compiler)
         .args(flags)
-        .arg("modules")
-        // Flags for another make that called us are not for this one.
-        .env_remove("MAKEFLAGS")
-        .env_remove("MFLAGS")
-        .env_remove("MAKELEVEL");
+        .arg("modules");
     make
 }
 

@@ -22,6 +22,15 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
+/// make, without flags for another make that called us.
+pub(crate) fn make() -> Command {
+    let mut make = command("make");
+    make.env_remove("MAKEFLAGS")
+        .env_remove("MFLAGS")
+        .env_remove("MAKELEVEL");
+    make
+}
+
 /// Runs to the end and returns what it printed. A failure carries the end of
 /// its error output, or of its output when it said nothing there.
 pub(crate) fn run(attempted: &str, command: &mut Command) -> Result<Output> {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Cache, Clock, Error, GuestProgram, Headers, KernelChoice, LabOutcome, Machine, Memory, Source,
+    Cache, Clock, Error, Flavour, GuestProgram, Headers, Kernel, KernelChoice, LabOutcome, Machine,
+    Memory, Source,
 };
 use serde::Serialize;
 
@@ -47,6 +48,14 @@ enum Verb {
     },
     /// Build the kernel modules against Debian's headers, every warning a failure
     Modules(ModulesArgs),
+    /// Build the lab's own kernel: Linux 6.12 with Rust and our patches; cached
+    #[command(
+        after_help = "Then: memwarden lab run --kernel own -- COMMAND (own-debug: the debug flavour).\n\
+        With --linux the tree's folder stays as it is, our patches are not applied, and the build\n\
+        tree that is printed goes to --kernel.\n\
+        Example: memwarden lab kernel --flavour debug"
+    )]
+    Kernel(KernelArgs),
     /// Show what is cached and its size
     Status {
         /// Print as JSON
@@ -62,8 +71,8 @@ struct MachineArgs {
     /// Emulated machine
     #[arg(long, value_enum, default_value = "virt")]
     machine: MachineName,
-    /// `stock` (Debian's 6.12) or the path of a kernel build tree
-    #[arg(long, value_name = "stock|PATH", default_value = "stock")]
+    /// `stock` (Debian's 6.12), `own` or `own-debug` (see lab kernel), or the path of a kernel build tree
+    #[arg(long, value_name = "stock|own|own-debug|PATH", default_value = "stock")]
     kernel: KernelChoice,
     /// How time passes: one ns an instruction and repeatable, or as on the host and faster
     #[arg(long, value_enum, default_value = "counted")]
@@ -114,6 +123,25 @@ struct ModulesArgs {
     /// Only the combinations whose name contains this, such as `arm64`, `6.1`, `rt`
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct KernelArgs {
+    /// As fast as it gets, or with checkers of memory, arithmetic and locks (KASAN, kmemleak, UBSAN, lockdep)
+    #[arg(long, value_enum, default_value = "plain")]
+    flavour: FlavourName,
+    /// Build this Linux source tree instead of Debian's source
+    #[arg(long, value_name = "DIR")]
+    linux: Option<PathBuf>,
+    /// Print the outcome as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum FlavourName {
+    Plain,
+    Debug,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -190,6 +218,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Shell(args) => shell(&args),
         Verb::Interfere { options } => interfere(options),
         Verb::Modules(args) => modules(&args),
+        Verb::Kernel(args) => kernel(&args),
         Verb::Status { json } => status(json),
         Verb::Clean => clean(),
     }
@@ -314,6 +343,90 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
+/// What `lab kernel --json` prints.
+#[derive(Serialize)]
+struct KernelOutcome {
+    release: String,
+    /// For `--kernel`.
+    tree: PathBuf,
+    bytes: u64,
+    /// Whether it was there already.
+    cached: bool,
+    /// What it was built of; none for somebody's own tree.
+    built: Option<memwarden_lab::Built>,
+    /// Options that somebody's own tree does not take.
+    options_not_taken: Vec<String>,
+}
+
+fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
+    let flavour = match args.flavour {
+        FlavourName::Plain => Flavour::Plain,
+        FlavourName::Debug => Flavour::Debug,
+    };
+    let source = Source::find()?;
+    let cache = Cache::of_user()?;
+    let built = std::cell::Cell::new(false);
+    let say = |what: &str| {
+        built.set(true);
+        eprintln!("lab: {what}");
+    };
+    let outcome = match &args.linux {
+        None => Kernel::own(&cache, &source, flavour, &say).map(|(kernel, facts)| KernelOutcome {
+            release: kernel.release.clone(),
+            tree: kernel.tree().to_owned(),
+            bytes: memwarden_lab::size_on_disk(kernel.tree()),
+            cached: !built.get(),
+            built: Some(facts),
+            options_not_taken: Vec::new(),
+        }),
+        Some(linux) => memwarden_lab::build_tree(&cache, &source, linux, flavour, &say).and_then(
+            |(tree, options_not_taken)| {
+                Ok(KernelOutcome {
+                    release: Kernel::built(&tree)?.release,
+                    bytes: memwarden_lab::size_on_disk(&tree),
+                    tree,
+                    cached: false,
+                    built: None,
+                    options_not_taken,
+                })
+            },
+        ),
+    };
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error @ Error::Interrupted) => {
+            eprintln!("memwarden: {error}");
+            return Ok(ExitCode::from(130));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("kernel {} in {}", outcome.release, outcome.tree.display());
+    if let Some(built) = &outcome.built {
+        println!(
+            "{}, {}; image {} MB, in all {} MB; {} objects in {:.0} s{}",
+            built.source,
+            if built.patches.is_empty() {
+                "no patches".to_owned()
+            } else {
+                built.patches.join(", ")
+            },
+            megabytes(built.image_bytes),
+            megabytes(outcome.bytes),
+            built.objects,
+            built.build_s,
+            if outcome.cached { ", cached" } else { "" }
+        );
+    }
+    for option in &outcome.options_not_taken {
+        eprintln!("memwarden: this tree does not take {option}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 #[derive(Serialize)]
 struct Status {
     cache: PathBuf,
@@ -406,6 +519,10 @@ mod tests {
             ("shell --timeout 3s", "unexpected argument '--timeout'"),
             ("status extra", "unexpected argument 'extra'"),
             ("boot", "unrecognized subcommand 'boot'"),
+            (
+                "kernel --flavour sweet",
+                "invalid value 'sweet' for '--flavour <FLAVOUR>'",
+            ),
         ] {
             let Err(error) = Line::try_parse_from(["lab"].into_iter().chain(words.split(' ')))
             else {
@@ -437,6 +554,10 @@ mod tests {
             (
                 "run --guest /no/such -- true",
                 "--guest /no/such: no such file",
+            ),
+            (
+                "kernel --linux /no/such",
+                "--linux /no/such: no such folder",
             ),
             (
                 "modules --only 5.10",

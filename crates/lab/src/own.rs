@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lab's own kernel: Debian's source with our patches and options, built once and kept.
+//!
+//! Stock kernels have no Rust, and no checker of memory and locks. The whole build lies in the cache under the hash of
+//! all that went into it, reduced to what booting it and building modules for it needs.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::cache::Cache;
+use crate::debian::Package;
+use crate::error::{Error, OnFile, Result};
+use crate::kernel::Kernel;
+use crate::machine::interrupt_flag;
+use crate::program;
+use crate::source::Source;
+
+/// The package with the source; its tarball has the same name.
+const SOURCE_PACKAGE: &str = "linux-source-6.12";
+
+/// The compiler of C, for the kernel and its modules. With Rust, 6.12 takes KASAN from clang alone; and one compiler's
+/// back end for both languages is what makes their times comparable.
+const LLVM: &str = "LLVM=-19";
+
+/// Makes the kernel's C declarations known to Rust; Debian 12's own is older than the kernel asks for.
+const BINDGEN: &str = "0.72.1";
+
+/// What is left out when the source is unpacked: other architectures' code, large drivers of which only the Kconfig is
+/// read, and what only people read. tar's `*` goes across folders.
+const NOT_UNPACKED: [&str; 9] = [
+    "linux-source-6.12/Documentation/*.rst",
+    "linux-source-6.12/arch/[!a]*",
+    "linux-source-6.12/arch/*.dts*",
+    "linux-source-6.12/drivers/gpu/*.[ch]",
+    "linux-source-6.12/drivers/media/*.[ch]",
+    "linux-source-6.12/drivers/net/*.[ch]",
+    "linux-source-6.12/sound/*.[ch]",
+    "linux-source-6.12/tools/perf",
+    "linux-source-6.12/tools/testing",
+];
+
+/// The same build twice gives the same bytes.
+const REPEATABLE: [&str; 3] = [
+    "KBUILD_BUILD_TIMESTAMP=2026-01-01",
+    "KBUILD_BUILD_USER=memwarden",
+    "KBUILD_BUILD_HOST=lab",
+];
+
+/// Which of the two own kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavour {
+    /// As fast as an emulated kernel gets.
+    Plain,
+    /// With the checkers of memory, arithmetic and locks: KASAN, kmemleak, UBSAN, lockdep.
+    Debug,
+}
+
+impl Flavour {
+    /// Files in lab/config/, later ones override.
+    fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &["base.config", "rust.config"],
+            Self::Debug => &["base.config", "rust.config", "debug.config"],
+        }
+    }
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "own",
+            Self::Debug => "own-debug",
+        })
+    }
+}
+
+/// What was built, and what that took. Kept beside the kernel.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Built {
+    /// What `uname -r` says.
+    pub release: String,
+    /// Debian's version of the source.
+    pub source: String,
+    /// Patches that were applied, in order.
+    pub patches: Vec<String>,
+    /// Wall-clock seconds of configuring and compiling.
+    pub build_s: f64,
+    /// Objects that were compiled.
+    pub objects: u64,
+    /// The image's size in bytes.
+    pub image_bytes: u64,
+}
+
+/// All that goes into a kernel.
+struct Recipe {
+    flavour: Flavour,
+    version: String,
+    patches: Vec<PathBuf>,
+    fragments: Vec<PathBuf>,
+    digest: String,
+}
+
+impl Recipe {
+    fn new(source: &Source, flavour: Flavour, version: String) -> Result<Self> {
+        let patches = patches(&source.root().join("kernel/patches/6.12"))?;
+        let fragments = fragments(source, flavour);
+        let mut hash = Sha256::new();
+        hash.update(&version);
+        for file in patches.iter().chain(&fragments) {
+            hash.update(fs::read(file).on("read", file)?);
+        }
+        hash.update(BINDGEN);
+        for program in ["rustc", "clang-19"] {
+            hash.update(said_version(program)?);
+        }
+        let digest = hash.finalize();
+        let digest = digest
+            .iter()
+            .take(6)
+            .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        Ok(Self {
+            flavour,
+            version,
+            patches,
+            fragments,
+            digest,
+        })
+    }
+
+    /// A name for the cache.
+    fn name(&self) -> String {
+        let version = self.version.replace(['/', ':'], "_");
+        format!("{}_{version}_{}", self.flavour, self.digest)
+    }
+}
+
+/// The files that a quilt series names, in its order.
+fn patches(folder: &Path) -> Result<Vec<PathBuf>> {
+    let series = folder.join("series");
+    let text = fs::read_to_string(&series).on("read", &series)?;
+    Ok(text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|name| folder.join(name))
+        .collect())
+}
+
+fn fragments(source: &Source, flavour: Flavour) -> Vec<PathBuf> {
+    let folder = source.root().join("lab/config");
+    flavour
+        .fragments()
+        .iter()
+        .map(|name| folder.join(name))
+        .collect()
+}
+
+fn said_version(program: &str) -> Result<Vec<u8>> {
+    let attempted = format!("ask {program} for its version");
+    Ok(program::run(&attempted, program::command(program).arg("--version"))?.stdout)
+}
+
+/// The build tree of the own kernel, built if it is not in the cache.
+///
+/// # Errors
+/// With the end of what the failing step said.
+pub(crate) fn tree(
+    cache: &Cache,
+    source: &Source,
+    flavour: Flavour,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf> {
+    let version = match Package::find(SOURCE_PACKAGE) {
+        Ok(package) => package.version,
+        // Without apt's lists (offline, or removed) what was built of another version has to do.
+        Err(error) => return newest(cache, flavour).ok_or(error),
+    };
+    let recipe = Recipe::new(source, flavour, version)?;
+    let bindgen = bindgen(cache, say)?;
+    cache.entry("own", &recipe.name(), |folder, _| {
+        make(&recipe, &bindgen, folder, say)
+    })
+}
+
+/// The newest kernel of a flavour in the cache, of whatever recipe.
+fn newest(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
+    let name = cache
+        .names("own")
+        .into_iter()
+        .rfind(|name| name.starts_with(&format!("{flavour}_")))?;
+    Some(cache.root().join("own").join(name))
+}
+
+/// What is known of a kernel in the cache.
+pub(crate) fn built(tree: &Path) -> Result<Built> {
+    let path = tree.join(FACTS);
+    let text = fs::read(&path).on("read", &path)?;
+    serde_json::from_slice(&text).map_err(|error| {
+        Error::BadInput(format!(
+            "{}: {error}: remove the cache (memwarden lab clean)",
+            path.display()
+        ))
+    })
+}
+
+const FACTS: &str = "memwarden.json";
+
+/// Fills `folder` with a build tree.
+fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> Result<()> {
+    say("fetching the kernel's source (about 140 MB)");
+    let package = folder.join(".package");
+    fs::create_dir(&package).on("create", &package)?;
+    Package::find(SOURCE_PACKAGE)?.unpack_to(&package)?;
+    say("unpacking the kernel's source");
+    let tarball = package.join(format!("usr/src/{SOURCE_PACKAGE}.tar.xz"));
+    let mut tar = program::command("tar");
+    tar.arg("-xf").arg(&tarball).arg("-C").arg(folder);
+    tar.arg("--strip-components=1");
+    for pattern in NOT_UNPACKED {
+        tar.arg(format!("--exclude={pattern}"));
+    }
+    program::run("unpack the kernel's source", &mut tar)?;
+    fs::remove_dir_all(&package).on("remove", &package)?;
+    for patch in &recipe.patches {
+        say(&format!("applying {}", name_of(patch)));
+        let attempted = format!(
+            "apply {} to {SOURCE_PACKAGE} {}",
+            patch.display(),
+            recipe.version
+        );
+        program::run(
+            &attempted,
+            program::command("patch")
+                .args([
+                    "--strip=1",
+                    "--force",
+                    "--no-backup-if-mismatch",
+                    "--directory",
+                ])
+                .arg(folder)
+                .arg("--input")
+                .arg(patch),
+        )?;
+    }
+    let started = Instant::now();
+    let missing = configure(folder, None, bindgen, &recipe.fragments)?;
+    if let Some(first) = missing.first() {
+        return Err(Error::BadInput(format!(
+            "lab/config: the kernel does not take {first}: what it depends on is not set"
+        )));
+    }
+    let objects = compile(folder, None, bindgen, say)?;
+    let image = folder.join("arch/arm64/boot/Image");
+    let facts = Built {
+        release: release(folder)?,
+        source: format!("{SOURCE_PACKAGE} {}", recipe.version),
+        patches: recipe.patches.iter().map(|patch| name_of(patch)).collect(),
+        build_s: started.elapsed().as_secs_f64(),
+        objects,
+        image_bytes: fs::metadata(&image).on("read", &image)?.len(),
+    };
+    reduce(folder, folder)?;
+    let path = folder.join(FACTS);
+    let text = serde_json::to_string_pretty(&facts).unwrap_or_default();
+    fs::write(&path, text).on("write", &path)
+}
+
+/// Builds somebody's own source tree, which stays as it is: all that is made lies in target/lab/kernel. Only what
+/// changed is compiled. Returns the build tree, for `--kernel PATH`, and the options that the tree does not take.
+///
+/// # Errors
+/// When the folder is no kernel source, or with the end of what the failing step said.
+pub fn build_tree(
+    cache: &Cache,
+    source: &Source,
+    linux: &Path,
+    flavour: Flavour,
+    say: &dyn Fn(&str),
+) -> Result<(PathBuf, Vec<String>)> {
+    let refuse = |why: &str| {
+        Error::BadInput(format!(
+            "--linux {}: {why}; give the folder of a Linux source tree",
+            linux.display()
+        ))
+    };
+    let linux = linux.canonicalize().map_err(|_| refuse("no such folder"))?;
+    if !linux.join("arch/arm64/Kconfig").is_file() {
+        return Err(refuse("it has no arch/arm64/Kconfig"));
+    }
+    let digest = Sha256::digest(linux.as_os_str().as_encoded_bytes());
+    let tree = source.built(&format!(
+        "kernel/{flavour}-{:02x}{:02x}{:02x}{:02x}",
+        digest[0], digest[1], digest[2], digest[3]
+    ))?;
+    let _lock = crate::cache::lock(&tree.join(".memwarden-lock"))?;
+    let bindgen = bindgen(cache, say)?;
+    let missing = configure(&linux, Some(&tree), &bindgen, &fragments(source, flavour))?;
+    compile(&linux, Some(&tree), &bindgen, say)?;
+    Ok((tree, missing))
+}
+
+/// Writes the configuration: of all options none but those that the fragments name, and what these need. Returns the
+/// lines that the kernel did not take.
+fn configure(
+    linux: &Path,
+    tree: Option<&Path>,
+    bindgen: &Path,
+    fragments: &[PathBuf],
+) -> Result<Vec<String>> {
+    let tree = tree.unwrap_or(linux);
+    let mut wanted = String::new();
+    for file in fragments {
+        wanted += &fs::read_to_string(file).on("read", file)?;
+    }
+    let path = tree.join(".memwarden-config");
+    fs::write(&path, &wanted).on("write", &path)?;
+    program::run(
+        "configure the kernel",
+        kernel_make(linux, tree, bindgen)
+            .arg(format!("KCONFIG_ALLCONFIG={}", path.display()))
+            .arg("allnoconfig"),
+    )?;
+    let config = tree.join(".config");
+    let taken = fs::read_to_string(&config).on("read", &config)?;
+    Ok(not_taken(&wanted, &taken))
+}
+
+/// The last word on each option in `wanted`, where `.config` says something else.
+fn not_taken(wanted: &str, taken: &str) -> Vec<String> {
+    let mut last: indexmap::IndexMap<&str, &str> = indexmap::IndexMap::new();
+    for line in wanted.lines() {
+        if let Some(option) = option(line) {
+            last.insert(option, line);
+        }
+    }
+    last.into_iter()
+        .filter(|(option, line)| {
+            let off = line.starts_with('#')
+                && !taken.lines().any(|t| t.starts_with(&format!("{option}=")));
+            !off && !taken.lines().any(|t| t == *line)
+        })
+        .map(|(_, line)| line.to_owned())
+        .collect()
+}
+
+/// `CONFIG_X=y` and `# CONFIG_X is not set` -> `CONFIG_X`
+fn option(line: &str) -> Option<&str> {
+    let name = match line.strip_prefix("# ") {
+        Some(rest) => rest.strip_suffix(" is not set")?,
+        None => line.split_once('=')?.0,
+    };
+    name.starts_with("CONFIG_").then_some(name)
+}
+
+/// Compiles the image and the modules. Returns how many objects that took.
+fn compile(linux: &Path, tree: Option<&Path>, bindgen: &Path, say: &dyn Fn(&str)) -> Result<u64> {
+    let tree = tree.unwrap_or(linux);
+    let log = tree.join(".memwarden-log");
+    let errors = File::create(&log).on("create", &log)?;
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut make = kernel_make(linux, tree, bindgen);
+    make.arg(format!("-j{jobs}")).args(["Image", "modules"]);
+    let mut make = make
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        .spawn()
+        .map_err(|source| program::not_started("build the kernel", "make", &source))?;
+    let started = Instant::now();
+    let mut objects = 0;
+    let mut told = 0;
+    if let Some(output) = make.stdout.take() {
+        let stop = interrupt_flag();
+        for line in BufReader::new(output)
+            .lines()
+            .map_while(std::result::Result::ok)
+        {
+            // make names what it makes: "  CC      mm/vmscan.o", "  RUSTC L rust/core.o".
+            objects += u64::from(line.starts_with("  ") && line.ends_with(".o"));
+            if stop.load(Ordering::Relaxed) {
+                // make ends what it started, and removes what is half written.
+                let _ = program::command("kill").arg(make.id().to_string()).status();
+                let _ = make.wait();
+                return Err(Error::Interrupted);
+            }
+            let minutes = started.elapsed().as_secs() / 60;
+            if minutes > told {
+                told = minutes;
+                say(&format!(
+                    "building the kernel: {objects} objects after {minutes} min"
+                ));
+            }
+        }
+    }
+    let status = make.wait().on("wait for", Path::new("make"))?;
+    if status.success() {
+        return Ok(objects);
+    }
+    let said = fs::read(&log).unwrap_or_default();
+    Err(Error::Program {
+        attempted: format!("build the kernel in {}", linux.display()),
+        program: "make".to_owned(),
+        status: status.to_string(),
+        detail: program::last_lines(&String::from_utf8_lossy(&said), 30),
+    })
+}
+
+fn kernel_make(linux: &Path, tree: &Path, bindgen: &Path) -> Command {
+    let mut make = program::make();
+    make.arg("-C").arg(linux).args(["ARCH=arm64", LLVM]);
+    make.arg(format!("BINDGEN={}", bindgen.display()))
+        .args(REPEATABLE);
+    if tree != linux {
+        make.arg(format!("O={}", tree.display()));
+    }
+    make
+}
+
+/// The kernel's release in a build tree.
+pub(crate) fn release(tree: &Path) -> Result<String> {
+    let path = tree.join("include/config/kernel.release");
+    Ok(fs::read_to_string(&path)
+        .on("read", &path)?
+        .trim()
+        .to_owned())
+}
+
+/// bindgen, built once.
+fn bindgen(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    let entry = cache.entry("tools", &format!("bindgen-cli_{BINDGEN}"), |folder, _| {
+        say("building bindgen");
+        program::run(
+            "build bindgen",
+            program::command("cargo")
+                // Without optimisation: it runs for seconds, and would be compiled for minutes.
+                .args([
+                    "install",
+                    "--quiet",
+                    "--locked",
+                    "--debug",
+                    "--version",
+                    BINDGEN,
+                ])
+                .arg("--root")
+                .arg(folder)
+                .arg("--target-dir")
+                .arg(folder.join("target"))
+                .arg("bindgen-cli")
+                .env_remove("CARGO")
+                .env_remove("RUSTFLAGS")
+                .env_remove("RUSTUP_TOOLCHAIN"),
+        )?;
+        let objects = folder.join("target");
+        fs::remove_dir_all(&objects).on("remove", &objects)
+    })?;
+    Ok(entry.join("bin/bindgen"))
+}
+
+/// Removes what neither booting nor building modules needs: objects and sources. What is left takes a tenth.
+fn reduce(root: &Path, folder: &Path) -> Result<()> {
+    for entry in fs::read_dir(folder).on("read", folder)? {
+        let path = entry.on("read", folder)?.path();
+        if path.is_dir() && !path.is_symlink() {
+            reduce(root, &path)?;
+            // Fails for one that isn't empty.
+            let _ = fs::remove_dir(&path);
+        } else if !is_kept(path.strip_prefix(root).unwrap_or(&path)) {
+            fs::remove_file(&path).on("remove", &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// `path` is relative to the tree's root.
+fn is_kept(path: &Path) -> bool {
+    let name = name_of(path);
+    let end = path
+        .extension()
+        .map(|end| end.to_string_lossy().into_owned());
+    let ends = |list: &[&str]| end.as_deref().is_some_and(|end| list.contains(&end));
+    let depth = path.components().count();
+    if ends(&["o", "a", "cmd"]) || name.ends_with(".cmd") {
+        return false;
+    }
+    // The top folder's files: Makefile, .config, Module.symvers, System.map, vmlinux, modules.*
+    depth == 1
+        || path.starts_with("scripts")
+        || path.starts_with("include")
+        || path.starts_with("arch/arm64/include")
+        || path == Path::new("arch/arm64/boot/Image")
+        || path.starts_with("rust") && ends(&["rmeta", "so", "rs"])
+        || ends(&["ko", "lds"])
+        || name.starts_with("Makefile")
+        || name.starts_with("Kbuild")
+        || name.starts_with("Kconfig")
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+impl Kernel {
+    /// The lab's own kernel, built if it is not in the cache: minutes the first time.
+    ///
+    /// # Errors
+    /// With the end of what the failing step said.
+    pub fn own(
+        cache: &Cache,
+        source: &Source,
+        flavour: Flavour,
+        say: &dyn Fn(&str),
+    ) -> Result<(Self, Built)> {
+        let tree = tree(cache, source, flavour, say)?;
+        let mut kernel = Self::built(&tree)?;
+        kernel.origin = name_of(&tree);
+        Ok((kernel, built(&tree)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_was_not_taken_is_named() {
+        let wanted = "# a comment\nCONFIG_A=y\nCONFIG_B=m\nCONFIG_V=\"x\"\n# CONFIG_C is not set\n# CONFIG_D is not set\nCONFIG_V=\"y\"\n";
+        let taken = "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_V=\"y\"\nCONFIG_D=y\n";
+        assert_eq!(
+            not_taken(wanted, taken),
+            ["CONFIG_B=m", "# CONFIG_D is not set"]
+        );
+    }
+
+    #[test]
+    fn a_reduced_tree_keeps_what_modules_are_built_with() {
+        for kept in [
+            ".config",
+            "Module.symvers",
+            "vmlinux",
+            "scripts/mod/modpost",
+            "scripts/module.lds",
+            "include/generated/autoconf.h",
+            "arch/arm64/include/asm/page.h",
+            "arch/arm64/Makefile",
+            "arch/arm64/boot/Image",
+            "rust/libkernel.rmeta",
+            "rust/libmacros.so",
+            "drivers/dma/dmatest.ko",
+        ] {
+            assert!(is_kept(Path::new(kept)), "{kept}");
+        }
+        for gone in [
+            "mm/vmscan.c",
+            "mm/vmscan.o",
+            "mm/.vmscan.o.cmd",
+            "scripts/mod/modpost.o",
+            "drivers/dma/dmaengine.h",
+        ] {
+            assert!(!is_kept(Path::new(gone)), "{gone}");
+        }
+    }
+
+    #[test]
+    fn a_series_is_read_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(
+            folder.path().join("series"),
+            "# first\nb.patch\n\na.patch\n",
+        )
+        .unwrap();
+        let names: Vec<_> = patches(folder.path())
+            .unwrap()
+            .iter()
+            .map(|path| name_of(path))
+            .collect();
+        assert_eq!(names, ["b.patch", "a.patch"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_no_source_is_refused_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Source::find().unwrap();
+        let cache = Cache::at(folder.path().join("cache"));
+        for (linux, why) in [
+            ("/no/such", "no such folder"),
+            (
+                folder.path().to_str().unwrap(),
+                "it has no arch/arm64/Kconfig",
+            ),
+        ] {
+            let said = build_tree(&cache, &source, Path::new(linux), Flavour::Plain, &|_| ())
+                .unwrap_err()
+                .to_string();
+            assert!(said.contains(why) && !said.contains('\n'), "{said}");
+        }
+    }
+}

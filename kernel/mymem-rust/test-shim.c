@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The C half of misc.rs and threads.rs, for mymem_test. */
+#include <linux/kthread.h>
+#include <linux/sched/task.h>
+
+#include "misc-shim.c"
+#include "test-shim.h"
+
+/* A thread that runs, or an ERR_PTR; either way for mymem_test_shim_join() alone. */
+struct task_struct *mymem_test_shim_thread(int (*run)(void *state), void *state,
+					   unsigned int number)
+{
+	struct task_struct *task = kthread_create(run, state, "mymem_test/%u", number);
+
+	if (!IS_ERR(task)) {
+		/* It may end before anybody asks it to. */
+		get_task_struct(task);
+		wake_up_process(task);
+	}
+	return task;
+}
+
+int mymem_test_shim_join(struct task_struct *task)
+{
+	int err = kthread_stop(task);
+
+	put_task_struct(task);
+	return err;
+}

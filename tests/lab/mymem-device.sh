@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# shellcheck shell=sh
+# device_tests MODULE: all that can be asked of a memory device from a shell, and
+# its behaviour as TAP. Sourced by the tests of both devices, after check.sh.
+
+# fresh MODULE PARAMETERS...: loads it anew.
+fresh() {
+	rmmod "$1" 2>/dev/null
+	modprobe "$@"
+}
+
+# Each line of the C program's TAP becomes a check of this one.
+behaviour() {
+	/host/lab/mymem-behaviour "$@" >/tmp/behaviour 2>&1
+	while read -r line; do
+		case $line in
+		'ok '*) check "$1: ${line#ok * - }" true 0 '' ;;
+		'not ok '*) check "$1: ${line#not ok * - }" false 0 '' ;;
+		'1..'* | '#'*) ;;
+		*) check "$1: $line" false 0 '' ;;
+		esac
+	done </tmp/behaviour
+	check "$1 $2 $3 came to its end" "tail -n 1 /tmp/behaviour" 0 '^1\.\.[0-9]+$'
+}
+
+device_tests() {
+	module=$1 device=/dev/$1
+	check "$module loads" "fresh $module" 0 ''
+	behaviour "$device" 524288 strict
+	fresh "$module" strict=0
+	behaviour "$device" 524288 lenient
+	# No multiple of a page.
+	fresh "$module" size=65544
+	behaviour "$device" 65544 strict
+
+	check "it refuses no size" "rmmod $module; modprobe $module size=0" 1 'Invalid argument|can.t load'
+	check "and says what to give" "dmesg | tail -n 5" 0 "$module: size=0: give 1 to 1073741824 bytes"
+	check "it refuses too large a size" "modprobe $module size=1073741825" 1 ''
+	check "and what this machine has not" "modprobe $module size=1073741824" 1 ''
+	check "without a word of the allocator" "dmesg | tail -n 5" 0 "$module: size=1073741824: this machine has not so much memory left"
+	check "a failed load leaves no device" "test ! -e $device" 0 ''
+	check "and no module" "grep -w $module /proc/modules" 1 ''
+	check "one byte is enough" "modprobe $module size=1 && printf x >$device && head -c 1 $device" 0 '^x$'
+
+	fresh "$module"
+	exec 7<"$device"
+	check "an open device keeps the module" "rmmod $module" 1 ''
+	check "two may have it open" "exec 8<$device" 0 ''
+	exec 7<&- 8<&-
+	check "closed, it lets it go" "rmmod $module" 0 ''
+	modprobe "$module" exclusive=1
+	exec 7<"$device"
+	check "exclusive: the second is refused" "cat $device" 1 'busy'
+	exec 7<&-
+	check "and the next is not" "head -c 1 $device" 0 ''
+	check "it comes and goes $CYCLES times" \
+		"for i in \$(seq $CYCLES); do rmmod $module && modprobe $module || exit 1; done" 0 ''
+	check "the kernel has no complaint" "dmesg | grep -E '$module.*(BUG|WARNING|leak)'" 1 ''
+}
