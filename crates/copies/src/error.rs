@@ -19,7 +19,11 @@ pub enum Error {
         remedy: String,
     },
     /// The device's module could not be loaded.
-    #[error("{} is not there, and `modprobe {module}` failed: {reason}", path.display())]
+    #[error(
+        "{} is not there, and `modprobe {module}` failed: {reason} (install memwarden's kernel modules, or run on the \
+         lab: --on lab)",
+        path.display()
+    )]
     NotLoaded {
         /// The device's file.
         path: PathBuf,
