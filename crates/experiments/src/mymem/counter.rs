@@ -239,6 +239,9 @@ pub fn run(
     config.check()?;
     let mut summary = Summary::new(EXPERIMENT, "native");
     let clients = open(&config.device, &mut summary)?;
+    if config.lock.contains(&Lock::FetchAdd) {
+        can_add(&clients)?;
+    }
     let mut record = Run::new(EXPERIMENT, "native");
     if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
         record.configuration = settings;
@@ -269,6 +272,16 @@ pub fn run(
     }
     let path = folder.finish(&summary)?;
     Ok((path, summary))
+}
+
+/// A file that doesn't add is found before anything is measured.
+fn can_add(clients: &[(Subject, Client)]) -> Result<(), Error> {
+    for (_, client) in clients {
+        if let Client::Device(device) = client {
+            device.fetch_add(OFFSET, 0)?;
+        }
+    }
+    Ok(())
 }
 
 /// Has `workers` threads, each with a file descriptor of its own, increment the counter of the device at `path`.

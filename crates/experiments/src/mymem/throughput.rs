@@ -283,8 +283,8 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
     }
     if !summary.cases.iter().all(from_user_space) {
         summary.note(
-            "In-kernel is the Rust device called by another kernel module: no system call, and no copy from or to user \
-             space.",
+            "In-kernel is the Rust device called by another kernel module: no system call, and a copy within the kernel \
+             instead of one from or to user space.",
         );
     }
 }

@@ -155,8 +155,9 @@ mod charts {
     use crate::mymem::{count, subjects};
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
 
-    /// Why two lines may look like one.
-    const SHARED_ZERO: &str = "Lines at 0 lie on one another.";
+    /// Why points are not quite over their numbers.
+    const SET_APART: &str = "Lines are set apart by a little, so that none at 0 hides another; bars \
+        go from the lowest to the highest of several runs.";
 
     /// From here on numbers of workers are a matter of ratios.
     const MANY: u64 = 10;
@@ -169,9 +170,9 @@ mod charts {
                 let bare = |case: &&Case| is_of(case, subject) && lock(case) == "none";
                 line(subject, i, summary.cases.iter().filter(bare))
             });
-            let caption = format!("Share of the increments that were lost. {SHARED_ZERO}");
+
             let chart = chart("Percent error without a lock, by device", lines.collect());
-            figures.extend(chart.map(|chart| Figure::new("error-no-lock", caption, chart)));
+            figures.extend(chart.map(|chart| Figure::new("error-no-lock", SET_APART, chart)));
         }
         for subject in subjects {
             let mut locks: Vec<&str> = Vec::new();
@@ -187,7 +188,7 @@ mod charts {
             let name = format!("error-{}", file_name(subject));
             let title = format!("Percent error by number of workers: {subject}");
             let chart = chart(&title, lines.collect());
-            figures.extend(chart.map(|chart| Figure::new(&name, SHARED_ZERO, chart)));
+            figures.extend(chart.map(|chart| Figure::new(&name, SET_APART, chart)));
         }
         figures
     }
@@ -233,6 +234,7 @@ mod charts {
             y: Axis::new("error", "%"),
             lines,
             x_ticks: workers,
+            apart: true,
             ..XyChart::default()
         }))
     }

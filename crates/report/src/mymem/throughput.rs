@@ -146,8 +146,8 @@ mod charts {
     }
 
     pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
-        let how =
-            "Medians; the bars go from the 10th to the 90th percentile. Both axes are logarithmic.";
+        let how = "Medians; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
+            devices are set apart by a little at each size.";
         let mut figures = Vec::new();
         for (shown, name) in [(Shown::Time, "time"), (Shown::Throughput, "throughput")] {
             for direction in DIRECTIONS {
@@ -185,6 +185,7 @@ mod charts {
             y: y.log(),
             lines,
             x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
+            apart: true,
             ..XyChart::default()
         }))
     }
