@@ -42,7 +42,10 @@ pub fn provide(path: &Path) -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         // The last line is the reason; a chain of modules is named before it.
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        let said = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_owned());
+        let said = last.map_or_else(
+            || output.status.to_string(),
+            |line| line.trim().trim_start_matches("modprobe: ").to_owned(),
+        );
         return Err(failed(said));
     }
     if path.exists() {

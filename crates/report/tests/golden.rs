@@ -275,7 +275,7 @@ fn the_finding_of_a_counter_says_who_lost_and_whether_a_lock_did() {
     of_lock(&mut bare, "none");
     assert_eq!(
         finding(&bare),
-        "Without a lock 50 workers on the C device lost 74\u{a0}% of the increments."
+        "Without a lock 50 workers on the C device lost up to 74\u{a0}% of the increments."
     );
     for case in &mut bare.cases {
         case.set("wrong_runs", 0);

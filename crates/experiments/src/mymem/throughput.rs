@@ -104,6 +104,10 @@ impl Config {
         if !(1..=1_000_000).contains(&self.trials) {
             return bad(format!("--trials {}: give 1 to 1000000", self.trials));
         }
+        // What a TOML file can say.
+        if i64::try_from(self.seed).is_err() {
+            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
+        }
         Ok(())
     }
 }
@@ -318,6 +322,7 @@ mod tests {
         assert!(with(|c| c.sizes.push(64)).contains("64 is given twice"));
         assert!(with(|c| c.sizes.push(1 << 31)).contains("--sizes 2147483648"));
         assert!(with(|c| c.trials = 0).contains("--trials 0"));
+        assert!(with(|c| c.seed = u64::MAX).contains("--seed 18446744073709551615"));
         assert!(
             with(|c| c.device = vec![Subject::InKernel; 2]).contains("in-kernel is given twice")
         );

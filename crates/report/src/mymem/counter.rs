@@ -19,11 +19,6 @@ fn lock_name(lock: &str) -> &str {
     if lock == "none" { "no lock" } else { lock }
 }
 
-/// Median over the repeats of |actual - expected| / expected, 0 to 1.
-fn error(case: &Case) -> Option<f64> {
-    case.metric("error")?.median
-}
-
 fn wrong_runs(case: &Case) -> u64 {
     count(case, "wrong_runs").unwrap_or(0)
 }
@@ -35,14 +30,19 @@ fn who(case: &Case) -> String {
     format!("{workers} {}", place(case.text("subject").unwrap_or("?")))
 }
 
-fn by_error(a: &&Case, b: &&Case) -> std::cmp::Ordering {
-    error(a)
-        .partial_cmp(&error(b))
+/// The largest |counted - expected| / expected of its runs, 0 to 1.
+fn largest(case: &Case) -> Option<f64> {
+    case.metric("error")?.max
+}
+
+fn by_largest(a: &&Case, b: &&Case) -> std::cmp::Ordering {
+    largest(a)
+        .partial_cmp(&largest(b))
         .unwrap_or(std::cmp::Ordering::Equal)
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let measured = || summary.cases.iter().filter(|c| error(c).is_some());
+    let measured = || summary.cases.iter().filter(|c| largest(c).is_some());
     let bare = without_lock(&measured().filter(|c| lock(c) == "none").collect::<Vec<_>>());
     let locked = with_lock(&measured().filter(|c| lock(c) != "none").collect::<Vec<_>>());
     let parts: Vec<String> = [bare, locked].into_iter().flatten().collect();
@@ -54,8 +54,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 fn without_lock(cases: &[&Case]) -> Option<String> {
-    let worst = cases.iter().copied().max_by(by_error)?;
-    let error = error(worst)?;
+    let worst = cases.iter().copied().max_by(by_largest)?;
     Some(if cases.iter().all(|case| wrong_runs(case) == 0) {
         let most = cases.iter().filter_map(|c| count(c, "workers")).max()?;
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -65,9 +64,9 @@ fn without_lock(cases: &[&Case]) -> Option<String> {
         )
     } else {
         format!(
-            "without a lock {} lost {} of the increments",
+            "without a lock {} lost up to {} of the increments",
             who(worst),
-            percent(error)
+            percent(largest(worst)?)
         )
     })
 }
@@ -149,7 +148,7 @@ pub(crate) use charts::figures;
 mod charts {
     use memwarden_run::{Case, Summary};
 
-    use super::{error, lock, lock_name};
+    use super::{lock, lock_name};
     use crate::Figure;
     use crate::generic::file_name;
     use crate::mymem::{count, subjects};
@@ -203,7 +202,7 @@ mod charts {
             let spread = case.metric("error").filter(|metric| metric.samples > 1);
             Some(Point {
                 x: count(case, "workers")? as f64,
-                y: error(case)? * 100.0,
+                y: case.metric("error")?.median? * 100.0,
                 interval: spread
                     .and_then(|metric| Some([metric.min? * 100.0, metric.max? * 100.0])),
             })

@@ -266,3 +266,48 @@ impl<'a> Place<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_set_apart_stay_nearer_to_their_own_place_than_to_the_next() {
+        let line = |x: &[f64]| Line {
+            name: String::new(),
+            colour: Colour::nth(0),
+            points: x
+                .iter()
+                .map(|&x| Point {
+                    x,
+                    y: 1.0,
+                    interval: None,
+                })
+                .collect(),
+        };
+        for (places, widest) in [
+            (vec![1.0, 2.0, 100.0], 1.0),
+            (vec![0.0, 100.0], 18.0),
+            (vec![5.0], 18.0),
+        ] {
+            let mut chart = XyChart {
+                lines: vec![line(&places), line(&places), line(&places)],
+                x_ticks: places.clone(),
+                ..XyChart::default()
+            };
+            let x = |chart: &XyChart| {
+                let (low, high) = (places[0], places[places.len() - 1]);
+                let x = Place::new(chart, low, high, low, high);
+                chart.shifts(&x)
+            };
+            assert_eq!(x(&chart), [0.0; 3]);
+            chart.apart = true;
+            let shifts = x(&chart);
+            assert!(shifts[0] < shifts[1] && shifts[1] < shifts[2], "{shifts:?}");
+            assert!(
+                shifts[1].abs() < 1e-9 && shifts[2] - shifts[0] <= widest,
+                "{shifts:?}"
+            );
+        }
+    }
+}
