@@ -2,8 +2,11 @@
 //! What a person types for `mymem`, and what must come out, with an ordinary file in a device's place: it reads and
 //! writes as one, and knows no atomic request. No figure of time is judged here.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memwarden_run::Recorded;
 use tempfile::TempDir;
@@ -133,6 +136,33 @@ fn what_is_lost_without_a_lock_is_a_figure_and_no_fault() {
     );
     let error = case.metric("error").unwrap().median.unwrap();
     assert!(((expected - count.median.unwrap()) / expected - error).abs() < 1e-12);
+}
+
+#[test]
+fn an_update_lost_under_a_lock_fails_with_one_line() {
+    let bench = Bench::new();
+    let (done, device) = (AtomicBool::new(false), bench.device());
+    let more = ["--workers", "2", "--increments", "20000", "--lock", "mutex"];
+    let output = std::thread::scope(|scope| {
+        // Somebody who knows nothing of the mutex.
+        scope.spawn(|| {
+            let file = OpenOptions::new().write(true).open(&device).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                file.write_at(&[0; 8], 0).unwrap();
+            }
+        });
+        let output = bench.run("counter", &more);
+        done.store(true, Ordering::Relaxed);
+        output
+    });
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!(
+        "memwarden: updates were lost under a lock: {}, mutex, 2 workers\n",
+        device.display()
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    let run = Recorded::read(&bench.out()).unwrap();
+    assert_eq!(run.summary.cases[0].number("wrong_runs"), Some(1.0));
 }
 
 #[test]
