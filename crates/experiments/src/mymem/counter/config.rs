@@ -48,8 +48,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The settings that suit the emulated machine: from user space each increment is two system calls, of which it does
-    /// some ten thousand a second; inside the kernel the course's own 50 workers with 150,000 each.
+    /// The settings that suit the emulated machine, where a system call takes a large part of the time that it has: few
+    /// increments from user space; inside the kernel, which makes none, the course's own 50 workers with 150,000 each.
     pub fn for_lab() -> Self {
         Self {
             workers: [1, 2, 4, 8, 50].into_iter().collect(),
