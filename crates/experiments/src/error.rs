@@ -31,6 +31,9 @@ pub enum Error {
     /// Ctrl-C, or asked to end.
     #[error("interrupted: what was measured until now is kept")]
     Interrupted,
+    /// A device of the kernel's.
+    #[error(transparent)]
+    Copies(#[from] memwarden_copies::Error),
     /// The regulator.
     #[error(transparent)]
     Guard(#[from] memwarden_guard::Error),

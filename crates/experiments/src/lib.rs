@@ -10,6 +10,7 @@ mod guarding;
 mod host;
 pub mod interfere;
 mod interrupt;
+pub mod mymem;
 mod proof;
 pub mod realtime;
 mod settings;

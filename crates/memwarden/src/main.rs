@@ -25,6 +25,7 @@ enum Verb {
     Doctor(verbs::doctor::Args),
     Interfere(Box<verbs::interfere::Args>),
     Realtime(Box<verbs::realtime::Args>),
+    Mymem(verbs::mymem::Args),
     Guard(Box<verbs::guard::Args>),
     Top(verbs::top::Args),
     #[cfg(feature = "host")]
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Doctor(args) => verbs::doctor::run(args),
         Verb::Interfere(args) => verbs::interfere::run(*args),
         Verb::Realtime(args) => verbs::realtime::run(*args),
+        Verb::Mymem(args) => verbs::mymem::run(args),
         Verb::Guard(args) => verbs::guard::run(*args),
         Verb::Top(args) => verbs::top::run(&args),
         #[cfg(feature = "host")]

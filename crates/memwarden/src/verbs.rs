@@ -8,6 +8,7 @@ pub mod interfere;
 #[cfg(feature = "host")]
 pub mod lab;
 pub mod latency;
+pub mod mymem;
 #[cfg(feature = "host")]
 mod on_lab;
 mod outcome;

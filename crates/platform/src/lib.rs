@@ -17,6 +17,7 @@ pub mod holders;
 pub mod hugepage;
 pub mod machine;
 pub mod mapping;
+pub mod mymem;
 pub mod overflow;
 pub mod pagemap;
 pub mod process;

@@ -370,6 +370,7 @@ mod charts {
                     lines,
                     references: limits.into(),
                     y_from_data: true,
+                    apart: false,
                 }),
             )
         })
@@ -467,6 +468,7 @@ mod charts {
                 lines,
                 references: Vec::new(),
                 y_from_data: false,
+                apart: false,
             }),
         ))
     }
@@ -531,6 +533,7 @@ mod charts {
                     lines,
                     references: Vec::new(),
                     y_from_data: false,
+                    apart: false,
                 }),
             )
         })

@@ -550,6 +550,7 @@ mod charts {
                 }],
                 x_ticks: ticks,
                 y_from_data: false,
+                apart: false,
             }),
         ))
     }

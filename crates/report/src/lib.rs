@@ -3,13 +3,14 @@
 //!
 //! [`finding`] is the one sentence, [`tables`] the figures; with the feature `html`, [`render`] adds `report.html` and
 //! `plots/*.svg` to the folder. Each experiment that has more to show than a table of its figures has a file here
-//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`); any other gets what `generic.rs` can tell about it.
+//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`, `mymem/`); any other gets what `generic.rs` can tell about it.
 
 mod bench_guard;
 pub mod compare;
 mod error;
 mod generic;
 mod interfere;
+mod mymem;
 pub mod notes;
 pub mod number;
 #[cfg(feature = "html")]
@@ -38,6 +39,8 @@ pub fn finding(summary: &Summary) -> String {
         "interfere" => interfere::finding(summary),
         "realtime" => realtime::finding(summary),
         "bench-guard" => bench_guard::finding(summary),
+        "mymem-throughput" => mymem::throughput::finding(summary),
+        "mymem-counter" => mymem::counter::finding(summary),
         _ => None,
     };
     sentence
@@ -51,6 +54,8 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         "interfere" => interfere::tables(summary),
         "realtime" => realtime::tables(summary),
         "bench-guard" => bench_guard::tables(summary),
+        "mymem-throughput" => mymem::throughput::tables(summary),
+        "mymem-counter" => mymem::counter::tables(summary),
         _ => Vec::new(),
     };
     if tables.is_empty() {
@@ -66,6 +71,8 @@ pub fn question(experiment: &str) -> &'static str {
         "interfere" => interfere::QUESTION,
         "realtime" => realtime::QUESTION,
         "bench-guard" => bench_guard::QUESTION,
+        "mymem-throughput" => mymem::throughput::QUESTION,
+        "mymem-counter" => mymem::counter::QUESTION,
         _ => "",
     }
 }
@@ -100,6 +107,8 @@ pub fn figures(recorded: &memwarden_run::Recorded) -> Vec<Figure> {
         "interfere" => interfere::figures(&recorded.summary),
         "realtime" => realtime::figures(recorded),
         "bench-guard" => bench_guard::figures(recorded),
+        "mymem-throughput" => mymem::throughput::figures(recorded),
+        "mymem-counter" => mymem::counter::figures(&recorded.summary),
         _ => Vec::new(),
     };
     if figures.is_empty() {

@@ -20,6 +20,20 @@ pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulat
     counted, not modelled: budgets, events achieved in each period, throttled shares, overshoot, and the instructions \
     that the regulator adds.";
 
+/// What an emulated machine shows of system calls and copies, and what not.
+pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and the devices are the real ones, the processor \
+    is not. On the counted clock a nanosecond is an instruction, whatever that would cost on a board: the figures compare \
+    the lengths of the ways to and from the memory, not their speed, and caches count for nothing.";
+
+/// What a reader must know of a run on an emulated machine.
+pub fn of_lab(experiment: &str) -> &'static [&'static str] {
+    if experiment.starts_with("mymem-") {
+        &[LAB_COPIES]
+    } else {
+        &[LAB_LIMITS, LAB_EXACT]
+    }
+}
+
 /// All notes of a run: the experiment's own first.
 pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
     let mut notes = summary.notes.clone();
@@ -29,8 +43,9 @@ pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
         }
     };
     if run.target == "lab" {
-        add(LAB_LIMITS.into());
-        add(LAB_EXACT.into());
+        for note in of_lab(&run.experiment) {
+            add((*note).into());
+        }
         match run.lab.as_ref().map(|lab| lab.clock.as_str()) {
             Some("counted") => add("Time is a count of instructions here (the counted clock): the same command gives \
                  the same figures again."

@@ -26,6 +26,8 @@ pub struct Axis {
     pub unit: String,
     /// Linear or logarithmic.
     pub kind: Kind,
+    /// Its figures are bytes, and written as sizes: `64 KiB`.
+    pub sizes: bool,
 }
 
 impl Axis {
@@ -35,6 +37,15 @@ impl Axis {
             label: label.into(),
             unit: unit.into(),
             kind: Kind::Linear,
+            sizes: false,
+        }
+    }
+
+    /// An axis of sizes, which are figures of bytes.
+    pub fn sizes(label: impl Into<String>) -> Self {
+        Self {
+            sizes: true,
+            ..Self::new(label, "")
         }
     }
 
@@ -54,7 +65,12 @@ impl Axis {
     }
 
     fn tick(&self, value: f64) -> String {
-        crate::number::figure(value)
+        if self.sizes {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            crate::number::bytes(value as u64)
+        } else {
+            crate::number::figure(value)
+        }
     }
 }
 

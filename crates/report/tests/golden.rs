@@ -37,7 +37,14 @@ fn expect(name: &str, found: &str) {
 
 #[test]
 fn tables_findings_and_notes() {
-    for name in ["interfere", "realtime", "bench-guard", "other"] {
+    for name in [
+        "interfere",
+        "realtime",
+        "bench-guard",
+        "mymem-throughput",
+        "mymem-counter",
+        "other",
+    ] {
         let run = saved(name);
         let mut text = format!("{}\n\n", finding(&run.summary));
         for table in tables(&run.summary) {
@@ -259,11 +266,47 @@ fn the_finding_of_the_deadline_case_says_what_the_guard_does_and_for_whom() {
 }
 
 #[test]
+fn the_finding_of_a_counter_says_who_lost_and_whether_a_lock_did() {
+    let mut summary = saved("mymem-counter").summary;
+    let of_lock = |summary: &mut Summary, lock: &str| {
+        summary.cases.retain(|case| case.text("lock") == Some(lock));
+    };
+    let mut bare = summary.clone();
+    of_lock(&mut bare, "none");
+    assert_eq!(
+        finding(&bare),
+        "Without a lock 50 workers on the C device lost up to 74\u{a0}% of the increments."
+    );
+    for case in &mut bare.cases {
+        case.set("wrong_runs", 0);
+    }
+    assert_eq!(
+        finding(&bare),
+        "Without a lock no increment was lost, with up to 50 workers."
+    );
+    of_lock(&mut summary, "fetch-add");
+    assert_eq!(
+        finding(&summary),
+        "With fetch-add none was lost, in 8 runs.",
+    );
+    summary.cases[1].set("wrong_runs", 1);
+    assert_eq!(
+        finding(&summary),
+        "With fetch-add updates were lost, which is a fault (8 workers on the C device; 1 case in all)."
+    );
+}
+
+#[test]
 fn the_lab_s_limits_are_said_in_the_lab_alone() {
     let lab = saved("interfere");
     let said = notes::of(&lab.run, &lab.summary);
     assert!(
         said.iter().any(|n| n == notes::LAB_LIMITS) && said.iter().any(|n| n == notes::LAB_EXACT)
+    );
+    let copies = saved("mymem-counter");
+    let said = notes::of(&copies.run, &copies.summary);
+    assert!(
+        said.iter().any(|n| n == notes::LAB_COPIES) && !said.iter().any(|n| n == notes::LAB_LIMITS)
     );
     let native = saved("other");
     assert!(

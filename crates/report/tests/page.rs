@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use memwarden_report::{png_of_plots, render, side_by_side};
 use tempfile::TempDir;
 
-const RUNS: [&str; 5] = [
+const RUNS: [&str; 7] = [
     "interfere",
     "interfere-slower",
     "realtime",
     "bench-guard",
+    "mymem-throughput",
+    "mymem-counter",
     "other",
 ];
 

@@ -4,11 +4,61 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use memwarden_lab::{LabOutcome, Machine};
+use memwarden_lab::{Clock, KernelChoice, LabOutcome, Machine};
 use memwarden_run::{Existing, LabFacts, Recorded};
 
 /// Where the guest leaves the run folder: below what is carried back.
 const GUEST_FOLDER: &str = "run";
+
+/// Which emulated machine, where an experiment leaves the choice.
+#[derive(clap::Args)]
+pub struct MachineArgs {
+    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own]
+    #[arg(long, value_name = "KERNEL")]
+    kernel: Option<KernelChoice>,
+    /// How time passes in the lab: counted (one ns an instruction, repeatable) or free [default: counted]
+    #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
+    clock: Option<Clock>,
+    /// The lab's CPUs [default: 4]
+    #[arg(long, value_name = "N")]
+    cpus: Option<u32>,
+}
+
+impl MachineArgs {
+    /// The machine; its lab timer is the clock's own.
+    pub fn machine(&self) -> anyhow::Result<Machine> {
+        let clock = self.clock.unwrap_or(Clock::Counted);
+        let kernel = match &self.kernel {
+            Some(kernel) => kernel.clone(),
+            None => "own".parse()?,
+        };
+        Ok(Machine {
+            kernel,
+            clock,
+            tick_us: clock.default_tick_us(),
+            cpus: self.cpus.unwrap_or(4),
+            ..machine()
+        })
+    }
+
+    /// The first option given: it means nothing on this machine.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--kernel", self.kernel.is_some()),
+            ("--clock", self.clock.is_some()),
+            ("--cpus", self.cpus.is_some()),
+        ];
+        given.into_iter().find(|(_, is)| *is).map(|(name, _)| name)
+    }
+}
+
+fn parse_clock(text: &str) -> Result<Clock, String> {
+    match text {
+        "counted" => Ok(Clock::Counted),
+        "free" => Ok(Clock::Free),
+        _ => Err("give counted or free".into()),
+    }
+}
 
 /// A machine on which an experiment runs: what its command prints is not shown, the host prints the same.
 pub fn machine() -> Machine {

@@ -22,6 +22,8 @@ pub struct XyChart {
     pub x_ticks: Vec<f64>,
     /// Let the y axis begin where the figures do, not at 0.
     pub y_from_data: bool,
+    /// The lines have points at the same places: set them apart by some pixels, so that none hides another.
+    pub apart: bool,
 }
 
 /// A line with its points.
@@ -144,13 +146,15 @@ impl XyChart {
             };
             canvas.text("mw-ink", Anchor::End, right, place, &reference.label);
         }
-        for line in &self.lines {
-            let places: Vec<_> = line.points.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
+        let shifts = self.shifts(&x);
+        for (line, shift) in self.lines.iter().zip(&shifts) {
+            let place = |p: &Point| (x.at(p.x) + shift, y.at(p.y));
+            let places: Vec<_> = line.points.iter().map(place).collect();
             canvas.polyline(&format!("mw-line {}", line.colour.stroke()), &places);
         }
-        for line in &self.lines {
+        for (line, shift) in self.lines.iter().zip(&shifts) {
             for point in &line.points {
-                let (px, py) = (x.at(point.x), y.at(point.y));
+                let (px, py) = (x.at(point.x) + shift, y.at(point.y));
                 if let Some([low, high]) = point.interval {
                     let (low, high) = (y.at(low), y.at(high));
                     canvas.line("mw-err", px, low, px, high);
@@ -167,6 +171,30 @@ impl XyChart {
             }
         }
         canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title)
+    }
+
+    /// How far each line is drawn to the right of its place: 9 pixels from one to the next, two marks hardly touching, or
+    /// what fits into three fifths of the narrowest gap between places.
+    #[allow(clippy::cast_precision_loss)]
+    fn shifts(&self, x: &Place<'_>) -> Vec<f64> {
+        let count = self.lines.len();
+        if !self.apart {
+            return vec![0.0; count];
+        }
+        let mut places: Vec<f64> = self
+            .lines
+            .iter()
+            .flat_map(|l| &l.points)
+            .map(|p| x.at(p.x))
+            .collect();
+        places.sort_unstable_by(f64::total_cmp);
+        places.dedup();
+        let gaps = places.windows(2).map(|pair| pair[1] - pair[0]);
+        let narrowest = gaps.fold(f64::INFINITY, f64::min);
+        let step = (narrowest * 0.6 / count.max(1) as f64).min(9.0);
+        (0..count)
+            .map(|i| (i as f64 - (count as f64 - 1.0) / 2.0) * step)
+            .collect()
     }
 }
 
@@ -235,6 +263,51 @@ impl<'a> Place<'a> {
         match self {
             Self::Scale(scale) => scale.ticks.clone(),
             Self::Given { ticks, .. } => ticks.to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_set_apart_stay_nearer_to_their_own_place_than_to_the_next() {
+        let line = |x: &[f64]| Line {
+            name: String::new(),
+            colour: Colour::nth(0),
+            points: x
+                .iter()
+                .map(|&x| Point {
+                    x,
+                    y: 1.0,
+                    interval: None,
+                })
+                .collect(),
+        };
+        for (places, widest) in [
+            (vec![1.0, 2.0, 100.0], 1.0),
+            (vec![0.0, 100.0], 18.0),
+            (vec![5.0], 18.0),
+        ] {
+            let mut chart = XyChart {
+                lines: vec![line(&places), line(&places), line(&places)],
+                x_ticks: places.clone(),
+                ..XyChart::default()
+            };
+            let x = |chart: &XyChart| {
+                let (low, high) = (places[0], places[places.len() - 1]);
+                let x = Place::new(chart, low, high, low, high);
+                chart.shifts(&x)
+            };
+            assert_eq!(x(&chart), [0.0; 3]);
+            chart.apart = true;
+            let shifts = x(&chart);
+            assert!(shifts[0] < shifts[1] && shifts[1] < shifts[2], "{shifts:?}");
+            assert!(
+                shifts[1].abs() < 1e-9 && shifts[2] - shifts[0] <= widest,
+                "{shifts:?}"
+            );
         }
     }
 }

@@ -4,6 +4,8 @@
 //! Their figures are invented, of about the size that the lab gives, so that every table and plot has something to
 //! show; they are for tests and for looking at pages, and say nothing about any machine.
 
+mod mymem;
+
 use std::path::Path;
 
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
@@ -21,6 +23,8 @@ fn main() -> Result<()> {
     interfere(&data.join("interfere-slower"), 1.1)?;
     realtime(&data.join("realtime"))?;
     bench_guard(&data.join("bench-guard"))?;
+    mymem::throughput(&data.join("mymem-throughput"))?;
+    mymem::counter(&data.join("mymem-counter"))?;
     other(&data.join("other"))
 }
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clients of the kernel's copying devices: what crosses between user space and the kernel, and how long it takes.
+#![deny(missing_docs)]
+
+mod error;
+mod load;
+pub mod mymem;
+
+pub use error::Error;
+pub use load::provide;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory devices `/dev/mymem` (C) and `/dev/mymem_rust`, and `/dev/mymem_test`, which measures them from inside
+//! the kernel.
+
+mod in_kernel;
+mod transfer;
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use memwarden_platform::mymem;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+pub use in_kernel::InKernel;
+pub use transfer::Transfer;
+
+/// The device in C.
+pub const C_DEVICE: &str = "/dev/mymem";
+
+/// The device in Rust.
+pub const RUST_DEVICE: &str = "/dev/mymem_rust";
+
+/// The measurements from inside the kernel.
+pub const IN_KERNEL: &str = "/dev/mymem_test";
+
+/// What one trial took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trial {
+    /// Writing, nanoseconds.
+    pub write_ns: u64,
+    /// Reading back, nanoseconds.
+    pub read_ns: u64,
+}
+
+/// What came of counting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// Increments made.
+    pub expected: u64,
+    /// What the counter says.
+    pub actual: u64,
+    /// From the workers' common start to the last one's end, nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// What keeps two workers from incrementing the same value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Lock {
+    /// Nothing: read, add one, write back.
+    None,
+    /// The same, with a mutex around.
+    Mutex,
+    /// The device adds.
+    FetchAdd,
+}
+
+impl Lock {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::None, Self::Mutex, Self::FetchAdd];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Mutex => "mutex",
+            Self::FetchAdd => "fetch-add",
+        }
+    }
+}
+
+impl fmt::Display for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Lock {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|lock| lock.name() == text)
+            .ok_or_else(|| format!("lock `{text}`: give none, mutex or fetch-add"))
+    }
+}
+
+impl TryFrom<String> for Lock {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Lock> for String {
+    fn from(lock: Lock) -> Self {
+        lock.name().into()
+    }
+}
+
+/// An open memory device. Any file of fixed size will do for reading and writing.
+#[derive(Debug)]
+pub struct Device {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Device {
+    /// Opens it for reading and writing.
+    ///
+    /// # Errors
+    /// When it is not there or the kernel refuses.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut file = open(path)?;
+        let bytes = file
+            .seek(SeekFrom::End(0))
+            .map_err(|reason| refused("finding the end of", path, reason))?;
+        Ok(Self {
+            file,
+            path: path.into(),
+            bytes,
+        })
+    }
+
+    /// Where it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reads all of `buffer` in one call, from `offset` bytes on.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or gives less.
+    #[inline]
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let moved = self.file.read_at(buffer, offset);
+        self.whole("reading", offset, buffer.len(), moved)
+    }
+
+    /// Writes all of `buffer` in one call, from `offset` bytes on.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or takes less.
+    #[inline]
+    pub fn write_at(&self, offset: u64, buffer: &[u8]) -> Result<()> {
+        let moved = self.file.write_at(buffer, offset);
+        self.whole("writing", offset, buffer.len(), moved)
+    }
+
+    /// Adds `operand` to the 64-bit word at `offset` (a multiple of 8), in the kernel; gives back the value before.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the file is no memory device.
+    #[inline]
+    pub fn fetch_add(&self, offset: u64, operand: u64) -> Result<u64> {
+        mymem::fetch_add(&self.file, offset, operand)
+            .map_err(|reason| self.no_request("fetch-add", reason))
+    }
+
+    /// Replaces the 64-bit word at `offset` (a multiple of 8) by `desired` if it is `expected`, in the kernel; gives
+    /// back the value that it had.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the file is no memory device.
+    pub fn compare_exchange(&self, offset: u64, expected: u64, desired: u64) -> Result<u64> {
+        mymem::compare_exchange(&self.file, offset, expected, desired)
+            .map_err(|reason| self.no_request("compare-exchange", reason))
+    }
+
+    /// One call must move everything: its time is that of the whole, and nobody else's bytes are in between.
+    #[inline]
+    fn whole(
+        &self,
+        action: &str,
+        offset: u64,
+        asked: usize,
+        moved: io::Result<usize>,
+    ) -> Result<()> {
+        match moved {
+            Ok(moved) if moved == asked => Ok(()),
+            Ok(moved) => Err(Error::Short {
+                action: format!("{action} {asked} bytes at {offset} of"),
+                path: self.path.clone(),
+                moved,
+            }),
+            Err(reason) => Err(refused(
+                format!("{action} {asked} bytes at {offset} of"),
+                &self.path,
+                reason,
+            )),
+        }
+    }
+
+    fn no_request(&self, request: &'static str, reason: io::Error) -> Error {
+        // What Linux answers for a request that the driver doesn't know.
+        const ENOTTY: i32 = 25;
+        if reason.raw_os_error() == Some(ENOTTY) {
+            return Error::NotADevice {
+                request,
+                path: self.path.clone(),
+            };
+        }
+        refused(format!("{request} on"), &self.path, reason)
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .map_err(|reason| match reason.kind() {
+            io::ErrorKind::NotFound => Error::missing(path),
+            io::ErrorKind::PermissionDenied => refused(
+                "opening (as root, or with the device's group)",
+                path,
+                reason,
+            ),
+            _ => refused("opening", path, reason),
+        })
+}
+
+fn refused(action: impl Into<String>, path: &Path, reason: io::Error) -> Error {
+    Error::Refused {
+        action: action.into(),
+        path: path.into(),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(bytes: u64) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_beside_it() {
+        let file = file(4096);
+        let device = Device::open(file.path()).unwrap();
+        assert_eq!(device.bytes(), 4096);
+        device.write_at(8, b"memory").unwrap();
+        let mut back = [1; 16];
+        device.read_at(4, &mut back).unwrap();
+        assert_eq!(&back, b"\0\0\0\0memory\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_call_that_moves_less_is_an_error() {
+        let file = file(10);
+        let device = Device::open(file.path()).unwrap();
+        let message = device.read_at(6, &mut [0; 8]).unwrap_err().to_string();
+        assert!(
+            message.starts_with("reading 8 bytes at 6 of ")
+                && message.ends_with(": 4 bytes were moved"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_file_adds_nothing_by_itself() {
+        let file = file(4096);
+        let device = Device::open(file.path()).unwrap();
+        for (request, message) in [
+            ("fetch-add on ", device.fetch_add(0, 1).unwrap_err()),
+            (
+                "compare-exchange on ",
+                device.compare_exchange(0, 0, 1).unwrap_err(),
+            ),
+        ] {
+            let message = message.to_string();
+            assert!(
+                message.starts_with(request) && message.contains("no memory device"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_device_names_its_module() {
+        let message = Error::missing(Path::new(RUST_DEVICE)).to_string();
+        assert_eq!(
+            message,
+            "/dev/mymem_rust is not there: load the module (modprobe mymem_rust), or run on the lab (--on lab)"
+        );
+        assert!(Device::open(Path::new("/nonexistent/mymem")).is_err());
+    }
+
+    #[test]
+    fn locks_have_names() {
+        for lock in Lock::ALL {
+            assert_eq!(lock.to_string().parse(), Ok(lock));
+        }
+        assert!("spin".parse::<Lock>().unwrap_err().contains("fetch-add"));
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The measurements from inside the kernel: a command in one write, its result to be read.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{Count, Lock, Trial, open, refused};
+use crate::{Error, Result};
+
+/// A client of `/dev/mymem_test`.
+#[derive(Debug)]
+pub struct InKernel {
+    file: File,
+    path: PathBuf,
+}
+
+impl InKernel {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// When it is not there or the kernel refuses.
+    pub fn open(path: &Path) -> Result<Self> {
+        Ok(Self {
+            file: open(path)?,
+            path: path.into(),
+        })
+    }
+
+    /// Writes and reads `bytes` bytes `trials` times.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or its answer is not one line a trial.
+    pub fn throughput(&self, bytes: u64, trials: u32) -> Result<Vec<Trial>> {
+        let command = format!("throughput {bytes} {trials}");
+        let answer = self.ask(&command)?;
+        trials_of(&answer, trials).map_err(|what| self.unreadable(&command, what))
+    }
+
+    /// Has `workers` kernel threads increment the counter `increments` times each.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or its answer is not the one line.
+    pub fn count(&self, workers: u32, increments: u64, lock: Lock) -> Result<Count> {
+        let command = format!("counter {workers} {increments} {lock}");
+        let answer = self.ask(&command)?;
+        count_of(&answer, workers, increments).map_err(|what| self.unreadable(&command, what))
+    }
+
+    /// One command, which is done when the call returns, and all of its result.
+    fn ask(&self, command: &str) -> Result<String> {
+        let line = format!("{command}\n");
+        let action = || format!("`{command}` to");
+        match (&self.file).write(line.as_bytes()) {
+            Ok(moved) if moved == line.len() => {}
+            Ok(moved) => {
+                return Err(Error::Short {
+                    action: action(),
+                    path: self.path.clone(),
+                    moved,
+                });
+            }
+            Err(reason) => return Err(refused(action(), &self.path, reason)),
+        }
+        let mut answer = Vec::new();
+        let mut part = [0; 16384];
+        loop {
+            let read = self
+                .file
+                .read_at(&mut part, answer.len() as u64)
+                .map_err(|reason| {
+                    refused(
+                        format!("reading the result of `{command}` from"),
+                        &self.path,
+                        reason,
+                    )
+                })?;
+            if read == 0 {
+                break;
+            }
+            answer.extend_from_slice(&part[..read]);
+        }
+        String::from_utf8(answer).map_err(|_| self.unreadable(command, "no text".into()))
+    }
+
+    fn unreadable(&self, command: &str, what: String) -> Error {
+        Error::Unreadable {
+            path: self.path.clone(),
+            command: command.into(),
+            what,
+        }
+    }
+}
+
+/// Trials from a line `WRITE_NS READ_NS` each, or what is wrong with them.
+fn trials_of(answer: &str, trials: u32) -> std::result::Result<Vec<Trial>, String> {
+    let measured = answer
+        .lines()
+        .map(|line| match numbers(line) {
+            Some([write_ns, read_ns]) => Ok(Trial { write_ns, read_ns }),
+            None => Err(format!("`{line}`")),
+        })
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    if measured.len() == trials as usize {
+        Ok(measured)
+    } else {
+        Err(format!("{} lines for {trials} trials", measured.len()))
+    }
+}
+
+/// A count from one line `EXPECTED ACTUAL ELAPSED_NS`, or what is wrong with it.
+fn count_of(answer: &str, workers: u32, increments: u64) -> std::result::Result<Count, String> {
+    let Some([expected, actual, elapsed_ns]) = numbers(answer) else {
+        return Err(format!("`{}`", answer.trim_end().replace('\n', " ")));
+    };
+    if u128::from(expected) != u128::from(workers) * u128::from(increments) {
+        return Err(format!(
+            "{expected} increments expected of {workers} x {increments}"
+        ));
+    }
+    Ok(Count {
+        expected,
+        actual,
+        elapsed_ns,
+    })
+}
+
+/// Exactly so many whole numbers.
+fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
+    let words: Vec<u64> = text
+        .split_ascii_whitespace()
+        .map(|word| word.parse().ok())
+        .collect::<Option<_>>()?;
+    words.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_as_long_as_was_asked_for() {
+        let trials = trials_of("70 64\n63 65\n", 2).unwrap();
+        assert_eq!((trials[0].write_ns, trials[1].read_ns), (70, 65));
+        for (answer, what) in [
+            ("70 64\n", "1 lines for 2 trials"),
+            ("70 64\n63\n", "`63`"),
+            ("70 64\n63 -1\n", "`63 -1`"),
+            ("", "0 lines for 2 trials"),
+        ] {
+            assert_eq!(trials_of(answer, 2).unwrap_err(), what);
+        }
+    }
+
+    #[test]
+    fn a_count_is_of_the_increments_asked_for() {
+        let count = count_of("10 7 900\n", 2, 5).unwrap();
+        assert_eq!(
+            (count.expected, count.actual, count.elapsed_ns),
+            (10, 7, 900)
+        );
+        for (answer, what) in [
+            ("11 7 900\n", "11 increments expected of 2 x 5"),
+            ("10 7\n", "`10 7`"),
+            ("10 7 900\n10 7 900\n", "`10 7 900 10 7 900`"),
+        ] {
+            assert_eq!(count_of(answer, 2, 5).unwrap_err(), what);
+        }
+    }
+
+    #[test]
+    fn a_file_does_not_pass_for_the_kernel_s_measurements() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let client = InKernel::open(file.path()).unwrap();
+        // What was written is what is read.
+        let message = client.throughput(64, 3).unwrap_err().to_string();
+        assert!(
+            message.contains("answered `throughput 64 3`")
+                && message.ends_with(": `throughput 64 3`"),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory devices: what a transfer takes, and what becomes of a counter that several workers increment.
+//!
+//! The same is measured on the device in C, on the one in Rust, and from inside the kernel, where no system call is in
+//! between.
+
+pub mod counter;
+pub mod throughput;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use memwarden_copies::mymem::{C_DEVICE, Device, IN_KERNEL, InKernel, RUST_DEVICE};
+use memwarden_copies::provide;
+use memwarden_run::Summary;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Subject {
+    /// A device's file, from user space.
+    Device(PathBuf),
+    /// The device in Rust, from inside the kernel.
+    InKernel,
+}
+
+impl Subject {
+    /// Those that a run measures when none is named, as far as they are there.
+    #[must_use]
+    pub fn all() -> [Self; 3] {
+        [
+            Self::Device(C_DEVICE.into()),
+            Self::Device(RUST_DEVICE.into()),
+            Self::InKernel,
+        ]
+    }
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::InKernel => "in-kernel".into(),
+            Self::Device(path) if path == Path::new(C_DEVICE) => "C device".into(),
+            Self::Device(path) if path == Path::new(RUST_DEVICE) => "Rust device".into(),
+            Self::Device(path) => path.display().to_string(),
+        }
+    }
+}
+
+/// As an option has it: a path, or `in-kernel`.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InKernel => f.write_str("in-kernel"),
+            Self::Device(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl FromStr for Subject {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "" => Err(Error::BadInput(
+                "device ``: give a path such as /dev/mymem, or in-kernel".into(),
+            )),
+            "in-kernel" => Ok(Self::InKernel),
+            path => Ok(Self::Device(path.into())),
+        }
+    }
+}
+
+impl TryFrom<String> for Subject {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Subject> for String {
+    fn from(subject: Subject) -> Self {
+        subject.to_string()
+    }
+}
+
+/// A subject that can be measured.
+#[derive(Debug)]
+enum Client {
+    Device(Device),
+    InKernel(InKernel),
+}
+
+/// Opens those that are wanted, their modules loaded if need be. Of all, when none is named, those that are not to be had
+/// are left out with a note.
+fn open(wanted: &[Subject], summary: &mut Summary) -> Result<Vec<(Subject, Client)>, Error> {
+    if !wanted.is_empty() {
+        let open = |subject: &Subject| Ok((subject.clone(), client(subject)?));
+        return wanted.iter().map(open).collect();
+    }
+    let mut opened = Vec::new();
+    let mut reason = None;
+    for subject in Subject::all() {
+        match client(&subject) {
+            Ok(client) => opened.push((subject, client)),
+            Err(error) => {
+                summary.note(format!("Left out: {}. {error}.", subject.name()));
+                reason.get_or_insert(error);
+            }
+        }
+    }
+    match reason {
+        Some(error) if opened.is_empty() => Err(error.into()),
+        _ => Ok(opened),
+    }
+}
+
+fn client(subject: &Subject) -> memwarden_copies::Result<Client> {
+    match subject {
+        Subject::Device(path) => {
+            provide(path)?;
+            Ok(Client::Device(Device::open(path)?))
+        }
+        Subject::InKernel => {
+            let path = Path::new(IN_KERNEL);
+            provide(path)?;
+            Ok(Client::InKernel(InKernel::open(path)?))
+        }
+    }
+}
+
+/// The first that is given twice.
+fn twice<T: PartialEq>(all: &[T]) -> Option<&T> {
+    all.iter()
+        .enumerate()
+        .find(|(index, one)| all[..*index].contains(one))
+        .map(|(_, one)| one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_are_known_by_their_options() {
+        for subject in Subject::all() {
+            assert_eq!(subject.to_string().parse::<Subject>().unwrap(), subject);
+        }
+        let names = Subject::all().map(|subject| subject.name());
+        assert_eq!(names, ["C device", "Rust device", "in-kernel"]);
+        let other: Subject = "/tmp/x".parse().unwrap();
+        assert_eq!(other.name(), "/tmp/x");
+        assert!("".parse::<Subject>().is_err());
+    }
+
+    #[test]
+    fn a_device_that_was_named_is_not_left_out() {
+        let wanted = ["/nonexistent/mymem".parse().unwrap()];
+        let mut summary = Summary::new("mymem-counter", "native");
+        let message = open(&wanted, &mut summary).unwrap_err().to_string();
+        assert!(
+            message.starts_with("/nonexistent/mymem is not there"),
+            "{message}"
+        );
+        assert!(summary.notes.is_empty());
+    }
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A counter in a device's memory that several workers increment: what is lost without a lock, and with one.
+
+mod config;
+mod workers;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+
+use memwarden_copies::mymem::{Count, Device, Lock};
+use memwarden_platform::{affinity, clock, machine};
+use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
+use serde_json::Value;
+
+use super::{Client, Subject, open};
+use crate::{Error, Interrupt, Progress};
+
+pub use config::Config;
+pub use workers::Workers;
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "mymem-counter";
+
+/// Where the counter is in the device's memory.
+const OFFSET: u64 = 0;
+
+/// Between two looks at whether to go on: a small part of a second on any machine, and of no weight among so many calls.
+const LOOK_EVERY: u64 = 1024;
+
+/// One setting that is measured, and what came of it.
+struct Plan<'a> {
+    subject: &'a Subject,
+    client: &'a Client,
+    lock: Lock,
+    workers: u32,
+    increments: u64,
+    counts: Vec<Count>,
+}
+
+impl Plan<'_> {
+    fn name(&self) -> String {
+        let lock = match self.lock {
+            Lock::None => "no lock",
+            lock => lock.name(),
+        };
+        let plural = if self.workers == 1 { "" } else { "s" };
+        format!(
+            "{}, {lock}, {} worker{plural}",
+            self.subject.name(),
+            self.workers
+        )
+    }
+
+    fn measure(&mut self, interrupt: &Interrupt) -> Result<&Count, Error> {
+        interrupt.check()?;
+        let count = match self.client {
+            Client::Device(device) => count(
+                device.path(),
+                self.workers,
+                self.increments,
+                self.lock,
+                interrupt,
+            )?,
+            Client::InKernel(kernel) => kernel.count(self.workers, self.increments, self.lock)?,
+        };
+        self.counts.push(count);
+        Ok(&self.counts[self.counts.len() - 1])
+    }
+}
+
+fn plans<'a>(config: &Config, clients: &'a [(Subject, Client)]) -> Vec<Plan<'a>> {
+    let mut plans = Vec::new();
+    for &lock in &config.lock {
+        for (subject, client) in clients {
+            let (workers, increments) = config.of(subject);
+            plans.extend(workers.iter().map(|workers| Plan {
+                subject,
+                client,
+                lock,
+                workers,
+                increments,
+                counts: Vec::new(),
+            }));
+        }
+    }
+    plans
+}
+
+/// Runs the experiment and leaves its run folder. An update lost under a lock is no error here: see [`faults`].
+///
+/// # Errors
+/// When a setting makes no sense, a device is not there or refuses, or somebody interrupts; what was measured is then in
+/// `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let clients = open(&config.device, &mut summary)?;
+    if config.lock.contains(&Lock::FetchAdd) {
+        can_add(&clients)?;
+    }
+    let mut record = Run::new(EXPERIMENT, "native");
+    if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
+        record.configuration = settings;
+    }
+    record.host = crate::host::record(&machine::Host::gather()?);
+    let mut folder = RunFolder::create(out, record, existing)?;
+
+    let mut plans = plans(config, &clients);
+    let steps = plans.len() * config.repeat as usize;
+    let mut step = 0;
+    for repeat in 0..config.repeat {
+        for plan in &mut plans {
+            let name = plan.name();
+            progress.step(step, steps, &name);
+            step += 1;
+            let rows = samples(&name, repeat, plan.measure(interrupt)?);
+            folder.append_all(&rows)?;
+            folder.flush()?;
+        }
+    }
+    progress.step(steps, steps, "done");
+    summary.cases = plans.iter().map(case).collect();
+    if affinity::get()?.len() == 1 && config.lock.contains(&Lock::None) {
+        summary.note(
+            "The workers had one CPU: an update is lost only where one of them is interrupted between its read and its \
+             write.",
+        );
+    }
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+/// A file that doesn't add is found before anything is measured.
+fn can_add(clients: &[(Subject, Client)]) -> Result<(), Error> {
+    for (_, client) in clients {
+        if let Client::Device(device) = client {
+            device.fetch_add(OFFSET, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Has `workers` threads, each with a file descriptor of its own, increment the counter of the device at `path`.
+fn count(
+    path: &Path,
+    workers: u32,
+    increments: u64,
+    lock: Lock,
+    interrupt: &Interrupt,
+) -> Result<Count, Error> {
+    let devices = (0..workers)
+        .map(|_| Device::open(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let cpus: Vec<usize> = affinity::get()?.iter().collect();
+    let shared = Shared {
+        lock,
+        increments,
+        mutex: Mutex::new(()),
+        start: Barrier::new(devices.len()),
+        failed: AtomicBool::new(false),
+    };
+    devices[0].write_at(OFFSET, &0_u64.to_ne_bytes())?;
+    let ended = std::thread::scope(|scope| {
+        let threads: Vec<_> = devices
+            .iter()
+            .zip(cpus.iter().cycle())
+            .map(|(device, cpu)| scope.spawn(|| shared.work(device, *cpu, interrupt)))
+            .collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads
+            .into_iter()
+            .map(join)
+            .collect::<Result<Vec<(u64, u64)>, Error>>()
+    })?;
+    interrupt.check()?;
+    let first = ended.iter().map(|(start, _)| *start).min().unwrap_or(0);
+    let last = ended.iter().map(|(_, end)| *end).max().unwrap_or(0);
+    Ok(Count {
+        expected: u64::from(workers) * increments,
+        actual: value(&devices[0])?,
+        elapsed_ns: last - first,
+    })
+}
+
+/// What the workers of one run share.
+struct Shared {
+    lock: Lock,
+    increments: u64,
+    mutex: Mutex<()>,
+    start: Barrier,
+    failed: AtomicBool,
+}
+
+impl Shared {
+    /// One worker: when it began and ended, in nanoseconds of the clock.
+    fn work(
+        &self,
+        device: &Device,
+        cpu: usize,
+        interrupt: &Interrupt,
+    ) -> Result<(u64, u64), Error> {
+        let pinned = affinity::pin(cpu);
+        // Whatever happened: the others wait for this one.
+        self.start.wait();
+        if let Err(error) = pinned {
+            self.failed.store(true, Ordering::Relaxed);
+            return Err(error.into());
+        }
+        let start = clock::now_ns();
+        let mut left = self.increments;
+        while left > 0 && !interrupt.came() && !self.failed.load(Ordering::Relaxed) {
+            let now = left.min(LOOK_EVERY);
+            if let Err(error) = self.increment(device, now) {
+                self.failed.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
+            left -= now;
+        }
+        Ok((start, clock::now_ns()))
+    }
+
+    fn increment(&self, device: &Device, times: u64) -> Result<(), Error> {
+        for _ in 0..times {
+            match self.lock {
+                Lock::None => add_one(device)?,
+                Lock::Mutex => {
+                    let _held = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+                    add_one(device)?;
+                }
+                Lock::FetchAdd => drop(device.fetch_add(OFFSET, 1)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value(device: &Device) -> Result<u64, Error> {
+    let mut word = [0; 8];
+    device.read_at(OFFSET, &mut word)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
+/// Read, add one, write back: what no lock makes one step of.
+fn add_one(device: &Device) -> Result<(), Error> {
+    let next = value(device)?.wrapping_add(1);
+    Ok(device.write_at(OFFSET, &next.to_ne_bytes())?)
+}
+
+/// |actual - expected| / expected.
+#[allow(clippy::cast_precision_loss)]
+fn error_share(count: &Count) -> f64 {
+    count.actual.abs_diff(count.expected) as f64 / count.expected as f64
+}
+
+/// Raw samples of one run.
+#[allow(clippy::cast_precision_loss)]
+fn samples(case: &str, repeat: u32, count: &Count) -> [Sample; 3] {
+    let sample =
+        |metric, unit, value: f64| Sample::new(case, repeat, "workers", metric, unit, value);
+    [
+        sample("count", "increments", count.actual as f64),
+        sample("error_share", "1", error_share(count)),
+        sample("elapsed_ns", "ns", count.elapsed_ns as f64),
+    ]
+}
+
+/// The figures of one case.
+#[allow(clippy::cast_precision_loss)]
+fn case(plan: &Plan<'_>) -> Case {
+    let metric = |name: &str, of: fn(&Count) -> f64| {
+        let values: Vec<f64> = plan.counts.iter().map(of).collect();
+        Metric::from_samples(name, &values)
+    };
+    let wrong = |count: &&Count| count.actual != count.expected;
+    Case::new(plan.name())
+        .with("subject", plan.subject.name())
+        .with("lock", plan.lock.name())
+        .with("workers", plan.workers)
+        .with("increments", plan.increments)
+        .with("expected", u64::from(plan.workers) * plan.increments)
+        .with_metric("count", metric("count", |count| count.actual as f64))
+        .with_metric("error", metric("error_share", error_share))
+        .with_metric(
+            "increment",
+            metric("increment_ns", |count| {
+                count.elapsed_ns as f64 / count.expected as f64
+            }),
+        )
+        .with("runs", plan.counts.len() as u64)
+        .with(
+            "wrong_runs",
+            plan.counts.iter().filter(wrong).count() as u64,
+        )
+}
+
+/// The cases in which an update was lost under a lock: a fault of the device or of the lock, in a line. None is none.
+#[must_use]
+pub fn faults(summary: &Summary) -> Option<String> {
+    let wrong = |case: &&Case| {
+        case.text("lock") != Some(Lock::None.name())
+            && case.number("wrong_runs").is_some_and(|runs| runs > 0.0)
+    };
+    let faults: Vec<_> = summary
+        .cases
+        .iter()
+        .filter(wrong)
+        .map(|case| case.name.as_str())
+        .collect();
+    (!faults.is_empty()).then(|| format!("updates were lost under a lock: {}", faults.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_mutex_loses_no_update() {
+        let (file, interrupt) = (file(), Interrupt::default());
+        for workers in [1, 7] {
+            let count = count(file.path(), workers, 3000, Lock::Mutex, &interrupt).unwrap();
+            assert_eq!(count.actual, u64::from(workers) * 3000);
+            assert_eq!(count.actual, count.expected);
+        }
+    }
+
+    #[test]
+    fn one_worker_s_failure_ends_all() {
+        let (file, interrupt) = (file(), Interrupt::default());
+        let error = count(file.path(), 8, 1_000_000, Lock::FetchAdd, &interrupt).unwrap_err();
+        assert!(error.to_string().starts_with("fetch-add on "), "{error}");
+    }
+
+    #[test]
+    fn only_a_lock_is_at_fault_for_a_lost_update() {
+        let client = Client::Device(Device::open(file().path()).unwrap());
+        let subject = Subject::Device("/dev/mymem".into());
+        let mut plan = Plan {
+            subject: &subject,
+            client: &client,
+            lock: Lock::None,
+            workers: 2,
+            increments: 50,
+            counts: vec![Count {
+                expected: 100,
+                actual: 60,
+                elapsed_ns: 1000,
+            }],
+        };
+        let mut summary = Summary::new(EXPERIMENT, "native");
+        summary.cases.push(case(&plan));
+        assert_eq!(summary.cases[0].metric("error").unwrap().median, Some(0.4));
+        assert_eq!(faults(&summary), None);
+        plan.lock = Lock::FetchAdd;
+        summary.cases.push(case(&plan));
+        assert_eq!(
+            faults(&summary).unwrap(),
+            "updates were lost under a lock: C device, fetch-add, 2 workers"
+        );
+    }
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the counting workers are to do: data, as TOML or as options.
+
+use std::path::Path;
+
+use memwarden_copies::mymem::Lock;
+use serde::{Deserialize, Serialize};
+
+use super::Workers;
+use crate::mymem::{Subject, twice};
+use crate::{Error, settings};
+
+/// Increments of a worker, at most: with 100 workers still far from what 64 bits count.
+const MAX_INCREMENTS: u64 = 1_000_000_000;
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What is measured; empty is everything that is there.
+    pub device: Vec<Subject>,
+    /// Numbers of workers, one after the other.
+    pub workers: Workers,
+    /// Increments of each worker.
+    pub increments: u64,
+    /// Locks, one after the other.
+    pub lock: Vec<Lock>,
+    /// Runs of each case, by turns.
+    pub repeat: u32,
+    /// Numbers of workers inside the kernel; empty is as `workers`.
+    pub in_kernel_workers: Workers,
+    /// Increments of each worker inside the kernel; 0 is as `increments`.
+    pub in_kernel_increments: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            device: Vec::new(),
+            workers: [1, 2, 4, 8, 16, 50, 100].into_iter().collect(),
+            increments: 150_000,
+            lock: Lock::ALL.into(),
+            repeat: 1,
+            in_kernel_workers: Workers::default(),
+            in_kernel_increments: 0,
+        }
+    }
+}
+
+impl Config {
+    /// The settings that suit the emulated machine, where a system call takes a large part of the time that it has: few
+    /// increments from user space; inside the kernel, which makes none, the course's own 50 workers with 150,000 each.
+    pub fn for_lab() -> Self {
+        Self {
+            workers: [1, 2, 4, 8, 50].into_iter().collect(),
+            increments: 1000,
+            in_kernel_workers: [50].into_iter().collect(),
+            in_kernel_increments: 150_000,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        settings::read(path, defaults)
+    }
+
+    /// The settings as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The same settings as options of `memwarden mymem counter`.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        option("--workers", self.workers.to_string());
+        option("--increments", self.increments.to_string());
+        for lock in &self.lock {
+            option("--lock", lock.to_string());
+        }
+        option("--repeat", self.repeat.to_string());
+        if !self.in_kernel_workers.is_empty() {
+            option("--in-kernel-workers", self.in_kernel_workers.to_string());
+        }
+        if self.in_kernel_increments > 0 {
+            let increments = self.in_kernel_increments.to_string();
+            option("--in-kernel-increments", increments);
+        }
+        for device in &self.device {
+            option("--device", device.to_string());
+        }
+        words
+    }
+
+    /// What can be said without measuring anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        if self.workers.is_empty() {
+            return bad("no number of workers: give --workers 1-8, for example".into());
+        }
+        if !(1..=MAX_INCREMENTS).contains(&self.increments) {
+            let n = self.increments;
+            return bad(format!("--increments {n}: give 1 to {MAX_INCREMENTS}"));
+        }
+        if self.in_kernel_increments > MAX_INCREMENTS {
+            let n = self.in_kernel_increments;
+            return bad(format!(
+                "--in-kernel-increments {n}: give 1 to {MAX_INCREMENTS}"
+            ));
+        }
+        if self.lock.is_empty() {
+            return bad("no lock: give --lock none, for example".into());
+        }
+        if let Some(lock) = twice(&self.lock) {
+            return bad(format!("--lock {lock} is given twice"));
+        }
+        if let Some(device) = twice(&self.device) {
+            return bad(format!("--device {device} is given twice"));
+        }
+        if !(1..=10_000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 10000", self.repeat));
+        }
+        Ok(())
+    }
+
+    /// Numbers of workers, and increments of each.
+    pub(super) fn of(&self, subject: &Subject) -> (&Workers, u64) {
+        if *subject != Subject::InKernel {
+            return (&self.workers, self.increments);
+        }
+        let workers = if self.in_kernel_workers.is_empty() {
+            &self.workers
+        } else {
+            &self.in_kernel_workers
+        };
+        let increments = match self.in_kernel_increments {
+            0 => self.increments,
+            own => own,
+        };
+        (workers, increments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_round_trip_through_toml() {
+        for config in [Config::default(), Config::for_lab()] {
+            config.check().unwrap();
+            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            assert_eq!(back, config);
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.workers = Workers::default()).contains("--workers 1-8"));
+        assert!(with(|c| c.increments = 0).contains("--increments 0"));
+        assert!(with(|c| c.in_kernel_increments = 1 << 40).contains("--in-kernel-increments"));
+        assert!(with(|c| c.lock.clear()).contains("--lock none"));
+        assert!(with(|c| c.lock.push(Lock::None)).contains("--lock none is given twice"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
+    }
+
+    #[test]
+    fn inside_the_kernel_it_may_be_others() {
+        let lab = Config::for_lab();
+        let (workers, increments) = lab.of(&Subject::InKernel);
+        assert_eq!((workers.to_string().as_str(), increments), ("50", 150_000));
+        let native = Config::default();
+        assert_eq!(native.of(&Subject::InKernel).1, native.increments);
+    }
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Transfers of several sizes: bytes written to the start of a device and read back, each call timed.
+
+use std::path::{Path, PathBuf};
+
+use memwarden_copies::mymem::{Transfer, Trial};
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::{affinity, clock, machine};
+use memwarden_run::{Case, Existing, Figure, Metric, Run, RunFolder, Sample, Summary};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Client, Subject, open, twice};
+use crate::{Error, Interrupt, Progress, settings};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "mymem-throughput";
+
+/// The sizes that the course this follows asks for, in bytes.
+const SIZES: [u64; 5] = [1, 64, 1024, 65_536, 524_288];
+
+/// What the devices' modules take as the largest size, in bytes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// A median below this many times the shortest time that the clock tells is mostly the clock's.
+const COARSE: f64 = 5.0;
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What is measured; empty is everything that is there.
+    pub device: Vec<Subject>,
+    /// Bytes of a transfer.
+    pub sizes: Vec<u64>,
+    /// Transfers of each size.
+    pub trials: u32,
+    /// Where the random bytes begin.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            device: Vec::new(),
+            sizes: SIZES.into(),
+            trials: 1000,
+            seed: 1,
+        }
+    }
+}
+
+impl Config {
+    /// The powers of two from 1 byte to the devices' 512 KiB.
+    #[must_use]
+    pub fn sweep() -> Vec<u64> {
+        (0..=19).map(|power| 1 << power).collect()
+    }
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        settings::read(path, defaults)
+    }
+
+    /// The settings as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The same settings as options of `memwarden mymem throughput`.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
+        let mut words = vec!["--sizes".to_owned(), sizes.join(",")];
+        words.extend(["--trials".into(), self.trials.to_string()]);
+        words.extend(["--seed".into(), self.seed.to_string()]);
+        for device in &self.device {
+            words.extend(["--device".into(), device.to_string()]);
+        }
+        words
+    }
+
+    /// What can be said without measuring anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        if self.sizes.is_empty() {
+            return bad("no size: give --sizes 1,64,1024, for example".into());
+        }
+        let in_range = |size: &&u64| !(1..=MAX_BYTES).contains(*size);
+        if let Some(size) = self.sizes.iter().find(in_range) {
+            return bad(format!("--sizes {size}: give 1 to {MAX_BYTES} bytes"));
+        }
+        if let Some(size) = twice(&self.sizes) {
+            return bad(format!("--sizes: {size} is given twice"));
+        }
+        if let Some(device) = twice(&self.device) {
+            return bad(format!("--device {device} is given twice"));
+        }
+        if !(1..=1_000_000).contains(&self.trials) {
+            return bad(format!("--trials {}: give 1 to 1000000", self.trials));
+        }
+        // What a TOML file can say.
+        if i64::try_from(self.seed).is_err() {
+            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
+        }
+        Ok(())
+    }
+}
+
+/// The calling thread on one CPU, until this is dropped.
+struct Pinned {
+    cpu: usize,
+    before: CpuSet,
+}
+
+impl Pinned {
+    /// On the last CPU that it may run on: the first has most of the machine's interrupts.
+    fn new() -> Result<Self, Error> {
+        let before = affinity::get()?;
+        let cpu = before.iter().last().unwrap_or(0);
+        affinity::pin(cpu)?;
+        Ok(Self { cpu, before })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // Where the rest of the process runs is of no consequence.
+        let _ = affinity::set(self.before.clone());
+    }
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, a device is not there, refuses or gives other bytes back, or somebody
+/// interrupts; what was measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let clients = open(&config.device, &mut summary)?;
+    fits(config, &clients)?;
+    let mut record = Run::new(EXPERIMENT, "native");
+    if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
+        record.configuration = settings;
+    }
+    record.host = crate::host::record(&machine::Host::gather()?);
+    let mut folder = RunFolder::create(out, record, existing)?;
+
+    let pinned = Pinned::new()?;
+    let shortest_ns = clock::shortest_ns();
+    let steps = config.sizes.len() * clients.len();
+    let mut step = 0;
+    // All of one size before the next: what else the machine does meanwhile is then in every subject's figures.
+    for &size in &config.sizes {
+        for (subject, client) in &clients {
+            progress.step(step, steps, &format!("{}, {size} bytes", subject.name()));
+            step += 1;
+            let (trials, cpu) = match client {
+                Client::Device(device) => {
+                    let mut transfer = Transfer::new(length(size), config.seed);
+                    let mut trials = Vec::new();
+                    for _ in 0..config.trials {
+                        interrupt.check()?;
+                        trials.push(transfer.trial(device)?);
+                    }
+                    (trials, u32::try_from(pinned.cpu).ok())
+                }
+                Client::InKernel(kernel) => {
+                    interrupt.check()?;
+                    (kernel.throughput(size, config.trials)?, None)
+                }
+            };
+            for (direction, ns) in [
+                ("write", (|trial| trial.write_ns) as fn(&Trial) -> u64),
+                ("read", |trial| trial.read_ns),
+            ] {
+                #[allow(clippy::cast_precision_loss)]
+                let times: Vec<f64> = trials.iter().map(|trial| ns(trial) as f64).collect();
+                let case = case(subject, direction, size, &times);
+                folder.append_all(&samples(&case.name, &times, cpu))?;
+                summary.cases.push(case);
+            }
+            folder.flush()?;
+        }
+    }
+    progress.step(steps, steps, "done");
+    drop(pinned);
+    summary.figures.insert(
+        "clock_shortest_ns".into(),
+        Figure::Other(json!(shortest_ns)),
+    );
+    remarks(shortest_ns, &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+fn length(size: u64) -> usize {
+    // At most a GiB, as checked.
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+/// No transfer is longer than a device.
+fn fits(config: &Config, clients: &[(Subject, Client)]) -> Result<(), Error> {
+    let largest = config.sizes.iter().copied().max().unwrap_or(0);
+    for (_, client) in clients {
+        if let Client::Device(device) = client
+            && device.bytes() < largest
+        {
+            return Err(Error::BadInput(format!(
+                "--sizes {largest}: {} has {} bytes",
+                device.path().display(),
+                device.bytes()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Raw samples of one case.
+fn samples(case: &str, times_ns: &[f64], cpu: Option<u32>) -> Vec<Sample> {
+    (0..)
+        .zip(times_ns)
+        .map(|(trial, ns)| Sample {
+            cpu,
+            ..Sample::new(case, trial, "device", "time_ns", "ns", *ns)
+        })
+        .collect()
+}
+
+/// The figures of one case.
+fn case(subject: &Subject, direction: &str, size: u64, times_ns: &[f64]) -> Case {
+    let plural = if size == 1 { "" } else { "s" };
+    let name = format!("{}, {direction}, {size} byte{plural}", subject.name());
+    let time = Metric::from_samples("time_ns", times_ns);
+    // Bytes a nanosecond are GB a second.
+    #[allow(clippy::cast_precision_loss)]
+    let mb_s = time
+        .median
+        .filter(|ns| *ns > 0.0)
+        .map(|ns| size as f64 / ns * 1000.0);
+    Case::new(name)
+        .with("subject", subject.name())
+        .with("direction", direction)
+        .with("size_bytes", size)
+        .with_metric("time", time)
+        .with("mb_s", json!(mb_s))
+}
+
+/// What a reader must know.
+#[allow(clippy::cast_precision_loss)]
+fn remarks(shortest_ns: u64, summary: &mut Summary) {
+    let limit = COARSE * shortest_ns as f64;
+    let coarse: Vec<String> = summary
+        .cases
+        .iter()
+        .filter(|case| {
+            let median = case.metric("time").and_then(|time| time.median);
+            median.is_some_and(|ns| ns < limit)
+        })
+        .map(|case| case.name.clone())
+        .collect();
+    if !coarse.is_empty() {
+        summary.note(format!(
+            "The shortest time that the clock tells here is {shortest_ns} ns (its step, or what reading it costs). The \
+             medians of these cases are below five times that and no more exact than it: {}.",
+            coarse.join("; ")
+        ));
+    }
+    let from_user_space = |case: &Case| case.text("subject") != Some("in-kernel");
+    if summary.cases.iter().any(from_user_space) {
+        summary.note(
+            "Each time is that of one pwrite or pread from user space, with one reading of the clock in it; what was \
+             read was compared with what was written, outside the timing.",
+        );
+    }
+    if !summary.cases.iter().all(from_user_space) {
+        summary.note(
+            "In-kernel is the Rust device called by another kernel module: no system call, and a copy within the kernel \
+             instead of one from or to user space.",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_round_trip_through_toml() {
+        let config = Config {
+            device: Subject::all().into(),
+            ..Config::default()
+        };
+        config.check().unwrap();
+        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        assert_eq!(back, config);
+        assert_eq!(Config::sweep().len(), 20);
+        assert_eq!(Config::sweep().last(), SIZES.last());
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.sizes.clear()).contains("--sizes 1,64"));
+        assert!(with(|c| c.sizes.push(0)).contains("--sizes 0"));
+        assert!(with(|c| c.sizes.push(64)).contains("64 is given twice"));
+        assert!(with(|c| c.sizes.push(1 << 31)).contains("--sizes 2147483648"));
+        assert!(with(|c| c.trials = 0).contains("--trials 0"));
+        assert!(with(|c| c.seed = u64::MAX).contains("--seed 18446744073709551615"));
+        assert!(
+            with(|c| c.device = vec![Subject::InKernel; 2]).contains("in-kernel is given twice")
+        );
+    }
+
+    #[test]
+    fn a_clock_too_coarse_for_a_call_is_said_and_no_rate_made_of_0_ns() {
+        let mut summary = Summary::new(EXPERIMENT, "native");
+        for (size, ns) in [(1, 0.0), (64, 79.0), (524_288, 20_000.0)] {
+            let case = case(&Subject::InKernel, "read", size, &[ns]);
+            summary.cases.push(case);
+        }
+        remarks(16, &mut summary);
+        let note = &summary.notes[0];
+        assert!(
+            note.ends_with(": in-kernel, read, 1 byte; in-kernel, read, 64 bytes."),
+            "{note}"
+        );
+        assert_eq!(summary.cases[0].value("mb_s"), Some(&Value::Null));
+        assert_eq!(summary.cases[2].number("mb_s"), Some(26_214.4));
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden mymem counter`: a counter in a memory device that several workers increment.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use memwarden_copies::mymem::Lock;
+use memwarden_experiments::Interrupt;
+use memwarden_experiments::mymem::counter::{self, Config, Workers};
+
+use super::Common;
+use crate::verbs::interfere::Target;
+use crate::verbs::outcome;
+use crate::verbs::terminal::Bar;
+
+/// Count with several workers and see what is lost: without a lock, with a mutex, with the device's own addition
+#[derive(clap::Args)]
+#[command(
+    after_help = "Each worker has its own file descriptor and reads the 64-bit counter, adds one, and writes it back.\n\
+    The exit code is 1 when an update is lost with mutex or fetch-add; without a lock that is what is measured.\n\
+    A device's module is loaded with modprobe if it is not there.\n\
+    Examples:\n  memwarden mymem counter --workers 1-8,16,50,100\n  \
+    memwarden mymem counter --device in-kernel --workers 50 --lock none\n  \
+    memwarden mymem counter --on lab"
+)]
+pub(super) struct Args {
+    /// Numbers of workers, 1 to 100: a list with ranges [default: 1-2,4,8,16,50,100; lab: 1-2,4,8,50]
+    #[arg(long, value_name = "LIST")]
+    workers: Option<Workers>,
+    /// Increments of each worker [default: 150000; lab: 1000]
+    #[arg(long, value_name = "N")]
+    increments: Option<u64>,
+    /// none, mutex, fetch-add, or all (repeatable) [default: all]
+    #[arg(long, value_name = "LOCK")]
+    lock: Vec<Locks>,
+    /// Runs of each case, by turns [default: 1]
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    /// Numbers of workers inside the kernel [default: as --workers; lab: 50]
+    #[arg(long, value_name = "LIST")]
+    in_kernel_workers: Option<Workers>,
+    /// Increments of each worker inside the kernel [default: as --increments; lab: 150000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    in_kernel_increments: Option<u64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// One lock, or all.
+#[derive(Debug, Clone)]
+struct Locks(Vec<Lock>);
+
+impl FromStr for Locks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self(Lock::ALL.into())),
+            one => one
+                .parse()
+                .map(|lock| Self(vec![lock]))
+                .map_err(|error| format!("{error}, or all")),
+        }
+    }
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        self.common.check()?;
+        let defaults = match self.common.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &self.common.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        macro_rules! given {
+            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
+        }
+        given!(workers, increments, repeat);
+        given!(in_kernel_workers, in_kernel_increments);
+        if !self.lock.is_empty() {
+            config.lock = self.lock.iter().flat_map(|locks| locks.0.clone()).collect();
+        }
+        if !self.common.device.is_empty() {
+            config.device.clone_from(&self.common.device);
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let common = &args.common;
+    if common.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (folder, summary) = match common.on {
+        Target::Native => {
+            let interrupt = Interrupt::catch()?;
+            let mut bar = Bar::new();
+            counter::run(
+                &config,
+                common.out(),
+                common.existing(),
+                &interrupt,
+                &mut bar,
+            )?
+        }
+        // Workers that never meet lose nothing.
+        Target::Lab => common.on_lab("counter", config.to_arguments(), true)?,
+    };
+    outcome::tell(&folder, &summary, common.json)?;
+    if let Some(fault) = counter::faults(&summary) {
+        eprintln!("memwarden: {fault}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use memwarden_experiments::mymem::Subject;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"counter").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let config = Config {
+            device: Subject::all().into(),
+            repeat: 3,
+            ..Config::for_lab()
+        };
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn the_lab_has_defaults_of_its_own() {
+        let lab = settings(&["--on", "lab", "--workers", "1-3"]).unwrap();
+        assert_eq!(lab.workers.to_string(), "1-3");
+        assert_eq!(lab.in_kernel_workers.to_string(), "50");
+        assert_eq!(settings(&["--lock", "all"]).unwrap().lock, Lock::ALL);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--workers", "0"][..], "workers `0`: out of range"),
+            (&["--workers", "101"], "workers `101`: out of range"),
+            (&["--workers", "8-1"], "workers `8-1`: runs backwards"),
+            (&["--workers", "1,x"], "workers `x`: not a number"),
+            (&["--workers", ""], "workers ``"),
+            (&["--increments", "0"], "--increments 0"),
+            (&["--increments", "many"], "invalid digit"),
+            (&["--lock", "spin"], "lock `spin`"),
+            (
+                &["--lock", "none", "--lock", "all"],
+                "--lock none is given twice",
+            ),
+            (&["--repeat", "0"], "--repeat 0"),
+            (&["--in-kernel-workers", "200"], "workers `200`"),
+            (&["--in-kernel-increments", "0"], "0 is not in"),
+            (&["--device", ""], "device ``"),
+            (
+                &["--device", "/a", "--device", "/a"],
+                "--device /a is given twice",
+            ),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            (&["--on", "moon"], "moon"),
+            #[cfg(feature = "host")]
+            (&["--kernel", ""], "--kernel"),
+            #[cfg(feature = "host")]
+            (
+                &["--clock", "free"],
+                "--clock: this chooses the lab's machine",
+            ),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

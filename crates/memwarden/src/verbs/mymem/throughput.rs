@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden mymem throughput`: bytes written to a memory device and read back.
+
+use std::process::ExitCode;
+
+use memwarden_experiments::Interrupt;
+use memwarden_experiments::mymem::throughput::{self, Config};
+
+use super::Common;
+use crate::verbs::interfere::Target;
+use crate::verbs::outcome;
+use crate::verbs::terminal::Bar;
+
+/// Time writes and reads of each size, on each device and from inside the kernel
+#[derive(clap::Args)]
+#[command(
+    after_help = "Sizes are bytes; MB/s is 10^6 bytes a second. Each write is of fresh random bytes, and each read is\n\
+    compared with it, both outside the timing. A device's module is loaded with modprobe if it is not there.\n\
+    Examples:\n  memwarden mymem throughput --sweep\n  \
+    memwarden mymem throughput --device /dev/mymem --sizes 64,4096\n  \
+    memwarden mymem throughput --on lab"
+)]
+pub(super) struct Args {
+    /// Bytes of a transfer [default: 1,64,1024,65536,524288]
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// All powers of two from 1 to 524288 bytes
+    #[arg(long, conflicts_with = "sizes")]
+    sweep: bool,
+    /// Transfers of each size [default: 1000]
+    #[arg(long, value_name = "N")]
+    trials: Option<u32>,
+    /// Where the random bytes begin: the same seed writes the same bytes [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        self.common.check()?;
+        let mut config = match &self.common.config {
+            Some(path) => Config::read(path, &Config::default())?,
+            None => Config::default(),
+        };
+        if self.sweep {
+            config.sizes = Config::sweep();
+        }
+        if !self.sizes.is_empty() {
+            config.sizes.clone_from(&self.sizes);
+        }
+        if !self.common.device.is_empty() {
+            config.device.clone_from(&self.common.device);
+        }
+        config.trials = self.trials.unwrap_or(config.trials);
+        config.seed = self.seed.unwrap_or(config.seed);
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let common = &args.common;
+    if common.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (folder, summary) = match common.on {
+        Target::Native => {
+            let interrupt = Interrupt::catch()?;
+            let mut bar = Bar::new();
+            throughput::run(
+                &config,
+                common.out(),
+                common.existing(),
+                &interrupt,
+                &mut bar,
+            )?
+        }
+        // One thread works: the others' turns would only be in its way.
+        Target::Lab => common.on_lab("throughput", config.to_arguments(), false)?,
+    };
+    outcome::tell(&folder, &summary, common.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use memwarden_experiments::mymem::Subject;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"throughput").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let config = Config {
+            device: Subject::all().into(),
+            sizes: Config::sweep(),
+            trials: 7,
+            seed: 9,
+        };
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+        assert_eq!(settings(&["--sweep"]).unwrap().sizes, config.sizes);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--sizes", "0"][..], "--sizes 0"),
+            (&["--sizes", "1,x"], "invalid value 'x'"),
+            (&["--sizes", "-1"], "unexpected argument"),
+            (&["--sizes", "64,64"], "64 is given twice"),
+            (&["--sizes", "2000000000"], "--sizes 2000000000"),
+            (&["--sizes", "64", "--sweep"], "cannot be used with"),
+            (&["--trials", "0"], "--trials 0"),
+            (&["--trials", "1e3"], "invalid digit"),
+            (&["--seed", "-1"], "unexpected argument"),
+            (&["--device", ""], "device ``"),
+            (
+                &["--device", "in-kernel", "--device", "in-kernel"],
+                "given twice",
+            ),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            (&["--on", "moon"], "moon"),
+            #[cfg(feature = "host")]
+            (&["--clock", "slow"], "give counted or free"),
+            #[cfg(feature = "host")]
+            (&["--cpus", "2"], "--cpus: this chooses the lab's machine"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a person types for `mymem`, and what must come out, with an ordinary file in a device's place: it reads and
+//! writes as one, and knows no atomic request. No figure of time is judged here.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memwarden_run::Recorded;
+use tempfile::TempDir;
+
+const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+
+fn memwarden(arguments: &[&str]) -> Output {
+    Command::new(MEMWARDEN).args(arguments).output().unwrap()
+}
+
+/// The one line of a run that must fail.
+fn refusal(arguments: &[&str]) -> String {
+    let output = memwarden(arguments);
+    assert!(!output.status.success(), "{arguments:?} was taken");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A file of a device's size, and a place for the run.
+struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("memory"), vec![0; 512 << 10]).unwrap();
+        Self { folder }
+    }
+
+    fn device(&self) -> PathBuf {
+        self.folder.path().join("memory")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// `mymem VERB` on the file.
+    fn words<'a>(&self, paths: &'a [PathBuf; 2], verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let text = |path: &'a Path| path.to_str().unwrap();
+        let mut words = vec!["mymem", verb, "--device", text(&paths[0])];
+        words.extend(["--out", text(&paths[1])]);
+        words.extend(more);
+        words
+    }
+
+    fn run(&self, verb: &str, more: &[&str]) -> Output {
+        let paths = [self.device(), self.out()];
+        memwarden(&self.words(&paths, verb, more))
+    }
+
+    fn recorded(&self, verb: &str, more: &[&str]) -> Recorded {
+        let output = self.run(verb, more);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{verb} {more:?}: {errors}");
+        Recorded::read(&self.out()).unwrap()
+    }
+}
+
+#[test]
+fn every_transfer_is_in_the_folder() {
+    let bench = Bench::new();
+    let run = bench.recorded("throughput", &["--sizes", "1,4096", "--trials", "20"]);
+    assert_eq!(run.summary.cases.len(), 4);
+    assert_eq!(run.samples.len(), 4 * 20);
+    let name = bench.device().display().to_string();
+    let case = &run.summary.cases[3];
+    assert_eq!(case.name, format!("{name}, read, 4096 bytes"));
+    let time = case.metric("time").unwrap();
+    assert_eq!(time.samples, 20);
+    let mb_s = case.number("mb_s").unwrap();
+    assert!((mb_s * time.median.unwrap() - 4_096_000.0).abs() < 1.0);
+    assert!(bench.out().join("report.html").is_file());
+    assert!(bench.out().join("plots/read-time.svg").is_file());
+}
+
+#[test]
+fn the_same_seed_writes_the_same_bytes() {
+    let left = |seed: &str| {
+        let bench = Bench::new();
+        bench.recorded(
+            "throughput",
+            &["--sizes", "64", "--trials", "3", "--seed", seed],
+        );
+        std::fs::read(bench.device()).unwrap()
+    };
+    assert!(left("5") == left("5") && left("5") != left("6"));
+}
+
+#[test]
+fn a_mutex_loses_nothing() {
+    let bench = Bench::new();
+    let more = [
+        "--workers",
+        "1,5",
+        "--increments",
+        "2000",
+        "--lock",
+        "mutex",
+        "--repeat",
+        "2",
+    ];
+    let run = bench.recorded("counter", &more);
+    assert_eq!(run.summary.cases.len(), 2);
+    for case in &run.summary.cases {
+        let expected = case.number("workers").unwrap() * 2000.0;
+        assert_eq!(case.metric("count").unwrap().min, Some(expected));
+        assert_eq!(case.metric("error").unwrap().max, Some(0.0));
+        assert_eq!(
+            (case.number("runs"), case.number("wrong_runs")),
+            (Some(2.0), Some(0.0))
+        );
+    }
+    let word = std::fs::read(bench.device()).unwrap();
+    assert_eq!(u64::from_ne_bytes(word[..8].try_into().unwrap()), 10_000);
+}
+
+#[test]
+fn what_is_lost_without_a_lock_is_a_figure_and_no_fault() {
+    let bench = Bench::new();
+    let more = ["--workers", "8", "--increments", "5000", "--lock", "none"];
+    let run = bench.recorded("counter", &more);
+    let case = &run.summary.cases[0];
+    let (count, expected) = (
+        case.metric("count").unwrap(),
+        case.number("expected").unwrap(),
+    );
+    let error = case.metric("error").unwrap().median.unwrap();
+    assert!(((expected - count.median.unwrap()) / expected - error).abs() < 1e-12);
+}
+
+#[test]
+fn an_update_lost_under_a_lock_fails_with_one_line() {
+    let bench = Bench::new();
+    let (done, device) = (AtomicBool::new(false), bench.device());
+    let more = ["--workers", "2", "--increments", "20000", "--lock", "mutex"];
+    let output = std::thread::scope(|scope| {
+        // Somebody who knows nothing of the mutex.
+        scope.spawn(|| {
+            let file = OpenOptions::new().write(true).open(&device).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                file.write_at(&[0; 8], 0).unwrap();
+            }
+        });
+        let output = bench.run("counter", &more);
+        done.store(true, Ordering::Relaxed);
+        output
+    });
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!(
+        "memwarden: updates were lost under a lock: {}, mutex, 2 workers\n",
+        device.display()
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+    let run = Recorded::read(&bench.out()).unwrap();
+    assert_eq!(run.summary.cases[0].number("wrong_runs"), Some(1.0));
+}
+
+#[test]
+fn bad_input_gets_one_line() {
+    let bench = Bench::new();
+    let paths = [bench.device(), bench.out()];
+    for (verb, more, expected) in [
+        ("throughput", &["--sizes", "0"][..], "--sizes 0: give 1 to"),
+        ("throughput", &["--sizes", "1048576"], "has 524288 bytes"),
+        ("throughput", &["--trials", "0"], "--trials 0"),
+        (
+            "throughput",
+            &["--kernel", "own"],
+            "--kernel: this chooses the lab's machine",
+        ),
+        (
+            "throughput",
+            &["--device", "/nonexistent/mymem"],
+            "/nonexistent/mymem is not there",
+        ),
+        ("counter", &["--increments", "0"], "--increments 0"),
+        ("counter", &["--repeat", "0"], "--repeat 0"),
+        (
+            "counter",
+            &["--lock", "fetch-add"],
+            "memwarden: fetch-add on ",
+        ),
+        ("counter", &["--workers", "2"], "no memory device"),
+        (
+            "counter",
+            &["--lock", "none", "--lock", "none"],
+            "given twice",
+        ),
+        (
+            "counter",
+            &["--config", "/nonexistent.toml"],
+            "reading /nonexistent.toml",
+        ),
+    ] {
+        let message = refusal(&bench.words(&paths, verb, more));
+        assert_eq!(message.lines().count(), 1, "{verb} {more:?}: {message}");
+        assert!(message.contains(expected), "{verb} {more:?}: {message}");
+        assert!(!bench.out().with_extension("partial").exists());
+    }
+    // Options are judged by the parser, which adds how to get help.
+    for (verb, more, expected) in [
+        ("throughput", &["--sizes", "1,x"][..], "invalid value 'x'"),
+        ("counter", &["--workers", "0"], "workers `0`: out of range"),
+        ("counter", &["--workers", "5-1"], "runs backwards"),
+        ("counter", &["--lock", "spin"], "lock `spin`"),
+    ] {
+        let message = refusal(&bench.words(&paths, verb, more));
+        assert!(
+            message.lines().next().unwrap().contains(expected),
+            "{verb} {more:?}: {message}"
+        );
+    }
+}
+
+#[test]
+fn settings_print_as_a_file_that_is_read_again() {
+    let bench = Bench::new();
+    let printed = memwarden(&["mymem", "counter", "--workers", "1-3", "--print-config"]);
+    let file = bench.folder.path().join("counter.toml");
+    std::fs::write(&file, &printed.stdout).unwrap();
+    let again = memwarden(&[
+        "mymem",
+        "counter",
+        "--config",
+        file.to_str().unwrap(),
+        "--print-config",
+    ]);
+    assert!(printed.stdout == again.stdout);
+    let text = String::from_utf8(again.stdout).unwrap();
+    assert!(text.contains("workers = \"1-3\""), "{text}");
+}

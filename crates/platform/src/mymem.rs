@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The requests that the memory devices take besides reading and writing (`kernel/include/uapi/memwarden/mymem.h`).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// `struct mymem_fetch_add`.
+#[repr(C)]
+struct FetchAdd {
+    offset: u64,
+    operand: u64,
+}
+
+/// `struct mymem_compare_exchange`.
+#[repr(C)]
+struct CompareExchange {
+    offset: u64,
+    expected: u64,
+    desired: u64,
+}
+
+/// `MYMEM_IOCTL_TYPE`.
+const TYPE: u32 = 0xBB;
+
+const FETCH_ADD: libc::Ioctl = libc::_IOWR::<FetchAdd>(TYPE, 1);
+
+const COMPARE_EXCHANGE: libc::Ioctl = libc::_IOWR::<CompareExchange>(TYPE, 2);
+
+/// Adds `operand` (modulo 2^64) to the 64-bit word `offset` bytes into the device's memory, and gives back the word's
+/// value before.
+///
+/// # Errors
+/// The driver's errno; ENOTTY from a file that is no such device.
+pub fn fetch_add(device: &impl AsFd, offset: u64, operand: u64) -> io::Result<u64> {
+    let mut record = FetchAdd { offset, operand };
+    // SAFETY: the record is the request's own, alive through the call, and any bits in it are a value.
+    let rc = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), FETCH_ADD, &raw mut record) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(record.operand)
+}
+
+/// Replaces the 64-bit word `offset` bytes into the device's memory by `desired` if it is `expected`, and gives back
+/// the value that it had: it was replaced if that is `expected`.
+///
+/// # Errors
+/// The driver's errno; ENOTTY from a file that is no such device.
+pub fn compare_exchange(
+    device: &impl AsFd,
+    offset: u64,
+    expected: u64,
+    desired: u64,
+) -> io::Result<u64> {
+    let mut record = CompareExchange {
+        offset,
+        expected,
+        desired,
+    };
+    // SAFETY: the record is the request's own, alive through the call, and any bits in it are a value.
+    let rc = unsafe {
+        libc::ioctl(
+            device.as_fd().as_raw_fd(),
+            COMPARE_EXCHANGE,
+            &raw mut record,
+        )
+    };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(record.expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_are_those_of_the_header() {
+        // _IOWR(0xBB, 1, 16 bytes) and _IOWR(0xBB, 2, 24 bytes), as the kernel's C compiler has them.
+        assert_eq!(FETCH_ADD as u32, 0xC010_BB01);
+        assert_eq!(COMPARE_EXCHANGE as u32, 0xC018_BB02);
+    }
+
+    #[test]
+    fn a_file_that_is_no_device_knows_no_such_request() {
+        let file = tempfile::tempfile().unwrap();
+        for error in [
+            fetch_add(&file, 0, 1).unwrap_err(),
+            compare_exchange(&file, 0, 0, 1).unwrap_err(),
+        ] {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+        }
+    }
+}

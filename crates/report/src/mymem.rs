@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory devices: transfers of all sizes, and a counter that several workers increment.
+
+pub(crate) mod counter;
+pub(crate) mod throughput;
+
+use memwarden_run::{Case, Summary};
+
+/// What was measured, in the summary's order.
+fn subjects(summary: &Summary) -> Vec<&str> {
+    let mut subjects = Vec::new();
+    for subject in summary.cases.iter().filter_map(|c| c.text("subject")) {
+        if !subjects.contains(&subject) {
+            subjects.push(subject);
+        }
+    }
+    subjects
+}
+
+/// Where that is, in a sentence.
+fn place(subject: &str) -> String {
+    match subject {
+        "in-kernel" => "inside the kernel".into(),
+        "C device" | "Rust device" => format!("on the {subject}"),
+        path => format!("on {path}"),
+    }
+}
+
+/// Several places in a sentence: `a, b and c`.
+fn listed(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// A count among a case's figures.
+fn count(case: &Case, key: &str) -> Option<u64> {
+    case.value(key)?.as_u64()
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Transfers: what a write and a read of each size takes on each device.
+
+use memwarden_run::{Case, Metric, Summary};
+
+use super::{count, listed, place, subjects};
+use crate::Table;
+use crate::number::{bytes, counted, figure, interval, optional};
+
+pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. What does a call take, by size: on \
+    the device in C, on the one in Rust, and inside the kernel, where there is no system call?";
+
+/// Above this a time is told in microseconds.
+const LONG_NS: f64 = 10_000.0;
+
+/// Both ways of a transfer.
+const DIRECTIONS: [&str; 2] = ["write", "read"];
+
+fn size(case: &Case) -> Option<u64> {
+    count(case, "size_bytes")
+}
+
+fn time(case: &Case) -> Option<&Metric> {
+    case.metric("time")
+}
+
+/// Sizes, from the smallest.
+fn sizes(summary: &Summary) -> Vec<u64> {
+    let mut sizes: Vec<u64> = summary.cases.iter().filter_map(size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn find<'a>(summary: &'a Summary, subject: &str, direction: &str, bytes: u64) -> Option<&'a Case> {
+    summary.cases.iter().find(|case| {
+        case.text("subject") == Some(subject)
+            && case.text("direction") == Some(direction)
+            && size(case) == Some(bytes)
+    })
+}
+
+fn time_text(ns: f64) -> String {
+    if ns < LONG_NS {
+        format!("{} ns", figure(ns))
+    } else {
+        format!("{} us", figure(ns / 1000.0))
+    }
+}
+
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let sizes = sizes(summary);
+    let of_size = |size: u64| {
+        let median = |subject: &str, direction: &str| {
+            let case = find(summary, subject, direction, size)?;
+            Some(time_text(time(case)?.median?))
+        };
+        let one = |subject: &&str| {
+            let (write, read) = (median(subject, "write")?, median(subject, "read")?);
+            Some(format!("{write} and {read} {}", place(subject)))
+        };
+        let all: Vec<String> = subjects(summary).iter().filter_map(one).collect();
+        (!all.is_empty()).then(|| listed(&all))
+    };
+    let (first, last) = (*sizes.first()?, *sizes.last()?);
+    let mut text = format!(
+        "To write and to read {} took {}",
+        bytes(first),
+        of_size(first)?
+    );
+    if last > first {
+        text += &format!("; {} took {}", bytes(last), of_size(last)?);
+    }
+    Some(text + " (medians).")
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let tables = DIRECTIONS.map(|direction| table(summary, direction));
+    tables.into_iter().filter(|t| !t.rows.is_empty()).collect()
+}
+
+fn table(summary: &Summary, direction: &str) -> Table {
+    let title = if direction == "write" {
+        "Writing"
+    } else {
+        "Reading"
+    };
+    let mut table = Table::new(title)
+        .words("Size")
+        .words("Device")
+        .figures("min", "ns")
+        .figures("median", "ns")
+        .figures("95 % interval", "ns")
+        .figures("90 %", "ns")
+        .figures("99 %", "ns")
+        .figures("mean", "ns")
+        .figures("std. dev.", "ns")
+        .figures("throughput", "MB/s");
+    let missing = Metric::default();
+    let mut trials = 0;
+    for size in sizes(summary) {
+        for subject in subjects(summary) {
+            let Some(case) = find(summary, subject, direction, size) else {
+                continue;
+            };
+            let time = time(case).unwrap_or(&missing);
+            trials = trials.max(time.samples);
+            table.row(vec![
+                bytes(size),
+                subject.into(),
+                optional(time.min),
+                optional(time.median),
+                interval(time.median_ci95),
+                optional(time.p90),
+                optional(time.p99),
+                optional(time.mean),
+                optional(time.stdev),
+                optional(case.number("mb_s")),
+            ]);
+        }
+    }
+    let trials = usize::try_from(trials).unwrap_or(usize::MAX);
+    table.caption(format!(
+        "One call each, {} of a size. Throughput is the size over the median; MB are 10^6 bytes.",
+        counted(trials, "trial")
+    ))
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use memwarden_run::statistics::nearest_rank;
+    use memwarden_run::{Recorded, Summary};
+
+    use super::{DIRECTIONS, find, sizes, subjects, time};
+    use crate::Figure;
+    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+
+    /// What is drawn over the size.
+    #[derive(Clone, Copy)]
+    enum Shown {
+        Time,
+        Throughput,
+    }
+
+    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
+        let how = "Medians; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
+            devices are set apart by a little at each size.";
+        let mut figures = Vec::new();
+        for (shown, name) in [(Shown::Time, "time"), (Shown::Throughput, "throughput")] {
+            for direction in DIRECTIONS {
+                if let Some(chart) = chart(recorded, direction, shown) {
+                    figures.push(Figure::new(&format!("{direction}-{name}"), how, chart));
+                }
+            }
+        }
+        figures
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn chart(recorded: &Recorded, direction: &str, shown: Shown) -> Option<Chart> {
+        let summary = &recorded.summary;
+        let lines: Vec<Line> = subjects(summary)
+            .iter()
+            .enumerate()
+            .map(|(i, subject)| Line {
+                name: (*subject).to_owned(),
+                colour: Colour::nth(i),
+                points: points(recorded, subject, direction, shown),
+            })
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        if lines.is_empty() {
+            return None;
+        }
+        let (what, y) = match shown {
+            Shown::Time => ("Time of a", Axis::new("time of a call", "us")),
+            Shown::Throughput => ("Throughput of a", Axis::new("throughput", "MB/s")),
+        };
+        Some(Chart::Xy(XyChart {
+            title: format!("{what} {direction} by size"),
+            x: Axis::sizes("size").log(),
+            y: y.log(),
+            lines,
+            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
+            apart: true,
+            ..XyChart::default()
+        }))
+    }
+
+    fn points(recorded: &Recorded, subject: &str, direction: &str, shown: Shown) -> Vec<Point> {
+        let sizes = sizes(&recorded.summary);
+        let of_size = |size: &u64| point(recorded, subject, direction, *size, shown);
+        sizes.iter().filter_map(of_size).collect()
+    }
+
+    /// None where a median of 0 has no place on a logarithmic axis.
+    #[allow(clippy::cast_precision_loss)]
+    fn point(
+        recorded: &Recorded,
+        subject: &str,
+        direction: &str,
+        size: u64,
+        shown: Shown,
+    ) -> Option<Point> {
+        let summary: &Summary = &recorded.summary;
+        let case = find(summary, subject, direction, size)?;
+        let median = time(case)?.median.filter(|ns| *ns > 0.0)?;
+        let mut times: Vec<f64> = recorded.values(&case.name, "device", "time_ns");
+        times.sort_unstable_by(f64::total_cmp);
+        let ends = (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)));
+        let bytes = size as f64;
+        let place = |ns: f64| match shown {
+            Shown::Time => ns / 1000.0,
+            // Bytes a nanosecond are GB a second.
+            Shown::Throughput => bytes / ns * 1000.0,
+        };
+        Some(Point {
+            x: bytes,
+            y: place(median),
+            interval: ends
+                .filter(|ends| ends[0] > 0.0)
+                .map(|ends| ends.map(place)),
+        })
+    }
+}
