@@ -70,8 +70,7 @@ pub(crate) fn count(workers: usize, increments: u64, lock: Lock, outcome: &mut O
             changed <- new_condvar!(),
         }),
         GFP_KERNEL,
-    )?
-    .into();
+    )?;
     let mut threads = KVec::with_capacity(workers, GFP_KERNEL)?;
     let started = start(&shared, workers, &mut threads);
     let before = now_ns();

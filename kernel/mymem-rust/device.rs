@@ -189,8 +189,8 @@ impl kernel::Module for Module {
             GFP_KERNEL,
         )
         .inspect_err(|_| pr_err!("size={}: this machine has not so much memory left\n", size))?;
-        let exported = exports::Exported::new(device.clone().into());
-        let registration = Registration::new(device.into())
+        let exported = exports::Exported::new(device.clone());
+        let registration = Registration::new(device)
             .inspect_err(|error| pr_err!("no /dev/mymem_rust: error {}\n", -error.to_errno()))?;
         pr_info!("/dev/mymem_rust has {} bytes\n", size);
         Ok(Self {

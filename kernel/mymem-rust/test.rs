@@ -145,7 +145,7 @@ impl kernel::Module for Module {
             GFP_KERNEL,
         )?;
         Ok(Self {
-            _registration: Registration::new(test.into())?,
+            _registration: Registration::new(test)?,
         })
     }
 }

@@ -109,7 +109,9 @@ static void a_word_is_added_to(struct kunit *test)
 
 static void a_word_that_is_not_there_is_refused(struct kunit *test)
 {
-	static const loff_t wrong[] = { 1, 4, SIZE - 4, SIZE, SIZE + 8, -8, LLONG_MIN, LLONG_MAX - 7 };
+	static const loff_t wrong[] = {
+		1, 4, SIZE - 4, SIZE, SIZE + 8, -8, LLONG_MIN, LLONG_MAX - 7,
+	};
 	u64 operand = 5;
 	int i;
 
@@ -134,6 +136,7 @@ static struct kunit_suite suite = {
 	.init = needs_defaults,
 	.test_cases = cases,
 };
+
 kunit_test_suite(suite);
 
 MODULE_LICENSE("GPL");

@@ -192,6 +192,7 @@ static struct kunit_suite suite = {
 	.init = fresh_policy,
 	.test_cases = cases,
 };
+
 kunit_test_suite(suite);
 
 MODULE_LICENSE("GPL");

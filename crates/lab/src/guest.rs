@@ -31,6 +31,15 @@ pub enum GuestProgram {
     None,
 }
 
+/// How results come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carry {
+    /// A folder shared with the host.
+    Ninep,
+    /// A frame on the console.
+    Serial,
+}
+
 /// What this boot is for.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
@@ -38,6 +47,8 @@ pub(crate) struct Job<'a> {
     pub command: &'a [String],
     /// Period of the lab's own tick, 0 for none.
     pub tick_us: u64,
+    /// How results come back.
+    pub carry: Carry,
     /// Files and folders of the host, to be found in /host.
     pub with: &'a [PathBuf],
 }
@@ -87,7 +98,11 @@ pub(crate) fn assemble(
     } else {
         "run"
     };
-    let settings = format!("mode={mode}\ntick_us={}\n", job.tick_us);
+    let carry = match job.carry {
+        Carry::Ninep => "9p",
+        Carry::Serial => "serial",
+    };
+    let settings = format!("mode={mode}\ntick_us={}\ncarry={carry}\n", job.tick_us);
     archive.file("job/settings", 0o644, settings.as_bytes());
     let words: Vec<String> = job.command.iter().map(|word| quote(word)).collect();
     let script = format!("exec {}\n", words.join(" "));

@@ -119,6 +119,13 @@ impl Kernel {
         })
     }
 
+    /// A board's device tree, of those that come with Debian's kernel.
+    pub(crate) fn device_tree(&self, board: &str) -> PathBuf {
+        let root = self.image.ancestors().nth(2).unwrap_or(&self.image);
+        root.join(format!("usr/lib/linux-image-{}", self.release))
+            .join(board)
+    }
+
     /// A kernel that somebody built: the build tree, with the image in it.
     ///
     /// # Errors
@@ -157,14 +164,20 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// Where the kernel lies: an unpacked package or a build tree, for `--kernel PATH`.
+    /// What its modules are built against; the build tree of one that was built here.
     #[must_use]
-    pub fn tree(&self) -> &Path {
-        &self.headers.path
+    pub fn headers(&self) -> &Headers {
+        &self.headers
     }
 }
 
 impl Headers {
+    /// The folder for `make -C`.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Debian's headers, made ready to build modules on this machine for that
     /// architecture. `package` is a package of headers or a meta package for one.
     ///

@@ -16,7 +16,8 @@ use serde::Serialize;
 use crate::cache::Cache;
 use crate::console::{self, Progress};
 use crate::error::{Error, OnFile, Result};
-use crate::guest::{self, GuestProgram, Job};
+use crate::frame;
+use crate::guest::{self, Carry, GuestProgram, Job};
 use crate::kernel::Kernel;
 use crate::own::Flavour;
 use crate::program;
@@ -32,10 +33,6 @@ const KERNEL_PARAMETERS: &str = "console=ttyAMA0 panic=-1 oops=panic nokaslr \
      mitigations=off init_on_alloc=0 cgroup_disable=memory";
 
 const QEMU: &str = "qemu-system-aarch64";
-
-/// A boot prints something every few seconds even on a loaded host; a minute of
-/// silence is a guest that hangs.
-const BOOT_SILENCE: Duration = Duration::from_secs(60);
 
 /// Between two looks at the guest's output. Short against what a person notices.
 const POLL: Duration = Duration::from_millis(20);
@@ -53,6 +50,17 @@ const MIN_MEMORY_MIB: u64 = 256;
 /// More than an emulated experiment has been seen to need, and less than takes
 /// hosts by surprise.
 const MAX_MEMORY_MIB: u64 = 64 * 1024;
+
+/// Which machine is emulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Board {
+    /// QEMU's own: any number of CPUs with a PMU, any memory, both clocks.
+    #[default]
+    Virt,
+    /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. It has nothing but a serial line to carry results by.
+    Raspi3b,
+}
 
 /// How time passes in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -85,6 +93,7 @@ impl FromStr for KernelChoice {
             "stock" => Ok(Self::Stock),
             "own" => Ok(Self::Own(Flavour::Plain)),
             "own-debug" => Ok(Self::Own(Flavour::Debug)),
+            "own-raspberry-pi-3" => Ok(Self::Own(Flavour::RaspberryPi3)),
             "" => Err(Error::BadInput(
                 "--kernel is empty: give `stock`, `own`, `own-debug` or the path of a kernel build tree".to_owned(),
             )),
@@ -141,6 +150,8 @@ impl fmt::Display for Memory {
 /// An emulated machine, ready to be booted any number of times.
 #[derive(Debug, Clone)]
 pub struct Machine {
+    /// Which machine is emulated.
+    pub board: Board,
     /// The kernel.
     pub kernel: KernelChoice,
     /// How time passes.
@@ -166,6 +177,7 @@ pub struct Machine {
 impl Default for Machine {
     fn default() -> Self {
         Self {
+            board: Board::Virt,
             kernel: KernelChoice::Stock,
             clock: Clock::Counted,
             cpus: 4,
@@ -176,6 +188,17 @@ impl Default for Machine {
             with: Vec::new(),
             live: true,
             talkative: std::io::stderr().is_terminal(),
+        }
+    }
+}
+
+impl Board {
+    /// A boot prints something every few seconds even on a loaded host; a minute of silence is a guest that hangs. On
+    /// the Raspberry Pi one is silent for most of that while its kernel patches itself.
+    fn boot_silence(self) -> Duration {
+        match self {
+            Self::Virt => Duration::from_secs(60),
+            Self::Raspi3b => Duration::from_secs(240),
         }
     }
 }
@@ -258,6 +281,14 @@ impl Machine {
                 self.cpus
             )));
         }
+        if self.board == Board::Raspi3b
+            && (self.cpus, self.memory.mib, self.clock) != (4, 1024, Clock::Free)
+        {
+            return Err(Error::BadInput(
+                "--machine raspi3b: it has 4 CPUs, 1G of memory and the free clock: add --clock free"
+                    .to_owned(),
+            ));
+        }
         for path in &self.with {
             if !path.exists() {
                 return Err(Error::BadInput(format!(
@@ -310,6 +341,12 @@ impl Machine {
     /// When the guest cannot be built or started.
     pub fn shell(&self, results: Option<&Path>) -> Result<Option<PathBuf>> {
         self.check()?;
+        if self.board == Board::Raspi3b {
+            return Err(Error::BadInput(
+                "--machine raspi3b: its serial line carries results, no shell: use lab run"
+                    .to_owned(),
+            ));
+        }
         let boot = Boot::prepare(self, &[])?;
         let status = boot
             .qemu(&["-serial", "mon:stdio"])
@@ -336,6 +373,8 @@ impl Machine {
 struct Boot<'a> {
     machine: &'a Machine,
     kernel: Kernel,
+    /// The board's device tree, where QEMU doesn't make one.
+    device_tree: Option<PathBuf>,
     source: Source,
     /// Removed with all that is in it when the boot is over.
     folder: tempfile::TempDir,
@@ -357,11 +396,21 @@ impl<'a> Boot<'a> {
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
             KernelChoice::Tree(tree) => Kernel::built(tree)?,
         };
+        let device_tree = match machine.board {
+            Board::Virt => None,
+            Board::Raspi3b => {
+                Some(Kernel::stock(&cache, &say)?.device_tree("broadcom/bcm2837-rpi-3-b.dtb"))
+            }
+        };
         let jobs = source.built("jobs")?;
         let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let job = Job {
             command,
             tick_us: machine.tick_us,
+            carry: match machine.board {
+                Board::Virt => Carry::Ninep,
+                Board::Raspi3b => Carry::Serial,
+            },
             with: &machine.with,
         };
         guest::assemble(
@@ -380,6 +429,7 @@ impl<'a> Boot<'a> {
         Ok(Self {
             machine,
             kernel,
+            device_tree,
             source,
             folder,
             started,
@@ -396,10 +446,20 @@ impl<'a> Boot<'a> {
         // The kernel ends the emulator with us, however we end.
         let mut qemu = program::command("setpriv");
         qemu.args(["--pdeathsig", "KILL", QEMU]);
-        // No seeds from the host in the device tree; Arm's own pointer
-        // authentication is many times slower to emulate than QEMU's.
-        qemu.args(["-M", "virt,gic-version=3,dtb-randomness=off"]);
-        qemu.args(["-cpu", "max,pauth-impdef=on"]);
+        match machine.board {
+            Board::Virt => {
+                // No seeds from the host in the device tree; Arm's own pointer
+                // authentication is many times slower to emulate than QEMU's.
+                qemu.args(["-M", "virt,gic-version=3,dtb-randomness=off"]);
+                qemu.args(["-cpu", "max,pauth-impdef=on"]);
+            }
+            Board::Raspi3b => {
+                qemu.args(["-M", "raspi3b"]);
+            }
+        }
+        if let Some(device_tree) = &self.device_tree {
+            qemu.arg("-dtb").arg(device_tree);
+        }
         qemu.arg("-smp").arg(machine.cpus.to_string());
         qemu.arg("-m").arg(machine.memory.to_string());
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
@@ -414,12 +474,14 @@ impl<'a> Boot<'a> {
             }
         }
         qemu.args(console);
-        let carried = self.file("carried");
-        qemu.arg("-fsdev").arg(format!(
-            "local,id=results,security_model=none,path={}",
-            carried.display()
-        ));
-        qemu.args(["-device", "virtio-9p-pci,fsdev=results,mount_tag=results"]);
+        if machine.board == Board::Virt {
+            let carried = self.file("carried");
+            qemu.arg("-fsdev").arg(format!(
+                "local,id=results,security_model=none,path={}",
+                carried.display()
+            ));
+            qemu.args(["-device", "virtio-9p-pci,fsdev=results,mount_tag=results"]);
+        }
         qemu.arg("-kernel").arg(&self.kernel.image);
         qemu.arg("-initrd").arg(self.file("initramfs"));
         qemu.args(["-append", KERNEL_PARAMETERS]);
@@ -432,8 +494,10 @@ impl<'a> Boot<'a> {
         let err = format!("file,id=err,path={}", self.file("stderr").display());
         let console = format!("file:{}", self.file("console").display());
         let mut qemu = self.qemu(&["-monitor", "none", "-serial", &console]);
-        qemu.args(["-chardev", &out, "-chardev", &err]);
-        qemu.args(["-device", "pci-serial-2x,chardev1=out,chardev2=err"]);
+        if self.machine.board == Board::Virt {
+            qemu.args(["-chardev", &out, "-chardev", &err]);
+            qemu.args(["-device", "pci-serial-2x,chardev1=out,chardev2=err"]);
+        }
         let said = File::create(self.file("qemu")).on("create", &self.file("qemu"))?;
         qemu.stdout(Stdio::null()).stderr(said);
         // A group of its own, so that Ctrl-C comes to us alone, who clean up.
@@ -450,6 +514,9 @@ impl<'a> Boot<'a> {
         let log = fs::read(&console).on("read", &console)?;
         let log = String::from_utf8_lossy(&log).into_owned();
         let progress = Progress::read(&log);
+        if self.machine.board == Board::Raspi3b && progress.carried {
+            self.unpack_frame(&log)?;
+        }
         let mut kernel_faults = console::faults(&log);
         let guest_log = fs::read(self.file("carried/kernel.log")).unwrap_or_default();
         for fault in console::faults(&String::from_utf8_lossy(&guest_log)) {
@@ -504,15 +571,23 @@ impl<'a> Boot<'a> {
                     pass_on(&news, error);
                 }
             }
+            // A Raspberry Pi does not power itself off.
+            if self.machine.board == Board::Raspi3b
+                && boot_s.is_some()
+                && Progress::read(&self.text("console")).carried
+            {
+                return Ok(boot_s.unwrap_or_default());
+            }
             if ended {
                 return Ok(boot_s.unwrap_or_else(|| self.started.elapsed().as_secs_f64()));
             }
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            if boot_s.is_none() && last_word.elapsed() > BOOT_SILENCE {
+            let silence = self.machine.board.boot_silence();
+            if boot_s.is_none() && last_word.elapsed() > silence {
                 return Err(Error::Boot {
-                    reason: format!("its console was silent for {} s", BOOT_SILENCE.as_secs()),
+                    reason: format!("its console was silent for {} s", silence.as_secs()),
                     tail: program::last_lines(&log, TAIL_LINES),
                 });
             }
@@ -549,6 +624,28 @@ impl<'a> Boot<'a> {
                 tail: tail(),
             })
         }
+    }
+
+    /// What came over the serial line, to where 9p would have put it; the command's output is passed on.
+    fn unpack_frame(&self, log: &str) -> Result<()> {
+        let archive = frame::unpack(log, self.folder.path())?;
+        program::run(
+            "unpack what came over the serial line",
+            program::command("tar")
+                .arg("-xzf")
+                .arg(&archive)
+                .arg("-C")
+                .arg(self.file("carried")),
+        )?;
+        for (name, error) in [("stdout", false), ("stderr", true)] {
+            let from = self.file("carried").join(name);
+            let to = self.file(name);
+            fs::rename(&from, &to).on("rename", &from)?;
+            if self.machine.live {
+                pass_on(&fs::read(&to).on("read", &to)?, error);
+            }
+        }
+        Ok(())
     }
 
     /// Copies what came back to its place; the place's path, if there was anything.
@@ -596,8 +693,14 @@ impl<'a> Boot<'a> {
         )?;
         let version = String::from_utf8_lossy(&version.stdout);
         Ok(LabFacts {
-            machine: "virt",
-            cpu: "max",
+            machine: match self.machine.board {
+                Board::Virt => "virt",
+                Board::Raspi3b => "raspi3b",
+            },
+            cpu: match self.machine.board {
+                Board::Virt => "max",
+                Board::Raspi3b => "cortex-a53",
+            },
             kernel: self.kernel.release.clone(),
             kernel_origin: self.kernel.origin.clone(),
             qemu: version.lines().next().unwrap_or_default().to_owned(),

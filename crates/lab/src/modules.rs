@@ -52,7 +52,7 @@ pub struct Check {
     pub log: PathBuf,
 }
 
-/// Builds all modules from nothing with `W=1` and sparse.
+/// Builds all modules from nothing with `W=1`, sparse and clippy.
 ///
 /// # Errors
 /// When the build cannot be tried at all; a build that fails is in the answer.
@@ -70,7 +70,8 @@ pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
     let mut log = String::new();
     let mut complaints = Vec::new();
     for folder in source.module_folders() {
-        let output = make(headers, &tree.join(&folder), &["W=1", "C=2"])
+        // CLIPPY is for kernels that were built with Rust; others don't heed it.
+        let output = make(headers, &tree.join(&folder), &["W=1", "C=2", "CLIPPY=1"])
             .output()
             .map_err(|source| program::not_started("check the modules", "make", &source))?;
         for said in [&output.stdout, &output.stderr] {
@@ -93,9 +94,19 @@ pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
 }
 
 fn is_complaint(line: &str) -> bool {
-    ["warning:", "error:", "WARNING:", "ERROR:", "undefined!"]
-        .iter()
-        .any(|word| line.contains(word))
+    // rustc's summary of warnings that were counted already.
+    let is_summary = line.starts_with("warning: ") && line.ends_with(" emitted");
+    [
+        "warning:",
+        "error:",
+        "error[",
+        "WARNING:",
+        "ERROR:",
+        "undefined!",
+    ]
+    .iter()
+    .any(|word| line.contains(word))
+        && !is_summary
 }
 
 fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
@@ -216,6 +227,8 @@ mod tests {
     #[test]
     fn complaints_are_told_from_progress() {
         assert!(is_complaint("x.c:1:2: warning: unused"));
+        assert!(is_complaint("error[E0133]: call to unsafe function"));
+        assert!(!is_complaint("warning: 2 warnings emitted"));
         assert!(is_complaint("ERROR: modpost: \"f\" [m.ko] undefined!"));
         assert!(!is_complaint("  CC [M]  x.o"));
         assert!(!is_complaint(

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Cache, Clock, Error, Flavour, GuestProgram, Headers, Kernel, KernelChoice, LabOutcome, Machine,
-    Memory, Source,
+    Board, Cache, Clock, Error, Flavour, GuestProgram, Headers, Kernel, KernelChoice, LabOutcome,
+    Machine, Memory, Source,
 };
 use serde::Serialize;
 
@@ -46,12 +46,12 @@ enum Verb {
         )]
         options: Vec<OsString>,
     },
-    /// Build the kernel modules against Debian's headers, every warning a failure
+    /// Build the kernel modules against Debian's headers and our own kernel, every warning a failure
     Modules(ModulesArgs),
     /// Build the lab's own kernel: Linux 6.12 with Rust and our patches; cached
     #[command(
         after_help = "Then: memwarden lab run --kernel own -- COMMAND (own-debug: the debug flavour).\n\
-        With --linux the tree's folder stays as it is, our patches are not applied, and the build\n\
+        The flavour raspberry-pi-3 is own-raspberry-pi-3 there. With --linux the tree's folder stays as it is, our patches are not applied, and the build\n\
         tree that is printed goes to --kernel.\n\
         Example: memwarden lab kernel --flavour debug"
     )]
@@ -71,7 +71,8 @@ struct MachineArgs {
     /// Emulated machine
     #[arg(long, value_enum, default_value = "virt")]
     machine: MachineName,
-    /// `stock` (Debian's 6.12), `own` or `own-debug` (see lab kernel), or the path of a kernel build tree
+    /// `stock` (Debian's 6.12), `own`, `own-debug` or `own-raspberry-pi-3` (see lab kernel), or the path of a kernel
+    /// build tree
     #[arg(long, value_name = "stock|own|own-debug|PATH", default_value = "stock")]
     kernel: KernelChoice,
     /// How time passes: one ns an instruction and repeatable, or as on the host and faster
@@ -127,7 +128,7 @@ struct ModulesArgs {
 
 #[derive(clap::Args)]
 struct KernelArgs {
-    /// As fast as it gets, or with checkers of memory, arithmetic and locks (KASAN, kmemleak, UBSAN, lockdep)
+    /// What it is for
     #[arg(long, value_enum, default_value = "plain")]
     flavour: FlavourName,
     /// Build this Linux source tree instead of Debian's source
@@ -140,13 +141,21 @@ struct KernelArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum FlavourName {
+    /// As fast as it gets
     Plain,
+    /// With checkers of memory, arithmetic and locks: KASAN, kmemleak, UBSAN, lockdep
     Debug,
+    /// With what a real Raspberry Pi 3 needs (docs/boards/raspberry-pi-3.md)
+    #[value(name = "raspberry-pi-3")]
+    RaspberryPi3,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum MachineName {
+    /// QEMU's own machine, with a PMU; any number of CPUs
     Virt,
+    /// A Raspberry Pi 3 (free clock, 4 CPUs, 1G)
+    Raspi3b,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -193,12 +202,15 @@ fn parse_guest(text: &str) -> Result<GuestProgram, String> {
 
 impl MachineArgs {
     fn machine(&self) -> Machine {
-        let MachineName::Virt = self.machine;
         let clock = match self.clock {
             ClockName::Counted => Clock::Counted,
             ClockName::Free => Clock::Free,
         };
         Machine {
+            board: match self.machine {
+                MachineName::Virt => Board::Virt,
+                MachineName::Raspi3b => Board::Raspi3b,
+            },
             kernel: self.kernel.clone(),
             clock,
             cpus: self.cpus,
@@ -294,8 +306,11 @@ fn interfere(options: Vec<OsString>) -> anyhow::Result<ExitCode> {
     interfere::run(InterfereLine::parse_from(words.into_iter().chain(options)).args)
 }
 
+/// The one kernel among [`COMBINATIONS`] that is no package: it has Rust and KUnit, and so has modules of its own.
+const OWN: &str = "6.12-own-debug";
+
 /// Name for --only, package of headers (a meta package: the newest), architecture.
-const COMBINATIONS: [(&str, &str, &str); 8] = [
+const COMBINATIONS: [(&str, &str, &str); 9] = [
     ("6.1-amd64", "linux-headers-amd64", "amd64"),
     ("6.1-rt-amd64", "linux-headers-rt-amd64", "amd64"),
     ("6.1-arm64", "linux-headers-arm64", "arm64"),
@@ -304,6 +319,7 @@ const COMBINATIONS: [(&str, &str, &str); 8] = [
     ("6.12-rt-amd64", "linux-headers-6.12-rt-amd64", "amd64"),
     ("6.12-arm64", "linux-headers-6.12-arm64", "arm64"),
     ("6.12-rt-arm64", "linux-headers-6.12-rt-arm64", "arm64"),
+    (OWN, "", "arm64"),
 ];
 
 fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
@@ -323,9 +339,13 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     let cache = Cache::of_user()?;
     let mut failed = 0;
     for (name, package, architecture) in chosen {
-        let headers = Headers::debian(&cache, package, architecture, &|what| {
-            eprintln!("lab: {what}");
-        })
+        let say = |what: &str| eprintln!("lab: {what}");
+        let headers = if *name == OWN {
+            let (kernel, _) = Kernel::own(&cache, &source, Flavour::Debug, &say)?;
+            Ok(kernel.headers().clone())
+        } else {
+            Headers::debian(&cache, package, architecture, &say)
+        }
         .with_context(|| format!("get the headers of {name}"))?;
         let check = memwarden_lab::check_modules(&source, &headers)?;
         let verdict = match check.complaints.len() {
@@ -362,6 +382,7 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
     let flavour = match args.flavour {
         FlavourName::Plain => Flavour::Plain,
         FlavourName::Debug => Flavour::Debug,
+        FlavourName::RaspberryPi3 => Flavour::RaspberryPi3,
     };
     let source = Source::find()?;
     let cache = Cache::of_user()?;
@@ -373,8 +394,8 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
     let outcome = match &args.linux {
         None => Kernel::own(&cache, &source, flavour, &say).map(|(kernel, facts)| KernelOutcome {
             release: kernel.release.clone(),
-            tree: kernel.tree().to_owned(),
-            bytes: memwarden_lab::size_on_disk(kernel.tree()),
+            tree: kernel.headers().path().to_owned(),
+            bytes: memwarden_lab::size_on_disk(kernel.headers().path()),
             cached: !built.get(),
             built: Some(facts),
             options_not_taken: Vec::new(),
@@ -554,6 +575,10 @@ mod tests {
             (
                 "run --guest /no/such -- true",
                 "--guest /no/such: no such file",
+            ),
+            (
+                "run --machine raspi3b -- true",
+                "--machine raspi3b: it has 4 CPUs, 1G of memory and the free clock",
             ),
             (
                 "kernel --linux /no/such",

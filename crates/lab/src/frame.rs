@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a board without another way out sends over its serial line: an archive as base64 between two marks, with its
+//! checksum. A line that the kernel printed in between shows in the checksum.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, OnFile, Result};
+use crate::program;
+
+/// Writes the archive to a file in `folder`, and returns that.
+pub(crate) fn unpack(console: &str, folder: &Path) -> Result<PathBuf> {
+    let damaged = |why: &str| Error::Lost {
+        reason: format!("what came over the serial line is damaged: {why}"),
+        tail: String::new(),
+    };
+    let (checksum, text) = find(console).ok_or_else(|| damaged("its marks are missing"))?;
+    let encoded = folder.join("frame.base64");
+    fs::write(&encoded, text).on("write", &encoded)?;
+    let decoded = program::run(
+        "decode what came over the serial line",
+        program::command("base64").arg("-d").arg(&encoded),
+    )?;
+    let found = Sha256::digest(&decoded.stdout)
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+    if found != checksum {
+        return Err(damaged("its checksum is another"));
+    }
+    let archive = folder.join("frame.tar.gz");
+    fs::write(&archive, decoded.stdout).on("write", &archive)?;
+    Ok(archive)
+}
+
+/// The checksum that was announced, and the lines up to the mark at the end.
+fn find(console: &str) -> Option<(&str, String)> {
+    let mut lines = console.lines();
+    let checksum = lines
+        .find_map(|line| line.trim_end().split_once("memwarden-lab: frame "))?
+        .1;
+    let mut text = String::new();
+    for line in lines {
+        if line.contains("memwarden-lab: carried") {
+            return Some((checksum, text));
+        }
+        text += line.trim();
+        text.push('\n');
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // "content" and its checksum, as sha256sum prints it.
+    const CHECKSUM: &str = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73";
+
+    #[test]
+    fn a_frame_comes_out_as_it_went_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let console = format!(
+            "[ 1.0] boot\nmemwarden-lab: frame {CHECKSUM}\r\nY29u\r\ndGVudA==\r\nmemwarden-lab: carried\r\n"
+        );
+        let archive = unpack(&console, folder.path()).unwrap();
+        assert_eq!(fs::read(archive).unwrap(), b"content");
+    }
+
+    #[test]
+    fn a_damaged_frame_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (console, why) in [
+            (
+                format!("memwarden-lab: frame {CHECKSUM}\nY29u\n"),
+                "its marks are missing",
+            ),
+            (
+                format!("memwarden-lab: frame {CHECKSUM}\nY29u\nmemwarden-lab: carried\n"),
+                "its checksum is another",
+            ),
+        ] {
+            let said = unpack(&console, folder.path()).unwrap_err().to_string();
+            assert!(said.contains(why), "{said}");
+        }
+    }
+}
