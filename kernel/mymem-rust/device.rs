@@ -4,6 +4,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, Ordering};
 use kernel::c_str;
 use kernel::prelude::*;
@@ -62,7 +63,7 @@ impl Device {
     }
 
     /// [`Operations::read`] for the kernel's own memory.
-    fn read_to(&self, to: &mut [u8], at: i64) -> Result<usize> {
+    fn read_to(&self, to: &mut [MaybeUninit<u8>], at: i64) -> Result<usize> {
         let (start, count) = self.admit(at, to.len(), Ok(0))?;
         if count > 0 {
             self.memory
@@ -86,11 +87,13 @@ impl Device {
     /// Adds to the word at `offset`; its value before.
     fn fetch_add(&self, offset: u64, operand: u64) -> Result<u64> {
         let at = usize::try_from(offset).map_err(|_| EINVAL)?;
+        self.memory.check_word(at)?;
         self.memory.writer()?.fetch_add(at, operand)
     }
 
     fn compare_exchange(&self, offset: u64, expected: u64, desired: u64) -> Result<u64> {
         let at = usize::try_from(offset).map_err(|_| EINVAL)?;
+        self.memory.check_word(at)?;
         self.memory
             .writer()?
             .compare_exchange(at, expected, desired)

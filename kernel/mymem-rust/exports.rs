@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The functions that other modules call, as mymem_rust.h declares them.
 
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use kernel::ffi::{c_int, c_void};
@@ -41,7 +42,7 @@ fn device<'a>() -> Result<&'a Device> {
 
 /// # Safety
 ///
-/// `to` points at `count` bytes of the kernel's memory, initialised, that are the caller's alone.
+/// `to` points at `count` bytes of the kernel's memory that are the caller's alone.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn mymem_rust_read(to: *mut c_void, count: usize, pos: i64) -> isize {
     moved(device().and_then(|device| {
@@ -54,7 +55,7 @@ pub(crate) unsafe extern "C" fn mymem_rust_read(to: *mut c_void, count: usize, p
 
 /// # Safety
 ///
-/// `from` points at `count` bytes of the kernel's memory, initialised, that nobody changes meanwhile.
+/// `from` points at `count` initialised bytes of the kernel's memory that nobody changes meanwhile.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn mymem_rust_write(
     from: *const c_void,
@@ -91,7 +92,7 @@ pub(crate) unsafe extern "C" fn mymem_rust_fetch_add(offset: i64, operand: *mut 
 /// # Safety
 ///
 /// As for `slice::from_raw_parts_mut`, but that for no bytes any pointer will do.
-unsafe fn bytes_mut<'a>(start: *mut c_void, count: usize) -> &'a mut [u8] {
+unsafe fn bytes_mut<'a>(start: *mut c_void, count: usize) -> &'a mut [MaybeUninit<u8>] {
     if count == 0 {
         return &mut [];
     }

@@ -8,6 +8,8 @@
 //! The lock is held while user memory is copied, and may be waited for under a page fault; so [`Memory::map`], which
 //! runs under mmap_lock, doesn't take it.
 
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use kernel::bindings;
 use kernel::ffi::{c_int, c_void};
@@ -70,7 +72,10 @@ impl Memory {
     pub(crate) fn reader(&self) -> Result<Reader<'_>> {
         // SAFETY: the semaphore was initialised by `new`.
         match unsafe { bindings::down_read_killable(self.lock.get()) } {
-            0 => Ok(Reader { memory: self }),
+            0 => Ok(Reader {
+                memory: self,
+                _task: PhantomData,
+            }),
             _ => Err(EINTR),
         }
     }
@@ -79,7 +84,10 @@ impl Memory {
     pub(crate) fn writer(&self) -> Result<Writer<'_>> {
         // SAFETY: the semaphore was initialised by `new`.
         match unsafe { bindings::down_write_killable(self.lock.get()) } {
-            0 => Ok(Writer { memory: self }),
+            0 => Ok(Writer {
+                memory: self,
+                _task: PhantomData,
+            }),
             _ => Err(EINTR),
         }
     }
@@ -100,6 +108,11 @@ impl Memory {
         Ok(self.start.as_ptr().wrapping_add(at))
     }
 
+    /// EINVAL for a 64-bit word that isn't aligned, or inside.
+    pub(crate) fn check_word(&self, at: usize) -> Result {
+        self.word(at).map(|_| ())
+    }
+
     /// The address of the word at `at`, aligned.
     fn word(&self, at: usize) -> Result<*mut c_void> {
         if at % size_of::<u64>() != 0 {
@@ -117,9 +130,10 @@ impl PinnedDrop for Memory {
     }
 }
 
-/// The right to read.
+/// The right to read, of the task that asked for it.
 pub(crate) struct Reader<'a> {
     memory: &'a Memory,
+    _task: PhantomData<*mut ()>,
 }
 
 impl Reader<'_> {
@@ -137,7 +151,7 @@ impl Reader<'_> {
     }
 
     /// Copies to the kernel's memory.
-    pub(crate) fn copy_to_kernel(&self, at: usize, to: &mut [u8]) -> Result {
+    pub(crate) fn copy_to_kernel(&self, at: usize, to: &mut [MaybeUninit<u8>]) -> Result {
         let from = self.memory.range(at, to.len())?;
         let count = to.len();
         let to = to.as_mut_ptr();
@@ -162,9 +176,10 @@ impl Drop for Reader<'_> {
     }
 }
 
-/// The right to write.
+/// The right to write, of the task that asked for it.
 pub(crate) struct Writer<'a> {
     memory: &'a Memory,
+    _task: PhantomData<*mut ()>,
 }
 
 impl Writer<'_> {

@@ -51,7 +51,7 @@ impl Write for Outcome {
 
 #[pin_data]
 struct Test {
-    /// Held while a command runs.
+    /// Of the last command that succeeded.
     #[pin]
     outcome: Mutex<VVec<u8>>,
     running: core::sync::atomic::AtomicBool,

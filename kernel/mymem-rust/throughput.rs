@@ -17,6 +17,8 @@ pub(crate) fn measure(size: usize, trials: usize, outcome: &mut Outcome) -> Resu
     if size > SIZE_MAX || trials > TRIALS_MAX {
         return Err(EINVAL);
     }
+    // A size that the device doesn't have shall not cost its memory first.
+    client::read(&mut [0], size as i64 - 1)?;
     let mut written = VVec::from_elem(0, size, GFP_KERNEL)?;
     let mut read = VVec::from_elem(0, size, GFP_KERNEL)?;
     let mut random = Random::new();

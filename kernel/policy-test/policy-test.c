@@ -67,7 +67,6 @@ static void a_budget_beyond_the_largest_is_refused(struct kunit *test)
 	mw_core_init(core);
 	KUNIT_EXPECT_EQ(test, mw_set_budget(core, MW_READ, MW_UNLIMITED), 0);
 	KUNIT_EXPECT_NE(test, mw_set_budget(core, MW_READ, MW_UNLIMITED + 1), 0);
-	KUNIT_EXPECT_NE(test, mw_set_budget(core, MW_RESOURCES, 1), 0);
 	KUNIT_EXPECT_NE(test, mw_set_best_effort(&policy, 3), 0);
 	KUNIT_EXPECT_NE(test, mw_set_reclaim(&policy, 2), 0);
 }

@@ -8,14 +8,12 @@
 . /host/lab/mymem-device.sh
 
 # What was allocated and nothing points at any more. kmemleak wants two looks.
-no_leaks() {
-	echo scan >/sys/kernel/debug/kmemleak
-	sleep 6
-	echo scan >/sys/kernel/debug/kmemleak
-	cat /sys/kernel/debug/kmemleak
+scan() {
+	echo scan >/sys/kernel/debug/kmemleak && sleep 6 && echo scan >/sys/kernel/debug/kmemleak
 }
 
-check "the kernel looks for leaks" "echo clear >/sys/kernel/debug/kmemleak" 0 ''
+# What the boot itself left is not ours.
+check "the kernel looks for leaks" "scan && echo clear >/sys/kernel/debug/kmemleak" 0 ''
 
 device_tests mymem
 device_tests mymem_rust
@@ -42,7 +40,7 @@ check "throughput gives a line a trial" "ask throughput 4096 50 | grep -cE '^[0-
 check "with fetch-add no count is lost" "ask counter 50 200 fetch-add" 0 '^10000 10000 [0-9]+$'
 check "nor with a mutex" "ask counter 50 200 mutex" 0 '^10000 10000 [0-9]+$'
 check "without a lock the count is no higher" \
-	"ask counter 50 200 none | awk '{ exit \$2 > \$1 || \$2 < 200 }'" 0 ''
+	"ask counter 50 200 none | awk '{ exit \$2 > \$1 || \$2 < 2 }'" 0 ''
 for line in '' counter 'counter 0 1 none' 'counter 257 1 none' 'counter 1 1 spin' 'counter 1 1 none x' \
 	'throughput 0 1' 'throughput 524289 1' 'throughput 1 100001' 'throughput -1 1' 'x'; do
 	check "a command as '$line' is refused" "ask $line" 1 'nvalid argument'
@@ -61,7 +59,7 @@ for module in mymem mymem_rust; do
 	rmmod "$module" 2>/dev/null
 	file=$(modinfo -n "$module")
 	check "$module: a load whose allocations fail leaves nothing" \
-		"/host/lab/fail-nth $STRIDE $module $file" 0 "^loaded after [0-9]+ failures"
+		"/host/lab/fail-nth $STRIDE $module $file" 0 "^loaded after [1-9][0-9]* failures"
 done
-check "nothing is leaked" "no_leaks" 0 '!unreferenced'
+check "nothing is leaked" "scan && cat /sys/kernel/debug/kmemleak" 0 '!unreferenced'
 finish

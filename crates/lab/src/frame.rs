@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a board without another way out sends over its serial line: an archive as base64 between two marks, with its
-//! checksum. A line that the kernel printed in between shows in the checksum.
+//! checksum. A line that the kernel printed in between is no base64, or shows in the checksum.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::program;
 pub(crate) fn unpack(console: &str, folder: &Path) -> Result<PathBuf> {
     let damaged = |why: &str| Error::Lost {
         reason: format!("what came over the serial line is damaged: {why}"),
-        tail: String::new(),
+        tail: program::last_lines(console, 5),
     };
     let (checksum, text) = find(console).ok_or_else(|| damaged("its marks are missing"))?;
     let encoded = folder.join("frame.base64");
@@ -22,7 +22,8 @@ pub(crate) fn unpack(console: &str, folder: &Path) -> Result<PathBuf> {
     let decoded = program::run(
         "decode what came over the serial line",
         program::command("base64").arg("-d").arg(&encoded),
-    )?;
+    )
+    .map_err(|_| damaged("it is no base64"))?;
     let found = Sha256::digest(&decoded.stdout)
         .iter()
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
@@ -75,6 +76,10 @@ mod tests {
             (
                 format!("memwarden-lab: frame {CHECKSUM}\nY29u\n"),
                 "its marks are missing",
+            ),
+            (
+                format!("memwarden-lab: frame {CHECKSUM}\n[ 9.0] x: y\nmemwarden-lab: carried\n"),
+                "it is no base64",
             ),
             (
                 format!("memwarden-lab: frame {CHECKSUM}\nY29u\nmemwarden-lab: carried\n"),

@@ -133,7 +133,7 @@ impl Kernel {
     pub fn built(tree: &Path) -> Result<Self> {
         let refuse = |why: &str| {
             Error::BadInput(format!(
-                "--kernel {}: {why}; give the build tree of an arm64 kernel (built with `make Image modules`), or `stock`",
+                "--kernel {}: {why}; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `own`, `own-debug` or `own-raspberry-pi-3`",
                 tree.display()
             ))
         };

@@ -10,6 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use sha2::{Digest, Sha256};
+
 use crate::cache;
 use crate::error::{OnFile, Result};
 use crate::kernel::Headers;
@@ -24,7 +26,12 @@ const PRODUCTS: [&str; 6] = ["o", "ko", "mod", "cmd", "symvers", "order"];
 /// # Errors
 /// With the compiler's message when a module does not build.
 pub(crate) fn build(source: &Source, headers: &Headers) -> Result<Vec<PathBuf>> {
-    let tree = source.built(&format!("modules/{}", headers.release))?;
+    // Two kernels of one release may be configured differently: each tree has objects of its own.
+    let digest = Sha256::digest(headers.path.as_os_str().as_encoded_bytes());
+    let tree = source.built(&format!(
+        "modules/{}-{:02x}{:02x}{:02x}",
+        headers.release, digest[0], digest[1], digest[2]
+    ))?;
     let _lock = cache::lock(&tree.join("lock"))?;
     mirror(source, &tree)?;
     let mut files = Vec::new();
@@ -187,12 +194,20 @@ fn is_source(path: &Path) -> bool {
     !hidden && !product
 }
 
+/// The modules that the last build made; one that is no longer built may still lie beside them.
 fn products(folder: &Path) -> Result<Vec<PathBuf>> {
+    let order = folder.join("modules.order");
+    let order = fs::read_to_string(&order).on("read", &order)?;
+    let made: BTreeSet<_> = order
+        .lines()
+        .filter_map(|line| Path::new(line).file_stem())
+        .collect();
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .on("read", folder)?
         .flatten()
         .map(|entry| entry.path())
         .filter(|path| path.extension().is_some_and(|end| end == "ko"))
+        .filter(|path| path.file_stem().is_some_and(|stem| made.contains(stem)))
         .collect();
     files.sort();
     Ok(files)

@@ -195,7 +195,14 @@ pub(crate) fn tree(
     let version = match Package::find(SOURCE_PACKAGE) {
         Ok(package) => package.version,
         // Without apt's lists (offline, or removed) what was built of another version has to do.
-        Err(error) => return newest(cache, flavour).ok_or(error),
+        Err(error) => {
+            let tree = newest(cache, flavour).ok_or(error)?;
+            say(&format!(
+                "apt's lists are not there: taking {}, built before",
+                name_of(&tree)
+            ));
+            return Ok(tree);
+        }
     };
     let recipe = Recipe::new(source, flavour, version)?;
     let bindgen = bindgen(cache, say)?;
@@ -206,11 +213,16 @@ pub(crate) fn tree(
 
 /// The newest kernel of a flavour in the cache, of whatever recipe.
 fn newest(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
-    let name = cache
+    cache
         .names("own")
         .into_iter()
-        .rfind(|name| name.starts_with(&format!("{flavour}_")))?;
-    Some(cache.root().join("own").join(name))
+        .filter(|name| name.starts_with(&format!("{flavour}_")))
+        .map(|name| cache.root().join("own").join(name))
+        .max_by_key(|tree| {
+            fs::metadata(tree.join(FACTS))
+                .and_then(|facts| facts.modified())
+                .ok()
+        })
 }
 
 /// What is known of a kernel in the cache.

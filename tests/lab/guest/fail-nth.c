@@ -19,8 +19,11 @@
 static int put(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY);
-	int bad = fd < 0 || write(fd, text, strlen(text)) < 0;
+	int bad;
 
+	if (fd < 0)
+		return 1;
+	bad = write(fd, text, strlen(text)) < 0;
 	close(fd);
 	return bad;
 }
@@ -39,8 +42,10 @@ static enum outcome load(const char *file, int nth)
 		int fail = open("/proc/thread-self/fail-nth", O_RDWR);
 		int length = sprintf(text, "%d", nth), bad, left;
 
-		if (module < 0 || fail < 0 || write(fail, text, length) != length)
+		if (module < 0 || fail < 0 || write(fail, text, length) != length) {
+			perror("fail-nth: asking for a failure");
 			_exit(NO_INJECTION);
+		}
 		bad = syscall(SYS_finit_module, module, "", 0);
 		/* 0 is left when the allocation has failed. */
 		length = pread(fail, text, sizeof(text) - 1, 0);
@@ -88,7 +93,7 @@ int main(int argc, char **argv)
 		enum outcome outcome = load(argv[3], nth);
 
 		if (outcome == NO_INJECTION) {
-			printf("/proc/thread-self/fail-nth: %s\n", strerror(errno));
+			printf("failure %d could not be asked for\n", nth);
 			return 1;
 		}
 		if (outcome == FAILED && (is_loaded(argv[2]) || !access(device, F_OK))) {

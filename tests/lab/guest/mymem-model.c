@@ -48,7 +48,7 @@ static uint64_t draw(struct walk *walk)
 	return walk->random;
 }
 
-/* Mostly small, at times as large as the device, now and then larger. */
+/* Mostly small, at times as large as the device. */
 static int64_t draw_count(struct walk *walk)
 {
 	uint64_t kind = draw(walk) % 1000;
@@ -56,7 +56,7 @@ static int64_t draw_count(struct walk *walk)
 	if (kind == 0)
 		return SIZE;
 	if (kind < 10)
-		return draw(walk) % (2 * SIZE);
+		return draw(walk) % SIZE;
 	return draw(walk) % ((uint64_t)1 << (draw(walk) % 16));
 }
 

@@ -29,7 +29,8 @@ enum Verb {
     #[command(
         after_help = "The exit code is the command's; 1 with a message when the guest's \
         kernel logged a warning, an oops, a stall or the like.\n\
-        In the guest: memwarden, latency, bandwidth, busybox; modules memguard and memwarden_tick.\n\
+        In the guest: memwarden, latency, bandwidth, busybox; modules memguard and mymem, and with an own\n\
+        kernel mymem_rust and mymem_test.\n\
         Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
     )]
     Run(RunArgs),
@@ -73,7 +74,7 @@ struct MachineArgs {
     machine: MachineName,
     /// `stock` (Debian's 6.12), `own`, `own-debug` or `own-raspberry-pi-3` (see lab kernel), or the path of a kernel
     /// build tree
-    #[arg(long, value_name = "stock|own|own-debug|PATH", default_value = "stock")]
+    #[arg(long, value_name = "stock|own[-FLAVOUR]|PATH", default_value = "stock")]
     kernel: KernelChoice,
     /// How time passes: one ns an instruction and repeatable, or as on the host and faster
     #[arg(long, value_enum, default_value = "counted")]
@@ -578,7 +579,7 @@ mod tests {
             ),
             (
                 "run --machine raspi3b -- true",
-                "--machine raspi3b: it has 4 CPUs, 1G of memory and the free clock",
+                "--machine raspi3b: it has the free clock, 4 CPUs and 1G of memory",
             ),
             (
                 "kernel --linux /no/such",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
  * The requests that /dev/mymem and /dev/mymem_rust take, besides read, write,
- * llseek and mmap. Both take the same.
+ * llseek and mmap. Both take the same. The answer is written into the request: one
+ * that lies in memory that can't be written to is EFAULT after the word was changed.
  */
 #ifndef _UAPI_MEMWARDEN_MYMEM_H
 #define _UAPI_MEMWARDEN_MYMEM_H

@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# clock: free
+# kernel: own-debug
+# The lab's own kernel: that it is what lab/config and kernel/patches say, and that
+# vm.reclaim_active does what its patch says.
+. /host/lab/check.sh
+
+switch=/proc/sys/vm/reclaim_active
+
+check "it is ours" "uname -r" 0 '^6\.12\.[0-9]+-memwarden-debug$'
+for option in RUST KASAN DEBUG_KMEMLEAK UBSAN PROVE_LOCKING PROVE_RCU KUNIT RECLAIM_ACTIVE; do
+	check "it has $option" "zcat /proc/config.gz" 0 "^CONFIG_$option=y\$"
+done
+check "the switch is off" "cat $switch" 0 '^0$'
+check "it takes no 2" "echo 2 >$switch" 1 ''
+check "nor -1" "echo -1 >$switch" 1 ''
+
+# 2 MiB in use and 12 that pass through, in 6; swap is a disk in memory.
+group=/sys/fs/cgroup/reclaim
+mkswap /dev/ram0 >/dev/null
+check "it swaps" "swapon /dev/ram0" 0 ''
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+mkdir $group
+echo 6M >$group/memory.max
+
+faults() {
+	echo "$1" >$switch
+	(
+		echo 0 >$group/cgroup.procs
+		exec /host/lab/reclaim 2 12 3
+	) | sed -n 's/ major.*//p'
+}
+off=$(faults 0) on=$(faults 1)
+echo "# $off major faults on hot pages, $on with reclaim_active"
+check "both were counted: $off and $on" "echo $off $on" 0 '^[0-9]+ [0-9]+$'
+check "pages in use have to be fetched back more often with it" \
+	"[ $((on)) -gt $((2 * off)) ]" 0 ''
+check "and it can be switched off again" "echo 0 >$switch && cat $switch" 0 '^0$'
+swapoff /dev/ram0
+finish
