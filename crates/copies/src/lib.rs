@@ -7,7 +7,7 @@ mod load;
 pub mod mymem;
 
 pub use error::Error;
-pub use load::provide;
+pub use load::{Loaded, provide};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -20,13 +20,27 @@ pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
         .map(|(_, module)| module)
 }
 
-/// Sees to it that the device's file is there: loads its module if it is not. The module stays loaded.
+/// A module that was loaded for us. It is unloaded when this goes, unless somebody else has come to use it.
+#[derive(Debug)]
+#[must_use = "the module is unloaded when this goes"]
+pub struct Loaded {
+    module: &'static str,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // Refused when it is in use: then it is no longer ours to unload.
+        let _ = Command::new("modprobe").args(["-r", self.module]).output();
+    }
+}
+
+/// Sees to it that the device's file is there: loads its module if it is not.
 ///
 /// # Errors
 /// When it isn't there and no module makes it, or modprobe can't load that.
-pub fn provide(path: &Path) -> Result<()> {
+pub fn provide(path: &Path) -> Result<Option<Loaded>> {
     if path.exists() {
-        return Ok(());
+        return Ok(None);
     }
     let module = module_of(path).ok_or_else(|| Error::missing(path))?;
     let failed = |reason: String| Error::NotLoaded {
@@ -48,8 +62,9 @@ pub fn provide(path: &Path) -> Result<()> {
         );
         return Err(failed(said));
     }
+    let loaded = Loaded { module };
     if path.exists() {
-        return Ok(());
+        return Ok(Some(loaded));
     }
     Err(failed("it was loaded, but made no such device".into()))
 }
@@ -61,7 +76,7 @@ mod tests {
     #[test]
     fn a_file_is_provided_and_another_path_is_not_guessed_at() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        provide(file.path()).unwrap();
+        assert!(provide(file.path()).unwrap().is_none());
         let message = provide(Path::new("/nonexistent/mymem"))
             .unwrap_err()
             .to_string();

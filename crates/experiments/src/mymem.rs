@@ -8,11 +8,12 @@ pub mod counter;
 pub mod throughput;
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use memwarden_copies::mymem::{C_DEVICE, Device, IN_KERNEL, InKernel, RUST_DEVICE};
-use memwarden_copies::provide;
+use memwarden_copies::{Loaded, provide};
 use memwarden_run::Summary;
 use serde::{Deserialize, Serialize};
 
@@ -96,41 +97,65 @@ enum Client {
     InKernel(InKernel),
 }
 
-/// Opens those that are wanted, their modules loaded if need be. Of all, when none is named, those that are not to be had
-/// are left out with a note.
-fn open(wanted: &[Subject], summary: &mut Summary) -> Result<Vec<(Subject, Client)>, Error> {
-    if !wanted.is_empty() {
-        let open = |subject: &Subject| Ok((subject.clone(), client(subject)?));
-        return wanted.iter().map(open).collect();
-    }
-    let mut opened = Vec::new();
-    let mut reason = None;
-    for subject in Subject::all() {
-        match client(&subject) {
-            Ok(client) => opened.push((subject, client)),
-            Err(error) => {
-                summary.note(format!("Left out: {}. {error}.", subject.name()));
-                reason.get_or_insert(error);
-            }
-        }
-    }
-    match reason {
-        Some(error) if opened.is_empty() => Err(error.into()),
-        _ => Ok(opened),
+/// Those that are measured, and the modules that were loaded for it.
+#[derive(Debug, Default)]
+struct Clients {
+    open: Vec<(Subject, Client)>,
+    loaded: Vec<Loaded>,
+}
+
+impl Clients {
+    fn add(&mut self, subject: &Subject) -> memwarden_copies::Result<()> {
+        let path = match subject {
+            Subject::Device(path) => path,
+            Subject::InKernel => Path::new(IN_KERNEL),
+        };
+        self.loaded.extend(provide(path)?);
+        let client = match subject {
+            Subject::Device(path) => Client::Device(Device::open(path)?),
+            Subject::InKernel => Client::InKernel(InKernel::open(path)?),
+        };
+        self.open.push((subject.clone(), client));
+        Ok(())
     }
 }
 
-fn client(subject: &Subject) -> memwarden_copies::Result<Client> {
-    match subject {
-        Subject::Device(path) => {
-            provide(path)?;
-            Ok(Client::Device(Device::open(path)?))
+impl Deref for Clients {
+    type Target = [(Subject, Client)];
+
+    fn deref(&self) -> &Self::Target {
+        &self.open
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        // An open device keeps its module, and a module those that it was built on.
+        self.open.clear();
+        while self.loaded.pop().is_some() {}
+    }
+}
+
+/// Opens those that are wanted, their modules loaded if need be. Of all, when none is named, those that are not to be had
+/// are left out with a note.
+fn open(wanted: &[Subject], summary: &mut Summary) -> Result<Clients, Error> {
+    let mut clients = Clients::default();
+    if !wanted.is_empty() {
+        for subject in wanted {
+            clients.add(subject)?;
         }
-        Subject::InKernel => {
-            let path = Path::new(IN_KERNEL);
-            provide(path)?;
-            Ok(Client::InKernel(InKernel::open(path)?))
+        return Ok(clients);
+    }
+    let mut reason = None;
+    for subject in Subject::all() {
+        if let Err(error) = clients.add(&subject) {
+            summary.note(format!("Left out: {}. {error}.", subject.name()));
+            reason.get_or_insert(error);
         }
+    }
+    match reason {
+        Some(error) if clients.is_empty() => Err(error.into()),
+        _ => Ok(clients),
     }
 }
 

@@ -164,7 +164,7 @@ pub fn run(
     let mut step = 0;
     // All of one size before the next: what else the machine does meanwhile is then in every subject's figures.
     for &size in &config.sizes {
-        for (subject, client) in &clients {
+        for (subject, client) in clients.iter() {
             progress.step(step, steps, &format!("{}, {size} bytes", subject.name()));
             step += 1;
             let (trials, cpu) = match client {
