@@ -12,6 +12,8 @@ check "it is ours" "uname -r" 0 '^6\.12\.[0-9]+-memwarden-debug$'
 for option in RUST KASAN DEBUG_KMEMLEAK UBSAN PROVE_LOCKING PROVE_RCU KUNIT RECLAIM_ACTIVE; do
 	check "it has $option" "zcat /proc/config.gz" 0 "^CONFIG_$option=y\$"
 done
+check "its clock is set" "date +%Y" 0 '^20[2-9]'
+check "its CPUs can go offline" "cat /sys/devices/system/cpu/cpu1/online" 0 '^1$'
 check "the switch is off" "cat $switch" 0 '^0$'
 check "it takes no 2" "echo 2 >$switch" 1 ''
 check "nor -1" "echo -1 >$switch" 1 ''
