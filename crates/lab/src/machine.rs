@@ -859,7 +859,7 @@ mod tests {
             ),
             (
                 with(|m| m.kernel = KernelChoice::Tree("/no/such".into())),
-                "--kernel /no/such: no such folder; give the build tree of an arm64 kernel (built with `make Image modules`), or `stock`",
+                "--kernel /no/such: no such folder; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `own`, `own-debug` or `own-raspberry-pi-3`",
             ),
         ] {
             assert_eq!(said, expected);
