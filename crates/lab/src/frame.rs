@@ -5,8 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
+use crate::digest;
 use crate::error::{Error, OnFile, Result};
 use crate::program;
 
@@ -24,10 +23,7 @@ pub(crate) fn unpack(console: &str, folder: &Path) -> Result<PathBuf> {
         program::command("base64").arg("-d").arg(&encoded),
     )
     .map_err(|_| damaged("it is no base64"))?;
-    let found = Sha256::digest(&decoded.stdout)
-        .iter()
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
-    if found != checksum {
+    if digest::hex([&decoded.stdout]) != checksum {
         return Err(damaged("its checksum is another"));
     }
     let archive = folder.join("frame.tar.gz");

@@ -142,10 +142,8 @@ impl Kernel {
         if !image.is_file() {
             return Err(refuse("it has no arch/arm64/boot/Image"));
         }
-        let release = fs::read_to_string(tree.join("include/config/kernel.release"))
-            .map_err(|_| refuse("it has no include/config/kernel.release"))?
-            .trim()
-            .to_owned();
+        let release =
+            release(&tree).map_err(|_| refuse("it has no include/config/kernel.release"))?;
         let config =
             fs::read_to_string(tree.join(".config")).map_err(|_| refuse("it has no .config"))?;
         Ok(Self {
@@ -224,6 +222,15 @@ impl Headers {
             clang: None,
         }
     }
+}
+
+/// The kernel's release in a build tree.
+pub(crate) fn release(tree: &Path) -> Result<String> {
+    let path = tree.join("include/config/kernel.release");
+    Ok(fs::read_to_string(&path)
+        .on("read", &path)?
+        .trim()
+        .to_owned())
 }
 
 /// `CONFIG_CLANG_VERSION=190107` -> 19; gcc's trees have 0 there.

@@ -13,6 +13,7 @@
 mod cache;
 mod console;
 mod debian;
+mod digest;
 mod error;
 mod frame;
 mod guest;

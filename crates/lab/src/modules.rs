@@ -10,9 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sha2::{Digest, Sha256};
-
 use crate::cache;
+use crate::digest;
 use crate::error::{OnFile, Result};
 use crate::kernel::Headers;
 use crate::program;
@@ -27,11 +26,8 @@ const PRODUCTS: [&str; 6] = ["o", "ko", "mod", "cmd", "symvers", "order"];
 /// With the compiler's message when a module does not build.
 pub(crate) fn build(source: &Source, headers: &Headers) -> Result<Vec<PathBuf>> {
     // Two kernels of one release may be configured differently: each tree has objects of its own.
-    let digest = Sha256::digest(headers.path.as_os_str().as_encoded_bytes());
-    let tree = source.built(&format!(
-        "modules/{}-{:02x}{:02x}{:02x}",
-        headers.release, digest[0], digest[1], digest[2]
-    ))?;
+    let digest = digest::short([headers.path.as_os_str().as_encoded_bytes()]);
+    let tree = source.built(&format!("modules/{}-{digest}", headers.release))?;
     let _lock = cache::lock(&tree.join("lock"))?;
     mirror(source, &tree)?;
     let mut files = Vec::new();

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::cache::Cache;
 use crate::debian::Package;
+use crate::digest;
 use crate::error::{Error, OnFile, Result};
-use crate::kernel::Kernel;
+use crate::kernel::{self, Kernel};
 use crate::machine::interrupt_flag;
 use crate::program;
 use crate::source::Source;
@@ -126,20 +126,14 @@ impl Recipe {
     fn new(source: &Source, flavour: Flavour, version: String) -> Result<Self> {
         let patches = patches(&source.root().join("kernel/patches/6.12"))?;
         let fragments = fragments(source, flavour);
-        let mut hash = Sha256::new();
-        hash.update(&version);
+        let mut parts = vec![version.clone().into_bytes(), BINDGEN.into()];
         for file in patches.iter().chain(&fragments) {
-            hash.update(fs::read(file).on("read", file)?);
+            parts.push(fs::read(file).on("read", file)?);
         }
-        hash.update(BINDGEN);
         for program in ["rustc", "clang-19"] {
-            hash.update(said_version(program)?);
+            parts.push(said_version(program)?);
         }
-        let digest = hash.finalize();
-        let digest = digest
-            .iter()
-            .take(6)
-            .fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        let digest = digest::short(parts);
         Ok(Self {
             flavour,
             version,
@@ -277,16 +271,16 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
         )?;
     }
     let started = Instant::now();
-    let missing = configure(folder, None, bindgen, &recipe.fragments)?;
+    let missing = configure(folder, folder, bindgen, &recipe.fragments)?;
     if let Some(first) = missing.first() {
         return Err(Error::BadInput(format!(
             "lab/config: the kernel does not take {first}: what it depends on is not set"
         )));
     }
-    let objects = compile(folder, None, bindgen, say)?;
+    let objects = compile(folder, folder, bindgen, say)?;
     let image = folder.join("arch/arm64/boot/Image");
     let facts = Built {
-        release: release(folder)?,
+        release: kernel::release(folder)?,
         source: format!("{SOURCE_PACKAGE} {}", recipe.version),
         patches: recipe.patches.iter().map(|patch| name_of(patch)).collect(),
         build_s: started.elapsed().as_secs_f64(),
@@ -321,15 +315,12 @@ pub fn build_tree(
     if !linux.join("arch/arm64/Kconfig").is_file() {
         return Err(refuse("it has no arch/arm64/Kconfig"));
     }
-    let digest = Sha256::digest(linux.as_os_str().as_encoded_bytes());
-    let tree = source.built(&format!(
-        "kernel/{flavour}-{:02x}{:02x}{:02x}{:02x}",
-        digest[0], digest[1], digest[2], digest[3]
-    ))?;
+    let digest = digest::short([linux.as_os_str().as_encoded_bytes()]);
+    let tree = source.built(&format!("kernel/{flavour}-{digest}"))?;
     let _lock = crate::cache::lock(&tree.join(".memwarden-lock"))?;
     let bindgen = bindgen(cache, say)?;
-    let missing = configure(&linux, Some(&tree), &bindgen, &fragments(source, flavour))?;
-    compile(&linux, Some(&tree), &bindgen, say)?;
+    let missing = configure(&linux, &tree, &bindgen, &fragments(source, flavour))?;
+    compile(&linux, &tree, &bindgen, say)?;
     Ok((tree, missing))
 }
 
@@ -337,11 +328,10 @@ pub fn build_tree(
 /// lines that the kernel did not take.
 fn configure(
     linux: &Path,
-    tree: Option<&Path>,
+    tree: &Path,
     bindgen: &Path,
     fragments: &[PathBuf],
 ) -> Result<Vec<String>> {
-    let tree = tree.unwrap_or(linux);
     let mut wanted = String::new();
     for file in fragments {
         wanted += &fs::read_to_string(file).on("read", file)?;
@@ -387,8 +377,7 @@ fn option(line: &str) -> Option<&str> {
 }
 
 /// Compiles the image and the modules. Returns how many objects that took.
-fn compile(linux: &Path, tree: Option<&Path>, bindgen: &Path, say: &dyn Fn(&str)) -> Result<u64> {
-    let tree = tree.unwrap_or(linux);
+fn compile(linux: &Path, tree: &Path, bindgen: &Path, say: &dyn Fn(&str)) -> Result<u64> {
     let log = tree.join(".memwarden-log");
     let errors = File::create(&log).on("create", &log)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
@@ -450,6 +439,7 @@ fn compile(linux: &Path, tree: Option<&Path>, bindgen: &Path, say: &dyn Fn(&str)
     })
 }
 
+/// make for the sources in `linux`, what is made going to `tree`, which may be the same.
 fn kernel_make(linux: &Path, tree: &Path, bindgen: &Path) -> Command {
     let mut make = program::make();
     make.arg("-C").arg(linux).args(["ARCH=arm64", LLVM]);
@@ -459,15 +449,6 @@ fn kernel_make(linux: &Path, tree: &Path, bindgen: &Path) -> Command {
         make.arg(format!("O={}", tree.display()));
     }
     make
-}
-
-/// The kernel's release in a build tree.
-pub(crate) fn release(tree: &Path) -> Result<String> {
-    let path = tree.join("include/config/kernel.release");
-    Ok(fs::read_to_string(&path)
-        .on("read", &path)?
-        .trim()
-        .to_owned())
 }
 
 /// bindgen, built once.
@@ -501,7 +482,7 @@ fn bindgen(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
     Ok(entry.join("bin/bindgen"))
 }
 
-/// Removes what neither booting nor building modules needs: objects and sources. What is left takes a tenth.
+/// Removes what neither booting nor building modules needs: objects and sources. What is left is a third.
 fn reduce(root: &Path, folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).on("read", folder)? {
         let path = entry.on("read", folder)?.path();
@@ -558,7 +539,15 @@ impl Kernel {
         flavour: Flavour,
         say: &dyn Fn(&str),
     ) -> Result<(Self, Built)> {
-        let tree = tree(cache, source, flavour, say)?;
+        // From here on, so that what is half made is removed whenever the user stops it.
+        let stop = interrupt_flag();
+        let tree = tree(cache, source, flavour, say).map_err(|error| {
+            if stop.load(Ordering::Relaxed) {
+                Error::Interrupted
+            } else {
+                error
+            }
+        })?;
         let mut kernel = Self::built(&tree)?;
         kernel.origin = name_of(&tree);
         Ok((kernel, built(&tree)?))

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result, Root};
+use crate::{Error, Result, Root, ranges};
 
 /// The largest CONFIG_NR_CPUS of any architecture that Linux runs on is 8192;
 /// numbers past it are typing errors, and a range up to one would fill memory.
@@ -74,18 +74,9 @@ impl FromStr for CpuSet {
                 }
                 return Err(invalid("an empty entry".into()));
             }
-            match word.split_once('-') {
-                None => {
-                    cpus.insert(number(word)?);
-                }
-                Some((first, last)) => {
-                    let (first, last) = (number(first)?, number(last)?);
-                    if first > last {
-                        return Err(invalid(format!("`{word}` runs backwards")));
-                    }
-                    cpus.extend(first..=last);
-                }
-            }
+            ranges::add(&mut cpus, word, number, || {
+                invalid(format!("`{word}` runs backwards"))
+            })?;
         }
         Ok(Self(cpus))
     }
@@ -93,21 +84,7 @@ impl FromStr for CpuSet {
 
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut cpus = self.iter().peekable();
-        let mut separator = "";
-        while let Some(first) = cpus.next() {
-            let mut last = first;
-            while cpus.next_if_eq(&(last + 1)).is_some() {
-                last += 1;
-            }
-            if first == last {
-                write!(f, "{separator}{first}")?;
-            } else {
-                write!(f, "{separator}{first}-{last}")?;
-            }
-            separator = ",";
-        }
-        Ok(())
+        ranges::write(f, &self.0)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod mymem;
 pub mod overflow;
 pub mod pagemap;
 pub mod process;
+pub mod ranges;
 mod root;
 pub mod sched;
 pub mod shared;

@@ -6,22 +6,24 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use memwarden_platform::ranges;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
 /// More than any machine at hand has CPUs for, and what the course goes up to.
-const LIMITS: RangeInclusive<u32> = 1..=100;
+const LIMITS: RangeInclusive<usize> = 1..=100;
 
 /// Numbers of workers, each 1 to 100; reads and prints as `1-8,16,50`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Workers(BTreeSet<u32>);
+pub struct Workers(BTreeSet<usize>);
 
 impl Workers {
     /// From the fewest up.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().copied()
+        // LIMITS fit.
+        self.0.iter().map(|&number| number as u32)
     }
 
     /// There is none.
@@ -33,7 +35,7 @@ impl Workers {
 
 impl FromIterator<u32> for Workers {
     fn from_iter<I: IntoIterator<Item = u32>>(numbers: I) -> Self {
-        Self(numbers.into_iter().collect())
+        Self(numbers.into_iter().map(|number| number as usize).collect())
     }
 }
 
@@ -53,12 +55,7 @@ impl FromStr for Workers {
         };
         let mut numbers = BTreeSet::new();
         for word in text.split(',') {
-            let (first, last) = word.split_once('-').unwrap_or((word, word));
-            let (first, last) = (number(first)?, number(last)?);
-            if first > last {
-                return Err(bad(word, "runs backwards"));
-            }
-            numbers.extend(first..=last);
+            ranges::add(&mut numbers, word, number, || bad(word, "runs backwards"))?;
         }
         Ok(Self(numbers))
     }
@@ -66,21 +63,7 @@ impl FromStr for Workers {
 
 impl fmt::Display for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut numbers = self.iter().peekable();
-        let mut separator = "";
-        while let Some(first) = numbers.next() {
-            let mut last = first;
-            while numbers.next_if_eq(&(last + 1)).is_some() {
-                last += 1;
-            }
-            if first == last {
-                write!(f, "{separator}{first}")?;
-            } else {
-                write!(f, "{separator}{first}-{last}")?;
-            }
-            separator = ",";
-        }
-        Ok(())
+        ranges::write(f, &self.0)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::verbs::terminal::Bar;
 #[derive(clap::Args)]
 #[command(
     after_help = "Sizes are bytes; MB/s is 10^6 bytes a second. Each write is of fresh random bytes, and each read is\n\
-    compared with it, both outside the timing. A device's module is loaded with modprobe if it is not there.\n\
+    compared with it, both outside the timing. A device's module is loaded if it is not there, and unloaded after.\n\
     Examples:\n  memwarden mymem throughput --sweep\n  \
     memwarden mymem throughput --device /dev/mymem --sizes 64,4096\n  \
     memwarden mymem throughput --on lab"
