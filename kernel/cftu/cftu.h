@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What cftu offers to other modules: copies between user and kernel memory by a
+ * DMA engine, and the policy that says which channel a copy takes. A caller keeps
+ * cftu loaded.
+ */
+#ifndef CFTU_H
+#define CFTU_H
+
+#include <linux/compiler_types.h>
+#include <linux/types.h>
+#include <memwarden/cftu.h>
+
+struct cftu_pinned;
+
+/**
+ * cftu_start() - choose the policy, from the next transfer on
+ * @policy: as CFTU_POLICY takes it
+ *
+ * May sleep, until the transfers that are under way have ended.
+ *
+ * Return: 0, or -EINVAL for what struct cftu_policy does not allow.
+ */
+int cftu_start(const struct cftu_policy *policy);
+
+/**
+ * cftu_stop() - let the CPU copy, from the next transfer on
+ *
+ * May sleep, until the transfers that are under way have ended.
+ */
+void cftu_stop(void);
+
+/**
+ * cftu_copy_from_user() - copy_from_user(), by the engine where that can
+ * @to: kernel memory, @bytes long
+ * @from: memory of the calling task
+ * @bytes: how many, any number
+ *
+ * The answer is copy_from_user()'s in all cases, also when the engine fails. It
+ * may be called wherever copy_from_user() may; the CPU copies where the caller
+ * can't sleep.
+ *
+ * Return: the bytes, at the end, that could not be copied; they are zeroed.
+ */
+unsigned long cftu_copy_from_user(void *to, const void __user *from, unsigned long bytes);
+
+/**
+ * cftu_copy_to_user() - copy_to_user(), by the engine where that can
+ * @to: memory of the calling task
+ * @from: kernel memory, @bytes long
+ * @bytes: how many, any number
+ *
+ * As cftu_copy_from_user().
+ *
+ * Return: the bytes, at the end, that could not be copied.
+ */
+unsigned long cftu_copy_to_user(void __user *to, const void *from, unsigned long bytes);
+
+/**
+ * cftu_pin() - keep user memory where it is
+ * @address: memory of the calling task
+ * @bytes: how many
+ * @writable: copies may go there
+ *
+ * It counts against the task's RLIMIT_MEMLOCK. May sleep.
+ *
+ * Return: what cftu_unpin() releases, or an ERR_PTR(): -EINVAL for an empty or
+ * a wrapping range or one above CFTU_LENGTH_MAX, -ENOMEM above the limit, -EFAULT
+ * where there is no such memory.
+ */
+struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable);
+
+/**
+ * cftu_unpin() - release what cftu_pin() gave
+ * @pinned: it; no copy of it may be under way
+ */
+void cftu_unpin(struct cftu_pinned *pinned);
+
+/**
+ * cftu_copy_from_pinned() - copy out of pinned user memory
+ * @to: kernel memory, @bytes long
+ * @from: pinned memory, of any task
+ * @offset: where in it
+ * @bytes: how many
+ *
+ * May sleep.
+ *
+ * Return: 0, or -EINVAL for a range that is not inside.
+ */
+int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, size_t bytes);
+
+/**
+ * cftu_copy_to_pinned() - copy into pinned user memory
+ * @to: pinned memory, of any task
+ * @offset: where in it
+ * @from: kernel memory, @bytes long
+ * @bytes: how many
+ *
+ * May sleep.
+ *
+ * Return: 0, -EINVAL for a range that is not inside, -EPERM for memory that was
+ * not pinned to be written to.
+ */
+int cftu_copy_to_pinned(struct cftu_pinned *to, size_t offset, const void *from, size_t bytes);
+
+#endif /* CFTU_H */

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The engine: takes DMA channels, and moves pieces by them.
+ *
+ * A channel has one transfer at a time, under its lock. So a transfer that fails
+ * or hangs can be terminated without anybody else's being lost, and what a channel
+ * needs for one is part of it.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/cpumask.h>
+#include <linux/device.h>
+#include <linux/dma-map-ops.h>
+#include <linux/ktime.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "channel.h"
+
+static uint channels;
+module_param(channels, uint, 0444);
+MODULE_PARM_DESC(channels, "DMA channels to take (default 0: one for each CPU, or what there is)");
+
+static char *provider = "";
+module_param(provider, charp, 0444);
+MODULE_PARM_DESC(provider, "the driver whose channels to take, e.g. swdma (default: the first that has any)");
+
+static uint align = 1;
+module_param(align, uint, 0444);
+MODULE_PARM_DESC(align, "bytes that addresses and lengths must be multiples of, if the provider does not say it (default 1, a power of 2 up to 4096)");
+
+static long poll_bytes = -1;
+
+static int poll_bytes_set(const char *text, const struct kernel_param *parameter)
+{
+	long value;
+	int err = kstrtol(text, 0, &value);
+
+	if (err)
+		return err;
+	if (value < -1)
+		return -EINVAL;
+	*(long *)parameter->arg = value;
+	if (value >= 0)
+		WRITE_ONCE(engine.poll_bytes, value);
+	return 0;
+}
+
+static int poll_bytes_get(char *text, const struct kernel_param *parameter)
+{
+	return sysfs_emit(text, "%lu\n", READ_ONCE(engine.poll_bytes));
+}
+
+static const struct kernel_param_ops poll_bytes_operations = {
+	.set = poll_bytes_set,
+	.get = poll_bytes_get,
+};
+module_param_cb(poll_bytes, &poll_bytes_operations, &poll_bytes, 0644);
+MODULE_PARM_DESC(poll_bytes, "up to so many bytes a transfer's end is polled for (default: measured at load)");
+
+struct engine engine;
+
+/*
+ * Polling ends here, and the interrupt is awaited: a task that waits for something
+ * slow, or for a thread that its own CPU must run (swdma), is not to spin.
+ */
+#define POLL_NS (50 * NSEC_PER_USEC)
+
+/* Of a channel's last pieces, each counts so many times the next. */
+#define PIECE_NS_SHIFT 3
+
+static struct device *device_of(struct channel *channel)
+{
+	return dmaengine_get_dma_device(channel->dma);
+}
+
+static void drop(struct channel *channel)
+{
+	if (atomic_dec_and_test(&channel->left))
+		complete(&channel->ended);
+}
+
+static void piece_ended(void *channel_, const struct dmaengine_result *result)
+{
+	struct channel *channel = channel_;
+
+	if (result && result->result != DMA_TRANS_NOERROR)
+		WRITE_ONCE(channel->failed, true);
+	drop(channel);
+}
+
+static bool map(struct channel *channel, const struct piece *piece, unsigned int i)
+{
+	struct device *device = device_of(channel);
+
+	channel->sources[i] = dma_map_page(device, piece->from, piece->from_at, piece->bytes,
+					   DMA_TO_DEVICE);
+	if (dma_mapping_error(device, channel->sources[i]))
+		return false;
+	channel->targets[i] = dma_map_page(device, piece->to, piece->to_at, piece->bytes,
+					   DMA_FROM_DEVICE);
+	if (!dma_mapping_error(device, channel->targets[i]))
+		return true;
+	dma_unmap_page(device, channel->sources[i], piece->bytes, DMA_TO_DEVICE);
+	return false;
+}
+
+static void unmap(struct channel *channel, const struct piece *piece, unsigned int i)
+{
+	struct device *device = device_of(channel);
+
+	dma_unmap_page(device, channel->targets[i], piece->bytes, DMA_FROM_DEVICE);
+	dma_unmap_page(device, channel->sources[i], piece->bytes, DMA_TO_DEVICE);
+}
+
+/* Hands pieces to the channel until it takes no more; returns how many it took. */
+static unsigned int submit(struct channel *channel, const struct piece *pieces,
+			   unsigned int count, dma_cookie_t *cookie)
+{
+	struct dma_async_tx_descriptor *descriptor;
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		if (!map(channel, &pieces[i], i))
+			break;
+		descriptor = dmaengine_prep_dma_memcpy(channel->dma, channel->targets[i],
+						       channel->sources[i], pieces[i].bytes,
+						       DMA_PREP_INTERRUPT | DMA_CTRL_ACK);
+		if (!descriptor) {
+			unmap(channel, &pieces[i], i);
+			break;
+		}
+		/* Each has its result: a provider need not give an earlier one's with the last. */
+		descriptor->callback_result = piece_ended;
+		descriptor->callback_param = channel;
+		atomic_inc(&channel->left);
+		*cookie = dmaengine_submit(descriptor);
+		if (dma_submit_error(*cookie)) {
+			atomic_dec(&channel->left);
+			unmap(channel, &pieces[i], i);
+			break;
+		}
+	}
+	return i;
+}
+
+/*
+ * Gives the channel back and takes it anew, which is what brings a driver's state
+ * in order after a transfer was terminated: zynqmp_dma believes for ever after
+ * that the transfer is still under way.
+ */
+static bool is_this(struct dma_chan *dma, void *wanted)
+{
+	return dma == wanted;
+}
+
+static void take_anew(struct channel *channel)
+{
+	struct dma_chan *dma = channel->dma;
+	dma_cap_mask_t mask;
+
+	spin_lock_bh(&channel->pausing);
+	channel->pausable = false;
+	spin_unlock_bh(&channel->pausing);
+
+	dma_cap_zero(mask);
+	dma_cap_set(DMA_MEMCPY, mask);
+	dma_release_channel(dma);
+	channel->dma = dma_request_channel(mask, is_this, dma);
+	channel->counted.recoveries++;
+	if (!channel->dma) {
+		pr_err("%s: lost after it hung; no copy uses it any more\n", channel->counted.name);
+		WRITE_ONCE(channel->dead, true);
+		return;
+	}
+	spin_lock_bh(&channel->pausing);
+	channel->pausable = engine.can_pause;
+	if (channel->paused && channel->pausable)
+		dmaengine_pause(channel->dma);
+	spin_unlock_bh(&channel->pausing);
+}
+
+/* Waits for the transfer's end; false: it was terminated. */
+static bool await(struct channel *channel, unsigned long bytes, dma_cookie_t cookie,
+		  u64 timeout_ns)
+{
+	unsigned long timeout = max(nsecs_to_jiffies(timeout_ns), 1UL);
+
+	if (bytes <= READ_ONCE(engine.poll_bytes)) {
+		u64 until = ktime_get_ns() + POLL_NS;
+
+		while (!completion_done(&channel->ended) && ktime_get_ns() < until) {
+			/* Some providers look at the hardware only when asked. */
+			dma_async_is_tx_complete(channel->dma, cookie, NULL, NULL);
+			cpu_relax();
+		}
+	}
+	/*
+	 * Not to be interrupted: the engine writes to the pages until it has ended. A
+	 * provider that can't be told to stop has its own watchdog, and is waited for.
+	 */
+	while (!wait_for_completion_timeout(&channel->ended, timeout)) {
+		channel->counted.timeouts++;
+		pr_warn_ratelimited("%s: no end of a transfer after %llu ms\n",
+				    channel->counted.name, div_u64(timeout_ns, NSEC_PER_MSEC));
+		if (!channel->dma->device->device_terminate_all)
+			continue;
+		dmaengine_terminate_sync(channel->dma);
+		/* Of those that ended between, all is done; the others never will. */
+		return false;
+	}
+	return true;
+}
+
+enum transfer_end engine_transfer(struct channel *channel, const struct piece *pieces,
+				  unsigned int *count, u64 timeout_ns)
+{
+	unsigned int taken, i, cpu = raw_smp_processor_id();
+	enum transfer_end end = TRANSFER_DONE;
+	u64 began = ktime_get_ns(), took;
+	unsigned long bytes = 0;
+	dma_cookie_t cookie = 0;
+
+	reinit_completion(&channel->ended);
+	channel->failed = false;
+	atomic_set(&channel->left, 1);
+	taken = submit(channel, pieces, *count, &cookie);
+	*count = taken;
+	if (!taken)
+		return TRANSFER_REFUSED;
+	for (i = 0; i < taken; i++)
+		bytes += pieces[i].bytes;
+	dma_async_issue_pending(channel->dma);
+	drop(channel);
+
+	if (!await(channel, bytes, cookie, timeout_ns)) {
+		end = TRANSFER_FAILED;
+	} else if (READ_ONCE(channel->failed)) {
+		channel->counted.errors++;
+		end = TRANSFER_FAILED;
+	}
+	for (i = 0; i < taken; i++)
+		unmap(channel, &pieces[i], i);
+	/* After the mappings are gone: they are of the device that the channel has now. */
+	if (end == TRANSFER_FAILED && atomic_read(&channel->left))
+		take_anew(channel);
+
+	took = div_u64(ktime_get_ns() - began, taken);
+	channel->piece_ns += (s64)(took - channel->piece_ns) >> PIECE_NS_SHIFT;
+	channel->counted.transfers++;
+	channel->counted.segments += taken;
+	if (end == TRANSFER_DONE)
+		channel->counted.bytes += bytes;
+	if (cpu < 64)
+		channel->counted.cpus |= BIT_ULL(cpu);
+	return end;
+}
+
+void channel_pause(struct channel *channel, bool pause)
+{
+	u64 now = ktime_get_ns();
+
+	spin_lock_bh(&channel->pausing);
+	if (channel->paused != pause) {
+		channel->paused = pause;
+		if (pause)
+			channel->paused_since = now;
+		else
+			channel->counted.paused_ns += now - channel->paused_since;
+		if (channel->pausable && pause)
+			dmaengine_pause(channel->dma);
+		else if (channel->pausable)
+			dmaengine_resume(channel->dma);
+	}
+	spin_unlock_bh(&channel->pausing);
+}
+
+static const char *provider_of(struct dma_chan *dma)
+{
+	return dma->device->dev->driver ? dma->device->dev->driver->name : "";
+}
+
+/* All channels are of one provider: the parameter's, or the first channel's. */
+static bool is_wanted(struct dma_chan *dma, void *wanted)
+{
+	const char *name = wanted;
+
+	return !*name || !strcmp(provider_of(dma), name);
+}
+
+/*
+ * The longest transfer that is worth polling for: one whose end comes before a
+ * sleeping task would be awake again. What sleeping costs is the difference of the
+ * two for the smallest transfer, the best of a few.
+ */
+#define POLL_TRIALS 8
+
+static u64 best_ns(struct channel *channel, const struct piece *pieces, unsigned int count,
+		   unsigned long poll)
+{
+	u64 best = U64_MAX;
+	int trial;
+
+	WRITE_ONCE(engine.poll_bytes, poll);
+	for (trial = 0; trial < POLL_TRIALS; trial++) {
+		u64 began = ktime_get_ns();
+		unsigned int taken = count;
+
+		if (engine_transfer(channel, pieces, &taken, NSEC_PER_SEC) != TRANSFER_DONE)
+			return U64_MAX;
+		best = min(best, ktime_get_ns() - began);
+	}
+	return best;
+}
+
+static void measure_poll_bytes(void)
+{
+	struct channel *channel = &engine.channels[0];
+	unsigned long worth = 0, bytes, least = engine.align;
+	u64 polled, slept, sleeping;
+	struct piece piece = {};
+
+	piece.from = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	piece.to = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!piece.from || !piece.to)
+		goto out;
+	rt_mutex_lock(&channel->lock);
+	piece.bytes = least;
+	slept = best_ns(channel, &piece, 1, 0);
+	polled = best_ns(channel, &piece, 1, ULONG_MAX);
+	sleeping = slept > polled && slept != U64_MAX ? slept - polled : 0;
+	for (bytes = least; sleeping && bytes <= min_t(size_t, PAGE_SIZE, engine.piece_bytes);
+	     bytes *= 2) {
+		piece.bytes = bytes;
+		if (best_ns(channel, &piece, 1, ULONG_MAX) > polled + sleeping)
+			break;
+		worth = bytes;
+	}
+	rt_mutex_unlock(&channel->lock);
+out:
+	WRITE_ONCE(engine.poll_bytes, worth);
+	if (piece.from)
+		__free_page(piece.from);
+	if (piece.to)
+		__free_page(piece.to);
+}
+
+static void channel_init(struct channel *channel, struct dma_chan *dma, unsigned int index)
+{
+	channel->dma = dma;
+	channel->index = index;
+	rt_mutex_init(&channel->lock);
+	spin_lock_init(&channel->pausing);
+	init_completion(&channel->ended);
+	channel->counted.channel = index;
+	strscpy(channel->counted.name, dma_chan_name(dma), sizeof(channel->counted.name));
+}
+
+/* What the channels have in common is what the strictest of them needs. */
+static void take_limits(struct dma_chan *dma)
+{
+	struct device *device = dmaengine_get_dma_device(dma);
+	bool coherent = dev_is_dma_coherent(device);
+
+	engine.align = max(engine.align, 1U << dma->device->copy_align);
+	if (!coherent)
+		engine.align = max_t(unsigned int, engine.align, dma_get_cache_alignment());
+	engine.coherent &= coherent;
+	engine.piece_bytes = min(engine.piece_bytes, dma_get_max_seg_size(device));
+	engine.can_pause &= dma->device->device_pause && dma->device->device_resume;
+}
+
+int engine_start(void)
+{
+	unsigned int wanted = channels ?: min(num_possible_cpus(), CFTU_CHANNELS_MAX + 0U);
+	dma_cap_mask_t mask;
+	unsigned int i;
+
+	if (channels > CFTU_CHANNELS_MAX) {
+		pr_err("channels=%u: give at most %u\n", channels, CFTU_CHANNELS_MAX);
+		return -EINVAL;
+	}
+	if (!is_power_of_2(align) || align > SZ_4K) {
+		pr_err("align=%u: give a power of 2 from 1 to 4096\n", align);
+		return -EINVAL;
+	}
+	engine.channels = kcalloc(wanted, sizeof(*engine.channels), GFP_KERNEL);
+	if (!engine.channels)
+		return -ENOMEM;
+	engine.align = align;
+	engine.piece_bytes = PAGE_SIZE;
+	engine.coherent = true;
+	engine.can_pause = true;
+	engine.provider = provider;
+	dma_cap_zero(mask);
+	dma_cap_set(DMA_MEMCPY, mask);
+	for (engine.count = 0; engine.count < wanted; engine.count++) {
+		struct dma_chan *dma;
+
+		dma = dma_request_channel(mask, is_wanted, (void *)engine.provider);
+		if (!dma)
+			break;
+		if (!engine.count)
+			engine.provider = provider_of(dma);
+		channel_init(&engine.channels[engine.count], dma, engine.count);
+		take_limits(dma);
+	}
+	if (!engine.count || engine.count < channels) {
+		pr_err("channels=%u provider=%s: %u free DMA channels that copy memory; load swdma, or ask for fewer\n",
+		       channels, provider, engine.count);
+		engine_stop();
+		return -ENODEV;
+	}
+	/* The longest whole piece; a provider that takes less than its alignment takes nothing. */
+	engine.piece_bytes = max(round_down(engine.piece_bytes, engine.align), engine.align);
+	for (i = 0; i < engine.count; i++)
+		engine.channels[i].pausable = engine.can_pause;
+	if (poll_bytes < 0)
+		measure_poll_bytes();
+	else
+		WRITE_ONCE(engine.poll_bytes, poll_bytes);
+	pr_info("%u channels of %s, aligned to %u bytes, %s; up to %lu bytes are polled for\n",
+		engine.count, engine.provider, engine.align,
+		engine.can_pause ? "can pause" : "can't pause", engine.poll_bytes);
+	return 0;
+}
+
+void engine_stop(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < engine.count; i++)
+		if (engine.channels[i].dma)
+			dma_release_channel(engine.channels[i].dma);
+	engine.count = 0;
+	kfree(engine.channels);
+}

@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Copies between user and kernel memory, cut into what a channel takes.
+ *
+ * User memory is pinned first. What can't be pinned as a whole is the CPU's, from
+ * there on, so that its answer, down to the byte at which it stops, is the one that
+ * copy_from_user() gives. What was pinned can be copied whatever becomes of the
+ * mapping: by the engine, or where it can't or fails, by CPU through the same pages.
+ */
+#include <linux/highmem.h>
+#include <linux/kasan-checks.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/overflow.h>
+#include <linux/percpu.h>
+#include <linux/preempt.h>
+#include <linux/sched/mm.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/vmalloc.h>
+
+#include "channel.h"
+#include "copy.h"
+#include "flush.h"
+#include "policy.h"
+
+static unsigned long min_bytes;
+module_param(min_bytes, ulong, 0644);
+MODULE_PARM_DESC(min_bytes, "shorter copies of other modules go by CPU (default 0; memwarden copy breakeven finds it)");
+
+/*
+ * What is pinned at a time: little with an array on the stack, or much. Both are
+ * multiples of what the CPU's functions copy in one round (64 bytes), so that one
+ * that goes on from there stops at the same byte as one from the start.
+ */
+#define FEW_BYTES SZ_64K
+#define MANY_BYTES SZ_4M
+/* The first and the last page may be needed in part. */
+#define FEW_PAGES (FEW_BYTES / PAGE_SIZE + 1)
+#define MANY_PAGES (MANY_BYTES / PAGE_SIZE + 1)
+
+struct cftu_pinned {
+	struct page **pages;
+	unsigned long count;
+	unsigned long address;
+	size_t bytes;
+	struct mm_struct *mm;
+	bool writable;
+};
+
+/* Of each CPU, so that copies at once don't share a line; the sum is what counts. */
+static DEFINE_PER_CPU(struct cftu_statistics, counted);
+
+#define COUNT(field, bytes) this_cpu_add(counted.field, bytes)
+
+void copy_statistics(struct cftu_statistics *sum)
+{
+	const struct cftu_statistics *part;
+	int cpu;
+
+	memset(sum, 0, sizeof(*sum));
+	for_each_possible_cpu(cpu) {
+		part = per_cpu_ptr(&counted, cpu);
+		sum->copies += part->copies;
+		sum->engine_bytes += part->engine_bytes;
+		sum->cpu_bytes += part->cpu_bytes;
+		sum->asked_bytes += part->asked_bytes;
+		sum->off_bytes += part->off_bytes;
+		sum->small_bytes += part->small_bytes;
+		sum->context_bytes += part->context_bytes;
+		sum->unpinned_bytes += part->unpinned_bytes;
+		sum->aligned_bytes += part->aligned_bytes;
+		sum->refused_bytes += part->refused_bytes;
+		sum->failed_bytes += part->failed_bytes;
+	}
+	sum->policies = policy_times();
+}
+
+unsigned long copy_min_bytes(void)
+{
+	return READ_ONCE(min_bytes);
+}
+
+static unsigned long cpu_copy(void *kernel, unsigned long user, unsigned long bytes,
+			      enum cftu_direction direction)
+{
+	COUNT(cpu_bytes, bytes);
+	return direction == CFTU_FROM_USER ?
+		       copy_from_user(kernel, (const void __user *)user, bytes) :
+		       copy_to_user((void __user *)user, kernel, bytes);
+}
+
+/*
+ * struct span - a part of a copy whose user pages are pinned
+ * @kernel: the next byte
+ * @pages: pinned, from that of the next byte on
+ * @at: offset in pages[0]
+ * @bytes: left
+ */
+struct span {
+	u8 *kernel;
+	struct page **pages;
+	unsigned int at;
+	size_t bytes;
+	enum cftu_direction direction;
+	struct copied *copied;
+};
+
+static void advance(struct span *span, size_t bytes)
+{
+	span->kernel += bytes;
+	span->bytes -= bytes;
+	span->at += bytes;
+	span->pages += span->at / PAGE_SIZE;
+	span->at %= PAGE_SIZE;
+}
+
+/* The next so many bytes by CPU. */
+static void span_by_cpu(struct span *span, size_t bytes)
+{
+	size_t part;
+
+	COUNT(cpu_bytes, bytes);
+	for (; bytes; bytes -= part) {
+		part = min_t(size_t, bytes, PAGE_SIZE - span->at);
+		if (span->direction == CFTU_FROM_USER)
+			memcpy_from_page(span->kernel, *span->pages, span->at, part);
+		else
+			memcpy_to_page(*span->pages, span->at, span->kernel, part);
+		advance(span, part);
+		cond_resched();
+	}
+}
+
+/* The page of kernel memory that an engine may touch, or NULL. */
+static struct page *page_of(const void *kernel)
+{
+	if (is_vmalloc_addr(kernel))
+		return vmalloc_to_page(kernel);
+	return virt_addr_valid(kernel) ? virt_to_page(kernel) : NULL;
+}
+
+/* How much of it, from the first byte on, is in one page on both sides. */
+static unsigned int whole_piece(const struct span *span)
+{
+	size_t bytes = min_t(size_t, span->bytes, engine.piece_bytes);
+
+	bytes = min_t(size_t, bytes, PAGE_SIZE - span->at);
+	return min_t(size_t, bytes, PAGE_SIZE - offset_in_page(span->kernel));
+}
+
+/*
+ * What the CPU has to do before the engine can: up to the first aligned byte, or
+ * all where the two sides are aligned differently; 0: the engine can go on.
+ */
+static size_t unaligned(const struct span *span)
+{
+	unsigned int mask = engine.align - 1;
+	size_t head = -span->at & mask;
+
+	if ((span->at ^ offset_in_page(span->kernel)) & mask)
+		return span->bytes;
+	if (head)
+		return min(head, span->bytes);
+	return span->bytes <= mask ? span->bytes : 0;
+}
+
+/* The next pieces of a copy on; the span itself stays. */
+static unsigned int cut(const struct span *span, struct piece *pieces, unsigned int most)
+{
+	struct span rest = *span;
+	unsigned int count;
+
+	for (count = 0; count < most && rest.bytes; count++) {
+		struct piece *piece = &pieces[count];
+		struct page *kernel = page_of(rest.kernel);
+		unsigned int bytes = whole_piece(&rest) & ~(engine.align - 1);
+
+		if (!kernel || !bytes)
+			break;
+		piece->bytes = bytes;
+		if (rest.direction == CFTU_FROM_USER) {
+			piece->from = *rest.pages;
+			piece->from_at = rest.at;
+			piece->to = kernel;
+			piece->to_at = offset_in_page(rest.kernel);
+		} else {
+			piece->from = kernel;
+			piece->from_at = offset_in_page(rest.kernel);
+			piece->to = *rest.pages;
+			piece->to_at = rest.at;
+		}
+		advance(&rest, bytes);
+	}
+	return count;
+}
+
+static size_t sum_of(const struct piece *pieces, unsigned int count)
+{
+	size_t bytes = 0;
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		bytes += pieces[i].bytes;
+	return bytes;
+}
+
+/* One transfer of it, or what has to go before by CPU. */
+static void span_step(struct span *span)
+{
+	struct piece pieces[TRANSFER_PIECES];
+	size_t bytes = unaligned(span);
+	enum transfer_end end;
+	struct claim claim;
+	unsigned int count;
+	u32 channel;
+
+	if (bytes) {
+		COUNT(aligned_bytes, bytes);
+		span_by_cpu(span, bytes);
+		return;
+	}
+	policy_claim(&claim);
+	if (!claim.channel) {
+		policy_release(&claim);
+		COUNT(off_bytes, span->bytes);
+		span_by_cpu(span, span->bytes);
+		return;
+	}
+	channel = claim.channel->index;
+	count = cut(span, pieces, claim.pieces);
+	if (!count) {
+		/* No page of the kernel's: there is none all the way, or it is a caller's error. */
+		policy_release(&claim);
+		COUNT(unpinned_bytes, span->bytes);
+		span_by_cpu(span, span->bytes);
+		return;
+	}
+	bytes = pieces[0].bytes;
+	end = engine_transfer(claim.channel, pieces, &count, claim.timeout_ns);
+	policy_release(&claim);
+	if (end != TRANSFER_REFUSED)
+		bytes = sum_of(pieces, count);
+	switch (end) {
+	case TRANSFER_DONE:
+		advance(span, bytes);
+		span->copied->engine_bytes += bytes;
+		span->copied->channel = channel;
+		COUNT(engine_bytes, bytes);
+		break;
+	case TRANSFER_REFUSED:
+		COUNT(refused_bytes, bytes);
+		span_by_cpu(span, bytes);
+		break;
+	case TRANSFER_FAILED:
+		COUNT(failed_bytes, bytes);
+		span_by_cpu(span, bytes);
+		break;
+	}
+}
+
+static void span_copy(struct span *span)
+{
+	/* For architectures whose caches know a page by its virtual address. */
+	u8 *kernel = span->kernel;
+	size_t bytes = span->bytes;
+
+	if (is_vmalloc_addr(kernel))
+		flush_kernel_vmap_range(kernel, bytes);
+	while (span->bytes)
+		span_step(span);
+	if (is_vmalloc_addr(kernel) && span->direction == CFTU_FROM_USER)
+		invalidate_kernel_vmap_range(kernel, bytes);
+}
+
+/* Whether this task may wait here, and has the memory that it speaks of. */
+static bool may_wait(void)
+{
+	return !in_atomic() && !irqs_disabled() && !pagefault_disabled() && current->mm;
+}
+
+/* The pages of so much user memory; how many were pinned, of how many. */
+static bool pin(unsigned long user, size_t bytes, bool write, unsigned int flags,
+		struct page **pages, unsigned long *count)
+{
+	unsigned long wanted = DIV_ROUND_UP(offset_in_page(user) + bytes, PAGE_SIZE);
+	unsigned long done = 0;
+	long got;
+
+	while (done < wanted) {
+		got = pin_user_pages_fast((user & PAGE_MASK) + done * PAGE_SIZE,
+					  min_t(unsigned long, wanted - done, INT_MAX),
+					  flags | (write ? FOLL_WRITE : 0), pages + done);
+		if (got <= 0)
+			break;
+		done += got;
+	}
+	*count = done;
+	return done == wanted;
+}
+
+unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
+			enum cftu_direction direction, struct copied *copied)
+{
+	bool write = direction == CFTU_TO_USER;
+	struct page *few[FEW_PAGES];
+	struct page **pages = few;
+	size_t most = FEW_BYTES, part;
+	unsigned long done, count;
+
+	copied->engine_bytes = 0;
+	copied->channel = CFTU_NO_CHANNEL;
+	COUNT(copies, 1);
+	if (!may_wait()) {
+		COUNT(context_bytes, bytes);
+		return cpu_copy(kernel, user, bytes, direction);
+	}
+	/* What copy_from_user() does for who is to find overruns. */
+	might_fault();
+	check_object_size(kernel, bytes, write);
+	if (write)
+		kasan_check_read(kernel, bytes);
+	else
+		kasan_check_write(kernel, bytes);
+	if (!page_of(kernel) || !access_ok((void __user *)user, bytes)) {
+		COUNT(unpinned_bytes, bytes);
+		return cpu_copy(kernel, user, bytes, direction);
+	}
+
+	if (bytes > FEW_BYTES) {
+		pages = kvmalloc_array(MANY_PAGES, sizeof(*pages),
+				       GFP_KERNEL | __GFP_NOWARN);
+		if (pages)
+			most = MANY_BYTES;
+		else
+			pages = few;
+	}
+	for (done = 0; done < bytes; done += part) {
+		struct span span = {
+			.kernel = kernel + done,
+			.pages = pages,
+			.at = offset_in_page(user + done),
+			.direction = direction,
+			.copied = copied,
+		};
+
+		part = min(bytes - done, most);
+		span.bytes = part;
+		if (!pin(user + done, part, write, 0, pages, &count)) {
+			unpin_user_pages(pages, count);
+			COUNT(unpinned_bytes, bytes - done);
+			break;
+		}
+		span_copy(&span);
+		unpin_user_pages_dirty_lock(pages, count, write);
+	}
+	if (pages != few)
+		kvfree(pages);
+	return done < bytes ? cpu_copy(kernel + done, user + done, bytes - done, direction) : 0;
+}
+
+unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
+			  enum cftu_direction direction)
+{
+	COUNT(copies, 1);
+	COUNT(asked_bytes, bytes);
+	return cpu_copy(kernel, user, bytes, direction);
+}
+
+static unsigned long copy_if_long(void *kernel, unsigned long user, unsigned long bytes,
+				  enum cftu_direction direction)
+{
+	struct copied copied;
+
+	if (bytes >= READ_ONCE(min_bytes))
+		return copy_user(kernel, user, bytes, direction, &copied);
+	COUNT(copies, 1);
+	COUNT(small_bytes, bytes);
+	return cpu_copy(kernel, user, bytes, direction);
+}
+
+unsigned long cftu_copy_from_user(void *to, const void __user *from, unsigned long bytes)
+{
+	return copy_if_long(to, (unsigned long)from, bytes, CFTU_FROM_USER);
+}
+EXPORT_SYMBOL_GPL(cftu_copy_from_user);
+
+unsigned long cftu_copy_to_user(void __user *to, const void *from, unsigned long bytes)
+{
+	return copy_if_long((void *)from, (unsigned long)to, bytes, CFTU_TO_USER);
+}
+EXPORT_SYMBOL_GPL(cftu_copy_to_user);
+
+struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable)
+{
+	struct cftu_pinned *pinned;
+	unsigned long end;
+	int err;
+
+	if (!bytes || bytes > CFTU_LENGTH_MAX || check_add_overflow(address, bytes, &end))
+		return ERR_PTR(-EINVAL);
+	if (!access_ok((void __user *)address, bytes))
+		return ERR_PTR(-EFAULT);
+	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL);
+	if (!pinned)
+		return ERR_PTR(-ENOMEM);
+	pinned->address = address;
+	pinned->bytes = bytes;
+	pinned->writable = writable;
+	pinned->count = DIV_ROUND_UP(offset_in_page(address) + bytes, PAGE_SIZE);
+	pinned->pages = kvmalloc_array(pinned->count, sizeof(*pinned->pages),
+				       GFP_KERNEL | __GFP_NOWARN);
+	if (!pinned->pages) {
+		err = -ENOMEM;
+		goto free;
+	}
+	err = account_locked_vm(current->mm, pinned->count, true);
+	if (err)
+		goto free_pages;
+	if (!pin(address, bytes, writable, FOLL_LONGTERM, pinned->pages, &end)) {
+		unpin_user_pages(pinned->pages, end);
+		err = -EFAULT;
+		goto unaccount;
+	}
+	pinned->mm = current->mm;
+	mmgrab(pinned->mm);
+	return pinned;
+
+unaccount:
+	account_locked_vm(current->mm, pinned->count, false);
+free_pages:
+	kvfree(pinned->pages);
+free:
+	kfree(pinned);
+	return ERR_PTR(err);
+}
+EXPORT_SYMBOL_GPL(cftu_pin);
+
+void cftu_unpin(struct cftu_pinned *pinned)
+{
+	unpin_user_pages_dirty_lock(pinned->pages, pinned->count, pinned->writable);
+	account_locked_vm(pinned->mm, pinned->count, false);
+	mmdrop(pinned->mm);
+	kvfree(pinned->pages);
+	kfree(pinned);
+}
+EXPORT_SYMBOL_GPL(cftu_unpin);
+
+bool pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_t bytes,
+		  size_t *offset)
+{
+	*offset = address - pinned->address;
+	return address >= pinned->address && *offset <= pinned->bytes &&
+	       bytes <= pinned->bytes - *offset;
+}
+
+bool pinned_is_writable(const struct cftu_pinned *pinned)
+{
+	return pinned->writable;
+}
+
+void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
+{
+	unsigned long at = offset_in_page(pinned->address) + offset;
+	size_t part;
+
+	for (; bytes; bytes -= part, at += part) {
+		u8 *page = kmap_local_page(pinned->pages[at / PAGE_SIZE]);
+
+		part = min_t(size_t, bytes, PAGE_SIZE - offset_in_page(at));
+		flush_lines(page + offset_in_page(at), part);
+		kunmap_local(page);
+	}
+}
+
+int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
+		enum cftu_direction direction, struct copied *copied)
+{
+	unsigned long at = offset_in_page(pinned->address) + offset;
+	struct span span = {
+		.kernel = kernel,
+		.pages = pinned->pages + at / PAGE_SIZE,
+		.at = offset_in_page(at),
+		.bytes = bytes,
+		.direction = direction,
+		.copied = copied,
+	};
+
+	copied->engine_bytes = 0;
+	copied->channel = CFTU_NO_CHANNEL;
+	if (offset > pinned->bytes || bytes > pinned->bytes - offset)
+		return -EINVAL;
+	if (direction == CFTU_TO_USER && !pinned->writable)
+		return -EPERM;
+	might_sleep();
+	COUNT(copies, 1);
+	if (page_of(kernel)) {
+		span_copy(&span);
+	} else {
+		COUNT(unpinned_bytes, bytes);
+		span_by_cpu(&span, bytes);
+	}
+	return 0;
+}
+
+int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, size_t bytes)
+{
+	struct copied copied;
+
+	return copy_pinned(to, from, offset, bytes, CFTU_FROM_USER, &copied);
+}
+EXPORT_SYMBOL_GPL(cftu_copy_from_pinned);
+
+int cftu_copy_to_pinned(struct cftu_pinned *to, size_t offset, const void *from, size_t bytes)
+{
+	struct copied copied;
+
+	return copy_pinned((void *)from, to, offset, bytes, CFTU_TO_USER, &copied);
+}
+EXPORT_SYMBOL_GPL(cftu_copy_to_pinned);

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /dev/cftu: copies for user space, timed; and the module as a whole.
+ *
+ * Each open file has a region of kernel memory and its pinned memory. Requests that
+ * change these are alone in the file; copies share it.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/fs.h>
+#include <linux/ktime.h>
+#include <linux/miscdevice.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/nospec.h>
+#include <linux/rwsem.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/vmalloc.h>
+#include <linux/xarray.h>
+
+#include "channel.h"
+#include "copy.h"
+#include "flush.h"
+#include "policy.h"
+
+/**
+ * struct opened - what an open file has
+ * @lock: over all of it
+ * @region: kernel memory, or NULL
+ * @bytes: of it
+ * @pins: struct cftu_pinned by id
+ */
+struct opened {
+	struct rw_semaphore lock;
+	u8 *region;
+	size_t bytes;
+	struct xarray pins;
+};
+
+static int device_open(struct inode *inode, struct file *file)
+{
+	struct opened *opened = kzalloc(sizeof(*opened), GFP_KERNEL);
+
+	if (!opened)
+		return -ENOMEM;
+	init_rwsem(&opened->lock);
+	xa_init_flags(&opened->pins, XA_FLAGS_ALLOC1);
+	file->private_data = opened;
+	return 0;
+}
+
+static int device_release(struct inode *inode, struct file *file)
+{
+	struct opened *opened = file->private_data;
+	struct cftu_pinned *pinned;
+	unsigned long id;
+
+	xa_for_each(&opened->pins, id, pinned)
+		cftu_unpin(pinned);
+	xa_destroy(&opened->pins);
+	vfree(opened->region);
+	kfree(opened);
+	return 0;
+}
+
+static int set_region(struct opened *opened, const struct cftu_region *request)
+{
+	u8 *region = NULL;
+
+	if (request->bytes > CFTU_REGION_MAX)
+		return -EINVAL;
+	if (down_write_killable(&opened->lock))
+		return -EINTR;
+	/* What it replaces goes first, so that both need not fit. */
+	vfree(opened->region);
+	opened->region = NULL;
+	opened->bytes = 0;
+	/* Taking what isn't there would have other programs killed first. */
+	if (request->bytes && si_mem_available() >= (long)(request->bytes >> PAGE_SHIFT))
+		region = __vmalloc(request->bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
+	if (region) {
+		opened->region = region;
+		opened->bytes = request->bytes;
+	}
+	up_write(&opened->lock);
+	return region || !request->bytes ? 0 : -ENOMEM;
+}
+
+static int add_pin(struct opened *opened, struct cftu_pin *request)
+{
+	struct cftu_pinned *pinned;
+	int err;
+
+	if ((request->flags & ~CFTU_WRITABLE) || request->bytes > CFTU_LENGTH_MAX)
+		return -EINVAL;
+	pinned = cftu_pin(request->address, request->bytes, request->flags & CFTU_WRITABLE);
+	if (IS_ERR(pinned))
+		return PTR_ERR(pinned);
+	err = xa_alloc(&opened->pins, &request->id, pinned, xa_limit_31b, GFP_KERNEL_ACCOUNT);
+	if (err)
+		cftu_unpin(pinned);
+	return err;
+}
+
+static int remove_pin(struct opened *opened, u32 id)
+{
+	struct cftu_pinned *pinned;
+
+	if (down_write_killable(&opened->lock))
+		return -EINTR;
+	pinned = xa_erase(&opened->pins, id);
+	up_write(&opened->lock);
+	if (!pinned)
+		return -EINVAL;
+	cftu_unpin(pinned);
+	return 0;
+}
+
+/* Whether what the caller wrote into a copy makes sense; under the file's lock. */
+static bool is_copy(const struct opened *opened, const struct cftu_copy *copy)
+{
+	return copy->bytes && copy->bytes <= CFTU_LENGTH_MAX && copy->offset <= opened->bytes &&
+	       copy->bytes <= opened->bytes - copy->offset && copy->direction <= CFTU_TO_USER &&
+	       copy->engine <= CFTU_DMA && !(copy->flags & ~CFTU_UNCACHED);
+}
+
+/* Both sides' lines are dropped, the user's through memory that is pinned for this. */
+static int flush_both(void *kernel, const struct cftu_copy *copy, struct cftu_pinned *pinned,
+		      size_t offset)
+{
+	struct cftu_pinned *mine = NULL;
+
+	if (!pinned) {
+		mine = cftu_pin(copy->address, copy->bytes, copy->direction == CFTU_TO_USER);
+		if (IS_ERR(mine))
+			return PTR_ERR(mine);
+		pinned = mine;
+		offset = 0;
+	}
+	flush_lines(kernel, copy->bytes);
+	pinned_flush(pinned, offset, copy->bytes);
+	if (mine)
+		cftu_unpin(mine);
+	return 0;
+}
+
+static int copy_once(struct opened *opened, struct cftu_copy *copy)
+{
+	struct cftu_pinned *pinned = NULL;
+	struct copied copied = { .channel = CFTU_NO_CHANNEL };
+	unsigned long left = 0;
+	size_t offset = 0;
+	void *kernel;
+	int err = 0;
+
+	if (down_read_killable(&opened->lock))
+		return -EINTR;
+	if (!is_copy(opened, copy)) {
+		err = -EINVAL;
+		goto out;
+	}
+	kernel = opened->region + array_index_nospec(copy->offset, opened->bytes);
+	if (copy->pin) {
+		pinned = xa_load(&opened->pins, copy->pin);
+		if (!pinned || !pinned_holds(pinned, copy->address, copy->bytes, &offset)) {
+			err = -EINVAL;
+			goto out;
+		}
+		if (copy->direction == CFTU_TO_USER && !pinned_is_writable(pinned)) {
+			err = -EPERM;
+			goto out;
+		}
+	}
+	if (copy->flags & CFTU_UNCACHED) {
+		err = flush_both(kernel, copy, pinned, offset);
+		if (err)
+			goto out;
+	}
+	copy->cpu = raw_smp_processor_id();
+	copy->begin_ns = ktime_get_ns();
+	if (copy->engine == CFTU_CPU)
+		left = copy_by_cpu(kernel, copy->address, copy->bytes, copy->direction);
+	else if (pinned)
+		err = copy_pinned(kernel, pinned, offset, copy->bytes, copy->direction, &copied);
+	else
+		left = copy_user(kernel, copy->address, copy->bytes, copy->direction, &copied);
+	copy->end_ns = ktime_get_ns();
+	copy->not_copied = left;
+	copy->engine_bytes = copied.engine_bytes;
+	copy->channel = copied.channel;
+out:
+	up_read(&opened->lock);
+	return err;
+}
+
+static int copy_all(struct opened *opened, struct cftu_batch *batch)
+{
+	struct cftu_copy __user *at = u64_to_user_ptr(batch->copies);
+	struct cftu_copy copy;
+	int err;
+
+	batch->done = 0;
+	if (!batch->count || batch->count > CFTU_BATCH_MAX || batch->reserved)
+		return -EINVAL;
+	for (; batch->done < batch->count; batch->done++, at++) {
+		if (signal_pending(current))
+			return -EINTR;
+		if (copy_from_user(&copy, at, sizeof(copy)))
+			return -EFAULT;
+		err = copy_once(opened, &copy);
+		if (err)
+			return err;
+		if (copy_to_user(at, &copy, sizeof(copy)))
+			return -EFAULT;
+		cond_resched();
+	}
+	return 0;
+}
+
+static void tell_info(struct opened *opened, struct cftu_info *info)
+{
+	memset(info, 0, sizeof(*info));
+	info->version = CFTU_VERSION;
+	info->channels = engine.count;
+	info->flags = (engine.can_pause ? CFTU_CAN_PAUSE : 0) |
+		      (engine.coherent ? CFTU_COHERENT : 0);
+	info->min_bytes = copy_min_bytes();
+	info->poll_bytes = READ_ONCE(engine.poll_bytes);
+	info->region_bytes = READ_ONCE(opened->bytes);
+	info->align_bytes = engine.align;
+	strscpy(info->provider, engine.provider, sizeof(info->provider));
+	policy_show(info);
+}
+
+static int tell_channel(struct cftu_channel *request)
+{
+	struct channel *channel;
+
+	if (request->channel >= engine.count)
+		return -EINVAL;
+	channel = &engine.channels[array_index_nospec(request->channel, engine.count)];
+	/* A sample: each number is whole, but they need not be of one moment. */
+	*request = data_race(channel->counted);
+	request->flags = (policy_is_high(channel->index) ? CFTU_HIGH : 0) |
+			 (READ_ONCE(channel->dead) ? CFTU_DEAD : 0);
+	return 0;
+}
+
+static long device_ioctl(struct file *file, unsigned int command, unsigned long argument_)
+{
+	void __user *argument = (void __user *)argument_;
+	struct opened *opened = file->private_data;
+	union {
+		struct cftu_info info;
+		struct cftu_policy policy;
+		struct cftu_region region;
+		struct cftu_pin pin;
+		struct cftu_copy copy;
+		struct cftu_batch batch;
+		struct cftu_channel channel;
+		struct cftu_statistics statistics;
+		u32 id;
+	} request;
+	int err = 0;
+
+	/* Before its size is used: what has the wrong one is no request of ours. */
+	switch (command) {
+	case CFTU_INFO:
+	case CFTU_POLICY:
+	case CFTU_REGION:
+	case CFTU_PIN:
+	case CFTU_UNPIN:
+	case CFTU_COPY:
+	case CFTU_BATCH:
+	case CFTU_CHANNEL:
+	case CFTU_STATISTICS:
+		break;
+	default:
+		return -ENOTTY;
+	}
+	if ((_IOC_DIR(command) & _IOC_WRITE) &&
+	    copy_from_user(&request, argument, _IOC_SIZE(command)))
+		return -EFAULT;
+
+	switch (command) {
+	case CFTU_INFO:
+		tell_info(opened, &request.info);
+		break;
+	case CFTU_POLICY:
+		err = cftu_start(&request.policy);
+		break;
+	case CFTU_REGION:
+		err = set_region(opened, &request.region);
+		break;
+	case CFTU_PIN:
+		err = add_pin(opened, &request.pin);
+		break;
+	case CFTU_UNPIN:
+		err = remove_pin(opened, request.id);
+		break;
+	case CFTU_COPY:
+		err = copy_once(opened, &request.copy);
+		break;
+	case CFTU_BATCH:
+		err = copy_all(opened, &request.batch);
+		break;
+	case CFTU_CHANNEL:
+		err = tell_channel(&request.channel);
+		break;
+	case CFTU_STATISTICS:
+		copy_statistics(&request.statistics);
+		break;
+	}
+	/* A batch says how far it came also where it ends with an error. */
+	if ((err && command != CFTU_BATCH) || !(_IOC_DIR(command) & _IOC_READ))
+		return err;
+	if (copy_to_user(argument, &request, _IOC_SIZE(command))) {
+		/* Who doesn't know the id can't release it. */
+		if (command == CFTU_PIN)
+			remove_pin(opened, request.pin.id);
+		return -EFAULT;
+	}
+	return err;
+}
+
+static const struct file_operations operations = {
+	.owner = THIS_MODULE,
+	.open = device_open,
+	.release = device_release,
+	.unlocked_ioctl = device_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};
+
+static struct miscdevice device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "cftu",
+	.mode = 0600,
+	.fops = &operations,
+};
+
+static int __init cftu_init(void)
+{
+	int err;
+
+	err = engine_start();
+	if (err)
+		return err;
+	err = policy_start();
+	if (err)
+		goto stop_engine;
+	err = misc_register(&device);
+	if (err) {
+		pr_err("no /dev/cftu: error %d\n", err);
+		goto stop_policy;
+	}
+	return 0;
+
+stop_policy:
+	cftu_stop();
+stop_engine:
+	engine_stop();
+	return err;
+}
+
+static void __exit cftu_exit(void)
+{
+	misc_deregister(&device);
+	cftu_stop();
+	engine_stop();
+}
+
+module_init(cftu_init);
+module_exit(cftu_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Copies between user and kernel memory by DMA engines");
+MODULE_AUTHOR("The memwarden authors");

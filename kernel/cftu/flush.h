@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Writing a range's cache lines back and dropping them, so that the next copy
+ * finds it in memory alone. Kernels don't offer that to modules under one name.
+ */
+#ifndef CFTU_FLUSH_H
+#define CFTU_FLUSH_H
+
+#include <linux/types.h>
+
+#if defined(CONFIG_X86)
+#include <asm/cacheflush.h>
+
+static inline void flush_lines(void *from, size_t bytes)
+{
+	clflush_cache_range(from, bytes);
+}
+
+#elif defined(CONFIG_ARM64)
+#include <asm/barrier.h>
+#include <asm/cache.h>
+#include <asm/cputype.h>
+
+static inline void flush_lines(void *from, size_t bytes)
+{
+	/* DminLine: the shortest line of all data caches, log2 of its 4-byte words. */
+	unsigned long line = 4UL << (read_cpuid_cachetype() >> 16 & 0xf);
+	unsigned long at;
+
+	for (at = (unsigned long)from & ~(line - 1); at < (unsigned long)from + bytes; at += line)
+		asm volatile("dc civac, %0" : : "r" (at) : "memory");
+	dsb(sy);
+}
+
+#else
+#error "cftu knows how to drop cache lines on x86 and arm64 only"
+#endif
+
+#endif /* CFTU_FLUSH_H */

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which channel a transfer takes, and when.
+ *
+ * off		none: the CPU copies.
+ * exclusive	each CPU has a channel, so that the CPUs' load is the channels'.
+ * shared	the channel with the fewest tasks on it.
+ * priority	exclusive, and time is cut into windows: in each one's first part only
+ *		the high channels copy, in the rest all do.
+ *
+ * What keeps a low channel back is the engine's pause, switched by a timer. An
+ * engine that can't pause is kept back between transfers: a low one begins only
+ * where it will end in time, as far as the channel's last ones tell, and is cut to
+ * what fits. A transfer that takes longer than those before reaches into the next
+ * window's high part.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/cpu.h>
+#include <linux/hrtimer.h>
+#include <linux/math64.h>
+#include <linux/module.h>
+#include <linux/rwsem.h>
+#include <linux/sched.h>
+#include <linux/smp.h>
+
+#include "policy.h"
+
+static char *policy = "shared";
+module_param(policy, charp, 0444);
+MODULE_PARM_DESC(policy, "at load: off, exclusive, shared (default) or priority");
+
+static bool fold;
+module_param(fold, bool, 0444);
+MODULE_PARM_DESC(fold, "at load: let CPUs share a channel where there are more CPUs (default 0)");
+
+static uint timeout_ms = 1000;
+module_param(timeout_ms, uint, 0644);
+MODULE_PARM_DESC(timeout_ms, "when a transfer counts as hanging (default 1000; 0 is 1)");
+
+#define QUANTUM_HIGH_NS (30 * NSEC_PER_USEC)
+#define QUANTUM_LOW_NS (60 * NSEC_PER_USEC)
+
+/* For reading held over a transfer: who writes, waits for all that are under way. */
+static DECLARE_RWSEM(lock);
+
+static struct {
+	enum cftu_policy_kind kind;
+	u64 high;
+	u64 quantum_high_ns;
+	u64 quantum_low_ns;
+	/* Windows are counted from here, in ns of CLOCK_MONOTONIC. */
+	u64 origin_ns;
+	u64 times;
+	unsigned int channel_of[NR_CPUS];
+	struct hrtimer timer;
+} state;
+
+static const char *const names[] = {
+	[CFTU_POLICY_OFF] = "off",
+	[CFTU_POLICY_EXCLUSIVE] = "exclusive",
+	[CFTU_POLICY_SHARED] = "shared",
+	[CFTU_POLICY_PRIORITY] = "priority",
+};
+
+/* The first CPUs that are online have a channel each; others begin again. */
+static void assign_channels(void)
+{
+	unsigned int cpu, next = 0;
+
+	for_each_online_cpu(cpu)
+		state.channel_of[cpu] = next++ % engine.count;
+	for_each_possible_cpu(cpu)
+		if (!cpu_online(cpu))
+			state.channel_of[cpu] = next++ % engine.count;
+}
+
+static bool is_high(unsigned int channel)
+{
+	return state.kind == CFTU_POLICY_PRIORITY && (state.high & BIT_ULL(channel));
+}
+
+static void pause_low(bool pause)
+{
+	unsigned int i;
+
+	for (i = 0; i < engine.count; i++)
+		if (!is_high(i))
+			channel_pause(&engine.channels[i], pause);
+}
+
+/* The first border between two parts that is not before @ns. */
+static u64 border_after(u64 ns)
+{
+	u64 part, window = state.quantum_high_ns + state.quantum_low_ns;
+
+	div64_u64_rem(ns - state.origin_ns, window, &part);
+	return ns - part + (part <= state.quantum_high_ns ? state.quantum_high_ns : window);
+}
+
+/* At each window's begin, and where its high part ends. */
+static enum hrtimer_restart part_ended(struct hrtimer *timer)
+{
+	u64 began = ktime_get_ns(), ended, part;
+
+	div64_u64_rem(began - state.origin_ns, state.quantum_high_ns + state.quantum_low_ns,
+		      &part);
+	pause_low(part < state.quantum_high_ns);
+	/* Not sooner than this took: a window that is too short costs half a CPU, not all. */
+	ended = ktime_get_ns();
+	hrtimer_set_expires(timer, ns_to_ktime(border_after(ended + (ended - began))));
+	return HRTIMER_RESTART;
+}
+
+static void windows_stop(void)
+{
+	if (state.kind != CFTU_POLICY_PRIORITY || !engine.can_pause)
+		return;
+	hrtimer_cancel(&state.timer);
+	pause_low(false);
+}
+
+static void windows_start(void)
+{
+	if (state.kind != CFTU_POLICY_PRIORITY || !engine.can_pause)
+		return;
+	hrtimer_start(&state.timer, ns_to_ktime(state.origin_ns), HRTIMER_MODE_ABS_SOFT);
+}
+
+static bool is_quantum(u64 ns)
+{
+	return ns >= CFTU_QUANTUM_MIN_NS && ns <= CFTU_QUANTUM_MAX_NS;
+}
+
+static bool needs_a_channel_each(const struct cftu_policy *wanted)
+{
+	return wanted->policy == CFTU_POLICY_EXCLUSIVE || wanted->policy == CFTU_POLICY_PRIORITY;
+}
+
+int cftu_start(const struct cftu_policy *wanted)
+{
+	u64 all = GENMASK_ULL(engine.count - 1, 0);
+	u64 high_ns = wanted->quantum_high_ns ?: QUANTUM_HIGH_NS;
+	u64 low_ns = wanted->quantum_low_ns ?: QUANTUM_LOW_NS;
+	int err = 0;
+
+	if (wanted->policy > CFTU_POLICY_PRIORITY || (wanted->flags & ~CFTU_FOLD))
+		return -EINVAL;
+	if (wanted->policy == CFTU_POLICY_PRIORITY) {
+		if (!is_quantum(high_ns) || !is_quantum(low_ns) || (wanted->high & ~all))
+			return -EINVAL;
+	} else if (wanted->quantum_high_ns || wanted->quantum_low_ns || wanted->high) {
+		return -EINVAL;
+	}
+	cpus_read_lock();
+	down_write(&lock);
+	if (needs_a_channel_each(wanted) && num_online_cpus() > engine.count) {
+		if (!(wanted->flags & CFTU_FOLD)) {
+			err = -EINVAL;
+			goto out;
+		}
+		pr_warn_ratelimited("%s: %u CPUs share %u channels\n", names[wanted->policy],
+				    num_online_cpus(), engine.count);
+	}
+	windows_stop();
+	assign_channels();
+	state.kind = wanted->policy;
+	state.high = wanted->high ?: 1;
+	state.quantum_high_ns = high_ns;
+	state.quantum_low_ns = low_ns;
+	state.origin_ns = ktime_get_ns();
+	state.times++;
+	windows_start();
+out:
+	up_write(&lock);
+	cpus_read_unlock();
+	return err;
+}
+EXPORT_SYMBOL_GPL(cftu_start);
+
+void cftu_stop(void)
+{
+	const struct cftu_policy off = { .policy = CFTU_POLICY_OFF };
+
+	cftu_start(&off);
+}
+EXPORT_SYMBOL_GPL(cftu_stop);
+
+/* The channel with the fewest tasks, looked for from the CPU's own on. */
+static struct channel *least_loaded(unsigned int first)
+{
+	struct channel *least = NULL;
+	unsigned int i;
+
+	for (i = 0; i < engine.count; i++) {
+		struct channel *channel = &engine.channels[(first + i) % engine.count];
+
+		if (READ_ONCE(channel->dead))
+			continue;
+		if (!least || atomic_read(&channel->load) < atomic_read(&least->load))
+			least = channel;
+	}
+	return least;
+}
+
+/* The CPU's own, or the next one that is alive. */
+static struct channel *own(unsigned int first)
+{
+	unsigned int i;
+
+	for (i = 0; i < engine.count; i++) {
+		struct channel *channel = &engine.channels[(first + i) % engine.count];
+
+		if (!READ_ONCE(channel->dead))
+			return channel;
+	}
+	return NULL;
+}
+
+/*
+ * Sleeps until a low channel's transfer may begin, and says how many pieces fit.
+ * One that is too long for any window begins with the low part.
+ */
+static unsigned int admit(struct channel *channel, unsigned int pieces)
+{
+	u64 window = state.quantum_high_ns + state.quantum_low_ns, part, began = ktime_get_ns();
+	u64 piece_ns = max(channel->piece_ns, 1ULL), needed, now;
+
+	pieces = clamp_t(u64, div64_u64(state.quantum_low_ns, piece_ns), 1, pieces);
+	needed = min(pieces * piece_ns, state.quantum_low_ns * 3 / 4);
+	for (;;) {
+		ktime_t next;
+
+		now = ktime_get_ns();
+		div64_u64_rem(now - state.origin_ns, window, &part);
+		if (part >= state.quantum_high_ns && part + needed <= window)
+			break;
+		next = ns_to_ktime(now - part + state.quantum_high_ns +
+				   (part < state.quantum_high_ns ? 0 : window));
+		set_current_state(TASK_UNINTERRUPTIBLE);
+		schedule_hrtimeout_range(&next, 0, HRTIMER_MODE_ABS);
+	}
+	channel->counted.paused_ns += now - began;
+	return pieces;
+}
+
+void policy_claim(struct claim *claim)
+{
+	unsigned int first;
+
+	down_read(&lock);
+	first = state.channel_of[raw_smp_processor_id()];
+	switch (state.kind) {
+	case CFTU_POLICY_OFF:
+		claim->channel = NULL;
+		return;
+	case CFTU_POLICY_SHARED:
+		claim->channel = least_loaded(first);
+		break;
+	default:
+		claim->channel = own(first);
+	}
+	if (!claim->channel)
+		return;
+	atomic_inc(&claim->channel->load);
+	rt_mutex_lock(&claim->channel->lock);
+	/* It may have died since. */
+	if (claim->channel->dead) {
+		rt_mutex_unlock(&claim->channel->lock);
+		atomic_dec(&claim->channel->load);
+		claim->channel = NULL;
+		return;
+	}
+	claim->pieces = TRANSFER_PIECES;
+	claim->timeout_ns = max(READ_ONCE(timeout_ms), 1U) * (u64)NSEC_PER_MSEC;
+	if (state.kind != CFTU_POLICY_PRIORITY || is_high(claim->channel->index))
+		return;
+	/* What is paused for a part of the time may take so much longer. */
+	claim->timeout_ns += 2 * state.quantum_high_ns +
+		mul_u64_u64_div_u64(claim->timeout_ns, state.quantum_high_ns, state.quantum_low_ns);
+	if (!engine.can_pause)
+		claim->pieces = admit(claim->channel, claim->pieces);
+}
+
+void policy_release(const struct claim *claim)
+{
+	if (claim->channel) {
+		rt_mutex_unlock(&claim->channel->lock);
+		atomic_dec(&claim->channel->load);
+	}
+	up_read(&lock);
+}
+
+void policy_show(struct cftu_info *info)
+{
+	down_read(&lock);
+	info->policy = state.kind;
+	if (state.kind == CFTU_POLICY_PRIORITY) {
+		info->high = state.high;
+		info->quantum_high_ns = state.quantum_high_ns;
+		info->quantum_low_ns = state.quantum_low_ns;
+	}
+	up_read(&lock);
+}
+
+u64 policy_times(void)
+{
+	return READ_ONCE(state.times);
+}
+
+bool policy_is_high(unsigned int channel)
+{
+	bool high;
+
+	down_read(&lock);
+	high = is_high(channel);
+	up_read(&lock);
+	return high;
+}
+
+int policy_start(void)
+{
+	struct cftu_policy wanted = { .flags = fold ? CFTU_FOLD : 0 };
+	int kind, err;
+
+	hrtimer_init(&state.timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+	state.timer.function = part_ended;
+	kind = sysfs_match_string(names, policy);
+	if (kind < 0) {
+		pr_err("policy=%s: give off, exclusive, shared or priority\n", policy);
+		return -EINVAL;
+	}
+	wanted.policy = kind;
+	err = cftu_start(&wanted);
+	if (err)
+		pr_err("policy=%s: %u CPUs, %u channels: give fold=1 for CPUs to share one, or policy=shared\n",
+		       policy, num_online_cpus(), engine.count);
+	return err;
+}
