@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# clock: free
+# kernel: own-debug
+# cftu on the software engine, which fails and hangs when it is told to: what comes
+# of a copy is what the CPU makes of it, whatever the engine, the policy and the
+# memory do. KASAN, kmemleak, UBSAN and lockdep watch, and what they find fails the run.
+. /host/lab/check.sh
+
+operations=${OPERATIONS:-20000}
+parameters=/sys/module/cftu/parameters
+engine=/sys/module/swdma/parameters
+
+# fresh "PARAMETERS OF swdma" "PARAMETERS OF cftu"
+fresh() {
+	rmmod cftu 2>/dev/null
+	rmmod swdma 2>/dev/null
+	# shellcheck disable=SC2086
+	modprobe swdma $1 && modprobe cftu $2
+}
+model() { /host/lab/cftu-model "$@"; }
+
+# Without an engine.
+check "without a channel it does not load" "modprobe cftu" 1 'No such device'
+check "and says what to do" "dmesg | tail -n 3" 0 'cftu: channels=0 .*: 0 free DMA channels that copy memory; load swdma'
+
+# Parameters.
+modprobe swdma channels=2
+for wrong in channels=3 channels=65 align=3 align=8192 align=0 policy=none policy=exclusive \
+	policy=priority provider=none poll_bytes=x; do
+	check "$wrong is refused" "modprobe cftu $wrong" 1 ''
+done
+check "CPUs fold onto fewer channels when asked" "modprobe cftu policy=exclusive fold=1" 0 ''
+check "the device is root's alone" "stat -c %a /dev/cftu" 0 '^600$'
+check "while it is loaded its engine stays" "rmmod swdma" 1 ''
+
+# Copies by the engine beside the same by CPU.
+check "copies are the CPU's" "fresh channels=4 '' && model $operations 1" 0 'no difference'
+check "also with an engine that wants 8 bytes aligned" \
+	"fresh 'channels=4 copy_align=3' '' && model $((operations / 4)) 2" 0 'no difference'
+check "and with one that wants whole cache lines" \
+	"fresh channels=4 align=64 && model $((operations / 4)) 3" 0 'no difference'
+check "and one that takes 100 bytes at a time, and 2 such" \
+	"fresh 'channels=2 max_length=100 descriptors=2' '' && model $((operations / 8)) 4" 0 'no difference'
+check "always polling" "fresh channels=4 poll_bytes=1000000 && model $((operations / 4)) 5" 0 'no difference'
+check "never polling" "fresh channels=4 poll_bytes=0 && model $((operations / 4)) 6" 0 'no difference'
+check "while memory goes, signals come and the process forks" \
+	"fresh channels=4 '' && /host/lab/cftu-disturbed $((operations / 10))" 0 'all as they must be'
+
+# An engine with faults.
+fresh channels=4 timeout_ms=20
+echo 7 >$engine/fail_every
+check "an engine that fails: the CPU does it" "model $((operations / 4)) 7" 0 'no difference'
+echo 0 >$engine/fail_every
+echo 20000 >$engine/delay_ns
+check "one that is slow" "model $((operations / 20)) 8" 0 'no difference'
+echo 0 >$engine/delay_ns
+echo 40 >$engine/hang
+check "one that hangs: nobody else does" "model $((operations / 20)) 9" 0 'no difference'
+check "  also while memory goes" "/host/lab/cftu-disturbed $((operations / 100))" 0 'all as they must be'
+echo 0 >$engine/hang
+check "after it all channels are alive" "/host/lab/cftu-policies exclusive | grep -c 'channels [1248]\$'" 0 '^4$'
+
+# Requests.
+check "a threshold can be set" "echo 4096 >$parameters/min_bytes && cat $parameters/min_bytes" 0 '^4096$'
+check "no request makes the kernel complain" "/host/lab/cftu-ioctls $operations 1" 0 'requests, [0-9]+ of them taken'
+check "policies change under traffic" "fresh channels=4 '' && /host/lab/cftu-policies switch $((operations / 20))" 0 'times'
+
+# Comes and goes.
+cycle() {
+	i=0
+	while [ $i -lt "${CYCLES:-20}" ]; do
+		fresh channels=4 '' || return 1
+		i=$((i + 1))
+	done
+}
+check "loaded and unloaded again and again" "cycle" 0 ''
+rmmod cftu
+rmmod swdma
+leaks() {
+	echo scan >/sys/kernel/debug/kmemleak && sleep 6 && echo scan >/sys/kernel/debug/kmemleak
+	grep -A 12 -E 'cftu|swdma' /sys/kernel/debug/kmemleak
+}
+check "nothing is leaked" "leaks" 1 ''
+finish

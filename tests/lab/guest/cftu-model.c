@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * cftu-model OPERATIONS SEED: random copies through /dev/cftu, each done twice, by
+ * the engine and by the CPU, into places of one content: the answers and the places
+ * must be the same afterwards. The first half by one thread, the second by four at
+ * once; policies change all the time. Exit code 1, and a line that says what
+ * differed, at the first difference.
+ *
+ * User memory is an arena, twice: most of it ordinary, then pages that can't be
+ * written, pages that can't be touched, a hole, and a shared file. The region has
+ * two halves.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "../../../kernel/include/uapi/memwarden/cftu.h"
+
+#define THREADS 4
+#define KIB 1024L
+#define LONGEST (4096 * KIB)
+/* Looked at on both sides of each copy: nothing may have changed there. */
+#define MARGIN 64L
+#define HALF (LONGEST + 2 * MARGIN + 4096)
+
+/* The arena's parts, in this order. */
+static const struct part {
+	long bytes;
+	int protection;
+	bool there, file;
+} parts[] = {
+	{ 4608 * KIB, PROT_READ | PROT_WRITE, true, false },
+	{ 64 * KIB, PROT_READ, true, false },
+	{ 512 * KIB, PROT_READ | PROT_WRITE, true, false },
+	{ 64 * KIB, PROT_NONE, true, false },
+	{ 512 * KIB, PROT_READ | PROT_WRITE, true, false },
+	{ 64 * KIB, PROT_NONE, false, false },
+	{ 512 * KIB, PROT_READ | PROT_WRITE, true, true },
+};
+#define PARTS (sizeof(parts) / sizeof(parts[0]))
+#define PINNED parts[0].bytes
+
+static long arena_bytes;
+
+struct walk {
+	int fd;
+	uint64_t random, seed;
+	long operations, done;
+	uint64_t engine_bytes;
+	unsigned char *arena[2];
+	uint32_t pin[2];
+	unsigned char *seen[2];
+};
+
+/* xorshift64 */
+static uint64_t draw(struct walk *walk)
+{
+	walk->random ^= walk->random << 13;
+	walk->random ^= walk->random >> 7;
+	walk->random ^= walk->random << 17;
+	return walk->random;
+}
+
+static void die(const char *what)
+{
+	printf("%s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static unsigned char *new_arena(void)
+{
+	unsigned char *arena = mmap(NULL, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *at = arena;
+
+	if (arena == MAP_FAILED)
+		die("mmap");
+	for (const struct part *part = parts; part < parts + PARTS; at += part->bytes, part++) {
+		int flags = MAP_FIXED | (part->file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
+		int file = -1;
+
+		if (!part->there) {
+			munmap(at, part->bytes);
+			continue;
+		}
+		if (part->file) {
+			file = memfd_create("arena", 0);
+			if (file < 0 || ftruncate(file, part->bytes))
+				die("memfd_create");
+		}
+		if (mmap(at, part->bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED)
+			die("mmap of a part");
+		for (long i = 0; i < part->bytes; i++)
+			at[i] = i * 131 + i / 251;
+		mprotect(at, part->bytes, part->protection);
+		if (file >= 0)
+			close(file);
+	}
+	return arena;
+}
+
+/* Mostly small, at times long. */
+static long draw_bytes(struct walk *walk)
+{
+	uint64_t kind = draw(walk) % 256;
+
+	if (kind == 0)
+		return 1 + draw(walk) % LONGEST;
+	if (kind < 16)
+		return 1 + draw(walk) % (128 * KIB);
+	return 1 + draw(walk) % ((uint64_t)1 << (draw(walk) % 15));
+}
+
+static void differs(const struct walk *walk, const struct cftu_copy *copy, const char *what,
+		    long got, long expected)
+{
+	printf("operation %ld of seed %llu: %s user memory, %lld bytes at %lld of the arena and %lld of the region, flags %x, pin %u: %s %ld by the engine, %ld by CPU\n",
+	       walk->done, (unsigned long long)walk->seed,
+	       copy->direction == CFTU_FROM_USER ? "from" : "to", (long long)copy->bytes,
+	       (long long)(copy->address - (uintptr_t)walk->arena[copy->direction == CFTU_TO_USER]),
+	       (long long)copy->offset % HALF, copy->flags, copy->pin, what, got, expected);
+	exit(1);
+}
+
+/* What both have in the region around the copy. */
+static void look(struct walk *walk, const struct cftu_copy *copy, int half)
+{
+	struct cftu_copy back = {
+		.address = (uintptr_t)walk->seen[half],
+		.offset = copy->offset % HALF + half * HALF - MARGIN,
+		.bytes = copy->bytes + 2 * MARGIN,
+		.direction = CFTU_TO_USER,
+		.engine = CFTU_CPU,
+	};
+
+	if (ioctl(walk->fd, CFTU_COPY, &back) || back.not_copied)
+		die("looking at the region");
+}
+
+static void compare(struct walk *walk, const struct cftu_copy *copy, const unsigned char *a,
+		    const unsigned char *b, long bytes, const char *what)
+{
+	if (!memcmp(a, b, bytes))
+		return;
+	for (long i = 0; i < bytes; i++)
+		if (a[i] != b[i]) {
+			printf("byte %ld of %ld: ", i, bytes);
+			differs(walk, copy, what, a[i], b[i]);
+		}
+}
+
+/* Both arenas, where they can be read, around the copy. */
+static void compare_arenas(struct walk *walk, const struct cftu_copy *copy, long at)
+{
+	long begin = at - MARGIN, end = at + copy->bytes + MARGIN, from = 0;
+
+	for (const struct part *part = parts; part < parts + PARTS; from += part->bytes, part++) {
+		long first = begin > from ? begin : from;
+		long last = end < from + part->bytes ? end : from + part->bytes;
+
+		if (first < last && part->there && (part->protection & PROT_READ))
+			compare(walk, copy, walk->arena[0] + first, walk->arena[1] + first,
+				last - first, "the arenas hold");
+	}
+}
+
+static void set_policy(struct walk *walk)
+{
+	struct cftu_policy policy = { .policy = draw(walk) % 4, .flags = CFTU_FOLD };
+
+	if (policy.policy == CFTU_POLICY_PRIORITY) {
+		policy.quantum_high_ns = 20000 + draw(walk) % 400000;
+		policy.quantum_low_ns = 20000 + draw(walk) % 400000;
+	}
+	if (ioctl(walk->fd, CFTU_POLICY, &policy))
+		die("CFTU_POLICY");
+}
+
+/* One copy by both; what the two say must agree. */
+static void operate(struct walk *walk)
+{
+	bool to = draw(walk) % 2;
+	long bytes = draw_bytes(walk), at = draw(walk) % (arena_bytes - bytes + 1), seen;
+	struct cftu_copy copies[2];
+
+	/* Often as the engine likes it. */
+	if (draw(walk) % 4 == 0)
+		at &= ~63L;
+	memset(copies, 0, sizeof(copies));
+	copies[0].offset = MARGIN + draw(walk) % (HALF - 2 * MARGIN - bytes + 1);
+	copies[0].bytes = bytes;
+	copies[0].direction = to ? CFTU_TO_USER : CFTU_FROM_USER;
+	copies[0].flags = bytes < 64 * KIB && draw(walk) % 16 == 0 ? CFTU_UNCACHED : 0;
+	copies[0].engine = CFTU_DMA;
+	copies[0].address = (uintptr_t)walk->arena[0] + at;
+	if (at + bytes <= PINNED && draw(walk) % 4 == 0)
+		copies[0].pin = walk->pin[0];
+	copies[1] = copies[0];
+	copies[1].offset += HALF;
+	copies[1].engine = CFTU_CPU;
+	if (to) {
+		copies[1].address = (uintptr_t)walk->arena[1] + at;
+		copies[1].pin = copies[0].pin ? walk->pin[1] : 0;
+	}
+	int answers[2], codes[2];
+
+	for (int i = 0; i < 2; i++) {
+		answers[i] = ioctl(walk->fd, CFTU_COPY, &copies[i]);
+		codes[i] = answers[i] ? errno : 0;
+	}
+	if (codes[0] != codes[1])
+		differs(walk, &copies[0], "errno", codes[0], codes[1]);
+	/* Lines can be dropped only of memory that is there: then nothing was begun. */
+	if (codes[0] == EFAULT && copies[0].flags)
+		return;
+	if (codes[0])
+		differs(walk, &copies[0], "an error", codes[0], codes[1]);
+	if (copies[0].not_copied != copies[1].not_copied)
+		differs(walk, &copies[0], "not copied", copies[0].not_copied, copies[1].not_copied);
+	walk->engine_bytes += copies[0].engine_bytes;
+	look(walk, &copies[0], 0);
+	look(walk, &copies[0], 1);
+	compare(walk, &copies[0], walk->seen[0], walk->seen[1], bytes + 2 * MARGIN,
+		"the region holds");
+	seen = bytes - copies[0].not_copied;
+	compare(walk, &copies[0], walk->seen[0] + MARGIN, walk->arena[0] + at, seen,
+		"what was copied is");
+	if (to)
+		compare_arenas(walk, &copies[0], at);
+}
+
+static void *go(void *walk_)
+{
+	struct walk *walk = walk_;
+
+	for (walk->done = 0; walk->done < walk->operations; walk->done++) {
+		/* So that the same bytes are not copied to and fro. */
+		long fresh = draw(walk) % (PINNED - 8);
+		uint64_t value = draw(walk);
+
+		memcpy(walk->arena[0] + fresh, &value, 8);
+		memcpy(walk->arena[1] + fresh, &value, 8);
+		if (draw(walk) % 256 == 0)
+			set_policy(walk);
+		operate(walk);
+	}
+	return NULL;
+}
+
+static void begin(struct walk *walk, long operations, uint64_t seed)
+{
+	struct cftu_region region = { .bytes = 2 * HALF };
+
+	walk->fd = open("/dev/cftu", O_RDWR);
+	if (walk->fd < 0 || ioctl(walk->fd, CFTU_REGION, &region))
+		die("/dev/cftu");
+	walk->seed = seed;
+	walk->random = 0x9e3779b97f4a7c15 * (seed + 1);
+	walk->operations = operations;
+	for (int i = 0; i < 2; i++) {
+		struct cftu_pin pin = { .bytes = PINNED, .flags = CFTU_WRITABLE };
+
+		walk->arena[i] = new_arena();
+		walk->seen[i] = malloc(LONGEST + 2 * MARGIN);
+		pin.address = (uintptr_t)walk->arena[i];
+		if (!walk->seen[i] || ioctl(walk->fd, CFTU_PIN, &pin))
+			die("CFTU_PIN");
+		walk->pin[i] = pin.id;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static struct walk walks[1 + THREADS];
+	uint64_t engine_bytes;
+	pthread_t threads[THREADS];
+	long operations;
+
+	if (argc != 3 || (operations = atol(argv[1])) < 1) {
+		fprintf(stderr, "usage: cftu-model OPERATIONS SEED\n");
+		return 2;
+	}
+	for (size_t i = 0; i < PARTS; i++)
+		arena_bytes += parts[i].bytes;
+	for (int i = 0; i < 1 + THREADS; i++)
+		begin(&walks[i], i ? operations / 2 / THREADS : operations / 2,
+		      strtoull(argv[2], NULL, 0) * 16 + i);
+	go(&walks[0]);
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&threads[i], NULL, go, &walks[1 + i]))
+			die("pthread_create");
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	engine_bytes = 0;
+	for (int i = 0; i < 1 + THREADS; i++)
+		engine_bytes += walks[i].engine_bytes;
+	if (!engine_bytes) {
+		printf("the engine copied nothing\n");
+		return 1;
+	}
+	printf("%ld operations, no difference; %llu bytes by the engine\n", operations,
+	       (unsigned long long)engine_bytes);
+	return 0;
+}
