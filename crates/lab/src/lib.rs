@@ -14,6 +14,7 @@ mod board;
 mod cache;
 mod console;
 mod debian;
+mod device_tree;
 mod digest;
 mod error;
 mod frame;

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::board::Board;
 use crate::cache::Cache;
 use crate::console::{self, Progress};
+use crate::device_tree;
 use crate::error::{Error, OnFile, Result};
 use crate::frame;
 use crate::guest::{self, Carry, GuestProgram, Job};
@@ -29,7 +30,7 @@ use crate::source::Source;
 /// 0.2 s of guest time after the boot, and take instructions from what is
 /// measured. The last line makes a page fault cheaper (with the next, 4500 to 3900
 /// instructions), so that four cores' budgets fit the one stream.
-const KERNEL_PARAMETERS: &str = "console=ttyAMA0 panic=-1 oops=panic nokaslr \
+const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
      cryptomgr.notests=1 \
      mitigations=off init_on_alloc=0";
 
@@ -149,7 +150,7 @@ pub struct Machine {
     pub kernel: KernelChoice,
     /// How time passes.
     pub clock: Clock,
-    /// CPUs, 1 to 32.
+    /// CPUs, 1 to 32; a board may have fewer.
     pub cpus: u32,
     /// Memory.
     pub memory: Memory,
@@ -359,14 +360,18 @@ impl<'a> Boot<'a> {
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
             KernelChoice::Tree(tree) => Kernel::built(tree)?,
         };
+        let jobs = source.built("jobs")?;
+        let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let device_tree = match machine.board {
             Board::Virt => None,
             Board::Raspi3b => {
                 Some(Kernel::stock(&cache, &say)?.device_tree("broadcom/bcm2837-rpi-3-b.dtb"))
             }
+            Board::Zcu102 => {
+                let tree = source.root().join("lab/zcu102.dts");
+                Some(device_tree::compile(&tree, machine.cpus, folder.path())?)
+            }
         };
-        let jobs = source.built("jobs")?;
-        let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let job = Job {
             command,
             tick_us: machine.tick_us,
@@ -440,8 +445,10 @@ impl<'a> Boot<'a> {
             KernelChoice::Own(Flavour::Debug) => DEBUG_PARAMETERS,
             KernelChoice::Own(_) | KernelChoice::Tree(_) => "",
         };
-        qemu.arg("-append")
-            .arg(format!("{KERNEL_PARAMETERS}{more}"));
+        qemu.arg("-append").arg(format!(
+            "{} {KERNEL_PARAMETERS}{more}",
+            machine.board.console()
+        ));
         qemu
     }
 
