@@ -16,6 +16,7 @@ mod buffer;
 pub mod latency;
 pub mod periodic;
 pub mod remarks;
+mod splitmix;
 
 pub use buffer::BufferConfig;
 pub use memwarden_platform::Error;
