@@ -29,8 +29,8 @@ enum Verb {
     #[command(
         after_help = "The exit code is the command's; 1 with a message when the guest's \
         kernel logged a warning, an oops, a stall or the like.\n\
-        In the guest: memwarden, latency, bandwidth, busybox; modules memguard and mymem, and with an own\n\
-        kernel mymem_rust, mymem_test and dmatest.\n\
+        In the guest: memwarden, latency, bandwidth, busybox; modules memguard, mymem, swdma and cftu, and with\n\
+        an own kernel mymem_rust, mymem_test and dmatest.\n\
         Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
     )]
     Run(RunArgs),

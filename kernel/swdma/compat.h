@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* All that differs between the kernels and architectures that we build for. */
+#ifndef SWDMA_COMPAT_H
+#define SWDMA_COMPAT_H
+
+#include <linux/device.h>
+
+/*
+ * swdma_set_coherent() - have the device's memory left in the caches. The copy is the
+ * CPU's and goes through them; invalidating them, as after a device's write that went
+ * round them, would lose it. Where all devices are coherent there is nothing to set.
+ */
+#if defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_DEVICE) || defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU) || \
+	defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU_ALL)
+static inline void swdma_set_coherent(struct device *dev)
+{
+	dev->dma_coherent = true;
+}
+#else
+static inline void swdma_set_coherent(struct device *dev)
+{
+}
+#endif
+
+#endif /* SWDMA_COMPAT_H */
