@@ -66,7 +66,7 @@ impl Board {
     pub(crate) fn console(self) -> &'static str {
         match self {
             Self::Virt | Self::Raspi3b => "console=ttyAMA0",
-            // The port's driver comes late: with all checkers on, after a minute without a word.
+            // The port's driver comes late: with all checkers on, on a busy host, after a minute without a word.
             Self::Zcu102 => "console=ttyPS0 earlycon",
         }
     }
