@@ -37,34 +37,34 @@ check "while it is loaded its engine stays" "rmmod swdma" 1 ''
 # Copies by the engine beside the same by CPU.
 check "copies are the CPU's" "fresh channels=4 '' && model $operations 1" 0 'no difference'
 check "also with an engine that wants 8 bytes aligned" \
-	"fresh 'channels=4 copy_align=3' '' && model $((operations / 4)) 2" 0 'no difference'
+	"fresh 'channels=4 copy_align=3' '' && model $((operations / 20)) 2" 0 'no difference'
 check "and with one that wants whole cache lines" \
-	"fresh channels=4 align=64 && model $((operations / 4)) 3" 0 'no difference'
+	"fresh channels=4 align=64 && model $((operations / 20)) 3" 0 'no difference'
 check "and one that takes 100 bytes at a time, and 2 such" \
-	"fresh 'channels=2 max_length=100 descriptors=2' '' && model $((operations / 8)) 4" 0 'no difference'
-check "always polling" "fresh channels=4 poll_bytes=1000000 && model $((operations / 4)) 5" 0 'no difference'
-check "never polling" "fresh channels=4 poll_bytes=0 && model $((operations / 4)) 6" 0 'no difference'
+	"fresh 'channels=2 max_length=100 descriptors=2' '' && model $((operations / 40)) 4" 0 'no difference'
+check "always polling" "fresh channels=4 poll_bytes=1000000 && model $((operations / 20)) 5" 0 'no difference'
+check "never polling" "fresh channels=4 poll_bytes=0 && model $((operations / 20)) 6" 0 'no difference'
 check "while memory goes, signals come and the process forks" \
-	"fresh channels=4 '' && /host/lab/cftu-disturbed $((operations / 10))" 0 'all as they must be'
+	"fresh channels=4 '' && /host/lab/cftu-disturbed $((operations / 400))" 0 'all as they must be'
 
 # An engine with faults.
 fresh channels=4 timeout_ms=20
 echo 7 >$engine/fail_every
-check "an engine that fails: the CPU does it" "model $((operations / 4)) 7" 0 'no difference'
+check "an engine that fails: the CPU does it" "model $((operations / 20)) 7" 0 'no difference'
 echo 0 >$engine/fail_every
 echo 20000 >$engine/delay_ns
-check "one that is slow" "model $((operations / 20)) 8" 0 'no difference'
+check "one that is slow" "model $((operations / 40)) 8" 0 'no difference'
 echo 0 >$engine/delay_ns
 echo 40 >$engine/hang
-check "one that hangs: nobody else does" "model $((operations / 20)) 9" 0 'no difference'
-check "  also while memory goes" "/host/lab/cftu-disturbed $((operations / 100))" 0 'all as they must be'
+check "one that hangs: nobody else does" "model $((operations / 40)) 9" 0 'no difference'
+check "  also while memory goes" "/host/lab/cftu-disturbed $((operations / 1000))" 0 'all as they must be'
 echo 0 >$engine/hang
 check "after it all channels are alive" "/host/lab/cftu-policies exclusive | grep -c 'channels [1248]\$'" 0 '^4$'
 
 # Requests.
 check "a threshold can be set" "echo 4096 >$parameters/min_bytes && cat $parameters/min_bytes" 0 '^4096$'
 check "no request makes the kernel complain" "/host/lab/cftu-ioctls $operations 1" 0 'requests, [0-9]+ of them taken'
-check "policies change under traffic" "fresh channels=4 '' && /host/lab/cftu-policies switch $((operations / 20))" 0 'times'
+check "policies change under traffic" "fresh channels=4 '' && /host/lab/cftu-policies switch $((operations / 100))" 0 'times'
 
 # Comes and goes.
 cycle() {

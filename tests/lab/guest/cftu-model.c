@@ -32,7 +32,7 @@
 #define MARGIN 64L
 #define HALF (LONGEST + 2 * MARGIN + 4096)
 
-/* The arena's parts, in this order. */
+/* The arena's parts, in this order; an eighth of that where four walk at once. */
 static const struct part {
 	long bytes;
 	int protection;
@@ -47,12 +47,12 @@ static const struct part {
 	{ 512 * KIB, PROT_READ | PROT_WRITE, true, true },
 };
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
-#define PINNED parts[0].bytes
-
-static long arena_bytes;
 
 struct walk {
 	int fd;
+	/* Its arena's parts are so many times smaller. */
+	long scale;
+	long arena_bytes, pinned_bytes, longest;
 	uint64_t random, seed;
 	long operations, done;
 	uint64_t engine_bytes;
@@ -76,31 +76,34 @@ static void die(const char *what)
 	exit(1);
 }
 
-static unsigned char *new_arena(void)
+static unsigned char *new_arena(const struct walk *walk)
 {
-	unsigned char *arena = mmap(NULL, arena_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	unsigned char *arena = mmap(NULL, walk->arena_bytes, PROT_NONE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned char *at = arena;
+	long bytes;
 
 	if (arena == MAP_FAILED)
 		die("mmap");
-	for (const struct part *part = parts; part < parts + PARTS; at += part->bytes, part++) {
+	for (const struct part *part = parts; part < parts + PARTS; at += bytes, part++) {
 		int flags = MAP_FIXED | (part->file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
 		int file = -1;
 
+		bytes = part->bytes / walk->scale;
 		if (!part->there) {
-			munmap(at, part->bytes);
+			munmap(at, bytes);
 			continue;
 		}
 		if (part->file) {
 			file = memfd_create("arena", 0);
-			if (file < 0 || ftruncate(file, part->bytes))
+			if (file < 0 || ftruncate(file, bytes))
 				die("memfd_create");
 		}
-		if (mmap(at, part->bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED)
+		if (mmap(at, bytes, PROT_READ | PROT_WRITE, flags, file, 0) == MAP_FAILED)
 			die("mmap of a part");
-		for (long i = 0; i < part->bytes; i += 8)
+		for (long i = 0; i < bytes; i += 8)
 			*(uint64_t *)(at + i) = (i + 1) * 0x9e3779b97f4a7c15;
-		mprotect(at, part->bytes, part->protection);
+		mprotect(at, bytes, part->protection);
 		if (file >= 0)
 			close(file);
 	}
@@ -113,7 +116,7 @@ static long draw_bytes(struct walk *walk)
 	uint64_t kind = draw(walk) % 256;
 
 	if (kind == 0)
-		return 1 + draw(walk) % LONGEST;
+		return 1 + draw(walk) % walk->longest;
 	if (kind < 16)
 		return 1 + draw(walk) % (128 * KIB);
 	return 1 + draw(walk) % ((uint64_t)1 << (draw(walk) % 15));
@@ -160,11 +163,13 @@ static void compare(struct walk *walk, const struct cftu_copy *copy, const unsig
 /* Both arenas, where they can be read, around the copy. */
 static void compare_arenas(struct walk *walk, const struct cftu_copy *copy, long at)
 {
-	long begin = at - MARGIN, end = at + copy->bytes + MARGIN, from = 0;
+	long begin = at - MARGIN, end = at + copy->bytes + MARGIN, from = 0, bytes;
 
-	for (const struct part *part = parts; part < parts + PARTS; from += part->bytes, part++) {
-		long first = begin > from ? begin : from;
-		long last = end < from + part->bytes ? end : from + part->bytes;
+	for (const struct part *part = parts; part < parts + PARTS; from += bytes, part++) {
+		long first = begin > from ? begin : from, last;
+
+		bytes = part->bytes / walk->scale;
+		last = end < from + bytes ? end : from + bytes;
 
 		if (first < last && part->there && (part->protection & PROT_READ))
 			compare(walk, copy, walk->arena[0] + first, walk->arena[1] + first,
@@ -188,7 +193,7 @@ static void set_policy(struct walk *walk)
 static void operate(struct walk *walk)
 {
 	bool to = draw(walk) % 2;
-	long bytes = draw_bytes(walk), at = draw(walk) % (arena_bytes - bytes + 1), seen;
+	long bytes = draw_bytes(walk), at = draw(walk) % (walk->arena_bytes - bytes + 1), seen;
 	struct cftu_copy copies[2];
 
 	/* Often as the engine likes it. */
@@ -201,7 +206,7 @@ static void operate(struct walk *walk)
 	copies[0].flags = bytes < 64 * KIB && draw(walk) % 16 == 0 ? CFTU_UNCACHED : 0;
 	copies[0].engine = CFTU_DMA;
 	copies[0].address = (uintptr_t)walk->arena[0] + at;
-	if (at + bytes <= PINNED && draw(walk) % 4 == 0)
+	if (at + bytes <= walk->pinned_bytes && draw(walk) % 4 == 0)
 		copies[0].pin = walk->pin[0];
 	copies[1] = copies[0];
 	copies[1].offset += HALF;
@@ -243,7 +248,7 @@ static void *go(void *walk_)
 
 	for (walk->done = 0; walk->done < walk->operations; walk->done++) {
 		/* So that the same bytes are not copied to and fro. */
-		long fresh = draw(walk) % (PINNED - 8);
+		long fresh = draw(walk) % (walk->pinned_bytes - 8);
 		uint64_t value = draw(walk);
 
 		memcpy(walk->arena[0] + fresh, &value, 8);
@@ -255,7 +260,7 @@ static void *go(void *walk_)
 	return NULL;
 }
 
-static void begin(struct walk *walk, long operations, uint64_t seed)
+static void begin(struct walk *walk, long operations, uint64_t seed, long scale)
 {
 	struct cftu_region region = { .bytes = 2 * HALF };
 
@@ -265,10 +270,15 @@ static void begin(struct walk *walk, long operations, uint64_t seed)
 	walk->seed = seed;
 	walk->random = 0x9e3779b97f4a7c15 * (seed + 1);
 	walk->operations = operations;
+	walk->scale = scale;
+	walk->longest = LONGEST / scale;
+	walk->pinned_bytes = parts[0].bytes / scale;
+	for (size_t i = 0; i < PARTS; i++)
+		walk->arena_bytes += parts[i].bytes / scale;
 	for (int i = 0; i < 2; i++) {
-		struct cftu_pin pin = { .bytes = PINNED, .flags = CFTU_WRITABLE };
+		struct cftu_pin pin = { .bytes = walk->pinned_bytes, .flags = CFTU_WRITABLE };
 
-		walk->arena[i] = new_arena();
+		walk->arena[i] = new_arena(walk);
 		walk->seen[i] = malloc(LONGEST + 2 * MARGIN);
 		pin.address = (uintptr_t)walk->arena[i];
 		if (!walk->seen[i] || ioctl(walk->fd, CFTU_PIN, &pin))
@@ -288,11 +298,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: cftu-model OPERATIONS SEED\n");
 		return 2;
 	}
-	for (size_t i = 0; i < PARTS; i++)
-		arena_bytes += parts[i].bytes;
 	for (int i = 0; i < 1 + THREADS; i++)
 		begin(&walks[i], i ? operations / 2 / THREADS : operations / 2,
-		      strtoull(argv[2], NULL, 0) * 16 + i);
+		      strtoull(argv[2], NULL, 0) * 16 + i, i ? 8 : 1);
 	go(&walks[0]);
 	for (int i = 0; i < THREADS; i++)
 		if (pthread_create(&threads[i], NULL, go, &walks[1 + i]))
