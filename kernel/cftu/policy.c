@@ -88,13 +88,13 @@ static void pause_low(bool pause)
 			channel_pause(&engine.channels[i], pause);
 }
 
-/* The first border between two parts that is not before @ns. */
+/* The first border between two parts after @ns. */
 static u64 border_after(u64 ns)
 {
 	u64 part, window = state.quantum_high_ns + state.quantum_low_ns;
 
 	div64_u64_rem(ns - state.origin_ns, window, &part);
-	return ns - part + (part <= state.quantum_high_ns ? state.quantum_high_ns : window);
+	return ns - part + (part < state.quantum_high_ns ? state.quantum_high_ns : window);
 }
 
 /* At each window's begin, and where its high part ends. */
@@ -105,9 +105,13 @@ static enum hrtimer_restart part_ended(struct hrtimer *timer)
 	div64_u64_rem(began - state.origin_ns, state.quantum_high_ns + state.quantum_low_ns,
 		      &part);
 	pause_low(part < state.quantum_high_ns);
-	/* Not sooner than this took: a window that is too short costs half a CPU, not all. */
 	ended = ktime_get_ns();
-	hrtimer_set_expires(timer, ns_to_ktime(border_after(ended + (ended - began))));
+	/*
+	 * At the next border, even if that has passed: then the channels are brought to
+	 * where they should be. But not sooner than this took, so that a window which is
+	 * too short for this machine costs half a CPU, not all of it.
+	 */
+	hrtimer_set_expires(timer, ns_to_ktime(max(border_after(began), ended + (ended - began))));
 	return HRTIMER_RESTART;
 }
 
