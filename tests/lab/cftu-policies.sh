@@ -1,5 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
+# figures: of the counted clock on Debian's kernel
 # cftu's policies by what the channels say that they did, on the counted clock.
 . /host/lab/check.sh
 
