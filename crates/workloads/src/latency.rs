@@ -5,6 +5,7 @@ use memwarden_platform::mapping::Mapping;
 use memwarden_platform::{affinity, clock};
 use serde::Serialize;
 
+use crate::splitmix::SplitMix;
 use crate::{
     BufferConfig, Descriptor, Error, LINE_BYTES, Limit, MeasuringCost, Observer, Placement, Result,
     Stop, mib_s, ratio,
@@ -244,33 +245,11 @@ fn ring(lines: usize) -> Vec<usize> {
 /// shuffle would fall into several cycles, and the chase stay in one of them.)
 fn sattolo(lines: usize, seed: u64) -> Vec<usize> {
     let mut next: Vec<usize> = (0..lines).collect();
-    let mut random = SplitMix(seed);
+    let mut random = SplitMix::new(seed);
     for last in (1..lines).rev() {
         next.swap(last, random.below(last));
     }
     next
-}
-
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
-/// generators", OOPSLA 2014): eight lines, good enough for a permutation, and
-/// the same order for a seed on every machine and in every version.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// A number below `limit`, by multiplication (Lemire); its bias of limit /
-    /// 2^64 is nothing here.
-    fn below(&mut self, limit: usize) -> usize {
-        #[allow(clippy::cast_possible_truncation)] // below limit
-        let number = ((u128::from(self.next()) * limit as u128) >> 64) as usize;
-        number
-    }
 }
 
 /// The chase on one line that leads to itself: the latency of the innermost

@@ -4,6 +4,8 @@
 //! A workload is one file with its [`Descriptor`] at the end; the command line,
 //! its help and its limits come from there. Each has a `Config`, and a
 //! `run(&Config, &Stop, ...) -> Result<Outcome>` that can be called in-process.
+//! The [`automotive`] applications have no settings: they are prepared once and
+//! run as often as somebody times them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memwarden_platform::{affinity, sched};
 use serde::Serialize;
 
+pub mod automotive;
 pub mod bandwidth;
 mod buffer;
 pub mod latency;
 pub mod periodic;
 pub mod remarks;
+mod splitmix;
 
 pub use buffer::BufferConfig;
 pub use memwarden_platform::Error;
