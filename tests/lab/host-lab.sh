@@ -67,6 +67,50 @@ check "the free clock boots too, without the tick" \
 check "a smaller machine is one" \
 	"lab --cpus 1 --memory 512M --tick off --json -- nproc" 0 '"stdout": "1'
 
+# The other machine, with a kernel that ./test has anyway.
+cat >"$work/zcu102.sh" <<'EOF'
+echo "cpus $(nproc) channels $(ls -d /sys/class/dma/dma*chan0 | wc -l)"
+free -m | sed -n 's/^Mem: *\([0-9]*\).*/memory \1/p'
+dmesg | grep -o 'no irqs for PMU, sampling events not supported'
+irq() { sed -n 's/^ *\([0-9]*\):.*zynqmp-dma.*/\1/p' /proc/interrupts | sed -n "$1p"; }
+interrupts() {
+	echo "interrupts of $1:" $(sed -n "s/^ *$(irq "$1"):\(.*\)GIC.*/\1/p" /proc/interrupts)
+}
+echo 4 >"/proc/irq/$(irq 16)/smp_affinity"
+for channel in 0 15; do
+	modprobe dmatest channel=dma${channel}chan0 iterations=10 run=1
+	# Its parameter wait is no way to wait: it has come back after 8 of 10.
+	while grep -q Y /sys/module/dmatest/parameters/run; do sleep 0.1; done
+	rmmod dmatest
+done
+# dmatest's threads have names that may be cut off.
+dmesg | sed -n 's/.*dmatest: \(dma[0-9]*chan0\)-copy.*summary \(.*failures\).*/\1 \2/p'
+interrupts 1
+interrupts 16
+modprobe memguard g_hw_type=page-faults && lsmod | grep -o '^memguard'
+echo to the errors >&2
+mkdir deep
+head -c 100000 /dev/urandom >deep/file
+sha256sum deep/file >sum
+exit 7
+EOF
+zcu102() {
+	lab --machine zcu102 --kernel own-debug --clock free --memory 2G \
+		--results "$work/zcu102" --with "$work/zcu102.sh" -- sh /host/zcu102.sh \
+		>"$work/third" 2>"$work/third.err"
+}
+check "a zcu102 carries an exit code back" zcu102 7 ""
+check "  has four CPUs and sixteen DMA channels" "cat $work/third" 0 "^cpus 4 channels 16$"
+check "  and the memory that it was given" "cat $work/third" 0 "^memory (1[1-9]|20)[0-9][0-9]$"
+check "  says that its PMU takes no samples" "cat $work/third" 0 "^no irqs for PMU"
+check "  copies on the first channel" "cat $work/third" 0 "^dma0chan0 10 tests, 0 failures$"
+check "    and on the last" "cat $work/third" 0 "^dma15chan0 10 tests, 0 failures$"
+check "  interrupts CPU 0" "cat $work/third" 0 "^interrupts of 1: [1-9][0-9]* 0 0 0$"
+check "    or the CPU that it is told" "cat $work/third" 0 "^interrupts of 16: 0 0 [1-9][0-9]* 0$"
+check "  loads memguard" "cat $work/third" 0 "^memguard$"
+check "  keeps errors apart" "cat $work/third.err" 0 "^to the errors$"
+check "  and brings files back whole" "(cd $work/zcu102 && sha256sum -c sum)" 0 "^deep/file: OK$"
+
 check "a kernel warning fails the run" \
 	"lab -- sh -c 'echo \"<4>WARNING: provoked\" >/dev/kmsg'" \
 	1 "the guest's kernel complained: WARNING: provoked;"

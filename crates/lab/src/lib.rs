@@ -10,9 +10,11 @@
 //!
 //! How it works, and what an emulator can and cannot show, is in docs/lab.md.
 
+mod board;
 mod cache;
 mod console;
 mod debian;
+mod device_tree;
 mod digest;
 mod error;
 mod frame;
@@ -25,11 +27,12 @@ mod own;
 mod program;
 mod source;
 
+pub use board::Board;
 pub use cache::{Cache, Entry, size as size_on_disk};
 pub use error::{Error, Result};
 pub use guest::GuestProgram;
 pub use kernel::{Headers, Kernel};
-pub use machine::{Board, Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory};
+pub use machine::{Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory};
 pub use modules::{Check, check as check_modules};
 pub use own::{Built, Flavour, build_tree};
 pub use source::Source;

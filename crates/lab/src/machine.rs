@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::board::Board;
 use crate::cache::Cache;
 use crate::console::{self, Progress};
+use crate::device_tree;
 use crate::error::{Error, OnFile, Result};
 use crate::frame;
 use crate::guest::{self, Carry, GuestProgram, Job};
@@ -28,7 +30,7 @@ use crate::source::Source;
 /// 0.2 s of guest time after the boot, and take instructions from what is
 /// measured. The last line makes a page fault cheaper (with the next, 4500 to 3900
 /// instructions), so that four cores' budgets fit the one stream.
-const KERNEL_PARAMETERS: &str = "console=ttyAMA0 panic=-1 oops=panic nokaslr \
+const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
      cryptomgr.notests=1 \
      mitigations=off init_on_alloc=0";
 
@@ -43,10 +45,6 @@ const POLL: Duration = Duration::from_millis(20);
 /// Enough of a console to see what led to the end.
 const TAIL_LINES: usize = 25;
 
-/// The emulated machine's interrupt controller and our initial file system cope
-/// with more; beyond this a boot on an emulator takes minutes.
-const MAX_CPUS: u32 = 32;
-
 /// Debian's kernel with its initial file system does not come up with less.
 const MIN_MEMORY_MIB: u64 = 256;
 
@@ -57,17 +55,6 @@ const MAX_MEMORY_MIB: u64 = 64 * 1024;
 /// With all checkers on, emulated, on a host with two busy cores, a CPU may well be away for half a minute.
 const DEBUG_PARAMETERS: &str =
     " rcupdate.rcu_cpu_stall_timeout=120 sysctl.kernel.hung_task_timeout_secs=600";
-
-/// Which machine is emulated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Board {
-    /// QEMU's own: any number of CPUs with a PMU, any memory, both clocks.
-    #[default]
-    Virt,
-    /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. It has nothing but a serial line to carry results by.
-    Raspi3b,
-}
 
 /// How time passes in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -163,7 +150,7 @@ pub struct Machine {
     pub kernel: KernelChoice,
     /// How time passes.
     pub clock: Clock,
-    /// CPUs, 1 to 32.
+    /// CPUs, 1 to 32; a board may have fewer.
     pub cpus: u32,
     /// Memory.
     pub memory: Memory,
@@ -195,17 +182,6 @@ impl Default for Machine {
             with: Vec::new(),
             live: true,
             talkative: std::io::stderr().is_terminal(),
-        }
-    }
-}
-
-impl Board {
-    /// A boot prints something every few seconds even on a loaded host; a minute of silence is a guest that hangs. On
-    /// the Raspberry Pi one is silent for most of that while its kernel patches itself.
-    fn boot_silence(self) -> Duration {
-        match self {
-            Self::Virt => Duration::from_secs(60),
-            Self::Raspi3b => Duration::from_secs(240),
         }
     }
 }
@@ -282,20 +258,7 @@ impl Machine {
     /// # Errors
     /// One line for the first bad setting.
     pub fn check(&self) -> Result<()> {
-        if !(1..=MAX_CPUS).contains(&self.cpus) {
-            return Err(Error::BadInput(format!(
-                "--cpus {}: the emulated machine has 1 to {MAX_CPUS} CPUs",
-                self.cpus
-            )));
-        }
-        if self.board == Board::Raspi3b
-            && (self.cpus, self.memory.mib, self.clock) != (4, 1024, Clock::Free)
-        {
-            return Err(Error::BadInput(
-                "--machine raspi3b: it has the free clock, 4 CPUs and 1G of memory: give --clock free, --cpus 4, --memory 1G"
-                    .to_owned(),
-            ));
-        }
+        self.board.check(self)?;
         for path in &self.with {
             if !path.exists() {
                 return Err(Error::BadInput(format!(
@@ -348,12 +311,7 @@ impl Machine {
     /// When the guest cannot be built or started.
     pub fn shell(&self, results: Option<&Path>) -> Result<Option<PathBuf>> {
         self.check()?;
-        if self.board == Board::Raspi3b {
-            return Err(Error::BadInput(
-                "--machine raspi3b: its serial line carries results, no shell: use lab run"
-                    .to_owned(),
-            ));
-        }
+        self.board.check_shell()?;
         let boot = Boot::prepare(self, &[])?;
         let status = boot
             .qemu(&["-serial", "mon:stdio"])
@@ -402,21 +360,22 @@ impl<'a> Boot<'a> {
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
             KernelChoice::Tree(tree) => Kernel::built(tree)?,
         };
+        let jobs = source.built("jobs")?;
+        let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let device_tree = match machine.board {
             Board::Virt => None,
             Board::Raspi3b => {
                 Some(Kernel::stock(&cache, &say)?.device_tree("broadcom/bcm2837-rpi-3-b.dtb"))
             }
+            Board::Zcu102 => {
+                let tree = source.root().join("lab/zcu102.dts");
+                Some(device_tree::compile(&tree, machine.cpus, folder.path())?)
+            }
         };
-        let jobs = source.built("jobs")?;
-        let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let job = Job {
             command,
             tick_us: machine.tick_us,
-            carry: match machine.board {
-                Board::Virt => Carry::Ninep,
-                Board::Raspi3b => Carry::Serial,
-            },
+            carry: machine.board.carry(),
             with: &machine.with,
         };
         guest::assemble(
@@ -453,17 +412,7 @@ impl<'a> Boot<'a> {
         // The kernel ends the emulator with us, however we end.
         let mut qemu = program::command("setpriv");
         qemu.args(["--pdeathsig", "KILL", QEMU]);
-        match machine.board {
-            Board::Virt => {
-                // No seeds from the host in the device tree; Arm's own pointer
-                // authentication is many times slower to emulate than QEMU's.
-                qemu.args(["-M", "virt,gic-version=3,dtb-randomness=off"]);
-                qemu.args(["-cpu", "max,pauth-impdef=on"]);
-            }
-            Board::Raspi3b => {
-                qemu.args(["-M", "raspi3b"]);
-            }
-        }
+        qemu.args(machine.board.qemu());
         if let Some(device_tree) = &self.device_tree {
             qemu.arg("-dtb").arg(device_tree);
         }
@@ -481,7 +430,7 @@ impl<'a> Boot<'a> {
             }
         }
         qemu.args(console);
-        if machine.board == Board::Virt {
+        if machine.board.carry() == Carry::Ninep {
             let carried = self.file("carried");
             qemu.arg("-fsdev").arg(format!(
                 "local,id=results,security_model=none,path={}",
@@ -496,8 +445,10 @@ impl<'a> Boot<'a> {
             KernelChoice::Own(Flavour::Debug) => DEBUG_PARAMETERS,
             KernelChoice::Own(_) | KernelChoice::Tree(_) => "",
         };
-        qemu.arg("-append")
-            .arg(format!("{KERNEL_PARAMETERS}{more}"));
+        qemu.arg("-append").arg(format!(
+            "{} {KERNEL_PARAMETERS}{more}",
+            machine.board.console()
+        ));
         qemu
     }
 
@@ -507,7 +458,7 @@ impl<'a> Boot<'a> {
         let err = format!("file,id=err,path={}", self.file("stderr").display());
         let console = format!("file:{}", self.file("console").display());
         let mut qemu = self.qemu(&["-monitor", "none", "-serial", &console]);
-        if self.machine.board == Board::Virt {
+        if self.machine.board.carry() == Carry::Ninep {
             qemu.args(["-chardev", &out, "-chardev", &err]);
             qemu.args(["-device", "pci-serial-2x,chardev1=out,chardev2=err"]);
         }
@@ -527,7 +478,7 @@ impl<'a> Boot<'a> {
         let log = fs::read(&console).on("read", &console)?;
         let log = String::from_utf8_lossy(&log).into_owned();
         let progress = Progress::read(&log);
-        if self.machine.board == Board::Raspi3b && progress.carried {
+        if self.machine.board.carry() == Carry::Serial && progress.carried {
             self.unpack_frame(&log)?;
         }
         let mut kernel_faults = console::faults(&log);
@@ -589,7 +540,7 @@ impl<'a> Boot<'a> {
             .iter()
             .any(|word| end.contains(word));
             end = end.rsplit('\n').next().unwrap_or_default().to_owned();
-            if over && self.machine.board == Board::Raspi3b {
+            if over && !self.machine.board.powers_off() {
                 // The line's rest, and what a panic prints behind it.
                 std::thread::sleep(Duration::from_secs(1));
                 return Ok(boot_s.unwrap_or_else(|| self.started.elapsed().as_secs_f64()));
@@ -715,14 +666,8 @@ impl<'a> Boot<'a> {
         )?;
         let version = String::from_utf8_lossy(&version.stdout);
         Ok(LabFacts {
-            machine: match self.machine.board {
-                Board::Virt => "virt",
-                Board::Raspi3b => "raspi3b",
-            },
-            cpu: match self.machine.board {
-                Board::Virt => "max",
-                Board::Raspi3b => "cortex-a53",
-            },
+            machine: self.machine.board.name(),
+            cpu: self.machine.board.cpu(),
             kernel: self.kernel.release.clone(),
             kernel_origin: self.kernel.origin.clone(),
             qemu: version.lines().next().unwrap_or_default().to_owned(),

@@ -30,7 +30,7 @@ enum Verb {
         after_help = "The exit code is the command's; 1 with a message when the guest's \
         kernel logged a warning, an oops, a stall or the like.\n\
         In the guest: memwarden, latency, bandwidth, busybox; modules memguard and mymem, and with an own\n\
-        kernel mymem_rust and mymem_test.\n\
+        kernel mymem_rust, mymem_test and dmatest.\n\
         Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
     )]
     Run(RunArgs),
@@ -73,16 +73,16 @@ struct MachineArgs {
     #[arg(long, value_enum, default_value = "virt")]
     machine: MachineName,
     /// `stock` (Debian's 6.12), `own`, `own-debug` or `own-raspberry-pi-3` (see lab kernel), or the path of a kernel
-    /// build tree
-    #[arg(long, value_name = "stock|own[-FLAVOUR]|PATH", default_value = "stock")]
-    kernel: KernelChoice,
+    /// build tree [default: stock; for zcu102, whose DMA channels Debian's cannot drive, own]
+    #[arg(long, value_name = "stock|own[-FLAVOUR]|PATH")]
+    kernel: Option<KernelChoice>,
     /// How time passes: one ns an instruction and repeatable, or as on the host and faster
     #[arg(long, value_enum, default_value = "counted")]
     clock: ClockName,
-    /// CPUs (1 to 32)
+    /// CPUs (1 to 32; zcu102: 1 to 4)
     #[arg(long, default_value_t = 4, allow_negative_numbers = true)]
     cpus: u32,
-    /// Memory (256M to 64G)
+    /// Memory (256M to 64G; zcu102: up to 2G)
     #[arg(long, default_value = "1G")]
     memory: Memory,
     /// Period of the lab's timer on each CPU, or `off` [default: 50us on the counted clock]
@@ -157,6 +157,18 @@ enum MachineName {
     Virt,
     /// A Raspberry Pi 3 (free clock, 4 CPUs, 1G)
     Raspi3b,
+    /// A Xilinx ZCU102, with 16 DMA channels (1 to 4 CPUs, up to 2G)
+    Zcu102,
+}
+
+impl MachineName {
+    fn board(self) -> Board {
+        match self {
+            Self::Virt => Board::Virt,
+            Self::Raspi3b => Board::Raspi3b,
+            Self::Zcu102 => Board::Zcu102,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -207,12 +219,13 @@ impl MachineArgs {
             ClockName::Counted => Clock::Counted,
             ClockName::Free => Clock::Free,
         };
+        let board = self.machine.board();
         Machine {
-            board: match self.machine {
-                MachineName::Virt => Board::Virt,
-                MachineName::Raspi3b => Board::Raspi3b,
-            },
-            kernel: self.kernel.clone(),
+            board,
+            kernel: self
+                .kernel
+                .clone()
+                .unwrap_or_else(|| board.default_kernel()),
             clock,
             cpus: self.cpus,
             memory: self.memory,
@@ -582,6 +595,14 @@ mod tests {
                 "--machine raspi3b: it has the free clock, 4 CPUs and 1G of memory",
             ),
             (
+                "run --machine zcu102 --cpus 5 -- true",
+                "--cpus 5: a zcu102 has 1 to 4 CPUs",
+            ),
+            (
+                "run --machine zcu102 --memory 3G -- true",
+                "--memory 3072M: a zcu102 has up to 2G here",
+            ),
+            (
                 "kernel --linux /no/such",
                 "--linux /no/such: no such folder",
             ),
@@ -594,6 +615,27 @@ mod tests {
             let said = format!("{:#}", run(line.args).unwrap_err());
             assert!(said.starts_with(expected), "{words}: {said}");
             assert!(!said.contains('\n'), "{words}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_follows_the_machine_unless_given() {
+        for (words, kernel) in [
+            ("run -- true", "stock"),
+            ("run --machine raspi3b -- true", "stock"),
+            ("run --machine zcu102 -- true", "own"),
+            ("run --machine zcu102 --kernel stock -- true", "stock"),
+            ("run --kernel own-debug -- true", "own-debug"),
+        ] {
+            let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();
+            let Verb::Run(args) = line.args.verb else {
+                panic!("not run: {words}");
+            };
+            assert_eq!(
+                args.machine.machine().kernel,
+                kernel.parse().unwrap(),
+                "{words}"
+            );
         }
     }
 

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The machines that can be emulated, and in what they differ.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::guest::Carry;
+use crate::machine::{Clock, KernelChoice, Machine};
+use crate::own::Flavour;
+
+/// The emulated machine's interrupt controller and our initial file system cope
+/// with more; beyond this a boot on an emulator takes minutes.
+const MAX_CPUS: u32 = 32;
+
+/// The Cortex-A53 of a zcu102; QEMU would take its two Cortex-R5 for more.
+const ZCU102_CPUS: u32 = 4;
+
+/// What lies at address 0. More would lie elsewhere, and QEMU tells the kernel of one place only.
+const ZCU102_MEMORY_MIB: u64 = 2048;
+
+/// Which machine is emulated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Board {
+    /// QEMU's own: any number of CPUs with a PMU, any memory, both clocks.
+    #[default]
+    Virt,
+    /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. It has nothing but a serial line to carry results by.
+    Raspi3b,
+    /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, both clocks, sixteen DMA channels. Results come over the
+    /// serial line here too.
+    Zcu102,
+}
+
+impl Board {
+    /// As the command line has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Virt => "virt",
+            Self::Raspi3b => "raspi3b",
+            Self::Zcu102 => "zcu102",
+        }
+    }
+
+    /// The emulated CPU.
+    pub(crate) fn cpu(self) -> &'static str {
+        match self {
+            Self::Virt => "max",
+            Self::Raspi3b | Self::Zcu102 => "cortex-a53",
+        }
+    }
+
+    /// What is booted on it unless somebody asks for another: Debian's, where it has the drivers.
+    #[must_use]
+    pub fn default_kernel(self) -> KernelChoice {
+        match self {
+            Self::Virt | Self::Raspi3b => KernelChoice::Stock,
+            Self::Zcu102 => KernelChoice::Own(Flavour::Plain),
+        }
+    }
+
+    /// The kernel's parameters for its console.
+    pub(crate) fn console(self) -> &'static str {
+        match self {
+            Self::Virt | Self::Raspi3b => "console=ttyAMA0",
+            // The port's driver comes late: with all checkers on, after a minute without a word.
+            Self::Zcu102 => "console=ttyPS0 earlycon",
+        }
+    }
+
+    /// The emulator's arguments that make it this machine.
+    pub(crate) fn qemu(self) -> &'static [&'static str] {
+        match self {
+            // No seeds from the host in the device tree; Arm's own pointer
+            // authentication is many times slower to emulate than QEMU's.
+            Self::Virt => &[
+                "-M",
+                "virt,gic-version=3,dtb-randomness=off",
+                "-cpu",
+                "max,pauth-impdef=on",
+            ],
+            Self::Raspi3b => &["-M", "raspi3b"],
+            Self::Zcu102 => &["-M", "xlnx-zcu102"],
+        }
+    }
+
+    /// How results come back.
+    pub(crate) fn carry(self) -> Carry {
+        match self {
+            Self::Virt => Carry::Ninep,
+            Self::Raspi3b | Self::Zcu102 => Carry::Serial,
+        }
+    }
+
+    /// Whether the emulator ends when the guest powers off or panics.
+    pub(crate) fn powers_off(self) -> bool {
+        self != Self::Raspi3b
+    }
+
+    /// A boot prints something every few seconds even on a loaded host; a minute of silence is a guest that hangs. On
+    /// the Raspberry Pi one is silent for most of that while its kernel patches itself.
+    pub(crate) fn boot_silence(self) -> Duration {
+        match self {
+            Self::Virt | Self::Zcu102 => Duration::from_secs(60),
+            Self::Raspi3b => Duration::from_secs(240),
+        }
+    }
+
+    /// Refuses what this machine cannot have.
+    pub(crate) fn check(self, machine: &Machine) -> Result<()> {
+        let (cpus, memory) = (machine.cpus, machine.memory);
+        if !(1..=MAX_CPUS).contains(&cpus) {
+            return Err(Error::BadInput(format!(
+                "--cpus {cpus}: the emulated machine has 1 to {MAX_CPUS} CPUs"
+            )));
+        }
+        if self == Self::Raspi3b && (cpus, memory.mib(), machine.clock) != (4, 1024, Clock::Free) {
+            return Err(Error::BadInput(
+                "--machine raspi3b: it has the free clock, 4 CPUs and 1G of memory: give --clock free, --cpus 4, --memory 1G"
+                    .to_owned(),
+            ));
+        }
+        if self == Self::Zcu102 && !(1..=ZCU102_CPUS).contains(&cpus) {
+            return Err(Error::BadInput(format!(
+                "--cpus {cpus}: a zcu102 has 1 to {ZCU102_CPUS} CPUs"
+            )));
+        }
+        if self == Self::Zcu102 && memory.mib() > ZCU102_MEMORY_MIB {
+            return Err(Error::BadInput(format!(
+                "--memory {memory}: a zcu102 has up to {}G here",
+                ZCU102_MEMORY_MIB / 1024
+            )));
+        }
+        Ok(())
+    }
+
+    /// Refuses a shell where there is no second way beside it for what comes back.
+    pub(crate) fn check_shell(self) -> Result<()> {
+        match self.carry() {
+            Carry::Ninep => Ok(()),
+            Carry::Serial => Err(Error::BadInput(format!(
+                "--machine {}: its serial line carries results, no shell: use lab run",
+                self.name()
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_machine_refuses_what_it_cannot_have() {
+        let machine = |board, clock, cpus, memory: &str| Machine {
+            board,
+            clock,
+            cpus,
+            memory: memory.parse().unwrap(),
+            ..Machine::default()
+        };
+        let (counted, free) = (Clock::Counted, Clock::Free);
+        for (board, clock, cpus, memory, expected) in [
+            (Board::Virt, counted, 32, "64G", None),
+            (
+                Board::Virt,
+                free,
+                33,
+                "1G",
+                Some("--cpus 33: the emulated machine has 1 to 32 CPUs"),
+            ),
+            (Board::Raspi3b, free, 4, "1G", None),
+            (
+                Board::Raspi3b,
+                counted,
+                4,
+                "1G",
+                Some("--machine raspi3b: it has the free clock"),
+            ),
+            (
+                Board::Raspi3b,
+                free,
+                2,
+                "1G",
+                Some("--machine raspi3b: it has the free clock"),
+            ),
+            (Board::Zcu102, counted, 1, "256M", None),
+            (Board::Zcu102, free, 4, "2G", None),
+            (Board::Zcu102, free, 0, "1G", Some("--cpus 0: ")),
+            (
+                Board::Zcu102,
+                free,
+                5,
+                "1G",
+                Some("--cpus 5: a zcu102 has 1 to 4 CPUs"),
+            ),
+            (
+                Board::Zcu102,
+                free,
+                4,
+                "2049M",
+                Some("--memory 2049M: a zcu102 has up to 2G here"),
+            ),
+        ] {
+            let said = machine(board, clock, cpus, memory).check();
+            match expected {
+                None => said.unwrap(),
+                Some(start) => {
+                    let said = said.unwrap_err().to_string();
+                    assert!(said.starts_with(start) && !said.contains('\n'), "{said}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_shell_is_refused_where_results_come_over_the_console() {
+        Board::Virt.check_shell().unwrap();
+        for board in [Board::Raspi3b, Board::Zcu102] {
+            let said = board.check_shell().unwrap_err().to_string();
+            let expected = format!(
+                "--machine {}: its serial line carries results",
+                board.name()
+            );
+            assert!(
+                said.starts_with(&expected) && !said.contains('\n'),
+                "{said}"
+            );
+        }
+    }
+}
