@@ -2,8 +2,13 @@
 //! Copies between user and kernel memory, by the CPU and by a DMA engine: what one takes, how much all channels move, and
 //! what the copies of one CPU do to another's application.
 
+pub mod bandwidth;
+pub mod breakeven;
+mod copier;
+pub mod dat;
 pub mod latency;
 mod load;
+pub mod pollution;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

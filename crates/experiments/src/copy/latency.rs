@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use memwarden_copies::cftu::{self, Copy};
-use memwarden_platform::clock;
+use memwarden_platform::{affinity, clock};
 use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -161,18 +161,22 @@ pub fn run(
     let engines = bench.engines(&config.engine, &mut summary)?;
     let largest = config.sizes.iter().copied().max().unwrap_or(1);
     let mut session = bench.session(largest, !config.pin_inside)?;
+    let others: Vec<usize> = affinity::get()?
+        .iter()
+        .filter(|cpu| *cpu != config.cpu)
+        .collect();
+    let pinned = Pinned::to(config.cpu)?;
     let mut folder = begin(EXPERIMENT, config, out, existing)?;
     let more = &mut folder.run_mut().more;
     more.insert("heavy_load".into(), HEAVY_LOAD.into());
 
-    let pinned = Pinned::to(config.cpu)?;
     let shortest_ns = clock::shortest_ns();
     let base_ns = clock::monotonic_ns();
     let each = config.sizes.len() * config.operation.len();
     let steps = each * engines.len() * config.load.len();
     let mut step = 0;
     for &load in &config.load {
-        let running = load.start(config.cpu, interrupt)?;
+        let running = load.start(&others, interrupt)?;
         for &engine in &engines {
             bench.choose(engine)?;
             for &size in &config.sizes {

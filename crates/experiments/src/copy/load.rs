@@ -56,22 +56,18 @@ impl Load {
         }
     }
 
-    /// Starts it on all CPUs but `spared`; it ends with what this gives back.
-    pub(super) fn start(self, spared: usize, interrupt: &Interrupt) -> Result<Running, Error> {
+    /// Starts it on `others`, which are all CPUs but the measured one; it ends with what this gives back.
+    pub(super) fn start(self, others: &[usize], interrupt: &Interrupt) -> Result<Running, Error> {
         let mut running = Running::default();
         if self == Self::Idle {
             return Ok(running);
         }
-        let others: Vec<usize> = affinity::get()?
-            .iter()
-            .filter(|cpu| *cpu != spared)
-            .collect();
         if others.is_empty() {
             return Err(Error::BadInput(
                 "--load heavy: it runs on the other CPUs, and there is one alone".into(),
             ));
         }
-        for cpu in others {
+        for &cpu in others {
             let task = Task {
                 cpu,
                 memory: BUFFER,
@@ -141,21 +137,10 @@ mod tests {
     #[test]
     fn an_idle_machine_gets_no_load_and_one_cpu_no_heavy_one() {
         let interrupt = Interrupt::default();
-        assert!(
-            Load::Idle
-                .start(0, &interrupt)
-                .unwrap()
-                .processes
-                .is_empty()
-        );
-        std::thread::spawn(move || {
-            let cpu = affinity::get().unwrap().iter().last().unwrap();
-            affinity::pin(cpu).unwrap();
-            let message = Load::Heavy.start(cpu, &interrupt).unwrap_err().to_string();
-            assert!(message.contains("one alone"), "{message}");
-        })
-        .join()
-        .unwrap();
+        let idle = Load::Idle.start(&[], &interrupt).unwrap();
+        assert!(idle.processes.is_empty() && idle.threads.is_empty());
+        let message = Load::Heavy.start(&[], &interrupt).unwrap_err().to_string();
+        assert!(message.contains("one alone"), "{message}");
     }
 
     #[test]
