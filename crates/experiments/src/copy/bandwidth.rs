@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn the_rate_is_bytes_times_operations_over_the_time() {
         // The figures of the classic layout's example.
-        assert!((mib_s(1024, 300, 108_743) - 2694.138_933).abs() < 1e-3);
+        assert!((mib_s(1024, 300, 108_743) - 2_694.138_933).abs() < 1e-3);
         assert!(mib_s(1024, 300, 0).is_nan());
     }
 
