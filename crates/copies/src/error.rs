@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cftu::PolicyKind;
 use crate::load::module_of;
 
 /// An error: what was attempted on what, and what to do about it where that is known.
@@ -60,6 +61,36 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The file's driver is another one.
+    #[error("{}: no cftu, its driver does not know the requests (use /dev/cftu)", .0.display())]
+    NotCftu(PathBuf),
+    /// The module has another header.
+    #[error("{}: the module speaks version {version} of its requests and this memwarden {ours} (install both from one release)", path.display())]
+    OtherVersion {
+        /// The device's file.
+        path: PathBuf,
+        /// The module's.
+        version: u32,
+        /// Ours.
+        ours: u32,
+    },
+    /// A policy that doesn't fit the channels.
+    #[error(
+        "policy {kind} of {}: it does not fit its {channels} channels (with more CPUs than channels give --fold, or use \
+         dma-shared; high channels must be among them)",
+        path.display()
+    )]
+    Policy {
+        /// Which.
+        kind: PolicyKind,
+        /// The device's file.
+        path: PathBuf,
+        /// Channels that the module holds.
+        channels: u32,
+    },
+    /// The machine.
+    #[error(transparent)]
+    Platform(#[from] memwarden_platform::Error),
     /// What was read is not what was written.
     #[error("{}: of {bytes} bytes written, byte {first} came back as {got:#04x} instead of {wrote:#04x}", path.display())]
     OtherBytes {
@@ -92,7 +123,7 @@ impl Error {
         Self::Missing {
             path: path.into(),
             remedy: module_of(path).map_or_else(
-                || "give the path of a memory device, such as /dev/mymem".into(),
+                || "give the path of a device, such as /dev/mymem or /dev/cftu".into(),
                 |module| {
                     format!("load the module (modprobe {module}), or run on the lab (--on lab)")
                 },

@@ -2,12 +2,13 @@
 //! Clients of the kernel's copying devices: what crosses between user space and the kernel, and how long it takes.
 #![deny(missing_docs)]
 
+pub mod cftu;
 mod error;
 mod load;
 pub mod mymem;
 
 pub use error::Error;
-pub use load::{Loaded, provide};
+pub use load::{Loaded, Providers, provide, provide_copies};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

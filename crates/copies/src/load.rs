@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::cftu;
 use crate::mymem::{C_DEVICE, IN_KERNEL, RUST_DEVICE};
 use crate::{Error, Result};
 
@@ -13,6 +14,7 @@ pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
         (C_DEVICE, "mymem"),
         (RUST_DEVICE, "mymem_rust"),
         (IN_KERNEL, "mymem_test"),
+        (cftu::DEVICE, "cftu"),
     ];
     modules
         .into_iter()
@@ -48,25 +50,83 @@ pub fn provide(path: &Path) -> Result<Option<Loaded>> {
         module,
         reason,
     };
-    let output = Command::new("modprobe")
-        .arg(module)
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        // The last line is the reason; a chain of modules is named before it.
-        let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        let said = last.map_or_else(
-            || output.status.to_string(),
-            |line| line.trim().trim_start_matches("modprobe: ").to_owned(),
-        );
-        return Err(failed(said));
-    }
-    let loaded = Loaded { module };
+    let loaded = load(module, &[]).map_err(failed)?;
     if path.exists() {
         return Ok(Some(loaded));
     }
     Err(failed("it was loaded, but made no such device".into()))
+}
+
+/// The modules that were loaded so that there are copies to measure; the last is unloaded first.
+#[derive(Debug, Default)]
+pub struct Providers {
+    loaded: Vec<Loaded>,
+    software: bool,
+}
+
+impl Providers {
+    /// The channels are those of `swdma`, which was loaded because the machine had none that is free.
+    #[must_use]
+    pub fn are_software(&self) -> bool {
+        self.software
+    }
+}
+
+impl Drop for Providers {
+    fn drop(&mut self) {
+        while self.loaded.pop().is_some() {}
+    }
+}
+
+/// Sees to it that `/dev/cftu` is there: loads cftu, and where no DMA channel is free for it, swdma with `channels` of them
+/// before.
+///
+/// # Errors
+/// When the device isn't there and no module makes it, or modprobe can't load that.
+pub fn provide_copies(path: &Path, channels: usize) -> Result<Providers> {
+    let mut providers = Providers::default();
+    if path == Path::new(cftu::NULL) {
+        return Ok(providers);
+    }
+    match provide(path) {
+        Ok(loaded) => providers.loaded.extend(loaded),
+        // What cftu says when it finds no channel; ENODEV, as modprobe words it.
+        // swdma's own channels, if somebody loaded it, are then all taken, and it is not ours to load anew.
+        Err(Error::NotLoaded { reason, .. })
+            if reason.contains("No such device") && !Path::new("/sys/module/swdma").exists() =>
+        {
+            let channels = format!("channels={channels}");
+            let software = load("swdma", &[&channels]).map_err(|said| Error::NotLoaded {
+                path: path.into(),
+                module: "cftu",
+                reason: format!("{reason}; and no DMA channel in software: {said}"),
+            })?;
+            providers.loaded.push(software);
+            providers.software = true;
+            providers.loaded.extend(provide(path)?);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(providers)
+}
+
+/// Loads a module, or says why not.
+fn load(module: &'static str, parameters: &[&str]) -> std::result::Result<Loaded, String> {
+    let output = Command::new("modprobe")
+        .arg(module)
+        .args(parameters)
+        .output()
+        .map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(Loaded { module });
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    // The last line is the reason; a chain of modules is named before it.
+    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    Err(last.map_or_else(
+        || output.status.to_string(),
+        |line| line.trim().trim_start_matches("modprobe: ").to_owned(),
+    ))
 }
 
 #[cfg(test)]
@@ -82,8 +142,18 @@ mod tests {
             .to_string();
         assert_eq!(
             message,
-            "/nonexistent/mymem is not there: give the path of a memory device, such as /dev/mymem"
+            "/nonexistent/mymem is not there: give the path of a device, such as /dev/mymem or /dev/cftu"
         );
         assert_eq!(module_of(Path::new("/dev/mymem_rust")), Some("mymem_rust"));
+        assert_eq!(module_of(Path::new("/dev/cftu")), Some("cftu"));
+    }
+
+    #[test]
+    fn what_stands_in_for_a_device_needs_no_module() {
+        let providers = provide_copies(Path::new("null"), 4).unwrap();
+        assert!(providers.loaded.is_empty() && !providers.are_software());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(provide_copies(file.path(), 4).unwrap().loaded.is_empty());
+        assert!(provide_copies(Path::new("/nonexistent/cftu"), 4).is_err());
     }
 }

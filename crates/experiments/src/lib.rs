@@ -3,6 +3,7 @@
 #![deny(missing_docs)]
 
 mod child;
+pub mod copy;
 mod error;
 mod group;
 pub mod guard_bench;
@@ -11,6 +12,7 @@ mod host;
 pub mod interfere;
 mod interrupt;
 pub mod mymem;
+mod pinned;
 mod proof;
 pub mod realtime;
 mod settings;

@@ -159,14 +159,6 @@ fn open(wanted: &[Subject], summary: &mut Summary) -> Result<Clients, Error> {
     }
 }
 
-/// The first that is given twice.
-fn twice<T: PartialEq>(all: &[T]) -> Option<&T> {
-    all.iter()
-        .enumerate()
-        .find(|(index, one)| all[..*index].contains(one))
-        .map(|(_, one)| one)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,3 +38,11 @@ pub(crate) fn parse<T: Serialize + DeserializeOwned>(
     all.try_into()
         .map_err(|error: toml::de::Error| error.message().to_owned())
 }
+
+/// The first that is given twice.
+pub(crate) fn twice<T: PartialEq>(all: &[T]) -> Option<&T> {
+    all.iter()
+        .enumerate()
+        .find(|(index, one)| all[..*index].contains(one))
+        .map(|(_, one)| one)
+}

@@ -26,6 +26,7 @@ enum Verb {
     Interfere(Box<verbs::interfere::Args>),
     Realtime(Box<verbs::realtime::Args>),
     Mymem(verbs::mymem::Args),
+    Copy(verbs::copy::Args),
     Guard(Box<verbs::guard::Args>),
     Top(verbs::top::Args),
     #[cfg(feature = "host")]
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Interfere(args) => verbs::interfere::run(*args),
         Verb::Realtime(args) => verbs::realtime::run(*args),
         Verb::Mymem(args) => verbs::mymem::run(args),
+        Verb::Copy(args) => verbs::copy::run(args),
         Verb::Guard(args) => verbs::guard::run(*args),
         Verb::Top(args) => verbs::top::run(&args),
         #[cfg(feature = "host")]

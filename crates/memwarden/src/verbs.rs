@@ -2,6 +2,7 @@
 //! One file a verb: its arguments, and the function that carries it out.
 
 pub mod bandwidth;
+pub mod copy;
 pub mod doctor;
 pub mod guard;
 pub mod interfere;

@@ -69,6 +69,12 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds of CPU time that the calling thread has had.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 /// Sleeps until CLOCK_MONOTONIC shows `deadline_ns`, or a signal arrives.
 ///
 /// (CLOCK_MONOTONIC_RAW cannot be slept on.)

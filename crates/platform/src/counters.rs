@@ -9,8 +9,8 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings;
 use serde::{Deserialize, Serialize};
 
-use crate::Root;
 use crate::mapping::{Mapping, page_bytes};
+use crate::{Error, Result, Root};
 
 /// Who counts an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -263,9 +263,108 @@ fn at_once(event: &Event) -> usize {
     group.len()
 }
 
+/// Events counted together on the calling thread, whatever CPU it runs on.
+#[derive(Debug)]
+pub struct Counting {
+    // The first leads the group.
+    events: Vec<File>,
+    user_only: bool,
+}
+
+impl Counting {
+    /// Opens events of [`EVENTS`] by their names, stopped; all of them or none.
+    ///
+    /// # Errors
+    /// The first that this machine doesn't count, and why.
+    pub fn open(names: &[&str]) -> Result<Self> {
+        Self::of(names, false).or_else(|_| Self::of(names, true))
+    }
+
+    fn of(names: &[&str], user_only: bool) -> Result<Self> {
+        let mut events: Vec<File> = Vec::new();
+        for name in names {
+            let event = EVENTS.iter().find(|event| event.name == *name);
+            let event = event.ok_or_else(|| Error::Invalid(format!("event {name}: not known")))?;
+            let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
+            let opened = open(event, user_only, leader);
+            events.push(opened.map_err(|source| Error::System {
+                attempt: format!("count {name}"),
+                source,
+            })?);
+        }
+        Ok(Self { events, user_only })
+    }
+
+    /// The kernel's work is not in the counts, as its perf_event_paranoid has it.
+    #[must_use]
+    pub fn user_only(&self) -> bool {
+        self.user_only
+    }
+
+    /// Begins anew at 0.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start(&mut self) -> Result<()> {
+        self.tell(perf::ioctls::RESET)?;
+        self.tell(perf::ioctls::ENABLE)
+    }
+
+    /// Ends, and gives each event's count in the order of the names.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn stop(&mut self) -> Result<Vec<u64>> {
+        self.tell(perf::ioctls::DISABLE)?;
+        let read = |mut file: &File| -> std::io::Result<u64> {
+            let mut value = [0; 8];
+            file.read_exact(&mut value)?;
+            Ok(u64::from_ne_bytes(value))
+        };
+        let counts: std::io::Result<Vec<u64>> = self.events.iter().map(read).collect();
+        counts.map_err(|source| Error::System {
+            attempt: "read a counter".into(),
+            source,
+        })
+    }
+
+    /// One request for the whole group.
+    fn tell(&self, request: unsafe fn(i32, u32) -> i32) -> Result<()> {
+        let Some(leader) = self.events.first() else {
+            return Ok(());
+        };
+        // SAFETY: these requests take a plain number.
+        match unsafe { request(leader.as_raw_fd(), bindings::PERF_IOC_FLAG_GROUP) } {
+            0 => Ok(()),
+            _ => Err(Error::last("switch a counter")),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_counted_is_of_the_time_between() {
+        let mut counting = Counting::open(&["page-faults"]).unwrap();
+        let fault = |pages: usize| {
+            let mapping = Mapping::anonymous(pages * page_bytes()).unwrap();
+            for page in 0..pages {
+                // SAFETY: within the mapping, which is ours and writable.
+                unsafe { mapping.start().add(page * page_bytes()).write_volatile(1) };
+            }
+        };
+        for pages in [64, 1] {
+            counting.start().unwrap();
+            fault(pages);
+            let counts = counting.stop().unwrap();
+            fault(500);
+            assert!((1..400).contains(&counts[0]), "{pages}: {counts:?}");
+        }
+        let message = Counting::open(&["z80-cycles"]).unwrap_err().to_string();
+        assert_eq!(message, "event z80-cycles: not known");
+    }
 
     #[test]
     fn every_event_is_tried_and_none_is_silently_missing() {

@@ -7,6 +7,7 @@
 
 pub mod affinity;
 pub mod cache;
+pub mod cftu;
 pub mod clock;
 pub mod counters;
 pub mod cpus;

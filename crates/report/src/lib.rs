@@ -3,10 +3,11 @@
 //!
 //! [`finding`] is the one sentence, [`tables`] the figures; with the feature `html`, [`render`] adds `report.html` and
 //! `plots/*.svg` to the folder. Each experiment that has more to show than a table of its figures has a file here
-//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`, `mymem/`); any other gets what `generic.rs` can tell about it.
+//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`, `mymem/`, `copy/`); any other gets what `generic.rs` can tell about it.
 
 mod bench_guard;
 pub mod compare;
+mod copy;
 mod error;
 mod generic;
 mod interfere;
@@ -41,6 +42,10 @@ pub fn finding(summary: &Summary) -> String {
         "bench-guard" => bench_guard::finding(summary),
         "mymem-throughput" => mymem::throughput::finding(summary),
         "mymem-counter" => mymem::counter::finding(summary),
+        "copy-bandwidth" => copy::bandwidth::finding(summary),
+        "copy-breakeven" => copy::breakeven::finding(summary),
+        "copy-latency" => copy::latency::finding(summary),
+        "copy-pollution" => copy::pollution::finding(summary),
         _ => None,
     };
     sentence
@@ -56,6 +61,10 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         "bench-guard" => bench_guard::tables(summary),
         "mymem-throughput" => mymem::throughput::tables(summary),
         "mymem-counter" => mymem::counter::tables(summary),
+        "copy-bandwidth" => copy::bandwidth::tables(summary),
+        "copy-breakeven" => copy::breakeven::tables(summary),
+        "copy-latency" => copy::latency::tables(summary),
+        "copy-pollution" => copy::pollution::tables(summary),
         _ => Vec::new(),
     };
     if tables.is_empty() {
@@ -73,6 +82,10 @@ pub fn question(experiment: &str) -> &'static str {
         "bench-guard" => bench_guard::QUESTION,
         "mymem-throughput" => mymem::throughput::QUESTION,
         "mymem-counter" => mymem::counter::QUESTION,
+        "copy-bandwidth" => copy::bandwidth::QUESTION,
+        "copy-breakeven" => copy::breakeven::QUESTION,
+        "copy-latency" => copy::latency::QUESTION,
+        "copy-pollution" => copy::pollution::QUESTION,
         _ => "",
     }
 }
@@ -109,6 +122,10 @@ pub fn figures(recorded: &memwarden_run::Recorded) -> Vec<Figure> {
         "bench-guard" => bench_guard::figures(recorded),
         "mymem-throughput" => mymem::throughput::figures(recorded),
         "mymem-counter" => mymem::counter::figures(&recorded.summary),
+        "copy-bandwidth" => copy::bandwidth::figures(&recorded.summary),
+        "copy-breakeven" => copy::breakeven::figures(&recorded.summary),
+        "copy-latency" => copy::latency::figures(recorded),
+        "copy-pollution" => copy::pollution::figures(&recorded.summary),
         _ => Vec::new(),
     };
     if figures.is_empty() {

@@ -27,7 +27,7 @@ pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and th
 
 /// What a reader must know of a run on an emulated machine.
 pub fn of_lab(experiment: &str) -> &'static [&'static str] {
-    if experiment.starts_with("mymem-") {
+    if experiment.starts_with("mymem-") || experiment.starts_with("copy-") {
         &[LAB_COPIES]
     } else {
         &[LAB_LIMITS, LAB_EXACT]

@@ -43,6 +43,10 @@ fn tables_findings_and_notes() {
         "bench-guard",
         "mymem-throughput",
         "mymem-counter",
+        "copy-latency",
+        "copy-bandwidth",
+        "copy-pollution",
+        "copy-breakeven",
         "other",
     ] {
         let run = saved(name);

@@ -8,13 +8,17 @@ use std::path::{Path, PathBuf};
 use memwarden_report::{png_of_plots, render, side_by_side};
 use tempfile::TempDir;
 
-const RUNS: [&str; 7] = [
+const RUNS: [&str; 11] = [
     "interfere",
     "interfere-slower",
     "realtime",
     "bench-guard",
     "mymem-throughput",
     "mymem-counter",
+    "copy-latency",
+    "copy-bandwidth",
+    "copy-pollution",
+    "copy-breakeven",
     "other",
 ];
 

@@ -4,13 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use memwarden_copies::mymem::{Transfer, Trial};
-use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::{affinity, clock, machine};
+use memwarden_platform::{clock, machine};
 use memwarden_run::{Case, Existing, Figure, Metric, Run, RunFolder, Sample, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Client, Subject, open, twice};
+use super::{Client, Subject, open};
+use crate::pinned::Pinned;
+use crate::settings::twice;
 use crate::{Error, Interrupt, Progress, settings};
 
 /// Name of the experiment in run folders.
@@ -112,29 +113,6 @@ impl Config {
     }
 }
 
-/// The calling thread on one CPU, until this is dropped.
-struct Pinned {
-    cpu: usize,
-    before: CpuSet,
-}
-
-impl Pinned {
-    /// On the last CPU that it may run on: the first has most of the machine's interrupts.
-    fn new() -> Result<Self, Error> {
-        let before = affinity::get()?;
-        let cpu = before.iter().last().unwrap_or(0);
-        affinity::pin(cpu)?;
-        Ok(Self { cpu, before })
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // Where the rest of the process runs is of no consequence.
-        let _ = affinity::set(self.before.clone());
-    }
-}
-
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
@@ -158,7 +136,7 @@ pub fn run(
     record.host = crate::host::record(&machine::Host::gather()?);
     let mut folder = RunFolder::create(out, record, existing)?;
 
-    let pinned = Pinned::new()?;
+    let pinned = Pinned::to_last()?;
     let shortest_ns = clock::shortest_ns();
     let steps = config.sizes.len() * clients.len();
     let mut step = 0;

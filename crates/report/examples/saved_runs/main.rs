@@ -4,6 +4,7 @@
 //! Their figures are invented, of about the size that the lab gives, so that every table and plot has something to
 //! show; they are for tests and for looking at pages, and say nothing about any machine.
 
+mod copy;
 mod mymem;
 
 use std::path::Path;
@@ -25,6 +26,10 @@ fn main() -> Result<()> {
     bench_guard(&data.join("bench-guard"))?;
     mymem::throughput(&data.join("mymem-throughput"))?;
     mymem::counter(&data.join("mymem-counter"))?;
+    copy::latency(&data.join("copy-latency"))?;
+    copy::bandwidth(&data.join("copy-bandwidth"))?;
+    copy::pollution(&data.join("copy-pollution"))?;
+    copy::breakeven(&data.join("copy-breakeven"))?;
     other(&data.join("other"))
 }
 

@@ -7,7 +7,8 @@ use memwarden_copies::mymem::Lock;
 use serde::{Deserialize, Serialize};
 
 use super::Workers;
-use crate::mymem::{Subject, twice};
+use crate::mymem::Subject;
+use crate::settings::twice;
 use crate::{Error, settings};
 
 /// Increments of a worker, at most: with 100 workers still far from what 64 bits count.

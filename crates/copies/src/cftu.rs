@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/cftu`: copies between user memory and a region of kernel memory, by the CPU or by a DMA engine.
+//!
+//! Whoever measures copies sees a [`Copier`] and the [`Session`]s that it opens: the [`Device`], or [`Null`], which copies
+//! within this process and so lets the measuring itself be tried where there is no module.
+
+mod device;
+mod null;
+
+use std::fmt;
+use std::path::Path;
+
+use memwarden_platform::cftu as raw;
+
+use crate::Result;
+
+pub use device::{Device, Pinned};
+pub use memwarden_platform::cftu::{Memory, Statistics};
+pub use null::Null;
+
+/// The device's file.
+pub const DEVICE: &str = "/dev/cftu";
+
+/// What an option says instead of a path, for [`Null`].
+pub const NULL: &str = "null";
+
+/// The largest region, and the longest copy: `CFTU_REGION_MAX`, `CFTU_LENGTH_MAX`.
+pub const MAX_BYTES: u64 = 1 << 30;
+
+/// The most copies in one request: `CFTU_BATCH_MAX`.
+pub const MAX_BATCH: usize = 65_536;
+
+/// Which channel a copy takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// None, the CPU copies.
+    Off,
+    /// Its CPU's own.
+    Exclusive,
+    /// The least loaded.
+    Shared,
+    /// Its CPU's own, and part of the time is the high ones' alone.
+    Priority,
+}
+
+impl PolicyKind {
+    /// In the header's order.
+    const ALL: [Self; 4] = [Self::Off, Self::Exclusive, Self::Shared, Self::Priority];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Priority => "priority",
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A policy with its settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Which.
+    pub kind: PolicyKind,
+    /// CPUs may share a channel where there are more of them.
+    pub fold: bool,
+    /// Priority: what each window begins with, for the high channels alone; 0 is the module's 30 us.
+    pub quantum_high_ns: u64,
+    /// Priority: the rest of the window; 0 is the module's 60 us.
+    pub quantum_low_ns: u64,
+    /// Priority: the high channels, a bit each; 0 is the first.
+    pub high: u64,
+}
+
+impl Policy {
+    /// The policy with the module's own settings.
+    #[must_use]
+    pub fn new(kind: PolicyKind) -> Self {
+        Self {
+            kind,
+            fold: false,
+            quantum_high_ns: 0,
+            quantum_low_ns: 0,
+            high: 0,
+        }
+    }
+
+    fn record(&self) -> raw::Policy {
+        raw::Policy {
+            policy: PolicyKind::ALL
+                .iter()
+                .position(|kind| *kind == self.kind)
+                .and_then(|index| u32::try_from(index).ok())
+                .unwrap_or(0),
+            flags: u32::from(self.fold),
+            quantum_high_ns: self.quantum_high_ns,
+            quantum_low_ns: self.quantum_low_ns,
+            high: self.high,
+        }
+    }
+}
+
+/// What the module has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// DMA channels that it holds.
+    pub channels: u32,
+    /// The policy in force; `fold` is not told.
+    pub policy: Policy,
+    /// The engine pauses a transfer; else low copies are admitted in their time.
+    pub can_pause: bool,
+    /// The engine sees the CPUs' caches.
+    pub coherent: bool,
+    /// Shorter copies of other modules go by CPU.
+    pub min_bytes: u64,
+    /// Up to here a copy's end is polled for, above it an interrupt awaited.
+    pub poll_bytes: u64,
+    /// What addresses and lengths must be multiples of for the engine.
+    pub align_bytes: u32,
+    /// The channels' driver.
+    pub provider: String,
+}
+
+impl Info {
+    /// None from a module with another header.
+    fn of(record: &raw::Info) -> Option<Self> {
+        let kind = PolicyKind::ALL.get(record.policy as usize)?;
+        (record.version == raw::VERSION).then(|| Self {
+            channels: record.channels,
+            policy: Policy {
+                kind: *kind,
+                fold: false,
+                quantum_high_ns: record.quantum_high_ns,
+                quantum_low_ns: record.quantum_low_ns,
+                high: record.high,
+            },
+            can_pause: record.flags & 1 != 0,
+            coherent: record.flags & 2 != 0,
+            min_bytes: record.min_bytes,
+            poll_bytes: record.poll_bytes,
+            align_bytes: record.align_bytes,
+            provider: text(&record.provider),
+        })
+    }
+}
+
+/// What a channel did since the module was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Channel {
+    /// As /sys/class/dma has it.
+    pub name: String,
+    /// One of the priority policy's high ones.
+    pub high: bool,
+    /// It was lost: no copy uses it.
+    pub dead: bool,
+    /// What was submitted and awaited in one go.
+    pub transfers: u64,
+    /// Copied.
+    pub bytes: u64,
+    /// Transfers that the engine failed; the CPU did them.
+    pub errors: u64,
+    /// Transfers that it did not end in time; the CPU did them.
+    pub timeouts: u64,
+    /// Time that the priority policy kept it from copying.
+    pub paused_ns: u64,
+}
+
+impl Channel {
+    fn of(record: &raw::Channel) -> Self {
+        Self {
+            name: text(&record.name),
+            high: record.flags & 1 != 0,
+            dead: record.flags & 2 != 0,
+            transfers: record.transfers,
+            bytes: record.bytes,
+            errors: record.errors,
+            timeouts: record.timeouts,
+            paused_ns: record.paused_ns,
+        }
+    }
+}
+
+/// A name in a fixed room, ended by a zero.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+}
+
+/// From where to where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Out of user memory, as copy_from_user().
+    From,
+    /// Into user memory, as copy_to_user().
+    To,
+}
+
+/// Who copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// The CPU.
+    Cpu,
+    /// The engine, by the policy in force.
+    Dma,
+}
+
+/// One copy, and what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copy(raw::Copy);
+
+impl Copy {
+    /// A copy of `bytes` between the start of the user memory and the start of the region.
+    #[must_use]
+    pub fn new(direction: Direction, engine: Engine, bytes: u64) -> Self {
+        Self(raw::Copy {
+            bytes,
+            direction: u32::from(direction == Direction::To),
+            engine: u32::from(engine == Engine::Dma),
+            ..raw::Copy::default()
+        })
+    }
+
+    /// The same with both sides' cache lines dropped before the clock is read.
+    #[must_use]
+    pub fn uncached(mut self, uncached: bool) -> Self {
+        self.0.flags = if uncached { raw::UNCACHED } else { 0 };
+        self
+    }
+
+    /// Its length.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
+    }
+
+    /// CLOCK_MONOTONIC before it.
+    #[must_use]
+    pub fn begin_ns(&self) -> u64 {
+        self.0.begin_ns
+    }
+
+    /// And after.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.0.end_ns
+    }
+
+    /// What it took.
+    #[must_use]
+    pub fn elapsed_ns(&self) -> u64 {
+        self.0.end_ns.saturating_sub(self.0.begin_ns)
+    }
+
+    /// Bytes that the engine copied; the CPU did the rest.
+    #[must_use]
+    pub fn engine_bytes(&self) -> u64 {
+        self.0.engine_bytes
+    }
+
+    /// The CPU that began it.
+    #[must_use]
+    pub fn cpu(&self) -> u32 {
+        self.0.cpu
+    }
+
+    /// The channel that had the last part of it.
+    #[must_use]
+    pub fn channel(&self) -> Option<u32> {
+        (self.0.channel != raw::NO_CHANNEL).then_some(self.0.channel)
+    }
+}
+
+/// Where copies are made.
+pub trait Copier: Sync {
+    /// What there is.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn info(&self) -> Result<Info>;
+
+    /// Chooses the policy, from now on.
+    ///
+    /// # Errors
+    /// When it doesn't fit the channels.
+    fn set_policy(&self, policy: &Policy) -> Result<()>;
+
+    /// What one channel did.
+    ///
+    /// # Errors
+    /// When there is none of that number.
+    fn channel(&self, number: u32) -> Result<Channel>;
+
+    /// What all copies did.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn statistics(&self) -> Result<Statistics>;
+
+    /// User memory and a region of so many bytes each, for one thread's copies; `pinned` is whether the user memory is
+    /// pinned now, or by each copy anew.
+    ///
+    /// # Errors
+    /// When the kernel has not so much memory, or may not pin it.
+    fn open(&self, bytes: u64, pinned: bool) -> Result<Box<dyn Session>>;
+}
+
+/// The two memories of one thread's copies.
+pub trait Session: Send {
+    /// The user memory.
+    fn memory(&mut self) -> &mut Memory;
+
+    /// Makes the copies in one request, in their order.
+    ///
+    /// # Errors
+    /// When the kernel refuses one, a signal comes, or bytes were left out.
+    fn copy(&mut self, copies: &mut [Copy]) -> Result<()>;
+}
+
+/// The device at `path`, or [`Null`] for `null`.
+///
+/// # Errors
+/// When it is not there, refuses, or is another module's.
+pub fn open(path: &Path) -> Result<Box<dyn Copier>> {
+    if path == Path::new(NULL) {
+        return Ok(Box::new(Null::default()));
+    }
+    Ok(Box::new(Device::open(path)?))
+}
+
+/// Sends bytes through the region and back, and looks whether they are the same: a copier that loses some has no time
+/// worth measuring.
+///
+/// # Errors
+/// When it refuses, or other bytes come back.
+pub fn check(session: &mut dyn Session, engine: Engine, bytes: u64, path: &Path) -> Result<()> {
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut random = fastrand::Rng::with_seed(bytes);
+    let mut sent = vec![0; length];
+    random.fill(&mut sent);
+    session.memory().as_mut_slice()[..length].copy_from_slice(&sent);
+    session.copy(&mut [Copy::new(Direction::From, engine, bytes)])?;
+    for (here, sent) in session.memory().as_mut_slice().iter_mut().zip(&sent) {
+        *here = !sent;
+    }
+    session.copy(&mut [Copy::new(Direction::To, engine, bytes)])?;
+    let back = &session.memory().as_slice()[..length];
+    match back.iter().zip(&sent).position(|(back, sent)| back != sent) {
+        None => Ok(()),
+        Some(first) => Err(crate::Error::OtherBytes {
+            path: path.into(),
+            bytes: length,
+            first,
+            wrote: sent[first],
+            got: back[first],
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_numbered_as_in_the_header() {
+        let number = |kind| Policy::new(kind).record().policy;
+        assert_eq!(PolicyKind::ALL.map(number), [0, 1, 2, 3]);
+        let folded = Policy {
+            fold: true,
+            ..Policy::new(PolicyKind::Exclusive)
+        };
+        assert_eq!(folded.record().flags, 1);
+    }
+
+    #[test]
+    fn another_module_s_answer_is_not_taken() {
+        let mut record = raw::Info {
+            version: 1,
+            policy: 3,
+            flags: 2,
+            ..raw::Info::default()
+        };
+        record.provider[..5].copy_from_slice(b"swdma");
+        let info = Info::of(&record).unwrap();
+        assert_eq!(info.provider, "swdma");
+        assert_eq!(info.policy.kind, PolicyKind::Priority);
+        assert!(info.coherent && !info.can_pause);
+        record.version = 2;
+        assert_eq!(Info::of(&record), None);
+        (record.version, record.policy) = (1, 4);
+        assert_eq!(Info::of(&record), None);
+    }
+
+    #[test]
+    fn a_name_may_fill_its_room() {
+        assert_eq!(text(b"dma0chan1\0\0"), "dma0chan1");
+        assert_eq!(text(b"abc"), "abc");
+    }
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies within this process: what measures copies can be tried with it anywhere. Its times are those of a copy in user
+//! space, and its engine is the CPU.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::{affinity, cftu as raw};
+
+use super::{Channel, Copier, Copy, Info, Memory, Policy, PolicyKind, Session, Statistics};
+use crate::Result;
+
+/// Channels that it plays.
+const CHANNELS: u32 = 4;
+
+/// Stands in for the device.
+#[derive(Debug)]
+pub struct Null {
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    policy: Mutex<Policy>,
+    opened: AtomicU32,
+    statistics: Mutex<Statistics>,
+}
+
+impl Default for Null {
+    fn default() -> Self {
+        Self {
+            state: Arc::new(State {
+                policy: Mutex::new(Policy {
+                    quantum_high_ns: 30_000,
+                    quantum_low_ns: 60_000,
+                    high: 1,
+                    ..Policy::new(PolicyKind::Shared)
+                }),
+                opened: AtomicU32::new(0),
+                statistics: Mutex::new(Statistics::default()),
+            }),
+        }
+    }
+}
+
+impl State {
+    fn policy(&self) -> Policy {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Copier for Null {
+    fn info(&self) -> Result<Info> {
+        Ok(Info {
+            channels: CHANNELS,
+            policy: self.state.policy(),
+            can_pause: false,
+            coherent: true,
+            min_bytes: 0,
+            poll_bytes: 0,
+            align_bytes: 1,
+            provider: super::NULL.into(),
+        })
+    }
+
+    fn set_policy(&self, policy: &Policy) -> Result<()> {
+        let or = |given, usual| if given == 0 { usual } else { given };
+        *self
+            .state
+            .policy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Policy {
+            quantum_high_ns: or(policy.quantum_high_ns, 30_000),
+            quantum_low_ns: or(policy.quantum_low_ns, 60_000),
+            high: or(policy.high, 1),
+            ..*policy
+        };
+        Ok(())
+    }
+
+    fn channel(&self, number: u32) -> Result<Channel> {
+        Ok(Channel {
+            name: format!("null{number}"),
+            high: self.state.policy().high >> (number % CHANNELS) & 1 == 1,
+            dead: false,
+            transfers: 0,
+            bytes: 0,
+            errors: 0,
+            timeouts: 0,
+            paused_ns: 0,
+        })
+    }
+
+    fn statistics(&self) -> Result<Statistics> {
+        let statistics = self.state.statistics.lock();
+        Ok(*statistics.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn open(&self, bytes: u64, _: bool) -> Result<Box<dyn Session>> {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(Box::new(Opened {
+            channel: self.state.opened.fetch_add(1, Ordering::Relaxed) % CHANNELS,
+            state: Arc::clone(&self.state),
+            memory: Memory::new(length)?,
+            region: vec![0; length],
+        }))
+    }
+}
+
+struct Opened {
+    state: Arc<State>,
+    channel: u32,
+    memory: Memory,
+    region: Vec<u8>,
+}
+
+impl Session for Opened {
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    fn copy(&mut self, copies: &mut [Copy]) -> Result<()> {
+        let engine_is_on = self.state.policy().kind != PolicyKind::Off;
+        let mut sum = Statistics::default();
+        for Copy(copy) in copies {
+            let length = usize::try_from(copy.bytes).unwrap_or(usize::MAX);
+            let user = &mut self.memory.as_mut_slice()[..length];
+            let kernel = &mut self.region[..length];
+            copy.begin_ns = monotonic_ns();
+            if copy.direction == 0 {
+                kernel.copy_from_slice(user);
+            } else {
+                user.copy_from_slice(kernel);
+            }
+            copy.end_ns = monotonic_ns();
+            copy.cpu = affinity::current()
+                .ok()
+                .and_then(|cpu| u32::try_from(cpu).ok())
+                .unwrap_or(0);
+            sum.copies += 1;
+            if copy.engine == 1 && engine_is_on {
+                (copy.engine_bytes, copy.channel) = (copy.bytes, self.channel);
+                sum.engine_bytes += copy.bytes;
+            } else {
+                (copy.engine_bytes, copy.channel) = (0, raw::NO_CHANNEL);
+                sum.cpu_bytes += copy.bytes;
+            }
+        }
+        let statistics = self.state.statistics.lock();
+        let mut statistics = statistics.unwrap_or_else(PoisonError::into_inner);
+        statistics.copies += sum.copies;
+        statistics.engine_bytes += sum.engine_bytes;
+        statistics.cpu_bytes += sum.cpu_bytes;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Direction, Engine, check};
+    use super::*;
+
+    #[test]
+    fn it_copies_and_says_by_whom() {
+        let null = Null::default();
+        let mut session = null.open(5000, true).unwrap();
+        for engine in [Engine::Cpu, Engine::Dma] {
+            check(session.as_mut(), engine, 4097, Path::new("null")).unwrap();
+        }
+        let mut copies = [
+            Copy::new(Direction::From, Engine::Cpu, 100),
+            Copy::new(Direction::To, Engine::Dma, 5000),
+        ];
+        session.copy(&mut copies).unwrap();
+        assert_eq!((copies[0].engine_bytes(), copies[0].channel()), (0, None));
+        assert_eq!(
+            (copies[1].engine_bytes(), copies[1].channel()),
+            (5000, Some(0))
+        );
+        assert!(copies[1].begin_ns() >= copies[0].end_ns());
+        let all = null.statistics().unwrap();
+        assert_eq!(all.copies, 6);
+        assert_eq!(all.engine_bytes, 2 * 4097 + 5000);
+    }
+
+    #[test]
+    fn without_a_policy_the_cpu_copies() {
+        let null = Null::default();
+        null.set_policy(&Policy::new(PolicyKind::Off)).unwrap();
+        let mut session = null.open(64, true).unwrap();
+        let mut copy = [Copy::new(Direction::From, Engine::Dma, 64)];
+        session.copy(&mut copy).unwrap();
+        assert_eq!((copy[0].engine_bytes(), copy[0].channel()), (0, None));
+    }
+
+    #[test]
+    fn other_bytes_are_found() {
+        /// Forgets what it is given.
+        struct Forgetful(Memory);
+        impl Session for Forgetful {
+            fn memory(&mut self) -> &mut Memory {
+                &mut self.0
+            }
+            fn copy(&mut self, _: &mut [Copy]) -> Result<()> {
+                Ok(())
+            }
+        }
+        let mut session = Forgetful(Memory::new(64).unwrap());
+        let message = check(&mut session, Engine::Cpu, 64, Path::new("/dev/x")).unwrap_err();
+        let message = message.to_string();
+        assert!(
+            message.starts_with("/dev/x: of 64 bytes written, byte 0 came back as"),
+            "{message}"
+        );
+    }
+}

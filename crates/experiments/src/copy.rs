@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies between user and kernel memory, by the CPU and by a DMA engine: what one takes, how much all channels move, and
+//! what the copies of one CPU do to another's application.
+
+pub mod bandwidth;
+pub mod breakeven;
+mod copier;
+pub mod dat;
+pub mod latency;
+mod load;
+pub mod pollution;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use memwarden_copies::cftu::{self, Copier, Copy, Direction, Info, Policy, PolicyKind, Session};
+use memwarden_copies::{Providers, provide_copies};
+use memwarden_platform::{affinity, machine};
+use memwarden_run::{Existing, Figure, Run, RunFolder, Summary};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{Error, Interrupt};
+
+pub use load::{HEAVY_LOAD, Load};
+
+/// Bytes that one request copies at most: on any machine it has an end within a second or so, and Ctrl-C its effect.
+const REQUEST_BYTES: u64 = 256 << 20;
+
+/// An enum that an option and a file know by its names.
+macro_rules! named {
+    ($type:ty, $what:literal) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self, Error> {
+                let known = Self::ALL.into_iter().find(|one| one.name() == text);
+                known.ok_or_else(|| {
+                    let names = Self::ALL.map(Self::name).join(", ");
+                    Error::BadInput(format!(
+                        concat!($what, " `{}`: give one of {}"),
+                        text, names
+                    ))
+                })
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = Error;
+
+            fn try_from(text: String) -> Result<Self, Error> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(one: $type) -> Self {
+                one.name().into()
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+/// Who copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Engine {
+    /// The CPU.
+    Cpu,
+    /// DMA, a channel for each CPU.
+    Exclusive,
+    /// DMA, any channel for any CPU.
+    Shared,
+    /// DMA, a channel for each CPU, and part of the time the high ones' alone.
+    Priority,
+}
+
+named!(Engine, "engine");
+
+impl Engine {
+    /// Every one.
+    pub const ALL: [Self; 4] = [Self::Cpu, Self::Exclusive, Self::Shared, Self::Priority];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Exclusive => "dma-exclusive",
+            Self::Shared => "dma-shared",
+            Self::Priority => "dma-priority",
+        }
+    }
+
+    /// A DMA engine.
+    #[must_use]
+    pub fn is_dma(self) -> bool {
+        self != Self::Cpu
+    }
+
+    fn policy(self) -> PolicyKind {
+        match self {
+            Self::Cpu => PolicyKind::Off,
+            Self::Exclusive => PolicyKind::Exclusive,
+            Self::Shared => PolicyKind::Shared,
+            Self::Priority => PolicyKind::Priority,
+        }
+    }
+
+    /// As a request has it.
+    fn of_request(self) -> cftu::Engine {
+        if self.is_dma() {
+            cftu::Engine::Dma
+        } else {
+            cftu::Engine::Cpu
+        }
+    }
+}
+
+/// From where to where, and through which caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Operation {
+    /// Out of user memory.
+    From,
+    /// Into user memory.
+    To,
+    /// Out of user memory, both sides' cache lines dropped before.
+    FromUncached,
+    /// Into user memory, both sides' cache lines dropped before.
+    ToUncached,
+    /// By turns out of it and into it.
+    Both,
+}
+
+named!(Operation, "operation");
+
+impl Operation {
+    /// Every one.
+    pub const ALL: [Self; 5] = [
+        Self::From,
+        Self::To,
+        Self::FromUncached,
+        Self::ToUncached,
+        Self::Both,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::From => "from",
+            Self::To => "to",
+            Self::FromUncached => "from_nc",
+            Self::ToUncached => "to_nc",
+            Self::Both => "from+to",
+        }
+    }
+
+    /// So many copies of so many bytes.
+    fn copies(self, engine: Engine, bytes: u64, count: usize) -> Vec<Copy> {
+        let one = |number: usize| {
+            let direction = match self {
+                Self::From | Self::FromUncached => Direction::From,
+                Self::To | Self::ToUncached => Direction::To,
+                Self::Both if number.is_multiple_of(2) => Direction::From,
+                Self::Both => Direction::To,
+            };
+            let uncached = matches!(self, Self::FromUncached | Self::ToUncached);
+            Copy::new(direction, engine.of_request(), bytes).uncached(uncached)
+        };
+        (0..count).map(one).collect()
+    }
+}
+
+/// Settings of the policies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policies {
+    /// With more CPUs than channels, CPUs share them.
+    pub fold: bool,
+    /// Of each of the priority policy's windows, the high channels' part; 0 is the module's.
+    pub quantum_high_ns: u64,
+    /// The rest of the window; 0 is the module's.
+    pub quantum_low_ns: u64,
+    /// The high channels; empty is the first.
+    pub high: Vec<u32>,
+}
+
+impl Policies {
+    fn of(&self, engine: Engine) -> Policy {
+        Policy {
+            kind: engine.policy(),
+            fold: self.fold,
+            quantum_high_ns: self.quantum_high_ns,
+            quantum_low_ns: self.quantum_low_ns,
+            high: self.high.iter().fold(0, |bits, number| bits | 1 << number),
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        // CFTU_QUANTUM_MIN_NS to CFTU_QUANTUM_MAX_NS.
+        let limits = 1000..=1_000_000_000;
+        for (option, quantum) in [
+            ("--quantum-high", self.quantum_high_ns),
+            ("--quantum-low", self.quantum_low_ns),
+        ] {
+            if quantum != 0 && !limits.contains(&quantum) {
+                return Err(Error::BadInput(format!(
+                    "{option} {quantum}: give 1000 to 1000000000 ns"
+                )));
+            }
+        }
+        if let Some(number) = self.high.iter().find(|number| **number >= 64) {
+            return Err(Error::BadInput(format!(
+                "--high {number}: channels are 0 to 63"
+            )));
+        }
+        Ok(())
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.fold {
+            words.push("--fold".to_owned());
+        }
+        for (option, quantum) in [
+            ("--quantum-high", self.quantum_high_ns),
+            ("--quantum-low", self.quantum_low_ns),
+        ] {
+            if quantum != 0 {
+                words.extend([option.to_owned(), quantum.to_string()]);
+            }
+        }
+        if !self.high.is_empty() {
+            words.extend(["--high".to_owned(), list(&self.high)]);
+        }
+        words
+    }
+}
+
+/// `1,2,3`.
+fn list<T: fmt::Display>(all: &[T]) -> String {
+    let words: Vec<String> = all.iter().map(T::to_string).collect();
+    words.join(",")
+}
+
+/// The copier with all that was changed for measuring; dropped, its policy is as before, and modules that were loaded for
+/// it are gone.
+struct Bench {
+    copier: Box<dyn Copier>,
+    info: Info,
+    path: PathBuf,
+    policies: Policies,
+    // Last: an open device keeps its module.
+    providers: Providers,
+}
+
+impl Bench {
+    fn open(path: &Path, policies: &Policies) -> Result<Self, Error> {
+        let providers = provide_copies(path, affinity::get()?.len())?;
+        let copier = cftu::open(path)?;
+        Ok(Self {
+            info: copier.info()?,
+            copier,
+            path: path.into(),
+            policies: policies.clone(),
+            providers,
+        })
+    }
+
+    /// From now on copies go that way.
+    fn choose(&self, engine: Engine) -> Result<(), Error> {
+        Ok(self.copier.set_policy(&self.policies.of(engine))?)
+    }
+
+    /// The engines that are wanted; of all, when none is named, those that are not to be had are left out with a note.
+    fn engines(&self, wanted: &[Engine], summary: &mut Summary) -> Result<Vec<Engine>, Error> {
+        if !wanted.is_empty() {
+            for engine in wanted {
+                self.choose(*engine)?;
+            }
+            return Ok(wanted.into());
+        }
+        let mut engines = Vec::new();
+        for engine in Engine::ALL {
+            match self.choose(engine) {
+                Ok(()) => engines.push(engine),
+                Err(error) => summary.note(format!("Left out: {engine}. {error}.")),
+            }
+        }
+        Ok(engines)
+    }
+
+    /// One thread's memory, for copies of at most so many bytes.
+    fn session(&self, bytes: u64, pinned: bool) -> Result<Box<dyn Session>, Error> {
+        Ok(self.copier.open(bytes, pinned)?)
+    }
+
+    /// A copy there and back is as it was.
+    fn check(&self, session: &mut dyn Session, engine: Engine, bytes: u64) -> Result<(), Error> {
+        Ok(cftu::check(
+            session,
+            engine.of_request(),
+            bytes,
+            &self.path,
+        )?)
+    }
+
+    /// What a reader must know of the machine's engine.
+    fn tell(&self, summary: &mut Summary) {
+        for (key, value) in [
+            ("channels", json!(self.info.channels)),
+            ("provider", json!(self.info.provider)),
+            ("poll_bytes", json!(self.info.poll_bytes)),
+            ("align_bytes", json!(self.info.align_bytes)),
+            ("can_pause", json!(self.info.can_pause)),
+        ] {
+            summary.figures.insert(key.into(), Figure::Other(value));
+        }
+        if self.path == Path::new(cftu::NULL) {
+            summary.note(
+                "No kernel had a part in this (--device null): all copies were made within the process, whatever engine \
+                 they are said to be by. The figures try the commands and tell nothing else.",
+            );
+        } else if self.providers.are_software() || self.info.provider.contains("swdma") {
+            summary.note(
+                "The channels are swdma's, threads of the kernel that copy: a CPU does what an engine would do beside the \
+                 CPUs. Such figures show the way of a copy and the policies, not what an engine saves.",
+            );
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // As it was, folded if it was: that is not told, and changes nothing where channels suffice.
+        let _ = self.copier.set_policy(&Policy {
+            fold: true,
+            ..self.info.policy
+        });
+    }
+}
+
+/// Makes the copies, in requests of a bearable length.
+fn copy(
+    session: &mut dyn Session,
+    copies: &mut [Copy],
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let longest = copies.iter().map(Copy::bytes).max().unwrap_or(1).max(1);
+    let most = usize::try_from(REQUEST_BYTES / longest).unwrap_or(usize::MAX);
+    for part in copies.chunks_mut(most.clamp(1, cftu::MAX_BATCH)) {
+        interrupt.check()?;
+        let result = session.copy(part);
+        // A signal ends a request, which is then no error of the device's.
+        interrupt.check()?;
+        result?;
+    }
+    Ok(())
+}
+
+/// The share that the engine copied of what it was asked to.
+#[allow(clippy::cast_precision_loss)]
+fn engine_share(copies: &[Copy]) -> f64 {
+    let sum = |bytes: fn(&Copy) -> u64| copies.iter().map(bytes).sum::<u64>() as f64;
+    sum(Copy::engine_bytes) / sum(Copy::bytes).max(1.0)
+}
+
+/// A size as a case has it.
+fn bytes_text(bytes: u64) -> String {
+    let plural = if bytes == 1 { "" } else { "s" };
+    format!("{bytes} byte{plural}")
+}
+
+/// Sizes within what the device takes, none twice.
+fn check_sizes(sizes: &[u64]) -> Result<(), Error> {
+    if sizes.is_empty() {
+        return Err(Error::BadInput(
+            "no size: give --sizes 64,4096, for example".into(),
+        ));
+    }
+    let in_range = |size: &&u64| !(1..=cftu::MAX_BYTES).contains(*size);
+    if let Some(size) = sizes.iter().find(in_range) {
+        return Err(Error::BadInput(format!(
+            "--sizes {size}: give 1 to {} bytes",
+            cftu::MAX_BYTES
+        )));
+    }
+    not_twice("--sizes", sizes)
+}
+
+/// A repeatable option's values.
+fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) -> Result<(), Error> {
+    match crate::settings::twice(all) {
+        Some(one) => Err(Error::BadInput(format!("{option} {one} is given twice"))),
+        None => Ok(()),
+    }
+}
+
+/// The powers of two from `first` to `last` bytes.
+#[must_use]
+pub fn powers(first: u64, last: u64) -> Vec<u64> {
+    (0..=30)
+        .map(|power| 1 << power)
+        .filter(|size| (first..=last).contains(size))
+        .collect()
+}
+
+/// Begins the run folder of one of these experiments.
+fn begin(
+    experiment: &str,
+    config: &impl Serialize,
+    out: Option<&Path>,
+    existing: Existing,
+) -> Result<RunFolder, Error> {
+    let mut record = Run::new(experiment, "native");
+    if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
+        record.configuration = settings;
+    }
+    record.host = crate::host::record(&machine::Host::gather()?);
+    Ok(RunFolder::create(out, record, existing)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_options() {
+        for engine in Engine::ALL {
+            assert_eq!(engine.name().parse::<Engine>().unwrap(), engine);
+        }
+        for operation in Operation::ALL {
+            assert_eq!(operation.name().parse::<Operation>().unwrap(), operation);
+        }
+        assert_eq!(
+            "gpu".parse::<Engine>().unwrap_err().to_string(),
+            "engine `gpu`: give one of cpu, dma-exclusive, dma-shared, dma-priority"
+        );
+    }
+
+    #[test]
+    fn both_is_by_turns() {
+        let copies = Operation::Both.copies(Engine::Shared, 16, 3);
+        let turn = |direction| Copy::new(direction, cftu::Engine::Dma, 16);
+        assert_eq!(
+            copies,
+            [Direction::From, Direction::To, Direction::From].map(turn)
+        );
+    }
+
+    #[test]
+    fn the_policy_is_put_back_and_its_settings_are_given() {
+        let policies = Policies {
+            high: vec![0, 2],
+            quantum_high_ns: 50_000,
+            ..Policies::default()
+        };
+        let bench = Bench::open(Path::new("null"), &policies).unwrap();
+        bench.choose(Engine::Priority).unwrap();
+        let chosen = bench.copier.info().unwrap().policy;
+        assert_eq!((chosen.high, chosen.quantum_high_ns), (0b101, 50_000));
+        assert_eq!(
+            policies.arguments().join(" "),
+            "--quantum-high 50000 --high 0,2"
+        );
+    }
+
+    #[test]
+    fn a_long_request_is_cut_and_an_interrupt_ends_it() {
+        let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+        let mut session = bench.session(4096, true).unwrap();
+        let mut copies = Operation::To.copies(Engine::Cpu, 4096, 70_000);
+        copy(session.as_mut(), &mut copies, &Interrupt::default()).unwrap();
+        assert!(copies.iter().all(|copy| copy.end_ns() > 0));
+        assert_eq!(bench.copier.statistics().unwrap().copies, 70_000);
+    }
+
+    #[test]
+    fn powers_are_within_both_ends() {
+        assert_eq!(powers(1, 8), [1, 2, 4, 8]);
+        assert_eq!(powers(1024, 1 << 25).len(), 16);
+    }
+}

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much all CPUs copy at once, by size: with the CPUs themselves, and with the channels as the policies share them out.
+//!
+//! One thread on each CPU makes its copies, and goes on with others until the last has made its own: each one's time is
+//! then of a machine on which all were active.
+
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use memwarden_copies::cftu::{self, Copy, Session};
+use memwarden_platform::{affinity, clock};
+use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    Bench, Engine, Operation, Policies, begin, bytes_text, check_sizes, copy, list, not_twice,
+    powers,
+};
+use crate::{Error, Interrupt, Progress, settings};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "copy-bandwidth";
+
+/// Copies in a request of those that fill the time until all are done: few, so that the end is not long in coming.
+const FILLERS: usize = 16;
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The device, or `null`.
+    pub device: PathBuf,
+    /// Who copies; empty is all that are to be had.
+    pub engine: Vec<Engine>,
+    /// From where to where.
+    pub operation: Vec<Operation>,
+    /// Bytes of a copy.
+    pub sizes: Vec<u64>,
+    /// Copies of each thread.
+    pub operations: u32,
+    /// Runs of each case.
+    pub repeat: u32,
+    /// Settings of the policies.
+    pub policy: Policies,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            device: cftu::DEVICE.into(),
+            engine: Vec::new(),
+            operation: vec![Operation::From, Operation::To, Operation::Both],
+            sizes: powers(1 << 10, 1 << 25),
+            operations: 300,
+            repeat: 1,
+            policy: Policies::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The settings that suit the emulated machine, whose CPUs take turns.
+    #[must_use]
+    pub fn for_lab() -> Self {
+        Self {
+            sizes: powers(1 << 10, 1 << 20),
+            operations: 30,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        settings::read(path, defaults)
+    }
+
+    /// The settings as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The same settings as options of `memwarden copy bandwidth`.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
+        for (option, value) in [
+            ("--operation", list(&self.operation)),
+            ("--sizes", list(&self.sizes)),
+            ("--operations", self.operations.to_string()),
+            ("--repeat", self.repeat.to_string()),
+        ] {
+            words.extend([option.to_owned(), value]);
+        }
+        if !self.engine.is_empty() {
+            words.extend(["--engine".into(), list(&self.engine)]);
+        }
+        words.extend(self.policy.arguments());
+        words
+    }
+
+    /// What can be said without measuring anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        check_sizes(&self.sizes)?;
+        if self.operation.is_empty() {
+            return bad("no operation: give --operation from,to, for example".into());
+        }
+        let uncached = [Operation::FromUncached, Operation::ToUncached];
+        if let Some(one) = self.operation.iter().find(|one| uncached.contains(one)) {
+            return bad(format!(
+                "--operation {one}: give from, to or from+to (latency has from_nc and to_nc)"
+            ));
+        }
+        not_twice("--operation", &self.operation)?;
+        not_twice("--engine", &self.engine)?;
+        if !(1..=1_000_000).contains(&self.operations) {
+            return bad(format!(
+                "--operations {}: give 1 to 1000000",
+                self.operations
+            ));
+        }
+        if !(1..=1000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 1000", self.repeat));
+        }
+        self.policy.check()
+    }
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or somebody
+/// interrupts; what was measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let bench = Bench::open(&config.device, &config.policy)?;
+    let engines = bench.engines(&config.engine, &mut summary)?;
+    let largest = config.sizes.iter().copied().max().unwrap_or(1);
+    let cpus: Vec<usize> = affinity::get()?.iter().collect();
+    let mut sessions = cpus
+        .iter()
+        .map(|_| bench.session(largest, true))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+
+    let base_ns = clock::monotonic_ns();
+    let each = config.sizes.len() * config.operation.len() * config.repeat as usize;
+    let steps = each * engines.len();
+    let mut step = 0;
+    for &engine in &engines {
+        bench.choose(engine)?;
+        for &size in &config.sizes {
+            bench.check(sessions[0].as_mut(), engine, size)?;
+            for &operation in &config.operation {
+                let name = format!("{operation}, {engine}, {}", bytes_text(size));
+                let work = Work {
+                    engine,
+                    operation,
+                    size,
+                    operations: config.operations as usize,
+                };
+                let mut runs = Vec::new();
+                for repeat in 0..config.repeat {
+                    progress.step(step, steps, &name);
+                    step += 1;
+                    interrupt.check()?;
+                    let parts = work.at_once(&cpus, &mut sessions, interrupt)?;
+                    folder.append_all(&samples(&name, repeat, &parts, base_ns))?;
+                    runs.push(parts);
+                }
+                summary.cases.push(work.case(name, &runs, &bench)?);
+            }
+        }
+        folder.flush()?;
+    }
+    progress.step(steps, steps, "done");
+    for (key, value) in [
+        ("clock_base_ns", json!(base_ns)),
+        ("operations", json!(config.operations)),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    bench.tell(&mut summary);
+    remarks(config, cpus.len(), &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+/// What one thread did.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    cpu: usize,
+    /// That had its last copy.
+    channel: Option<u32>,
+    begin_ns: u64,
+    elapsed_ns: u64,
+    mib_s: f64,
+}
+
+/// What each thread is to do.
+#[derive(Clone, Copy)]
+struct Work {
+    engine: Engine,
+    operation: Operation,
+    size: u64,
+    operations: usize,
+}
+
+impl Work {
+    /// Has one thread on each CPU do it.
+    fn at_once(
+        self,
+        cpus: &[usize],
+        sessions: &mut [Box<dyn Session>],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Part>, Error> {
+        let shared = Shared {
+            start: Barrier::new(cpus.len()),
+            left: AtomicUsize::new(cpus.len()),
+            failed: AtomicBool::new(false),
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = cpus
+                .iter()
+                .zip(sessions)
+                .map(|(cpu, session)| {
+                    let shared = &shared;
+                    scope.spawn(move || shared.work(self, *cpu, session.as_mut(), interrupt))
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect()
+        })
+    }
+
+    fn part(self, cpu: usize, copies: &[Copy]) -> Part {
+        let begin_ns = copies.first().map_or(0, Copy::begin_ns);
+        let end_ns = copies.last().map_or(0, Copy::end_ns);
+        let elapsed_ns = end_ns.saturating_sub(begin_ns);
+        Part {
+            cpu,
+            channel: copies.last().and_then(Copy::channel),
+            begin_ns,
+            elapsed_ns,
+            mib_s: mib_s(self.size, copies.len(), elapsed_ns),
+        }
+    }
+
+    /// The figures of its runs.
+    fn case(self, name: String, runs: &[Vec<Part>], bench: &Bench) -> Result<Case, Error> {
+        let totals: Vec<f64> = runs.iter().map(|parts| total(parts)).collect();
+        let all: Vec<f64> = runs.iter().flatten().map(|part| part.mib_s).collect();
+        let mut case = Case::new(name)
+            .with("operation", self.operation.name())
+            .with("engine", self.engine.name())
+            .with("size_bytes", self.size)
+            .with("operations", self.operations)
+            .with_metric("total", Metric::from_samples("mib_s", &totals))
+            .with_metric("channel", Metric::from_samples("mib_s", &all));
+        let mut channels = Vec::new();
+        let mut high_share = Vec::new();
+        for index in 0..runs.first().map_or(0, Vec::len) {
+            let first = runs[0][index];
+            let rates: Vec<f64> = runs.iter().map(|parts| parts[index].mib_s).collect();
+            let rate = Metric::from_samples("mib_s", &rates).median;
+            let high = match first.channel {
+                Some(number) if self.engine == Engine::Priority => {
+                    bench.copier.channel(number)?.high
+                }
+                _ => false,
+            };
+            if high {
+                high_share.extend(rate);
+            }
+            channels.push(json!({
+                "cpu": first.cpu, "channel": first.channel, "high": high, "mib_s": rate
+            }));
+        }
+        case.set("channels", channels);
+        if self.engine == Engine::Priority {
+            // Of all that was copied; null when no high channel had a copy, or the clock told no time.
+            let share = case
+                .metric("total")
+                .and_then(|total| total.median)
+                .filter(|_| !high_share.is_empty())
+                .map(|total| high_share.iter().sum::<f64>() / total);
+            case.set("high_share", json!(share.filter(|share| share.is_finite())));
+        }
+        Ok(case)
+    }
+}
+
+/// What the threads of one run share.
+struct Shared {
+    start: Barrier,
+    left: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Shared {
+    fn work(
+        &self,
+        work: Work,
+        cpu: usize,
+        session: &mut dyn Session,
+        interrupt: &Interrupt,
+    ) -> Result<Part, Error> {
+        let mut copies = work
+            .operation
+            .copies(work.engine, work.size, work.operations);
+        let pinned = affinity::pin(cpu);
+        // Whatever happened: the others wait for this one.
+        self.start.wait();
+        let copied = pinned
+            .map_err(Error::from)
+            .and_then(|()| copy(session, &mut copies, interrupt));
+        if copied.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        copied?;
+        let mut fillers = work.operation.copies(work.engine, work.size, FILLERS);
+        while self.left.load(Ordering::Relaxed) > 0 && !self.failed.load(Ordering::Relaxed) {
+            copy(session, &mut fillers, interrupt)?;
+        }
+        Ok(work.part(cpu, &copies))
+    }
+}
+
+/// MB (2^20 bytes) a second; 0 where the clock told no time.
+#[allow(clippy::cast_precision_loss)]
+fn mib_s(bytes: u64, operations: usize, elapsed_ns: u64) -> f64 {
+    if elapsed_ns == 0 {
+        return f64::NAN;
+    }
+    bytes as f64 * operations as f64 / (elapsed_ns as f64 / 1e9) / f64::from(1 << 20)
+}
+
+/// All were active over each one's time, so that their rates add up.
+fn total(parts: &[Part]) -> f64 {
+    parts.iter().map(|part| part.mib_s).sum()
+}
+
+/// Raw samples of one run.
+fn samples(case: &str, repeat: u32, parts: &[Part], base_ns: u64) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for part in parts {
+        let cpu = u32::try_from(part.cpu).unwrap_or(u32::MAX);
+        let mut add = |metric: &str, unit: &str, value: Option<f64>| {
+            samples.push(
+                Sample::new(case, repeat, "channel", metric, unit, value)
+                    .on_cpu(cpu)
+                    .at_ns(part.begin_ns.saturating_sub(base_ns)),
+            );
+        };
+        #[allow(clippy::cast_precision_loss)]
+        add("elapsed_ns", "ns", Some(part.elapsed_ns as f64));
+        add("channel", "number", part.channel.map(f64::from));
+        add(
+            "mib_s",
+            "MiB/s",
+            Some(part.mib_s).filter(|rate| rate.is_finite()),
+        );
+    }
+    let total = Some(total(parts)).filter(|rate| rate.is_finite());
+    samples.push(Sample::new(case, repeat, "all", "mib_s", "MiB/s", total));
+    samples
+}
+
+/// What a reader must know.
+fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
+    let plural = if threads == 1 { "" } else { "s" };
+    summary.note(format!(
+        "{threads} thread{plural}, one on each CPU, began together with {} copies each, and went on with others until the \
+         last had made its own: all were active over each one's time. The total is the sum of their rates; MB are 2^20 bytes.",
+        config.operations
+    ));
+    if config.operation.contains(&Operation::Both) {
+        summary.note(
+            "from+to copies out of user memory and into it by turns, half of the operations each.",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_run::Recorded;
+
+    use super::*;
+
+    #[test]
+    fn every_thread_is_in_the_folder_and_the_total_is_their_sum() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let config = Config {
+            device: cftu::NULL.into(),
+            sizes: vec![65_536],
+            operations: 20,
+            repeat: 2,
+            ..Config::default()
+        };
+        run(
+            &config,
+            Some(&out),
+            Existing::Refuse,
+            &Interrupt::default(),
+            &mut (),
+        )
+        .unwrap();
+        let run = Recorded::read(&out).unwrap();
+        let cpus = affinity::get().unwrap().len();
+        // 3 operations, 4 engines; each repeat 3 figures a thread and the total.
+        assert_eq!(run.summary.cases.len(), 12);
+        assert_eq!(run.samples.len(), 12 * 2 * (3 * cpus + 1));
+        for case in &run.summary.cases {
+            let rates = run.values(&case.name, "channel", "mib_s");
+            let totals = run.values(&case.name, "all", "mib_s");
+            assert!((rates.iter().sum::<f64>() - totals.iter().sum::<f64>()).abs() < 1e-3);
+            let channels = case.value("channels").unwrap().as_array().unwrap();
+            assert_eq!(channels.len(), cpus);
+        }
+        let last = &run.summary.cases[11];
+        assert_eq!(last.name, "from+to, dma-priority, 65536 bytes");
+        assert!(
+            last.number("high_share")
+                .is_some_and(|share| share > 0.0 && share <= 1.0)
+        );
+        assert_eq!(run.summary.cases[0].value("high_share"), None);
+    }
+
+    #[test]
+    fn the_rate_is_bytes_times_operations_over_the_time() {
+        // The figures of the classic layout's example.
+        assert!((mib_s(1024, 300, 108_743) - 2_694.138_933).abs() < 1e-3);
+        assert!(mib_s(1024, 300, 0).is_nan());
+    }
+
+    #[test]
+    fn one_thread_s_failure_ends_all() {
+        let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+        let mut sessions: Vec<_> = (0..2).map(|_| bench.session(64, true).unwrap()).collect();
+        let work = Work {
+            engine: Engine::Cpu,
+            operation: Operation::From,
+            size: 64,
+            operations: 10,
+        };
+        let cpu = affinity::get().unwrap().iter().next().unwrap();
+        let message = work
+            .at_once(&[cpu, 8191], &mut sessions, &Interrupt::default())
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("8191"), "{message}");
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.sizes.clear()).contains("--sizes 64"));
+        assert!(with(|c| c.operations = 0).contains("--operations 0"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
+        assert!(with(|c| c.operation.clear()).contains("--operation from"));
+        assert!(with(|c| c.operation.push(Operation::ToUncached)).contains("--operation to_nc"));
+        let config = Config {
+            engine: vec![Engine::Priority],
+            ..Config::for_lab()
+        };
+        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        assert_eq!(back, config);
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thread on one CPU that repeats a copy until it is told to end: what an application has beside it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use memwarden_copies::cftu::Session;
+use memwarden_platform::affinity;
+
+use super::{Engine, Operation, copy};
+use crate::{Error, Interrupt};
+
+/// Copies between two looks at whether to go on: enough that system calls are few, and soon over.
+const AT_MOST: u64 = 64;
+
+/// So many bytes at most are copied in between.
+const BYTES_AT_MOST: u64 = 16 << 20;
+
+/// Tells the copier to end, whatever becomes of the work.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What is repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repeated {
+    pub(super) operation: Operation,
+    pub(super) engine: Engine,
+    pub(super) bytes: u64,
+}
+
+/// Does `work` while a thread on `cpu` copies; gives back what came of it, and how many copies were made meanwhile.
+pub(super) fn beside<T>(
+    repeated: Repeated,
+    cpu: usize,
+    session: &mut dyn Session,
+    interrupt: &Interrupt,
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<(T, u64), Error> {
+    let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let copier = scope.spawn(|| {
+            let result = affinity::pin(cpu).map_err(Error::from).and_then(|()| {
+                let Repeated {
+                    operation,
+                    engine,
+                    bytes,
+                } = repeated;
+                let count = (BYTES_AT_MOST / bytes.max(1)).clamp(1, AT_MOST);
+                // By turns needs both.
+                let count = count.next_multiple_of(2);
+                let mut copies =
+                    operation.copies(engine, bytes, usize::try_from(count).unwrap_or(2));
+                while !stop.load(Ordering::Relaxed) {
+                    copy(session, &mut copies, interrupt)?;
+                    made.fetch_add(count, Ordering::Release);
+                }
+                Ok(())
+            });
+            // Nobody waits for a copier that is gone.
+            stop.store(true, Ordering::Relaxed);
+            made.fetch_max(1, Ordering::Release);
+            result
+        });
+        let ends = Ends(&stop);
+        // The first copies are over before the work begins.
+        while made.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        let before = made.load(Ordering::Acquire);
+        let done = if stop.load(Ordering::Relaxed) {
+            None
+        } else {
+            Some(work())
+        };
+        let copies = made.load(Ordering::Acquire) - before;
+        drop(ends);
+        let copied = copier
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        match (copied, done) {
+            (Ok(()), Some(done)) => Ok((done?, copies)),
+            (Err(error), _) => Err(error),
+            // It ends by itself with an error alone.
+            (Ok(()), None) => Err(Error::Interrupted),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::super::{Bench, Policies};
+    use super::*;
+
+    const SMALL: Repeated = Repeated {
+        operation: Operation::Both,
+        engine: Engine::Cpu,
+        bytes: 16,
+    };
+
+    #[test]
+    fn copies_are_made_beside_the_work_and_end_with_it() {
+        let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+        let mut session = bench.session(16, true).unwrap();
+        let cpu = affinity::get().unwrap().iter().next().unwrap();
+        let work = || {
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(7)
+        };
+        let interrupt = Interrupt::default();
+        let (seven, copies) = beside(SMALL, cpu, session.as_mut(), &interrupt, work).unwrap();
+        assert_eq!(seven, 7);
+        assert!(copies > 0);
+        let made = bench.copier.statistics().unwrap().copies;
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(bench.copier.statistics().unwrap().copies, made);
+    }
+
+    #[test]
+    fn a_copier_that_fails_is_the_error() {
+        let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+        let mut session = bench.session(16, true).unwrap();
+        let interrupt = Interrupt::default();
+        let message = beside(SMALL, 8191, session.as_mut(), &interrupt, || Ok(()))
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains("8191"), "{message}");
+    }
+}

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one copy takes, by size: out of and into user memory, through the caches and past them, by CPU and by DMA.
+
+use std::path::{Path, PathBuf};
+
+use memwarden_copies::cftu::{self, Copy};
+use memwarden_platform::{affinity, clock};
+use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{
+    Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, begin, bytes_text, check_sizes, copy,
+    engine_share, list, not_twice, powers,
+};
+use crate::pinned::Pinned;
+use crate::{Error, Interrupt, Progress, settings};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "copy-latency";
+
+/// The largest size unless another is asked for: 32 MiB.
+pub const LARGEST: u64 = 1 << 25;
+
+/// A median below this many times the shortest time that the clock tells is mostly the clock's.
+const COARSE: f64 = 5.0;
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The device, or `null`.
+    pub device: PathBuf,
+    /// Who copies; empty is all that are to be had.
+    pub engine: Vec<Engine>,
+    /// From where to where.
+    pub operation: Vec<Operation>,
+    /// Bytes of a copy.
+    pub sizes: Vec<u64>,
+    /// Copies of each size.
+    pub count: u32,
+    /// What else the machine does, one after the other.
+    pub load: Vec<Load>,
+    /// Each copy pins its user memory, and that is timed.
+    pub pin_inside: bool,
+    /// The CPU that copies.
+    pub cpu: usize,
+    /// Settings of the policies.
+    pub policy: Policies,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            device: cftu::DEVICE.into(),
+            engine: Vec::new(),
+            operation: vec![
+                Operation::From,
+                Operation::To,
+                Operation::FromUncached,
+                Operation::ToUncached,
+            ],
+            sizes: powers(1, LARGEST),
+            count: 300,
+            load: vec![Load::Idle],
+            pin_inside: false,
+            cpu: 0,
+            policy: Policies::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The settings that suit the emulated machine: it has no cache to drop lines of, and a copy of 32 MiB takes it long.
+    #[must_use]
+    pub fn for_lab() -> Self {
+        Self {
+            operation: vec![Operation::From, Operation::To],
+            sizes: powers(1, 1 << 20),
+            count: 30,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        settings::read(path, defaults)
+    }
+
+    /// The settings as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The same settings as options of `memwarden copy latency`.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
+        for (option, value) in [
+            ("--operation", list(&self.operation)),
+            ("--sizes", list(&self.sizes)),
+            ("--count", self.count.to_string()),
+            ("--load", list(&self.load)),
+            ("--cpu", self.cpu.to_string()),
+        ] {
+            words.extend([option.to_owned(), value]);
+        }
+        if !self.engine.is_empty() {
+            words.extend(["--engine".into(), list(&self.engine)]);
+        }
+        if self.pin_inside {
+            words.push("--pin-inside".into());
+        }
+        words.extend(self.policy.arguments());
+        words
+    }
+
+    /// What can be said without measuring anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        check_sizes(&self.sizes)?;
+        if self.operation.is_empty() {
+            return bad("no operation: give --operation from,to, for example".into());
+        }
+        if self.operation.contains(&Operation::Both) {
+            return bad("--operation from+to: a copy goes one way (bandwidth has from+to)".into());
+        }
+        if self.load.is_empty() {
+            return bad("no load: give --load idle".into());
+        }
+        not_twice("--operation", &self.operation)?;
+        not_twice("--engine", &self.engine)?;
+        not_twice("--load", &self.load)?;
+        if !(1..=1_000_000).contains(&self.count) {
+            return bad(format!("--count {}: give 1 to 1000000", self.count));
+        }
+        self.policy.check()
+    }
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or somebody
+/// interrupts; what was measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let bench = Bench::open(&config.device, &config.policy)?;
+    let engines = bench.engines(&config.engine, &mut summary)?;
+    let largest = config.sizes.iter().copied().max().unwrap_or(1);
+    let mut session = bench.session(largest, !config.pin_inside)?;
+    let others: Vec<usize> = affinity::get()?
+        .iter()
+        .filter(|cpu| *cpu != config.cpu)
+        .collect();
+    let pinned = Pinned::to(config.cpu)?;
+    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let more = &mut folder.run_mut().more;
+    more.insert("heavy_load".into(), HEAVY_LOAD.into());
+
+    let shortest_ns = clock::shortest_ns();
+    let base_ns = clock::monotonic_ns();
+    let each = config.sizes.len() * config.operation.len();
+    let steps = each * engines.len() * config.load.len();
+    let mut step = 0;
+    for &load in &config.load {
+        let running = load.start(&others, interrupt)?;
+        for &engine in &engines {
+            bench.choose(engine)?;
+            for &size in &config.sizes {
+                bench.check(session.as_mut(), engine, size)?;
+                for &operation in &config.operation {
+                    let name = name(operation, engine, size, load);
+                    progress.step(step, steps, &name);
+                    step += 1;
+                    let count = usize::try_from(config.count).unwrap_or(usize::MAX);
+                    let mut copies = operation.copies(engine, size, count);
+                    copy(session.as_mut(), &mut copies, interrupt)?;
+                    folder.append_all(&samples(&name, &copies, base_ns))?;
+                    let case = case(name, &copies)
+                        .with("operation", operation.name())
+                        .with("engine", engine.name())
+                        .with("load", load.name());
+                    summary.cases.push(case);
+                }
+            }
+            folder.flush()?;
+        }
+        drop(running);
+    }
+    progress.step(steps, steps, "done");
+    drop(pinned);
+    for (key, value) in [
+        ("clock_shortest_ns", shortest_ns),
+        ("clock_base_ns", base_ns),
+    ] {
+        let value = Figure::Other(json!(value));
+        summary.figures.insert(key.into(), value);
+    }
+    bench.tell(&mut summary);
+    remarks(config, shortest_ns, &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+fn name(operation: Operation, engine: Engine, size: u64, load: Load) -> String {
+    let beside = match load {
+        Load::Idle => "",
+        Load::Heavy => ", heavy load",
+    };
+    format!("{operation}, {engine}, {}{beside}", bytes_text(size))
+}
+
+/// Raw samples of one case.
+fn samples(case: &str, copies: &[Copy], base_ns: u64) -> Vec<Sample> {
+    #[allow(clippy::cast_precision_loss)]
+    let sample = |(number, copy): (u32, &Copy)| {
+        Sample::new(
+            case,
+            number,
+            "copy",
+            "time_ns",
+            "ns",
+            copy.elapsed_ns() as f64,
+        )
+        .on_cpu(copy.cpu())
+        .at_ns(copy.begin_ns().saturating_sub(base_ns))
+    };
+    (0..).zip(copies).map(sample).collect()
+}
+
+/// The figures of one case.
+#[allow(clippy::cast_precision_loss)]
+fn case(name: String, copies: &[Copy]) -> Case {
+    let times: Vec<f64> = copies.iter().map(|copy| copy.elapsed_ns() as f64).collect();
+    let size = copies.first().map_or(0, Copy::bytes);
+    let time = Metric::from_samples("time_ns", &times);
+    // Bytes a nanosecond are 10^9 bytes a second.
+    let mib_s = time
+        .median
+        .filter(|ns| *ns > 0.0)
+        .map(|ns| size as f64 / ns * 1e9 / f64::from(1 << 20));
+    Case::new(name)
+        .with("size_bytes", size)
+        .with_metric("time", time)
+        .with("mib_s", json!(mib_s))
+        .with("engine_share", engine_share(copies))
+}
+
+/// What a reader must know.
+#[allow(clippy::cast_precision_loss)]
+fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
+    let dma = |case: &&Case| case.text("engine") != Some(Engine::Cpu.name());
+    let by_cpu: Vec<&str> = summary
+        .cases
+        .iter()
+        .filter(dma)
+        .filter(|case| {
+            case.number("engine_share")
+                .is_some_and(|share| share < 0.995)
+        })
+        .map(|case| case.name.as_str())
+        .collect();
+    if !by_cpu.is_empty() {
+        let note = format!(
+            "The CPU made a part of what the engine was asked for (an end that it can't do, or a transfer that failed; the \
+             case's engine_share says how much was the engine's): {}.",
+            by_cpu.join("; ")
+        );
+        summary.note(note);
+    }
+    let limit = COARSE * shortest_ns as f64;
+    let coarse = summary.cases.iter().filter(|case| {
+        let median = case.metric("time").and_then(|time| time.median);
+        median.is_some_and(|ns| ns < limit)
+    });
+    let coarse = coarse.count();
+    if coarse > 0 {
+        summary.note(format!(
+            "The shortest time that the clock tells here is {shortest_ns} ns (its step, or what reading it costs). The \
+             medians of {coarse} cases are below five times that and no more exact than it."
+        ));
+    }
+    if config.load.contains(&Load::Heavy) {
+        summary.note(format!("The heavy load is, {HEAVY_LOAD}."));
+    }
+    summary.note(if config.pin_inside {
+        "Each copy pinned its user memory and released it, within the time (--pin-inside). The CPU's copy does not pin."
+    } else {
+        "User memory was pinned before, outside the time, as on a system that never swaps; --pin-inside has it timed."
+    });
+    summary.note(
+        "The kernel read the clock around each copy: no system call is in the time. A copy there and back was compared \
+         with what was sent for each engine and size.",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_run::Recorded;
+
+    use super::*;
+
+    fn small() -> Config {
+        Config {
+            device: cftu::NULL.into(),
+            sizes: vec![1, 4096],
+            count: 7,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn every_copy_is_in_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let interrupt = Interrupt::default();
+        run(&small(), Some(&out), Existing::Refuse, &interrupt, &mut ()).unwrap();
+        let run = Recorded::read(&out).unwrap();
+        // 4 operations, 4 engines, 2 sizes.
+        assert_eq!(run.summary.cases.len(), 32);
+        assert_eq!(run.samples.len(), 32 * 7);
+        let case = &run.summary.cases[31];
+        assert_eq!(case.name, "to_nc, dma-priority, 4096 bytes");
+        assert_eq!(case.metric("time").unwrap().samples, 7);
+        assert_eq!(case.number("engine_share"), Some(1.0));
+        assert_eq!(run.summary.cases[0].number("engine_share"), Some(0.0));
+        let times: Vec<u64> = run.samples.iter().filter_map(|s| s.t_ns).collect();
+        assert!(times.is_sorted(), "one thread copies");
+        assert!(run.summary.notes[0].starts_with("No kernel had a part"));
+    }
+
+    #[test]
+    fn a_named_engine_is_measured_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config {
+            engine: vec![Engine::Shared],
+            operation: vec![Operation::To],
+            pin_inside: true,
+            ..small()
+        };
+        let (_, summary) = run(
+            &config,
+            Some(&folder.path().join("run")),
+            Existing::Refuse,
+            &Interrupt::default(),
+            &mut (),
+        )
+        .unwrap();
+        let names: Vec<&str> = summary.cases.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["to, dma-shared, 1 byte", "to, dma-shared, 4096 bytes"]
+        );
+        assert!(
+            summary
+                .notes
+                .iter()
+                .any(|note| note.contains("--pin-inside"))
+        );
+    }
+
+    #[test]
+    fn settings_round_trip_through_toml() {
+        let mut config = Config {
+            engine: Engine::ALL.into(),
+            load: Load::ALL.into(),
+            ..Config::for_lab()
+        };
+        config.policy.high = vec![1];
+        config.check().unwrap();
+        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        assert_eq!(back, config);
+        assert_eq!(Config::default().sizes.len(), 26);
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.sizes.clear()).contains("--sizes 64"));
+        assert!(with(|c| c.sizes.push(0)).contains("--sizes 0"));
+        assert!(with(|c| c.sizes.push(2 << 30)).contains("--sizes 2147483648"));
+        assert!(with(|c| c.sizes.push(1)).contains("--sizes 1 is given twice"));
+        assert!(with(|c| c.count = 0).contains("--count 0"));
+        assert!(with(|c| c.operation.clear()).contains("--operation from"));
+        assert!(with(|c| c.operation.push(Operation::Both)).contains("goes one way"));
+        assert!(with(|c| c.load = vec![Load::Heavy; 2]).contains("--load heavy is given twice"));
+        assert!(with(|c| c.engine = vec![Engine::Cpu; 2]).contains("--engine cpu is given twice"));
+        assert!(with(|c| c.policy.high = vec![64]).contains("--high 64"));
+        assert!(with(|c| c.policy.quantum_low_ns = 5).contains("--quantum-low 5"));
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The load beside which copies are measured: a fixed one, so that two runs beside it can be compared.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use memwarden_platform::affinity;
+use serde::{Deserialize, Serialize};
+
+use super::named;
+use crate::workload::Task;
+use crate::{Child, Error, Interrupt, Workload};
+
+/// What `heavy` is.
+pub const HEAVY_LOAD: &str = "on every other CPU, a process that writes one word of each line of 16 MiB again and again \
+    (bandwidth -a write -m 16M), and a thread that writes and reads 1 MiB of a file in memory, which the kernel copies";
+
+/// Past the last-level cache of the boards that the workload was made for.
+const BUFFER: &str = "16M";
+
+/// Larger than a first cache, and a part of a millisecond: the thread sees soon that it is to end.
+const FILE_BYTES: usize = 1 << 20;
+
+/// A workload says that it runs within this; it has its buffer to touch before.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What else the machine does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Load {
+    /// Nothing of ours.
+    Idle,
+    /// [`HEAVY_LOAD`].
+    Heavy,
+}
+
+named!(Load, "load");
+
+impl Load {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Idle, Self::Heavy];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Heavy => "heavy",
+        }
+    }
+
+    /// Starts it on `others`, which are all CPUs but the measured one; it ends with what this gives back.
+    pub(super) fn start(self, others: &[usize], interrupt: &Interrupt) -> Result<Running, Error> {
+        let mut running = Running::default();
+        if self == Self::Idle {
+            return Ok(running);
+        }
+        if others.is_empty() {
+            return Err(Error::BadInput(
+                "--load heavy: it runs on the other CPUs, and there is one alone".into(),
+            ));
+        }
+        for &cpu in others {
+            let task = Task {
+                cpu,
+                memory: BUFFER,
+                iterations: None,
+            };
+            let arguments = Workload::Bandwidth("write".into()).arguments(task);
+            let mut child = Child::start(&arguments, true)?;
+            child.wait_ready(BEGINS_WITHIN, interrupt)?;
+            running.processes.push(child);
+            running.copy_on(cpu)?;
+        }
+        Ok(running)
+    }
+}
+
+/// The load; dropped, it ends.
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    // Killed when they are dropped.
+    processes: Vec<Child>,
+    threads: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Running {
+    fn copy_on(&mut self, cpu: usize) -> Result<(), Error> {
+        let failed = |source: io::Error| Error::Process {
+            action: "starting",
+            what: "the copying thread of --load heavy".into(),
+            source,
+        };
+        let file = rustix::fs::memfd_create("memwarden-load", rustix::fs::MemfdFlags::CLOEXEC)
+            .map_err(|errno| failed(errno.into()))?;
+        let stop = Arc::clone(&self.stop);
+        let thread = std::thread::Builder::new().spawn(move || {
+            // Elsewhere it is a load all the same.
+            let _ = affinity::pin(cpu);
+            let _ = keep_copying(&File::from(file), &stop);
+        });
+        self.threads.push(thread.map_err(failed)?);
+        Ok(())
+    }
+}
+
+fn keep_copying(file: &File, stop: &AtomicBool) -> io::Result<()> {
+    let mut buffer = vec![1; FILE_BYTES];
+    while !stop.load(Ordering::Relaxed) {
+        file.write_all_at(&buffer, 0)?;
+        file.read_exact_at(&mut buffer, 0)?;
+    }
+    Ok(())
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_machine_gets_no_load_and_one_cpu_no_heavy_one() {
+        let interrupt = Interrupt::default();
+        let idle = Load::Idle.start(&[], &interrupt).unwrap();
+        assert!(idle.processes.is_empty() && idle.threads.is_empty());
+        let message = Load::Heavy.start(&[], &interrupt).unwrap_err().to_string();
+        assert!(message.contains("one alone"), "{message}");
+    }
+
+    #[test]
+    fn the_copying_thread_ends_with_the_load() {
+        let mut running = Running::default();
+        running.copy_on(0).unwrap();
+        drop(running);
+    }
+}

@@ -1,0 +1,612 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the copies of one CPU do to an application on another: its time and its cache misses without copies, beside those of
+//! the CPU, and beside those of a DMA engine.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use memwarden_copies::cftu;
+use memwarden_platform::clock;
+use memwarden_platform::counters::Counting;
+use memwarden_run::statistics::ratio_of_medians;
+use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_workloads::automotive::{Application, Prepared};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::copier::{Repeated, beside};
+use super::{Bench, Engine, Operation, Policies, begin, list, named, not_twice};
+use crate::pinned::Pinned;
+use crate::{Error, Interrupt, Progress, settings};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "copy-pollution";
+
+/// What is counted of the application.
+const EVENTS: [&str; 2] = ["cache-references", "cache-misses"];
+
+/// What runs beside the application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum System {
+    /// No copies.
+    Ideal,
+    /// The CPU's.
+    Cpu,
+    /// The engine's.
+    Dma,
+}
+
+named!(System, "system");
+
+impl System {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Ideal, Self::Cpu, Self::Dma];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ideal => "ideal",
+            Self::Cpu => "cpu",
+            Self::Dma => "dma",
+        }
+    }
+}
+
+/// A copy that is repeated: `from:224`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Pair {
+    /// From where to where.
+    pub operation: Operation,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.operation, self.bytes)
+    }
+}
+
+impl FromStr for Pair {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let pair = text.split_once(':').and_then(|(operation, bytes)| {
+            Some(Self {
+                operation: operation.parse().ok()?,
+                bytes: bytes.parse().ok()?,
+            })
+        });
+        pair.filter(|pair| (1..=cftu::MAX_BYTES).contains(&pair.bytes))
+            .ok_or_else(|| {
+                Error::BadInput(format!(
+                    "pair `{text}`: give OPERATION:BYTES, such as from:224, to:4096 or from+to:16"
+                ))
+            })
+    }
+}
+
+impl TryFrom<String> for Pair {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Pair> for String {
+    fn from(pair: Pair) -> Self {
+        pair.to_string()
+    }
+}
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The device, or `null`.
+    pub device: PathBuf,
+    /// The engine of the system `dma`.
+    pub engine: Engine,
+    /// What runs beside the application, one after the other.
+    pub system: Vec<System>,
+    /// The copies, one after the other.
+    pub pairs: Vec<Pair>,
+    /// The applications by name; empty is all.
+    pub application: Vec<String>,
+    /// Runs of an application in each case.
+    pub count: u32,
+    /// The CPU that copies.
+    pub copy_cpu: usize,
+    /// The application's CPU.
+    pub application_cpu: usize,
+    /// Of the applications' inputs.
+    pub seed: u64,
+    /// Settings of the policies.
+    pub policy: Policies,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // Those seen most on a real system.
+        let pairs = [
+            (Operation::Both, 16),
+            (Operation::From, 224),
+            (Operation::From, 1124),
+            (Operation::From, 16_064),
+            (Operation::To, 1448),
+            (Operation::To, 4096),
+        ];
+        Self {
+            device: cftu::DEVICE.into(),
+            engine: Engine::Shared,
+            system: System::ALL.into(),
+            pairs: pairs
+                .map(|(operation, bytes)| Pair { operation, bytes })
+                .into(),
+            application: Vec::new(),
+            count: 300,
+            copy_cpu: 0,
+            application_cpu: 1,
+            seed: 1,
+            policy: Policies::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The settings that suit the emulated machine, on which the large inputs take long.
+    #[must_use]
+    pub fn for_lab() -> Self {
+        let small = [
+            "susan_smoothing_small",
+            "susan_edges_small",
+            "susan_corners_small",
+            "qsort_small",
+        ];
+        Self {
+            application: small.map(str::to_owned).into(),
+            count: 10,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        settings::read(path, defaults)
+    }
+
+    /// The settings as TOML.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// The same settings as options of `memwarden copy pollution`.
+    pub fn to_arguments(&self) -> Vec<String> {
+        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
+        for (option, value) in [
+            ("--engine", self.engine.to_string()),
+            ("--system", list(&self.system)),
+            ("--pairs", list(&self.pairs)),
+            ("--count", self.count.to_string()),
+            ("--copy-cpu", self.copy_cpu.to_string()),
+            ("--application-cpu", self.application_cpu.to_string()),
+            ("--seed", self.seed.to_string()),
+        ] {
+            words.extend([option.to_owned(), value]);
+        }
+        if !self.application.is_empty() {
+            words.extend(["--application".into(), self.application.join(",")]);
+        }
+        words.extend(self.policy.arguments());
+        words
+    }
+
+    /// What can be said without measuring anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        if !self.engine.is_dma() {
+            return bad(
+                "--engine cpu: give a DMA engine (the CPU's copies are a system of their own)"
+                    .into(),
+            );
+        }
+        if self.system.is_empty() {
+            return bad("no system: give --system ideal,cpu,dma".into());
+        }
+        if self.pairs.is_empty() {
+            return bad("no pair: give --pairs from:224, for example".into());
+        }
+        not_twice("--system", &self.system)?;
+        not_twice("--pairs", &self.pairs)?;
+        not_twice("--application", &self.application)?;
+        self.applications()?;
+        if !(1..=100_000).contains(&self.count) {
+            return bad(format!("--count {}: give 1 to 100000", self.count));
+        }
+        if self.copy_cpu == self.application_cpu {
+            return bad(format!(
+                "--copy-cpu and --application-cpu are both {}: give two CPUs",
+                self.copy_cpu
+            ));
+        }
+        if i64::try_from(self.seed).is_err() {
+            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
+        }
+        self.policy.check()
+    }
+
+    fn applications(&self) -> Result<Vec<&'static Application>, Error> {
+        if self.application.is_empty() {
+            return Ok(Application::all().collect());
+        }
+        let named = |name: &String| Application::named(name);
+        let found: Result<Vec<_>, _> = self.application.iter().map(named).collect();
+        Ok(found?)
+    }
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, the device is not there or refuses, an application computes something else than
+/// before, or somebody interrupts; what was measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let bench = Bench::open(&config.device, &config.policy)?;
+    bench.choose(config.engine)?;
+    let largest = config
+        .pairs
+        .iter()
+        .map(|pair| pair.bytes)
+        .max()
+        .unwrap_or(1);
+    let mut session = bench.session(largest, true)?;
+    let pinned = Pinned::to(config.application_cpu)?;
+    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+
+    let mut victim = Victim::new(config.count, interrupt, &mut summary);
+    let base_ns = clock::monotonic_ns();
+    let plans = config.plans();
+    let applications = config.applications()?;
+    let steps = applications.len() * plans.len();
+    let mut step = 0;
+    for application in applications {
+        victim.prepare(application, config.seed);
+        let mut ideal: Option<Vec<f64>> = None;
+        for (system, pair) in &plans {
+            let name = match pair {
+                Some(pair) => format!("{}, {system}, {pair}", application.name()),
+                None => format!("{}, {system}", application.name()),
+            };
+            progress.step(step, steps, &name);
+            step += 1;
+            let (runs, copies) = match pair {
+                None => (victim.run()?, None),
+                Some(pair) => {
+                    let repeated = Repeated {
+                        operation: pair.operation,
+                        engine: if *system == System::Cpu {
+                            Engine::Cpu
+                        } else {
+                            config.engine
+                        },
+                        bytes: pair.bytes,
+                    };
+                    let cpu = config.copy_cpu;
+                    let work = || victim.run();
+                    let (runs, made) = beside(repeated, cpu, session.as_mut(), interrupt, work)?;
+                    (runs, Some(made))
+                }
+            };
+            folder.append_all(&samples(&name, &runs, config.application_cpu, base_ns))?;
+            let times: Vec<f64> = runs.iter().map(Run::time).collect();
+            let mut case = case(name, &runs, victim.why_not())
+                .with("application", application.name())
+                .with("system", system.name())
+                .with("pair", pair.map(|pair| pair.to_string()))
+                .with("copies", json!(copies));
+            if let Some(ideal) = &ideal {
+                case.set_slowdown(ratio_of_medians(&times, ideal));
+            }
+            if *system == System::Ideal {
+                ideal = Some(times);
+            }
+            summary.cases.push(case);
+        }
+        folder.flush()?;
+    }
+    progress.step(steps, steps, "done");
+    drop(pinned);
+    for (key, value) in [
+        ("clock_base_ns", json!(base_ns)),
+        ("engine", json!(config.engine.name())),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    bench.tell(&mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+impl Config {
+    /// The ideal first: slowdowns are over it.
+    fn plans(&self) -> Vec<(System, Option<Pair>)> {
+        let mut plans = Vec::new();
+        if self.system.contains(&System::Ideal) {
+            plans.push((System::Ideal, None));
+        }
+        for pair in &self.pairs {
+            for system in self
+                .system
+                .iter()
+                .filter(|system| **system != System::Ideal)
+            {
+                plans.push((*system, Some(*pair)));
+            }
+        }
+        plans
+    }
+}
+
+/// One run of the application.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    begin_ns: u64,
+    end_ns: u64,
+    /// Cache references and misses.
+    cache: Option<[u64; 2]>,
+}
+
+impl Run {
+    #[allow(clippy::cast_precision_loss)]
+    fn time(&self) -> f64 {
+        self.end_ns.saturating_sub(self.begin_ns) as f64
+    }
+}
+
+/// The application with what counts its cache's work.
+struct Victim<'a> {
+    count: u32,
+    interrupt: &'a Interrupt,
+    prepared: Option<(&'static str, Prepared)>,
+    counting: Result<Counting, String>,
+}
+
+impl<'a> Victim<'a> {
+    fn new(count: u32, interrupt: &'a Interrupt, summary: &mut Summary) -> Self {
+        let counting = Counting::open(&EVENTS).map_err(|error| {
+            let source = std::error::Error::source(&error);
+            source.map_or_else(|| error.to_string(), |why| format!("{error}: {why}"))
+        });
+        match &counting {
+            Err(reason) => summary.note(format!(
+                "Cache references and misses could not be measured: {reason}."
+            )),
+            Ok(counting) if counting.user_only() => {
+                summary.note("Cache references and misses are those of user space alone.");
+            }
+            Ok(_) => {}
+        }
+        Self {
+            count,
+            interrupt,
+            prepared: None,
+            counting,
+        }
+    }
+
+    fn why_not(&self) -> Option<&str> {
+        self.counting.as_ref().err().map(String::as_str)
+    }
+
+    fn prepare(&mut self, application: &'static Application, seed: u64) {
+        self.prepared = Some((application.name(), application.prepare(seed)));
+    }
+
+    fn run(&mut self) -> Result<Vec<Run>, Error> {
+        let mut runs = Vec::new();
+        let Some((name, prepared)) = &mut self.prepared else {
+            return Ok(runs);
+        };
+        for _ in 0..self.count {
+            self.interrupt.check()?;
+            if let Ok(counting) = &mut self.counting {
+                counting.start()?;
+            }
+            let begin_ns = clock::monotonic_ns();
+            let checksum = prepared.run();
+            let end_ns = clock::monotonic_ns();
+            let cache = match &mut self.counting {
+                Ok(counting) => counting.stop()?.try_into().ok(),
+                Err(_) => None,
+            };
+            if checksum != prepared.checksum() {
+                return Err(Error::Workload {
+                    what: (*name).into(),
+                    reason:
+                        "it computed something else than before: this machine's memory or CPU errs"
+                            .into(),
+                });
+            }
+            runs.push(Run {
+                begin_ns,
+                end_ns,
+                cache,
+            });
+        }
+        Ok(runs)
+    }
+}
+
+/// Raw samples of one case.
+#[allow(clippy::cast_precision_loss)]
+fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
+    let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+    let mut samples = Vec::new();
+    for (number, run) in (0..).zip(runs) {
+        let count = |which: usize| run.cache.map(|counts| counts[which] as f64);
+        for (metric, unit, value) in [
+            ("time_ns", "ns", Some(run.time())),
+            ("cache_references", "events", count(0)),
+            ("cache_misses", "events", count(1)),
+        ] {
+            samples.push(
+                Sample::new(case, number, "victim", metric, unit, value)
+                    .on_cpu(cpu)
+                    .at_ns(run.begin_ns.saturating_sub(base_ns)),
+            );
+        }
+    }
+    samples
+}
+
+/// The figures of one case.
+#[allow(clippy::cast_precision_loss)]
+fn case(name: String, runs: &[Run], why_not: Option<&str>) -> Case {
+    let times: Vec<f64> = runs.iter().map(Run::time).collect();
+    let of_cache = |name: &str, value: fn([u64; 2]) -> f64| match why_not {
+        // One note says why, not three in each case.
+        Some(_) => Metric {
+            metric: name.into(),
+            ..Metric::default()
+        },
+        None => {
+            let values: Vec<f64> = runs.iter().filter_map(|run| run.cache).map(value).collect();
+            Metric::from_samples(name, &values)
+        }
+    };
+    Case::new(name)
+        .with_metric("victim", Metric::from_samples("time_ns", &times))
+        .with_metric(
+            "references",
+            of_cache("cache_references_events", |[references, _]| {
+                references as f64
+            }),
+        )
+        .with_metric(
+            "misses",
+            of_cache("cache_misses_events", |[_, misses]| misses as f64),
+        )
+        .with_metric(
+            "miss_share",
+            of_cache("miss_share", |[references, misses]| {
+                misses as f64 / references as f64
+            }),
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_platform::affinity;
+    use memwarden_run::Recorded;
+
+    use super::*;
+
+    #[test]
+    fn every_system_has_its_cases_and_the_ideal_no_slowdown() {
+        let cpus: Vec<usize> = affinity::get().unwrap().iter().collect();
+        let [copy_cpu, application_cpu, ..] = cpus[..] else {
+            return; // one CPU runs no two things at once
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("run");
+        let config = Config {
+            device: cftu::NULL.into(),
+            application: vec!["susan_corners_small".into()],
+            pairs: vec!["from+to:16".parse().unwrap(), "to:4096".parse().unwrap()],
+            count: 3,
+            copy_cpu,
+            application_cpu,
+            ..Config::default()
+        };
+        run(
+            &config,
+            Some(&out),
+            Existing::Refuse,
+            &Interrupt::default(),
+            &mut (),
+        )
+        .unwrap();
+        let run = Recorded::read(&out).unwrap();
+        let names: Vec<&str> = run.summary.cases.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "susan_corners_small, ideal",
+                "susan_corners_small, cpu, from+to:16",
+                "susan_corners_small, dma, from+to:16",
+                "susan_corners_small, cpu, to:4096",
+                "susan_corners_small, dma, to:4096",
+            ]
+        );
+        assert_eq!(run.samples.len(), 5 * 3 * 3);
+        assert_eq!(run.summary.cases[0].slowdown, None);
+        for case in &run.summary.cases[1..] {
+            assert!(case.slowdown.is_some_and(|slowdown| slowdown > 0.0));
+            assert!(case.number("copies").is_some_and(|copies| copies >= 0.0));
+        }
+        // A machine without counters says so, and has no zeros.
+        let misses = run.summary.cases[1].metric("misses").unwrap();
+        let said = |note: &String| note.starts_with("Cache references and misses could not be");
+        assert!(misses.median.is_some() != run.summary.notes.iter().any(said));
+    }
+
+    #[test]
+    fn pairs_read_as_they_print() {
+        for pair in Config::default().pairs {
+            assert_eq!(pair.to_string().parse::<Pair>().unwrap(), pair);
+        }
+        for text in [
+            "",
+            "from",
+            "from:",
+            "from:0",
+            "from:x",
+            "at:16",
+            "to:2000000000",
+            ":16",
+        ] {
+            let message = text.parse::<Pair>().unwrap_err().to_string();
+            assert!(message.starts_with("pair `"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.engine = Engine::Cpu).contains("give a DMA engine"));
+        assert!(with(|c| c.system.clear()).contains("--system ideal"));
+        assert!(with(|c| c.pairs.clear()).contains("--pairs from:224"));
+        assert!(with(|c| c.pairs.push(c.pairs[0])).contains("from+to:16 is given twice"));
+        assert!(with(|c| c.application.push("doom".into())).contains("doom"));
+        assert!(with(|c| c.count = 0).contains("--count 0"));
+        assert!(with(|c| c.copy_cpu = 1).contains("give two CPUs"));
+        assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
+        let config = Config::for_lab();
+        config.check().unwrap();
+        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        assert_eq!(back, config);
+    }
+}

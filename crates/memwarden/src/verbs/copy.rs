@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden copy`: copies between user and kernel memory, by CPU and by DMA.
+
+mod bandwidth;
+mod breakeven;
+mod latency;
+mod pollution;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::copy::{Engine, Policies, dat};
+use memwarden_run::{Existing, Summary};
+
+use super::interfere::Target;
+use super::outcome;
+
+/// Measure copies between user and kernel memory, by the CPU and by a DMA engine
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Latency(Box<latency::Args>),
+    Bandwidth(Box<bandwidth::Args>),
+    Pollution(Box<pollution::Args>),
+    Breakeven(Box<breakeven::Args>),
+}
+
+/// Carries out `memwarden copy ...`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Latency(args) => latency::run(&args),
+        Verb::Bandwidth(args) => bandwidth::run(&args),
+        Verb::Pollution(args) => pollution::run(&args),
+        Verb::Breakeven(args) => breakeven::run(&args),
+    }
+}
+
+/// What all take.
+#[derive(clap::Args)]
+struct Common {
+    /// The device; null copies within this process, to try the commands [default: /dev/cftu]
+    #[arg(long, value_name = "PATH|null", value_parser = NonEmptyStringValueParser::new())]
+    device: Option<String>,
+    /// With more CPUs than channels, let CPUs share a channel
+    #[arg(long)]
+    fold: bool,
+    /// dma-priority: the part of each window that is the high channels' alone, ns [default: 30000]
+    #[arg(long, value_name = "NS")]
+    quantum_high: Option<u64>,
+    /// dma-priority: the rest of the window, ns [default: 60000]
+    #[arg(long, value_name = "NS")]
+    quantum_low: Option<u64>,
+    /// dma-priority: the high channels [default: 0]
+    #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
+    high: Vec<u32>,
+    /// Where: native (this machine) or lab (an emulated one)
+    #[arg(long, value_enum, default_value = "native")]
+    on: Target,
+    #[cfg(feature = "host")]
+    #[command(flatten)]
+    machine: super::on_lab::MachineArgs,
+    /// The emulated machine: virt (channels in software), or zcu102 (sixteen DMA channels) [default: virt]
+    #[cfg(feature = "host")]
+    #[arg(long = "machine", value_name = "MACHINE", value_parser = parse_board)]
+    board: Option<memwarden_lab::Board>,
+    /// Settings from a TOML file; options given here come before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings as TOML and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// The run folder [default: out/copy-EXPERIMENT-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace the run folder if it is there
+    #[arg(long)]
+    replace: bool,
+    /// Print the summary as JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+#[cfg(feature = "host")]
+fn parse_board(text: &str) -> Result<memwarden_lab::Board, String> {
+    [memwarden_lab::Board::Virt, memwarden_lab::Board::Zcu102]
+        .into_iter()
+        .find(|board| board.name() == text)
+        .ok_or_else(|| "give virt or zcu102".into())
+}
+
+/// The classic layouts, for the experiments that have them.
+#[derive(clap::Args)]
+struct Dat {
+    /// Leave the classic tab-separated files there, too
+    #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
+    dat: Option<String>,
+}
+
+impl Dat {
+    /// Writes the files if they are wanted.
+    fn write(&self, folder: &Path, quiet: bool) -> anyhow::Result<()> {
+        let Some(directory) = &self.dat else {
+            return Ok(());
+        };
+        let count = dat::write(folder, Path::new(directory))?;
+        if !quiet {
+            println!("{count} files in the classic layouts: {directory}");
+        }
+        Ok(())
+    }
+}
+
+impl Common {
+    fn existing(&self) -> Existing {
+        Existing::replace_if(self.replace)
+    }
+
+    /// What is said of the emulated machine must not be meant for this one.
+    fn check(&self) -> anyhow::Result<()> {
+        #[cfg(feature = "host")]
+        let option = self.machine.given().or(self.board.map(|_| "--machine"));
+        #[cfg(feature = "host")]
+        if let (Target::Native, Some(option)) = (self.on, option) {
+            anyhow::bail!("{option}: this chooses the lab's machine; add --on lab");
+        }
+        Ok(())
+    }
+
+    /// Puts what was given over what is in the settings.
+    fn settle(&self, device: &mut PathBuf, policies: &mut Policies) {
+        if let Some(given) = &self.device {
+            *device = given.into();
+        }
+        policies.fold |= self.fold;
+        if let Some(quantum) = self.quantum_high {
+            policies.quantum_high_ns = quantum;
+        }
+        if let Some(quantum) = self.quantum_low {
+            policies.quantum_low_ns = quantum;
+        }
+        if !self.high.is_empty() {
+            policies.high.clone_from(&self.high);
+        }
+    }
+
+    /// The same on the emulated machine. Its CPUs take turns often: what copies beside others, and channels in software,
+    /// must have theirs.
+    #[cfg(feature = "host")]
+    fn on_lab(&self, verb: &str, arguments: Vec<String>) -> anyhow::Result<(PathBuf, Summary)> {
+        use super::on_lab;
+
+        let mut command = ["memwarden", "copy", verb].map(str::to_owned).to_vec();
+        command.extend(arguments);
+        let mut machine = self.machine.machine()?;
+        machine.board = self.board.unwrap_or_default();
+        let mut home = on_lab::run(&machine, command)?;
+        for note in memwarden_report::notes::of_lab(&home.recorded.run.experiment) {
+            home.recorded.summary.note(*note);
+        }
+        let folder = home.keep(self.out.as_deref(), self.existing())?;
+        Ok((folder, home.recorded.summary))
+    }
+
+    #[cfg(not(feature = "host"))]
+    fn on_lab(&self, _: &str, _: Vec<String>) -> anyhow::Result<(PathBuf, Summary)> {
+        anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
+    }
+
+    fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    /// Says what came out.
+    fn tell(&self, folder: &Path, summary: &Summary) -> anyhow::Result<ExitCode> {
+        outcome::tell(folder, summary, self.json)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One engine, or all that are to be had.
+#[derive(Debug, Clone)]
+struct Engines(Vec<Engine>);
+
+impl std::str::FromStr for Engines {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self(Vec::new())),
+            one => one
+                .parse()
+                .map(|engine| Self(vec![engine]))
+                .map_err(|error: memwarden_experiments::Error| format!("{error}, or all")),
+        }
+    }
+}
+
+impl Engines {
+    /// Over what is in the settings, if any was given.
+    fn settle(given: &[Self], engines: &mut Vec<Engine>) {
+        if !given.is_empty() {
+            *engines = given.iter().flat_map(|one| one.0.clone()).collect();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden copy bandwidth`: how much all CPUs copy at once, by size.
+
+use std::process::ExitCode;
+
+use memwarden_experiments::Interrupt;
+use memwarden_experiments::copy::Operation;
+use memwarden_experiments::copy::bandwidth::{self, Config};
+
+use super::{Common, Dat, Engines};
+use crate::verbs::interfere::Target;
+use crate::verbs::terminal::Bar;
+
+/// Copy on every CPU at once, and tell each channel's rate and the total, by size
+#[derive(clap::Args)]
+#[command(
+    after_help = "One thread on each CPU. from and to copy out of and into user memory, from+to by turns.\n\
+    cpu is copy_from_user() and copy_to_user(); dma-exclusive gives each CPU a channel, dma-shared takes the least loaded,\n\
+    dma-priority has windows whose first part is the high channels' alone. MB/s is 2^20 bytes a second.\n\
+    Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
+    Examples:\n  memwarden copy bandwidth --engine cpu,dma-shared\n  \
+    memwarden copy bandwidth --engine dma-priority --high 0 --quantum-high 60000 --quantum-low 30000\n  \
+    memwarden copy bandwidth --on lab"
+)]
+pub(super) struct Args {
+    /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are to be had [default: all]
+    #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
+    engine: Vec<Engines>,
+    /// from, to, from+to [default: all three]
+    #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
+    operation: Vec<Operation>,
+    /// Bytes of a copy [default: the powers of two from 1 KiB to 32 MiB; lab: to 1 MiB]
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// Copies of each thread [default: 300; lab: 30]
+    #[arg(long, value_name = "N")]
+    operations: Option<u32>,
+    /// Runs of each case [default: 1]
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    #[command(flatten)]
+    dat: Dat,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let common = &self.common;
+        common.check()?;
+        let defaults = match common.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &common.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        common.settle(&mut config.device, &mut config.policy);
+        Engines::settle(&self.engine, &mut config.engine);
+        macro_rules! given {
+            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
+        }
+        given!(operation, sizes);
+        config.operations = self.operations.unwrap_or(config.operations);
+        config.repeat = self.repeat.unwrap_or(config.repeat);
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let common = &args.common;
+    if common.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (folder, summary) = match common.on {
+        Target::Native => bandwidth::run(
+            &config,
+            common.out(),
+            common.existing(),
+            &Interrupt::catch()?,
+            &mut Bar::new(),
+        )?,
+        Target::Lab => common.on_lab("bandwidth", config.to_arguments())?,
+    };
+    args.dat.write(&folder, common.json)?;
+    common.tell(&folder, &summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use memwarden_experiments::copy::Engine;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"bandwidth").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let mut config = Config {
+            engine: vec![Engine::Priority],
+            repeat: 3,
+            ..Config::for_lab()
+        };
+        config.policy.quantum_high_ns = 60_000;
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--engine", "dma"][..], "engine `dma`"),
+            (&["--operation", "from_nc"], "give from, to or from+to"),
+            (&["--operation", "from,from"], "given twice"),
+            (&["--sizes", "0"], "--sizes 0"),
+            (&["--operations", "0"], "--operations 0"),
+            (&["--repeat", "0"], "--repeat 0"),
+            (&["--high", "x"], "invalid digit"),
+            (&["--quantum-low", "2000000000"], "--quantum-low 2000000000"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

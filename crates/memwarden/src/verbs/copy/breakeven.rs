@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden copy breakeven`: from which size on the engine wins on this machine.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use memwarden_experiments::Interrupt;
+use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
+use memwarden_experiments::copy::{Engine, Operation};
+use memwarden_run::Summary;
+
+use super::Common;
+use crate::verbs::interfere::Target;
+use crate::verbs::terminal::Bar;
+
+/// Find the size from which DMA wins: by a copy's time, by its CPU time, by what another CPU's application loses
+#[derive(clap::Args)]
+#[command(
+    after_help = "Three answers, each null with its reason where the engine never wins. With --apply the one that --answer\n\
+    names is written to /sys/module/cftu/parameters/min_bytes: shorter copies then go by CPU. The line for\n\
+    /etc/modprobe.d is printed either way; nothing is written there.\n\
+    Examples:\n  memwarden copy breakeven\n  \
+    memwarden copy breakeven --engine dma-exclusive --answer cpu-time --apply\n  \
+    memwarden copy breakeven --on lab --machine zcu102"
+)]
+pub(super) struct Args {
+    /// The engine: dma-exclusive, dma-shared, dma-priority [default: dma-shared]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<Engine>,
+    /// from, to, from_nc, to_nc; it must win in all of them [default: from,to]
+    #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
+    operation: Vec<Operation>,
+    /// Bytes of a copy [default: the powers of two to 32 MiB; lab: 64 bytes to 1 MiB]
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// Copies of each size, at least 10 [default: 100; lab: 20]
+    #[arg(long, value_name = "N")]
+    count: Option<u32>,
+    /// The application that may lose [default: susan_corners_medium; lab: susan_corners_small]
+    #[arg(long, value_name = "NAME")]
+    victim: Option<String>,
+    /// Its runs beside each size [default: 20; lab: 6]
+    #[arg(long, value_name = "N")]
+    victim_runs: Option<u32>,
+    /// The CPU that copies [default: 0]
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// The application's CPU [default: 1]
+    #[arg(long, value_name = "CPU")]
+    victim_cpu: Option<usize>,
+    /// Which answer is the threshold: latency, cpu-time, slowdown
+    #[arg(long, value_name = "ANSWER", default_value = "latency")]
+    answer: Answer,
+    /// Write it where the loaded cftu reads it
+    #[arg(long)]
+    apply: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let common = &self.common;
+        common.check()?;
+        if self.apply && common.on == Target::Lab {
+            bail!(
+                "--apply: the lab's machine is gone after the measurement, and its answer is none for this one"
+            );
+        }
+        let defaults = match common.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &common.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        common.settle(&mut config.device, &mut config.policy);
+        macro_rules! lists {
+            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
+        }
+        lists!(operation, sizes);
+        macro_rules! given {
+            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
+        }
+        given!(engine, count, victim, victim_runs, cpu, victim_cpu);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Says what the threshold would be, and sets it if that is wanted.
+    fn settle(&self, summary: &Summary) -> anyhow::Result<()> {
+        let Some(bytes) = breakeven::answer(summary, self.answer) else {
+            if self.apply {
+                bail!(
+                    "--apply: by {} there is no size from which the engine wins; nothing was written",
+                    self.answer
+                );
+            }
+            return Ok(());
+        };
+        if !self.common.json {
+            println!(
+                "for a file in /etc/modprobe.d: {}",
+                breakeven::modprobe_line(bytes)
+            );
+        }
+        if self.apply {
+            breakeven::apply(bytes, Path::new(THRESHOLD))?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let common = &args.common;
+    if common.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (folder, summary) = match common.on {
+        Target::Native => breakeven::run(
+            &config,
+            common.out(),
+            common.existing(),
+            &Interrupt::catch()?,
+            &mut Bar::new(),
+        )?,
+        Target::Lab => common.on_lab("breakeven", config.to_arguments())?,
+    };
+    let code = common.tell(&folder, &summary)?;
+    args.settle(&summary)?;
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"breakeven").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let config = Config {
+            engine: Engine::Exclusive,
+            cpu: 2,
+            ..Config::for_lab()
+        };
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--engine", "cpu"][..], "give a DMA engine"),
+            (&["--sizes", "0"], "--sizes 0"),
+            (&["--count", "3"], "--count 3: give 10 to"),
+            (&["--victim", "doom"], "doom"),
+            (&["--victim-cpu", "0"], "give two CPUs"),
+            (&["--answer", "all"], "answer `all`"),
+            (
+                &["--apply", "--on", "lab"],
+                "--apply: the lab's machine is gone",
+            ),
+            #[cfg(feature = "host")]
+            (
+                &["--on", "lab", "--machine", "pdp11"],
+                "give virt or zcu102",
+            ),
+            #[cfg(feature = "host")]
+            (
+                &["--machine", "zcu102"],
+                "--machine: this chooses the lab's machine",
+            ),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden copy latency`: what one copy takes, by size.
+
+use std::process::ExitCode;
+
+use memwarden_experiments::Interrupt;
+use memwarden_experiments::copy::latency::{self, Config};
+use memwarden_experiments::copy::{Load, Operation, powers};
+
+use super::{Common, Dat, Engines};
+use crate::verbs::interfere::Target;
+use crate::verbs::terminal::Bar;
+
+/// Time copies of each size, out of and into user memory, by the CPU and by DMA
+#[derive(clap::Args)]
+#[command(
+    after_help = "from and to copy out of and into user memory; from_nc and to_nc drop both sides' cache lines before.\n\
+    cpu is copy_from_user() and copy_to_user(); dma-exclusive gives each CPU a channel, dma-shared takes the least loaded,\n\
+    dma-priority has windows whose first part is the high channels' alone.\n\
+    The heavy load: on every other CPU a process that writes 16 MiB again and again (bandwidth -a write) and a thread\n\
+    that writes and reads 1 MiB of a file in memory.\n\
+    Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
+    Examples:\n  memwarden copy latency --max 2M\n  \
+    memwarden copy latency --engine cpu,dma-shared --operation from --load idle,heavy\n  \
+    memwarden copy latency --on lab"
+)]
+pub(super) struct Args {
+    /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are to be had [default: all]
+    #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
+    engine: Vec<Engines>,
+    /// from, to, from_nc, to_nc [default: all four; lab: from,to]
+    #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
+    operation: Vec<Operation>,
+    /// Bytes of a copy [default: the powers of two from 1 to --max]
+    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    sizes: Vec<u64>,
+    /// The largest power of two, 2M to 1024M [default: 32M; lab: 1 MiB]
+    #[arg(long, value_name = "SIZE", conflicts_with = "sizes", value_parser = parse_max)]
+    max: Option<u64>,
+    /// Copies of each size [default: 300; lab: 30]
+    #[arg(long, value_name = "N")]
+    count: Option<u32>,
+    /// What else the machine does: idle, heavy [default: idle]
+    #[arg(long, value_name = "LOAD,...", value_delimiter = ',')]
+    load: Vec<Load>,
+    /// Let each copy pin its user memory, within the time
+    #[arg(long)]
+    pin_inside: bool,
+    /// The CPU that copies [default: 0]
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    #[command(flatten)]
+    dat: Dat,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// `2M` to `1024M`, in bytes.
+fn parse_max(text: &str) -> Result<u64, String> {
+    let digits = text.strip_suffix(['M', 'm']).unwrap_or(text);
+    match digits.parse::<u64>() {
+        Ok(mib) if (2..=1024).contains(&mib) => Ok(mib << 20),
+        _ => Err("give 2M to 1024M".into()),
+    }
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let common = &self.common;
+        common.check()?;
+        let defaults = match common.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &common.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        common.settle(&mut config.device, &mut config.policy);
+        Engines::settle(&self.engine, &mut config.engine);
+        if let Some(max) = self.max {
+            config.sizes = powers(1, max);
+        }
+        macro_rules! given {
+            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
+        }
+        given!(operation, sizes, load);
+        config.count = self.count.unwrap_or(config.count);
+        config.cpu = self.cpu.unwrap_or(config.cpu);
+        config.pin_inside |= self.pin_inside;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let common = &args.common;
+    if common.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (folder, summary) = match common.on {
+        Target::Native => latency::run(
+            &config,
+            common.out(),
+            common.existing(),
+            &Interrupt::catch()?,
+            &mut Bar::new(),
+        )?,
+        Target::Lab => common.on_lab("latency", config.to_arguments())?,
+    };
+    args.dat.write(&folder, common.json)?;
+    common.tell(&folder, &summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use memwarden_experiments::copy::Engine;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"latency").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let mut config = Config {
+            device: "null".into(),
+            engine: vec![Engine::Cpu, Engine::Priority],
+            load: Load::ALL.into(),
+            pin_inside: true,
+            cpu: 1,
+            ..Config::for_lab()
+        };
+        config.policy.fold = true;
+        config.policy.quantum_low_ns = 5000;
+        config.policy.high = vec![1, 3];
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn the_largest_is_a_power_of_two() {
+        let largest = |max| settings(&["--max", max]).unwrap().sizes.pop();
+        assert_eq!(largest("2M"), Some(2 << 20));
+        assert_eq!(largest("1024M"), Some(1 << 30));
+        assert_eq!(largest("3M"), Some(2 << 20));
+        assert!(settings(&["--engine", "all"]).unwrap().engine.is_empty());
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--engine", "gpu"][..], "engine `gpu`"),
+            (&["--engine", "cpu,cpu"], "--engine cpu is given twice"),
+            (&["--operation", "at"], "operation `at`"),
+            (&["--operation", "from+to"], "a copy goes one way"),
+            (&["--sizes", "0"], "--sizes 0"),
+            (&["--sizes", "2000000000"], "--sizes 2000000000"),
+            (&["--sizes", "1", "--max", "2M"], "cannot be used with"),
+            (&["--max", "1M"], "give 2M to 1024M"),
+            (&["--max", "2G"], "give 2M to 1024M"),
+            (&["--count", "0"], "--count 0"),
+            (&["--load", "light"], "load `light`"),
+            (&["--cpu", "x"], "invalid digit"),
+            (&["--high", "64"], "--high 64"),
+            (&["--quantum-high", "1"], "--quantum-high 1"),
+            (&["--device", ""], "--device"),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            (&["--on", "moon"], "moon"),
+            #[cfg(feature = "host")]
+            (&["--cpus", "2"], "--cpus: this chooses the lab's machine"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

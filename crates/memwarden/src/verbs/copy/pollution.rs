@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden copy pollution`: what the copies of one CPU do to another's application.
+
+use std::process::ExitCode;
+
+use memwarden_experiments::Interrupt;
+use memwarden_experiments::copy::Engine;
+use memwarden_experiments::copy::pollution::{self, Config, Pair, System};
+
+use super::{Common, Dat};
+use crate::verbs::interfere::Target;
+use crate::verbs::terminal::Bar;
+
+/// Run applications beside another CPU's copies, and tell what they lose to those of the CPU and of DMA
+#[derive(clap::Args)]
+#[command(
+    after_help = "One CPU repeats a copy; another runs an application, whose time, cache references and misses are measured.\n\
+    Systems: ideal (no copies), cpu (copies by the CPU), dma (by --engine).\n\
+    Applications: susan_smoothing_, susan_edges_ and susan_corners_ with small, medium or large; qsort_small, qsort_large.\n\
+    Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
+    Examples:\n  memwarden copy pollution --application susan_edges_large --pairs to:4096\n  \
+    memwarden copy pollution --count 50\n  \
+    memwarden copy pollution --on lab"
+)]
+pub(super) struct Args {
+    /// The engine of the system dma: dma-exclusive, dma-shared, dma-priority [default: dma-shared]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<Engine>,
+    /// ideal, cpu, dma [default: all three]
+    #[arg(long, value_name = "SYSTEM,...", value_delimiter = ',')]
+    system: Vec<System>,
+    /// The copies: OPERATION:BYTES, the operation from, to or from+to
+    /// [default: from+to:16,from:224,from:1124,from:16064,to:1448,to:4096]
+    #[arg(long, value_name = "PAIR,...", value_delimiter = ',')]
+    pairs: Vec<Pair>,
+    /// The applications by name [default: all; lab: the small ones]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    application: Vec<String>,
+    /// Runs of an application in each case [default: 300; lab: 10]
+    #[arg(long, value_name = "N")]
+    count: Option<u32>,
+    /// The CPU that copies [default: 0]
+    #[arg(long, value_name = "CPU")]
+    copy_cpu: Option<usize>,
+    /// The application's CPU [default: 1]
+    #[arg(long, value_name = "CPU")]
+    application_cpu: Option<usize>,
+    /// Of the applications' inputs [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    dat: Dat,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let common = &self.common;
+        common.check()?;
+        let defaults = match common.on {
+            Target::Native => Config::default(),
+            Target::Lab => Config::for_lab(),
+        };
+        let mut config = match &common.config {
+            Some(path) => Config::read(path, &defaults)?,
+            None => defaults,
+        };
+        common.settle(&mut config.device, &mut config.policy);
+        macro_rules! lists {
+            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
+        }
+        lists!(system, pairs, application);
+        macro_rules! given {
+            ($($field:ident),*) => { $(if let Some(value) = self.$field { config.$field = value; })* };
+        }
+        given!(engine, count, copy_cpu, application_cpu, seed);
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let common = &args.common;
+    if common.print_config {
+        print!("{}", config.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (folder, summary) = match common.on {
+        Target::Native => pollution::run(
+            &config,
+            common.out(),
+            common.existing(),
+            &Interrupt::catch()?,
+            &mut Bar::new(),
+        )?,
+        Target::Lab => common.on_lab("pollution", config.to_arguments())?,
+    };
+    args.dat.write(&folder, common.json)?;
+    common.tell(&folder, &summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"pollution").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let config = Config {
+            engine: Engine::Priority,
+            copy_cpu: 3,
+            seed: 9,
+            ..Config::for_lab()
+        };
+        let words = config.to_arguments();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--engine", "cpu"][..], "give a DMA engine"),
+            (&["--system", "worst"], "system `worst`"),
+            (&["--pairs", "from"], "pair `from`"),
+            (&["--pairs", "to:0"], "pair `to:0`"),
+            (&["--pairs", "to:1,to:1"], "--pairs to:1 is given twice"),
+            (&["--application", "doom"], "doom"),
+            (&["--count", "0"], "--count 0"),
+            (&["--copy-cpu", "1"], "give two CPUs"),
+            (&["--dat", ""], "--dat"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The requests that /dev/cftu takes (`kernel/include/uapi/memwarden/cftu.h`), and the memory that they speak of.
+//!
+//! The kernel writes to the addresses in a request. Here they are always inside a [`Memory`] that the caller lends for the
+//! call, so that no request can reach anything else.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::mapping::{Mapping, page_bytes};
+
+/// `CFTU_VERSION`.
+pub const VERSION: u32 = 1;
+
+/// `CFTU_NO_CHANNEL`.
+pub const NO_CHANNEL: u32 = u32::MAX;
+
+/// `CFTU_UNCACHED`.
+pub const UNCACHED: u32 = 1;
+
+/// `struct cftu_info`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // the header says what each is
+pub struct Info {
+    pub version: u32,
+    pub channels: u32,
+    pub policy: u32,
+    pub flags: u32,
+    pub min_bytes: u64,
+    pub poll_bytes: u64,
+    pub region_bytes: u64,
+    pub quantum_high_ns: u64,
+    pub quantum_low_ns: u64,
+    pub high: u64,
+    pub align_bytes: u32,
+    pub reserved: u32,
+    pub provider: [u8; 32],
+}
+
+/// `struct cftu_policy`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct Policy {
+    pub policy: u32,
+    pub flags: u32,
+    pub quantum_high_ns: u64,
+    pub quantum_low_ns: u64,
+    pub high: u64,
+}
+
+/// `struct cftu_region`.
+#[repr(C)]
+struct Region {
+    bytes: u64,
+}
+
+/// `struct cftu_pin`.
+#[repr(C)]
+struct Pin {
+    address: u64,
+    bytes: u64,
+    flags: u32,
+    id: u32,
+}
+
+/// `struct cftu_copy`, with a place in a [`Memory`] where the kernel wants an address.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Copy {
+    /// Offset in the memory; it is an address while the kernel has it.
+    pub at: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    pub direction: u32,
+    pub engine: u32,
+    pub flags: u32,
+    pub pin: u32,
+    pub not_copied: u64,
+    pub engine_bytes: u64,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub cpu: u32,
+    pub channel: u32,
+}
+
+/// `struct cftu_batch`.
+#[repr(C)]
+struct Batch {
+    copies: u64,
+    count: u32,
+    reserved: u32,
+    done: u64,
+}
+
+/// `struct cftu_channel`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)]
+pub struct Channel {
+    pub channel: u32,
+    pub flags: u32,
+    pub name: [u8; 32],
+    pub transfers: u64,
+    pub segments: u64,
+    pub bytes: u64,
+    pub errors: u64,
+    pub timeouts: u64,
+    pub recoveries: u64,
+    pub paused_ns: u64,
+    pub cpus: u64,
+}
+
+/// `struct cftu_statistics`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Statistics {
+    pub copies: u64,
+    pub engine_bytes: u64,
+    pub cpu_bytes: u64,
+    pub asked_bytes: u64,
+    pub off_bytes: u64,
+    pub small_bytes: u64,
+    pub context_bytes: u64,
+    pub unpinned_bytes: u64,
+    pub aligned_bytes: u64,
+    pub refused_bytes: u64,
+    pub failed_bytes: u64,
+    pub policies: u64,
+}
+
+/// `CFTU_IOCTL_TYPE`.
+const TYPE: u32 = 0xBC;
+
+const INFO: libc::Ioctl = libc::_IOR::<Info>(TYPE, 1);
+const POLICY: libc::Ioctl = libc::_IOW::<Policy>(TYPE, 2);
+const REGION: libc::Ioctl = libc::_IOW::<Region>(TYPE, 3);
+const PIN: libc::Ioctl = libc::_IOWR::<Pin>(TYPE, 4);
+const UNPIN: libc::Ioctl = libc::_IOW::<u32>(TYPE, 5);
+const COPY: libc::Ioctl = libc::_IOWR::<Copy>(TYPE, 6);
+const BATCH: libc::Ioctl = libc::_IOWR::<Batch>(TYPE, 7);
+const CHANNEL: libc::Ioctl = libc::_IOWR::<Channel>(TYPE, 8);
+const STATISTICS: libc::Ioctl = libc::_IOR::<Statistics>(TYPE, 9);
+
+/// User memory for copies: whole pages, all there.
+#[derive(Debug)]
+pub struct Memory {
+    mapping: Mapping,
+    bytes: usize,
+}
+
+impl Memory {
+    /// `bytes` of zeros, at least one.
+    ///
+    /// # Errors
+    /// When the kernel has no such memory.
+    pub fn new(bytes: usize) -> crate::Result<Self> {
+        let bytes = bytes.max(1);
+        let mapping = Mapping::anonymous(bytes.next_multiple_of(page_bytes()))?;
+        for offset in (0..mapping.bytes()).step_by(page_bytes()) {
+            // SAFETY: within the mapping, which is ours and writable.
+            unsafe { mapping.start().add(offset).write_volatile(0) };
+        }
+        Ok(Self { mapping, bytes })
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: within the mapping, which is ours; the kernel writes to it only in calls that borrow it mutably.
+        unsafe { std::slice::from_raw_parts(self.mapping.start(), self.bytes) }
+    }
+
+    /// The same, to be changed.
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.start(), self.bytes) }
+    }
+
+    fn address(&self) -> u64 {
+        self.mapping.start() as u64
+    }
+
+    /// Whether the copy's bytes are inside.
+    fn holds(&self, copy: &Copy) -> bool {
+        let end = copy.at.checked_add(copy.bytes);
+        end.is_some_and(|end| end <= self.bytes as u64)
+    }
+}
+
+/// What the module has.
+///
+/// # Errors
+/// The driver's errno; ENOTTY from a file that is no such device. So it is for all requests here.
+pub fn info(device: &impl AsFd) -> io::Result<Info> {
+    let mut record = Info::default();
+    // SAFETY: the record is the request's own.
+    unsafe { request(device, INFO, &raw mut record) }?;
+    Ok(record)
+}
+
+/// Chooses the policy.
+///
+/// # Errors
+/// EINVAL when it doesn't fit the channels.
+pub fn set_policy(device: &impl AsFd, policy: &Policy) -> io::Result<()> {
+    let mut record = *policy;
+    // SAFETY: the record is the request's own.
+    unsafe { request(device, POLICY, &raw mut record) }
+}
+
+/// Gives the file a region of kernel memory in place of what it had; 0 is none.
+///
+/// # Errors
+/// ENOMEM when there is no such memory.
+pub fn set_region(device: &impl AsFd, bytes: u64) -> io::Result<()> {
+    let mut record = Region { bytes };
+    // SAFETY: the record is the request's own.
+    unsafe { request(device, REGION, &raw mut record) }
+}
+
+/// Pins all of the memory, to be written to as well; gives back what [`unpin`] takes.
+///
+/// # Errors
+/// ENOMEM above RLIMIT_MEMLOCK.
+pub fn pin(device: &impl AsFd, memory: &Memory) -> io::Result<u32> {
+    const WRITABLE: u32 = 1;
+    let mut record = Pin {
+        address: memory.address(),
+        bytes: memory.bytes as u64,
+        flags: WRITABLE,
+        id: 0,
+    };
+    // SAFETY: the record is the request's own. What is pinned stays the kernel's concern when the mapping goes.
+    unsafe { request(device, PIN, &raw mut record) }?;
+    Ok(record.id)
+}
+
+/// Releases what was pinned.
+///
+/// # Errors
+/// EINVAL for an id that there isn't.
+pub fn unpin(device: &impl AsFd, id: u32) -> io::Result<()> {
+    let mut record = id;
+    // SAFETY: the record is the request's own.
+    unsafe { request(device, UNPIN, &raw mut record) }
+}
+
+/// Makes one copy from or to the memory; what came of it is in `copy`.
+///
+/// # Errors
+/// EINVAL for a copy that isn't inside the memory and the region.
+pub fn copy(device: &impl AsFd, memory: &mut Memory, copy: &mut Copy) -> io::Result<()> {
+    if !memory.holds(copy) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut record = Copy {
+        at: memory.address() + copy.at,
+        ..*copy
+    };
+    // SAFETY: the record is the request's own, and what it lets the kernel write to is inside the memory, which is lent
+    // mutably for the call.
+    let result = unsafe { request(device, COPY, &raw mut record) };
+    *copy = Copy {
+        at: copy.at,
+        ..record
+    };
+    result
+}
+
+/// Makes many copies in one request, in their order; also says how many were made.
+///
+/// # Errors
+/// EINVAL when one isn't inside the memory, and then none is made; EINTR when a signal came.
+pub fn batch(
+    device: &impl AsFd,
+    memory: &mut Memory,
+    copies: &mut [Copy],
+) -> (u64, io::Result<()>) {
+    let count = u32::try_from(copies.len());
+    let (Ok(count), true) = (count, copies.iter().all(|copy| memory.holds(copy))) else {
+        return (0, Err(io::Error::from_raw_os_error(libc::EINVAL)));
+    };
+    let start = memory.address();
+    copies.iter_mut().for_each(|copy| copy.at += start);
+    let mut record = Batch {
+        copies: copies.as_mut_ptr() as u64,
+        count,
+        reserved: 0,
+        done: 0,
+    };
+    // SAFETY: the record is the request's own; it leads to `count` copies, lent mutably, and each of these to a place
+    // inside the memory, lent mutably too.
+    let result = unsafe { request(device, BATCH, &raw mut record) };
+    copies.iter_mut().for_each(|copy| copy.at -= start);
+    (record.done, result)
+}
+
+/// What the channel of that number did.
+///
+/// # Errors
+/// EINVAL when there is none.
+pub fn channel(device: &impl AsFd, number: u32) -> io::Result<Channel> {
+    let mut record = Channel {
+        channel: number,
+        ..Channel::default()
+    };
+    // SAFETY: the record is the request's own.
+    unsafe { request(device, CHANNEL, &raw mut record) }?;
+    Ok(record)
+}
+
+/// What all copies did.
+///
+/// # Errors
+/// As [`info`].
+pub fn statistics(device: &impl AsFd) -> io::Result<Statistics> {
+    let mut record = Statistics::default();
+    // SAFETY: the record is the request's own.
+    unsafe { request(device, STATISTICS, &raw mut record) }?;
+    Ok(record)
+}
+
+/// # Safety
+/// `number` is a request for a `T`, and any bits that the kernel leaves in it are a value; where the record leads to
+/// other memory, that may be read and written during the call.
+unsafe fn request<T>(device: &impl AsFd, number: libc::Ioctl, record: *mut T) -> io::Result<()> {
+    // SAFETY: as the caller promises.
+    match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, record) } {
+        rc if rc < 0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_requests_are_those_of_the_header() {
+        // As the kernel's C compiler has them: direction, size of the record, type, number.
+        for (request, number) in [
+            (INFO, 0x8068_BC01),
+            (POLICY, 0x4020_BC02),
+            (REGION, 0x4008_BC03),
+            (PIN, 0xC018_BC04),
+            (UNPIN, 0x4004_BC05),
+            (COPY, 0xC050_BC06),
+            (BATCH, 0xC018_BC07),
+            (CHANNEL, 0xC068_BC08),
+            (STATISTICS, 0x8060_BC09),
+        ] {
+            assert_eq!(request as u32, number, "{number:#x}");
+        }
+    }
+
+    #[test]
+    fn fields_are_where_the_header_has_them() {
+        use std::mem::offset_of;
+        assert_eq!(offset_of!(Info, min_bytes), 16);
+        assert_eq!(offset_of!(Info, align_bytes), 64);
+        assert_eq!(offset_of!(Info, provider), 72);
+        assert_eq!(offset_of!(Policy, high), 24);
+        assert_eq!(offset_of!(Pin, id), 20);
+        assert_eq!(offset_of!(Copy, pin), 36);
+        assert_eq!(offset_of!(Copy, begin_ns), 56);
+        assert_eq!(offset_of!(Copy, channel), 76);
+        assert_eq!(offset_of!(Batch, done), 16);
+        assert_eq!(offset_of!(Channel, transfers), 40);
+        assert_eq!(offset_of!(Channel, cpus), 96);
+        assert_eq!(offset_of!(Statistics, policies), 88);
+    }
+
+    #[test]
+    fn a_copy_outside_the_memory_never_reaches_the_kernel() {
+        let file = tempfile::tempfile().unwrap();
+        let mut memory = Memory::new(100).unwrap();
+        for (at, bytes) in [(0, 101), (101, 0), (u64::MAX, 2), (99, 2)] {
+            let mut one = Copy {
+                at,
+                bytes,
+                ..Copy::default()
+            };
+            let error = copy(&file, &mut memory, &mut one).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+            let (done, result) = batch(&file, &mut memory, &mut [one]);
+            assert_eq!(done, 0);
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_device_knows_no_such_request() {
+        let file = tempfile::tempfile().unwrap();
+        let mut memory = Memory::new(64).unwrap();
+        let mut one = Copy {
+            at: 8,
+            bytes: 8,
+            ..Copy::default()
+        };
+        let before = one;
+        for error in [
+            info(&file).unwrap_err(),
+            set_policy(&file, &Policy::default()).unwrap_err(),
+            set_region(&file, 1).unwrap_err(),
+            pin(&file, &memory).unwrap_err(),
+            unpin(&file, 1).unwrap_err(),
+            copy(&file, &mut memory, &mut one).unwrap_err(),
+            batch(&file, &mut memory, std::slice::from_mut(&mut one))
+                .1
+                .unwrap_err(),
+            channel(&file, 0).unwrap_err(),
+            statistics(&file).unwrap_err(),
+        ] {
+            assert_eq!(error.raw_os_error(), Some(libc::ENOTTY));
+        }
+        assert_eq!(one, before);
+    }
+
+    #[test]
+    fn memory_is_as_long_as_asked_and_zero() {
+        let mut memory = Memory::new(5000).unwrap();
+        assert_eq!(memory.as_slice(), [0; 5000]);
+        memory.as_mut_slice()[4999] = 7;
+        assert_eq!(memory.as_slice()[4999], 7);
+    }
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much all CPUs copy at once, by size.
+
+use memwarden_run::{Case, Metric, Summary};
+use serde_json::Value;
+
+use super::{engine_text, operation_text, size, sizes, texts};
+use crate::Table;
+use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent};
+
+pub(crate) const QUESTION: &str = "Every CPU copies at once between user and kernel memory, with its own instructions or \
+    with the DMA channels. How much is copied in all, by size, and which channel gets what part of it under each policy?";
+
+fn find<'a>(summary: &'a Summary, operation: &str, engine: &str, bytes: u64) -> Option<&'a Case> {
+    summary.cases.iter().find(|case| {
+        case.text("operation") == Some(operation)
+            && case.text("engine") == Some(engine)
+            && size(case) == Some(bytes)
+    })
+}
+
+fn total(case: &Case) -> Option<f64> {
+    case.metric("total")?.median
+}
+
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let last = *sizes(summary).last()?;
+    let operation = *texts(summary, "operation").last()?;
+    let parts: Vec<String> = texts(summary, "engine")
+        .iter()
+        .filter_map(|engine| {
+            let rate = total(find(summary, operation, engine, last)?)?;
+            Some(format!("{} MB/s by {}", figure(rate), engine_text(engine)))
+        })
+        .collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let mut text = format!(
+        "All CPUs together copied, in pieces of {} {}, {}",
+        bytes(last),
+        operation_text(operation),
+        parts.join(", ")
+    );
+    let share = find(summary, operation, "dma-priority", last).and_then(|c| c.number("high_share"));
+    if let Some(share) = share {
+        text += &format!(
+            "; under dma-priority {} of it was the high channels'",
+            percent(share)
+        );
+    }
+    Some(text + ".")
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let operations = texts(summary, "operation");
+    let totals = operations.iter().map(|one| totals(summary, one));
+    let channels = operations.iter().map(|one| channels(summary, one));
+    totals
+        .chain(channels)
+        .filter(|table| !table.rows.is_empty())
+        .collect()
+}
+
+fn totals(summary: &Summary, operation: &str) -> Table {
+    let mut table = Table::new(format!("All CPUs, {}", operation_text(operation)))
+        .words("Size")
+        .words("By")
+        .figures("total", "MB/s")
+        .figures("95 % interval", "MB/s")
+        .figures("slowest", "MB/s")
+        .figures("fastest", "MB/s")
+        .figures("high channels", "of the total");
+    let missing = Metric::default();
+    for size in sizes(summary) {
+        for engine in texts(summary, "engine") {
+            let Some(case) = find(summary, operation, engine, size) else {
+                continue;
+            };
+            let total = case.metric("total").unwrap_or(&missing);
+            let each = case.metric("channel").unwrap_or(&missing);
+            let share = case.number("high_share").map(percent);
+            table.row(vec![
+                bytes(size),
+                engine.into(),
+                optional(total.median),
+                interval(total.median_ci95),
+                optional(each.min),
+                optional(each.max),
+                share.unwrap_or_else(|| NOT_MEASURED.into()),
+            ]);
+        }
+    }
+    // One run has no interval, and one policy alone has high channels.
+    table.drop_columns_of(NOT_MEASURED);
+    table.caption(
+        "The total is the sum of the threads' rates; slowest and fastest are single threads'. Medians over the runs.",
+    )
+}
+
+/// Each channel at the largest size.
+fn channels(summary: &Summary, operation: &str) -> Table {
+    let last = sizes(summary).last().copied().unwrap_or(0);
+    let title = format!(
+        "Each thread, {}, {}",
+        operation_text(operation),
+        bytes(last)
+    );
+    let mut table = Table::new(title)
+        .words("By")
+        .figures("CPU", "")
+        .figures("channel", "")
+        .words("Priority")
+        .figures("rate", "MB/s");
+    for engine in texts(summary, "engine") {
+        let all = find(summary, operation, engine, last)
+            .and_then(|case| case.value("channels"))
+            .and_then(Value::as_array);
+        for one in all.into_iter().flatten() {
+            let number = |key: &str| one.get(key).and_then(Value::as_f64);
+            let high = one.get("high").and_then(Value::as_bool) == Some(true);
+            table.row(vec![
+                engine.into(),
+                optional(number("cpu")),
+                number("channel").map_or_else(|| "-".into(), figure),
+                if high { "high" } else { "-" }.into(),
+                optional(number("mib_s")),
+            ]);
+        }
+    }
+    table.drop_columns_of("-");
+    table
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use memwarden_run::Summary;
+
+    use super::{find, operation_text, sizes, texts};
+    use crate::Figure;
+    use crate::generic::file_name;
+    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+
+    /// What is drawn over the size.
+    #[derive(Clone, Copy)]
+    enum Shown {
+        Total,
+        Thread,
+    }
+
+    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for (shown, name, how) in [
+            (
+                Shown::Total,
+                "total",
+                "The sum of all threads' rates; bars are 95 % intervals where there were several runs.",
+            ),
+            (
+                Shown::Thread,
+                "thread",
+                "The median of the single threads' rates; the bars go from the slowest to the fastest of them.",
+            ),
+        ] {
+            for operation in texts(summary, "operation") {
+                if let Some(chart) = chart(summary, operation, shown) {
+                    let file = format!("{name}-{}", file_name(operation));
+                    figures.push(Figure::new(&file, how, chart));
+                }
+            }
+        }
+        figures
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn chart(summary: &Summary, operation: &str, shown: Shown) -> Option<Chart> {
+        let point = |engine: &str, size: u64| {
+            let case = find(summary, operation, engine, size)?;
+            let (metric, interval) = match shown {
+                Shown::Total => {
+                    let total = case.metric("total")?;
+                    (total, total.median_ci95)
+                }
+                Shown::Thread => {
+                    let each = case.metric("channel")?;
+                    (each, each.min.zip(each.max).map(|(low, high)| [low, high]))
+                }
+            };
+            Some(Point {
+                x: size as f64,
+                y: metric.median.filter(|rate| *rate > 0.0)?,
+                interval,
+            })
+        };
+        let lines: Vec<Line> = texts(summary, "engine")
+            .into_iter()
+            .enumerate()
+            .map(|(nth, engine)| Line {
+                name: engine.into(),
+                colour: Colour::nth(nth),
+                points: sizes(summary)
+                    .into_iter()
+                    .filter_map(|size| point(engine, size))
+                    .collect(),
+            })
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        if lines.is_empty() {
+            return None;
+        }
+        let what = match shown {
+            Shown::Total => "All CPUs together",
+            Shown::Thread => "Each CPU's thread",
+        };
+        Some(Chart::Xy(XyChart {
+            title: format!("{what}, {}, by size", operation_text(operation)),
+            x: Axis::sizes("size").log(),
+            y: Axis::new("bandwidth", "MB/s").log(),
+            lines,
+            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
+            apart: true,
+            ..XyChart::default()
+        }))
+    }
+}

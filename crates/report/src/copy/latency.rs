@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one copy takes, by size.
+
+use memwarden_run::{Case, Metric, Summary};
+
+use super::{engine_text, operation_text, size, sizes, texts};
+use crate::Table;
+use crate::number::{bytes, figure, interval, optional};
+
+pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
+    copy_from_user() and copy_to_user() do it) and by a DMA engine. What does one copy take, by size, and from which size on \
+    is the engine the faster one?";
+
+/// Above this a time is told in microseconds.
+const LONG_NS: f64 = 10_000.0;
+
+/// One line of a plot: who copies, beside what.
+#[derive(Clone, Copy, PartialEq)]
+struct Series<'a> {
+    engine: &'a str,
+    load: &'a str,
+}
+
+impl Series<'_> {
+    #[cfg(feature = "html")]
+    fn name(self) -> String {
+        match self.load {
+            "idle" => self.engine.into(),
+            load => format!("{}, {load} load", self.engine),
+        }
+    }
+}
+
+fn series(summary: &Summary) -> Vec<Series<'_>> {
+    let mut all = Vec::new();
+    for case in &summary.cases {
+        if let (Some(engine), Some(load)) = (case.text("engine"), case.text("load")) {
+            let one = Series { engine, load };
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+    }
+    all
+}
+
+fn find<'a>(
+    summary: &'a Summary,
+    operation: &str,
+    series: Series<'_>,
+    bytes: u64,
+) -> Option<&'a Case> {
+    summary.cases.iter().find(|case| {
+        case.text("operation") == Some(operation)
+            && case.text("engine") == Some(series.engine)
+            && case.text("load") == Some(series.load)
+            && size(case) == Some(bytes)
+    })
+}
+
+fn time_text(ns: f64) -> String {
+    if ns < LONG_NS {
+        format!("{} ns", figure(ns))
+    } else {
+        format!("{} us", figure(ns / 1000.0))
+    }
+}
+
+/// The first operation on the first load: the largest size by each engine, and where the best engine begins to win.
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let operation = *texts(summary, "operation").first()?;
+    let load = *texts(summary, "load").first()?;
+    let sizes = sizes(summary);
+    let median = |engine: &str, size: u64| {
+        let case = find(summary, operation, Series { engine, load }, size)?;
+        case.metric("time")?.median
+    };
+    let last = *sizes.last()?;
+    let engines = texts(summary, "engine");
+    let parts: Vec<String> = engines
+        .iter()
+        .filter_map(|engine| {
+            let ns = median(engine, last)?;
+            Some(format!("{} by {}", time_text(ns), engine_text(engine)))
+        })
+        .collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let mut text = format!(
+        "To copy {} {} took {}",
+        bytes(last),
+        operation_text(operation),
+        parts.join(", ")
+    );
+    let best = engines
+        .iter()
+        .filter(|engine| **engine != "cpu")
+        .filter_map(|engine| Some((*engine, median(engine, last)?)))
+        .min_by(|a, b| a.1.total_cmp(&b.1));
+    if let (Some((engine, _)), true) = (best, engines.contains(&"cpu")) {
+        // From the largest size down: as long as the engine is the faster one.
+        let wins = |size: &&u64| matches!((median(engine, **size), median("cpu", **size)), (Some(dma), Some(cpu)) if dma < cpu);
+        text += &match sizes.iter().rev().take_while(wins).last() {
+            Some(first) => format!("; {engine} is the faster from {} on", bytes(*first)),
+            None => format!("; {engine} is not the faster up to there"),
+        };
+    }
+    Some(text + " (medians).")
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let tables = texts(summary, "operation");
+    let tables = tables.iter().map(|operation| table(summary, operation));
+    tables.filter(|table| !table.rows.is_empty()).collect()
+}
+
+fn table(summary: &Summary, operation: &str) -> Table {
+    let title = format!("Copies {}", operation_text(operation));
+    let mut table = Table::new(title)
+        .words("Size")
+        .words("By")
+        .words("Load")
+        .figures("min", "ns")
+        .figures("median", "ns")
+        .figures("95 % interval", "ns")
+        .figures("90 %", "ns")
+        .figures("99 %", "ns")
+        .figures("mean", "ns")
+        .figures("std. dev.", "ns")
+        .figures("rate", "MB/s");
+    let missing = Metric::default();
+    let mut copies = 0;
+    for size in sizes(summary) {
+        for series in series(summary) {
+            let Some(case) = find(summary, operation, series, size) else {
+                continue;
+            };
+            let time = case.metric("time").unwrap_or(&missing);
+            copies = copies.max(time.samples);
+            table.row(vec![
+                bytes(size),
+                series.engine.into(),
+                series.load.into(),
+                optional(time.min),
+                optional(time.median),
+                interval(time.median_ci95),
+                optional(time.p90),
+                optional(time.p99),
+                optional(time.mean),
+                optional(time.stdev),
+                optional(case.number("mib_s")),
+            ]);
+        }
+    }
+    table.drop_columns_of("idle");
+    table.caption(format!(
+        "Copies of each size: {copies}. The rate is the size over the median; MB are 2^20 bytes."
+    ))
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use memwarden_run::Recorded;
+    use memwarden_run::statistics::nearest_rank;
+
+    use super::{Series, find, operation_text, series, sizes, texts};
+    use crate::Figure;
+    use crate::generic::file_name;
+    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+
+    /// Which middle of the times is drawn.
+    #[derive(Clone, Copy)]
+    enum Middle {
+        Median,
+        Mean,
+    }
+
+    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
+            for operation in texts(&recorded.summary, "operation") {
+                let how = format!(
+                    "The {name} of each size; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
+                     lines are set apart by a little at each size."
+                );
+                if let Some(chart) = chart(recorded, operation, middle, name) {
+                    let file = format!("{name}-{}", file_name(operation));
+                    figures.push(Figure::new(&file, how, chart));
+                }
+            }
+        }
+        figures
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn chart(recorded: &Recorded, operation: &str, middle: Middle, name: &str) -> Option<Chart> {
+        let summary = &recorded.summary;
+        let lines: Vec<Line> = series(summary)
+            .into_iter()
+            .enumerate()
+            .map(|(nth, series)| Line {
+                name: series.name(),
+                colour: Colour::nth(nth),
+                points: sizes(summary)
+                    .into_iter()
+                    .filter_map(|size| point(recorded, operation, series, size, middle))
+                    .collect(),
+            })
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        if lines.is_empty() {
+            return None;
+        }
+        Some(Chart::Xy(XyChart {
+            title: format!(
+                "Time of a copy {}, {name} by size",
+                operation_text(operation)
+            ),
+            x: Axis::sizes("size").log(),
+            y: Axis::new("time of a copy", "us").log(),
+            lines,
+            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
+            apart: true,
+            ..XyChart::default()
+        }))
+    }
+
+    /// None where 0 has no place on a logarithmic axis.
+    #[allow(clippy::cast_precision_loss)]
+    fn point(
+        recorded: &Recorded,
+        operation: &str,
+        series: Series<'_>,
+        size: u64,
+        middle: Middle,
+    ) -> Option<Point> {
+        let case = find(&recorded.summary, operation, series, size)?;
+        let time = case.metric("time")?;
+        let at = match middle {
+            Middle::Median => time.median,
+            Middle::Mean => time.mean,
+        };
+        let mut times: Vec<f64> = recorded.values(&case.name, "copy", "time_ns");
+        times.sort_unstable_by(f64::total_cmp);
+        let ends = (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)));
+        Some(Point {
+            x: size as f64,
+            y: at.filter(|ns| *ns > 0.0)? / 1000.0,
+            interval: ends
+                .filter(|ends| ends[0] > 0.0)
+                .map(|ends| ends.map(|ns| ns / 1000.0)),
+        })
+    }
+}

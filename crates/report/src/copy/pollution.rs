@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the copies of one CPU do to an application on another.
+
+use memwarden_run::{Case, Metric, Summary};
+
+#[cfg(feature = "html")]
+use super::texts;
+use crate::Table;
+use crate::number::{NOT_MEASURED, figure, interval, optional, percent, times};
+
+pub(crate) const QUESTION: &str = "One CPU repeats a copy between user and kernel memory while another runs an application. \
+    How much longer does the application take beside the CPU's copies, and beside those of a DMA engine, than without any?";
+
+#[cfg(feature = "html")]
+fn find<'a>(summary: &'a Summary, application: &str, system: &str, pair: &str) -> Option<&'a Case> {
+    summary.cases.iter().find(|case| {
+        case.text("application") == Some(application)
+            && case.text("system") == Some(system)
+            && case.text("pair") == Some(pair)
+    })
+}
+
+/// The worst that each system does.
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let worst = |system: &str| {
+        let cases = summary.cases.iter();
+        let mine = cases.filter(|case| case.text("system") == Some(system));
+        mine.filter_map(|case| Some((case.slowdown?, case)))
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let part = |system: &str, who: &str| {
+        let (slowdown, case) = worst(system)?;
+        Some(format!(
+            "{} times the time beside {who} copies ({}, {})",
+            times(slowdown),
+            case.text("application")?,
+            case.text("pair")?
+        ))
+    };
+    let parts: Vec<String> = [part("cpu", "the CPU's"), part("dma", "the engine's")]
+        .into_iter()
+        .flatten()
+        .collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "An application took up to {} (medians, over those without copies).",
+            parts.join(", and up to ")
+        )
+    })
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    if summary.cases.is_empty() {
+        return Vec::new();
+    }
+    let mut table = Table::new("Applications")
+        .words("Application")
+        .words("System")
+        .words("Copy")
+        .figures("median", "us")
+        .figures("95 % interval", "us")
+        .figures("mean", "us")
+        .figures("longest", "us")
+        .figures("slowdown", "times")
+        .figures("95 % interval", "times")
+        .figures("cache references", "")
+        .figures("misses", "")
+        .figures("missed", "")
+        .figures("copies", "beside");
+    let missing = Metric::default();
+    let us = |ns: Option<f64>| optional(ns.map(|ns| ns / 1000.0));
+    for case in &summary.cases {
+        let time = case.metric("victim").unwrap_or(&missing);
+        let median = |key: &str| case.metric(key).and_then(|metric| metric.median);
+        let missed = median("miss_share").map(percent);
+        let slowdown = case.slowdown.map(times);
+        let absent = || NOT_MEASURED.to_owned();
+        table.row(vec![
+            case.text("application").unwrap_or(NOT_MEASURED).into(),
+            case.text("system").unwrap_or(NOT_MEASURED).into(),
+            case.text("pair").unwrap_or("-").into(),
+            us(time.median),
+            interval(time.median_ci95.map(|ends| ends.map(|ns| ns / 1000.0))),
+            us(time.mean),
+            us(time.max),
+            slowdown.unwrap_or_else(|| "-".into()),
+            case.slowdown_ci95.map_or_else(
+                || "-".into(),
+                |[low, high]| format!("[{}, {}]", times(low), times(high)),
+            ),
+            optional(median("references")),
+            optional(median("misses")),
+            missed.unwrap_or_else(absent),
+            case.number("copies").map_or_else(|| "-".into(), figure),
+        ]);
+    }
+    vec![table.caption(
+        "The slowdown is the median over the one without copies (ideal). Copies beside are those made during all of the \
+         case's runs. Cache references, misses and their share are medians.",
+    )]
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use memwarden_run::Summary;
+
+    use super::{find, texts, times};
+    use crate::Figure;
+    use crate::generic::file_name;
+    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Reference};
+
+    /// What has a slowdown.
+    const SYSTEMS: [&str; 2] = ["cpu", "dma"];
+
+    /// A chart for each copy: groups are applications, bars systems.
+    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+        texts(summary, "pair")
+            .into_iter()
+            .map(|pair| {
+                let groups = texts(summary, "application");
+                let groups = groups.into_iter().map(|application| Group {
+                    label: application.into(),
+                    bars: (0..)
+                        .zip(SYSTEMS)
+                        .filter_map(|(series, system)| {
+                            let case = find(summary, application, system, pair)?;
+                            Some(Bar {
+                                series,
+                                value: case.slowdown,
+                                interval: case.slowdown_ci95,
+                                text: case.slowdown.map_or_else(|| "not measured".into(), times),
+                            })
+                        })
+                        .collect(),
+                });
+                let chart = BarChart {
+                    title: format!("Slowdown of each application beside copies {pair}"),
+                    axis: Axis::new("time over that without copies", ""),
+                    series: (0..)
+                        .zip(SYSTEMS)
+                        .map(|(n, name)| (name.into(), Colour::nth(n)))
+                        .collect(),
+                    groups: groups.collect(),
+                    reference: Some(Reference {
+                        value: 1.0,
+                        label: "without copies".into(),
+                    }),
+                    ..BarChart::default()
+                };
+                Figure::new(
+                    &format!("slowdown-{}", file_name(pair)),
+                    "Ratios of medians with their 95 % intervals.",
+                    Chart::Bars(chart),
+                )
+            })
+            .collect()
+    }
+}
