@@ -53,6 +53,11 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
 		perf_event_release_kernel(event);
 		return -EBUSY;
 	}
+	if (event->pmu->capabilities & PERF_PMU_CAP_NO_INTERRUPT) {
+		/* It counts, and nobody would be told that the budget is used up. */
+		perf_event_release_kernel(event);
+		return -EOPNOTSUPP;
+	}
 	counter->event = event;
 	return 0;
 }
