@@ -19,7 +19,8 @@ struct cftu_pinned;
  *
  * May sleep, until the transfers that are under way have ended.
  *
- * Return: 0, or -EINVAL for what struct cftu_policy does not allow.
+ * Return: 0, -EINVAL for what struct cftu_policy does not allow, or why the priority
+ * policy's thread did not start: then the policy is off.
  */
 int cftu_start(const struct cftu_policy *policy);
 

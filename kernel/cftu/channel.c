@@ -161,9 +161,9 @@ static void take_anew(struct channel *channel)
 	struct dma_chan *dma = channel->dma;
 	dma_cap_mask_t mask;
 
-	spin_lock_bh(&channel->pausing);
+	mutex_lock(&channel->pausing);
 	channel->pausable = false;
-	spin_unlock_bh(&channel->pausing);
+	mutex_unlock(&channel->pausing);
 
 	dma_cap_zero(mask);
 	dma_cap_set(DMA_MEMCPY, mask);
@@ -175,11 +175,11 @@ static void take_anew(struct channel *channel)
 		WRITE_ONCE(channel->dead, true);
 		return;
 	}
-	spin_lock_bh(&channel->pausing);
+	mutex_lock(&channel->pausing);
 	channel->pausable = engine.can_pause;
 	if (channel->paused && channel->pausable)
 		dmaengine_pause(channel->dma);
-	spin_unlock_bh(&channel->pausing);
+	mutex_unlock(&channel->pausing);
 }
 
 /* Waits for the transfer's end; false: it was terminated. */
@@ -262,7 +262,7 @@ void channel_pause(struct channel *channel, bool pause)
 {
 	u64 now = ktime_get_ns();
 
-	spin_lock_bh(&channel->pausing);
+	mutex_lock(&channel->pausing);
 	if (channel->paused != pause) {
 		channel->paused = pause;
 		if (pause)
@@ -274,7 +274,7 @@ void channel_pause(struct channel *channel, bool pause)
 		else if (channel->pausable)
 			dmaengine_resume(channel->dma);
 	}
-	spin_unlock_bh(&channel->pausing);
+	mutex_unlock(&channel->pausing);
 }
 
 static const char *provider_of(struct dma_chan *dma)
@@ -352,7 +352,7 @@ static void channel_init(struct channel *channel, struct dma_chan *dma, unsigned
 	channel->dma = dma;
 	channel->index = index;
 	rt_mutex_init(&channel->lock);
-	spin_lock_init(&channel->pausing);
+	mutex_init(&channel->pausing);
 	init_completion(&channel->ended);
 	channel->counted.channel = index;
 	strscpy(channel->counted.name, dma_chan_name(dma), sizeof(channel->counted.name));

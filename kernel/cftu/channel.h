@@ -9,8 +9,8 @@
 #include <linux/atomic.h>
 #include <linux/completion.h>
 #include <linux/dmaengine.h>
+#include <linux/mutex.h>
 #include <linux/rtmutex.h>
-#include <linux/spinlock.h>
 #include <linux/types.h>
 #include <memwarden/cftu.h>
 
@@ -62,7 +62,7 @@ struct channel {
 	struct rt_mutex lock;
 	atomic_t load;
 	bool dead;
-	spinlock_t pausing; /* over the next three */
+	struct mutex pausing; /* over the next three */
 	bool paused;
 	bool pausable;
 	u64 paused_since;
@@ -119,7 +119,7 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 				  unsigned int *count, u64 timeout_ns);
 
 /**
- * channel_pause() - pause or resume a channel; from any context but hard interrupts
+ * channel_pause() - pause or resume a channel; may sleep
  * @channel: of an engine that can_pause
  * @pause: which
  */

@@ -8,7 +8,7 @@
  * priority	exclusive, and time is cut into windows: in each one's first part only
  *		the high channels copy, in the rest all do.
  *
- * What keeps a low channel back is the engine's pause, switched by a timer. An
+ * What keeps a low channel back is the engine's pause, switched by a thread. An
  * engine that can't pause is kept back between transfers: a low one begins only
  * where it will end in time, as far as the channel's last ones tell, and is cut to
  * what fits. A transfer that takes longer than those before reaches into the next
@@ -17,6 +17,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/hrtimer.h>
+#include <linux/kthread.h>
 #include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/rwsem.h>
@@ -52,7 +53,8 @@ static struct {
 	u64 origin_ns;
 	u64 times;
 	unsigned int channel_of[NR_CPUS];
-	struct hrtimer timer;
+	/* Of an engine that can pause, under the priority policy. */
+	struct task_struct *windows;
 } state;
 
 static const char *const names[] = {
@@ -97,37 +99,56 @@ static u64 border_after(u64 ns)
 	return ns - part + (part < state.quantum_high_ns ? state.quantum_high_ns : window);
 }
 
-/* At each window's begin, and where its high part ends. */
-static enum hrtimer_restart part_ended(struct hrtimer *timer)
+/*
+ * At each window's begin, and where its high part ends, the low channels are paused
+ * and resumed. A thread does it, before all others: softirqs wait for ksoftirqd when
+ * there are many of them, and a provider's pause may sleep.
+ */
+static int windows(void *unused)
 {
-	u64 began = ktime_get_ns(), ended, part;
+	sched_set_fifo(current);
+	while (!kthread_should_stop()) {
+		u64 began = ktime_get_ns(), ended, part;
+		ktime_t next;
 
-	div64_u64_rem(began - state.origin_ns, state.quantum_high_ns + state.quantum_low_ns,
-		      &part);
-	pause_low(part < state.quantum_high_ns);
-	ended = ktime_get_ns();
-	/*
-	 * At the next border, even if that has passed: then the channels are brought to
-	 * where they should be. But not sooner than this took, so that a window which is
-	 * too short for this machine costs half a CPU, not all of it.
-	 */
-	hrtimer_set_expires(timer, ns_to_ktime(max(border_after(began), ended + (ended - began))));
-	return HRTIMER_RESTART;
+		div64_u64_rem(began - state.origin_ns,
+			      state.quantum_high_ns + state.quantum_low_ns, &part);
+		pause_low(part < state.quantum_high_ns);
+		ended = ktime_get_ns();
+		/*
+		 * Until the next border. Not shorter than this took, so that a window which
+		 * is too short for this machine costs half a CPU, not all of it; the channels
+		 * are then brought to where they should be.
+		 */
+		next = ns_to_ktime(max(border_after(began), ended + (ended - began)));
+		set_current_state(TASK_INTERRUPTIBLE);
+		if (!kthread_should_stop())
+			schedule_hrtimeout_range(&next, 0, HRTIMER_MODE_ABS);
+		__set_current_state(TASK_RUNNING);
+	}
+	pause_low(false);
+	return 0;
 }
 
+/* Before the state changes that the thread reads. */
 static void windows_stop(void)
 {
-	if (state.kind != CFTU_POLICY_PRIORITY || !engine.can_pause)
-		return;
-	hrtimer_cancel(&state.timer);
-	pause_low(false);
+	if (state.windows)
+		kthread_stop(state.windows);
+	state.windows = NULL;
 }
 
-static void windows_start(void)
+static int windows_start(void)
 {
+	struct task_struct *thread;
+
 	if (state.kind != CFTU_POLICY_PRIORITY || !engine.can_pause)
-		return;
-	hrtimer_start(&state.timer, ns_to_ktime(state.origin_ns), HRTIMER_MODE_ABS_SOFT);
+		return 0;
+	thread = kthread_run(windows, NULL, "cftu/windows");
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	state.windows = thread;
+	return 0;
 }
 
 static bool is_quantum(u64 ns)
@@ -173,7 +194,10 @@ int cftu_start(const struct cftu_policy *wanted)
 	state.quantum_low_ns = low_ns;
 	state.origin_ns = ktime_get_ns();
 	state.times++;
-	windows_start();
+	err = windows_start();
+	/* Without its windows it would be another policy. */
+	if (err)
+		state.kind = CFTU_POLICY_OFF;
 out:
 	up_write(&lock);
 	cpus_read_unlock();
@@ -326,8 +350,6 @@ int policy_start(void)
 	struct cftu_policy wanted = { .flags = fold ? CFTU_FOLD : 0 };
 	int kind, err;
 
-	hrtimer_init(&state.timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
-	state.timer.function = part_ended;
 	kind = sysfs_match_string(names, policy);
 	if (kind < 0) {
 		pr_err("policy=%s: give off, exclusive, shared or priority\n", policy);

@@ -30,7 +30,7 @@
 #define BYTES 65536
 #define COPIES 200
 /* Of the priority policy's windows: enough for a per cent. */
-#define WINDOWS 400
+#define WINDOWS 200
 
 static long cpus;
 static atomic_int stop;
