@@ -383,10 +383,17 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
             "the machine has one CPU, or the clock told no time".into()
         }
         None => "the clock told no time".into(),
-        Some(ratio) => format!(
-            "at {}, the largest that was measured, the engine's figure is {ratio:.2} of the CPU's",
-            bytes_text(last)
-        ),
+        Some(ratio) => {
+            let spread = if ratio < 1.0 {
+                ", which is no more than the spread explains"
+            } else {
+                ""
+            };
+            format!(
+                "at {}, the largest that was measured, the engine's figure is {ratio:.2} of the CPU's{spread}",
+                bytes_text(last)
+            )
+        }
     })
 }
 
@@ -456,6 +463,11 @@ mod tests {
         assert_eq!(
             won([0.5, 0.5, 0.8, 1.8]).unwrap_err(),
             "at 65536 bytes, the largest that was measured, the engine's figure is 1.80 of the CPU's"
+        );
+        let near = won([0.5, 0.5, 0.8, 0.995]).unwrap_err();
+        assert!(
+            near.ends_with("0.99 of the CPU's, which is no more than the spread explains"),
+            "{near}"
         );
     }
 
