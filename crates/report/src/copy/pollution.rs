@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the copies of one CPU do to an application on another.
 
-use memwarden_run::{Case, Metric, Summary};
+#[cfg(feature = "html")]
+use memwarden_run::Case;
+use memwarden_run::{Metric, Summary};
 
 #[cfg(feature = "html")]
 use super::texts;
