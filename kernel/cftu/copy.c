@@ -9,8 +9,11 @@
  */
 #include <linux/highmem.h>
 #include <linux/kasan-checks.h>
+#include <linux/ktime.h>
 #include <linux/mm.h>
+#include <linux/mman.h>
 #include <linux/module.h>
+#include <linux/nospec.h>
 #include <linux/overflow.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
@@ -23,11 +26,38 @@
 #include "channel.h"
 #include "copy.h"
 #include "flush.h"
+#include "kernel-copies.h"
 #include "policy.h"
 
+/* Shorter copies of others are the CPU's. */
 static unsigned long min_bytes;
-module_param(min_bytes, ulong, 0644);
-MODULE_PARM_DESC(min_bytes, "shorter copies of other modules go by CPU (default 0; memwarden copy breakeven finds it)");
+
+static int min_bytes_set(const char *text, const struct kernel_param *parameter)
+{
+	unsigned long value;
+	int err = kstrtoul(text, 0, &value);
+
+	if (err)
+		return err;
+	WRITE_ONCE(min_bytes, value);
+	*(bool *)parameter->arg = true;
+	kernel_copies_min_bytes(value);
+	return 0;
+}
+
+static int min_bytes_get(char *text, const struct kernel_param *parameter)
+{
+	return sysfs_emit(text, "%lu\n", READ_ONCE(min_bytes));
+}
+
+static const struct kernel_param_ops min_bytes_operations = {
+	.set = min_bytes_set,
+	.get = min_bytes_get,
+};
+
+static bool min_bytes_given;
+module_param_cb(min_bytes, &min_bytes_operations, &min_bytes_given, 0644);
+MODULE_PARM_DESC(min_bytes, "shorter copies of others go by CPU (default: measured at load; memwarden copy breakeven measures more)");
 
 /*
  * What is pinned at a time: little with an array on the stack, or much. Both are
@@ -73,6 +103,8 @@ void copy_statistics(struct cftu_statistics *sum)
 		sum->aligned_bytes += part->aligned_bytes;
 		sum->refused_bytes += part->refused_bytes;
 		sum->failed_bytes += part->failed_bytes;
+		sum->kernel_copies += part->kernel_copies;
+		sum->kernel_engine_bytes += part->kernel_engine_bytes;
 	}
 	sum->policies = policy_times();
 }
@@ -82,13 +114,25 @@ unsigned long copy_min_bytes(void)
 	return READ_ONCE(min_bytes);
 }
 
+/*
+ * copy_from_user() and copy_to_user() as a kernel has them that does not ask an engine
+ * for them; the _inatomic forms copy, and may fault, as the others do.
+ */
 static unsigned long cpu_copy(void *kernel, unsigned long user, unsigned long bytes,
 			      enum cftu_direction direction)
 {
+	unsigned long left = bytes;
+
 	COUNT(cpu_bytes, bytes);
-	return direction == CFTU_FROM_USER ?
-		       copy_from_user(kernel, (const void __user *)user, bytes) :
-		       copy_to_user((void __user *)user, kernel, bytes);
+	if (access_ok((void __user *)user, bytes)) {
+		barrier_nospec();
+		left = direction == CFTU_FROM_USER ?
+			       __copy_from_user_inatomic(kernel, (void __user *)user, bytes) :
+			       __copy_to_user_inatomic((void __user *)user, kernel, bytes);
+	}
+	if (direction == CFTU_FROM_USER)
+		memset(kernel + bytes - left, 0, left);
+	return left;
 }
 
 /*
@@ -133,12 +177,17 @@ static void span_by_cpu(struct span *span, size_t bytes)
 	}
 }
 
-/* The page of kernel memory that an engine may touch, or NULL. */
+/* The page of kernel memory that an engine may touch, or NULL: also what is no memory. */
 static struct page *page_of(const void *kernel)
 {
-	if (is_vmalloc_addr(kernel))
-		return vmalloc_to_page(kernel);
-	return virt_addr_valid(kernel) ? virt_to_page(kernel) : NULL;
+	unsigned long pfn;
+
+	if (!is_vmalloc_addr(kernel))
+		return virt_addr_valid(kernel) ? virt_to_page(kernel) : NULL;
+	if (!vmalloc_to_page(kernel))
+		return NULL;
+	pfn = vmalloc_to_pfn(kernel);
+	return pfn_valid(pfn) ? pfn_to_page(pfn) : NULL;
 }
 
 /* How much of it, from the first byte on, is in one page on both sides. */
@@ -300,33 +349,18 @@ static bool pin(unsigned long user, size_t bytes, bool write, unsigned int flags
 	return done == wanted;
 }
 
-unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
-			enum cftu_direction direction, struct copied *copied)
+/*
+ * Copies as far as the user's pages can be pinned; returns how far that was. Where
+ * the rest begins is as copy_from_user() would have got there.
+ */
+static unsigned long copy_pinning(void *kernel, unsigned long user, unsigned long bytes,
+				  enum cftu_direction direction, struct copied *copied)
 {
 	bool write = direction == CFTU_TO_USER;
 	struct page *few[FEW_PAGES];
 	struct page **pages = few;
 	size_t most = FEW_BYTES, part;
 	unsigned long done, count;
-
-	copied->engine_bytes = 0;
-	copied->channel = CFTU_NO_CHANNEL;
-	COUNT(copies, 1);
-	if (!may_wait()) {
-		COUNT(context_bytes, bytes);
-		return cpu_copy(kernel, user, bytes, direction);
-	}
-	/* What copy_from_user() does for who is to find overruns. */
-	might_fault();
-	check_object_size(kernel, bytes, write);
-	if (write)
-		kasan_check_read(kernel, bytes);
-	else
-		kasan_check_write(kernel, bytes);
-	if (!page_of(kernel) || !access_ok((void __user *)user, bytes)) {
-		COUNT(unpinned_bytes, bytes);
-		return cpu_copy(kernel, user, bytes, direction);
-	}
 
 	if (bytes > FEW_BYTES) {
 		pages = kvmalloc_array(MANY_PAGES, sizeof(*pages),
@@ -357,7 +391,53 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 	}
 	if (pages != few)
 		kvfree(pages);
+	return done;
+}
+
+unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
+			enum cftu_direction direction, struct copied *copied)
+{
+	bool write = direction == CFTU_TO_USER;
+	unsigned long done;
+
+	copied->engine_bytes = 0;
+	copied->channel = CFTU_NO_CHANNEL;
+	COUNT(copies, 1);
+	if (!may_wait()) {
+		COUNT(context_bytes, bytes);
+		return cpu_copy(kernel, user, bytes, direction);
+	}
+	/* What copy_from_user() does for who is to find overruns. */
+	might_fault();
+	check_object_size(kernel, bytes, write);
+	if (write)
+		kasan_check_read(kernel, bytes);
+	else
+		kasan_check_write(kernel, bytes);
+	if (!page_of(kernel) || !access_ok((void __user *)user, bytes)) {
+		COUNT(unpinned_bytes, bytes);
+		return cpu_copy(kernel, user, bytes, direction);
+	}
+	done = copy_pinning(kernel, user, bytes, direction, copied);
 	return done < bytes ? cpu_copy(kernel + done, user + done, bytes - done, direction) : 0;
+}
+
+unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
+			      bool to_user)
+{
+	struct copied copied = { .channel = CFTU_NO_CHANNEL };
+	unsigned long done;
+
+	/* Who keeps the CPU copying does not want pages pinned for it either. */
+	if (policy_is_off() || !page_of(kernel))
+		return bytes;
+	COUNT(copies, 1);
+	COUNT(kernel_copies, 1);
+	done = copy_pinning(kernel, user, bytes, to_user ? CFTU_TO_USER : CFTU_FROM_USER,
+			    &copied);
+	COUNT(kernel_engine_bytes, copied.engine_bytes);
+	COUNT(cpu_bytes, bytes - done);
+	return bytes - done;
 }
 
 unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
@@ -366,6 +446,78 @@ unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
 	COUNT(copies, 1);
 	COUNT(asked_bytes, bytes);
 	return cpu_copy(kernel, user, bytes, direction);
+}
+
+/*
+ * From where on the engine is faster, pinning included: the first size at which it
+ * was, and at the next too. Each takes the best of a few. An engine that needs more
+ * than that to win has its threshold from who measures at leisure.
+ */
+#define LEAST_BYTES 64
+#define MOST_BYTES SZ_64K
+#define MIN_BYTES_TRIALS 4
+
+static u64 best_copy_ns(void *kernel, unsigned long user, unsigned long bytes, bool by_engine)
+{
+	struct copied copied = {};
+	u64 best = U64_MAX, began;
+	int trial;
+
+	for (trial = 0; trial < MIN_BYTES_TRIALS; trial++) {
+		began = ktime_get_ns();
+		if (!by_engine)
+			cpu_copy(kernel, user, bytes, CFTU_FROM_USER);
+		else if (copy_user(kernel, user, bytes, CFTU_FROM_USER, &copied) ||
+			 copied.engine_bytes < bytes)
+			return U64_MAX;
+		best = min(best, ktime_get_ns() - began);
+	}
+	return best;
+}
+
+static unsigned long measured_min_bytes(void *kernel, unsigned long user)
+{
+	unsigned long bytes, won = 0;
+
+	for (bytes = LEAST_BYTES; bytes <= MOST_BYTES; bytes *= 2) {
+		u64 engine_ns = best_copy_ns(kernel, user, bytes, true);
+
+		if (engine_ns == U64_MAX)
+			break;
+		if (engine_ns >= best_copy_ns(kernel, user, bytes, false)) {
+			won = 0;
+			continue;
+		}
+		if (won)
+			return won;
+		won = bytes;
+	}
+	return ULONG_MAX;
+}
+
+void copy_measure_min_bytes(void)
+{
+	unsigned long user = 0;
+	void *kernel;
+	int cpu;
+
+	if (min_bytes_given)
+		return;
+	WRITE_ONCE(min_bytes, ULONG_MAX);
+	/* By whoever loads the module, in memory of its own. */
+	if (current->mm)
+		user = vm_mmap(NULL, 0, MOST_BYTES, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, 0);
+	if (!user || IS_ERR_VALUE(user))
+		return;
+	kernel = vmalloc(MOST_BYTES);
+	if (kernel && !clear_user((void __user *)user, MOST_BYTES))
+		WRITE_ONCE(min_bytes, measured_min_bytes(kernel, user));
+	vfree(kernel);
+	vm_munmap(user, MOST_BYTES);
+	/* Nobody asked for these. */
+	for_each_possible_cpu(cpu)
+		memset(per_cpu_ptr(&counted, cpu), 0, sizeof(counted));
 }
 
 static unsigned long copy_if_long(void *kernel, unsigned long user, unsigned long bytes,

@@ -26,6 +26,10 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
 		enum cftu_direction direction, struct copied *copied);
 
+/* As a usercopy_engine: returns what is left to the CPU. */
+unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
+			      bool to_user);
+
 /* The CPU's copy, counted as asked for. */
 unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
 			  enum cftu_direction direction);
@@ -39,5 +43,7 @@ void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes);
 
 void copy_statistics(struct cftu_statistics *statistics);
 unsigned long copy_min_bytes(void);
+/* Unless it was given; once there is an engine with a policy. */
+void copy_measure_min_bytes(void);
 
 #endif /* CFTU_COPY_H */

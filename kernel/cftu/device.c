@@ -22,19 +22,19 @@
 #include "channel.h"
 #include "copy.h"
 #include "flush.h"
+#include "kernel-copies.h"
 #include "policy.h"
+#include "region.h"
 
 /**
  * struct opened - what an open file has
  * @lock: over all of it
- * @region: kernel memory, or NULL
- * @bytes: of it
+ * @region: kernel memory
  * @pins: struct cftu_pinned by id
  */
 struct opened {
 	struct rw_semaphore lock;
-	u8 *region;
-	size_t bytes;
+	struct region region;
 	struct xarray pins;
 };
 
@@ -59,32 +59,25 @@ static int device_release(struct inode *inode, struct file *file)
 	xa_for_each(&opened->pins, id, pinned)
 		cftu_unpin(pinned);
 	xa_destroy(&opened->pins);
-	vfree(opened->region);
+	region_put(&opened->region);
 	kfree(opened);
 	return 0;
 }
 
 static int set_region(struct opened *opened, const struct cftu_region *request)
 {
-	u8 *region = NULL;
+	int err = 0;
 
 	if (request->bytes > CFTU_REGION_MAX)
 		return -EINVAL;
 	if (down_write_killable(&opened->lock))
 		return -EINTR;
 	/* What it replaces goes first, so that both need not fit. */
-	vfree(opened->region);
-	opened->region = NULL;
-	opened->bytes = 0;
-	/* Taking what isn't there would have other programs killed first. */
-	if (request->bytes && si_mem_available() >= (long)(request->bytes >> PAGE_SHIFT))
-		region = __vmalloc(request->bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
-	if (region) {
-		opened->region = region;
-		opened->bytes = request->bytes;
-	}
+	region_put(&opened->region);
+	if (request->bytes)
+		err = region_get(&opened->region, request->bytes);
 	up_write(&opened->lock);
-	return region || !request->bytes ? 0 : -ENOMEM;
+	return err;
 }
 
 static int add_pin(struct opened *opened, struct cftu_pin *request)
@@ -120,8 +113,10 @@ static int remove_pin(struct opened *opened, u32 id)
 /* Whether what the caller wrote into a copy makes sense; under the file's lock. */
 static bool is_copy(const struct opened *opened, const struct cftu_copy *copy)
 {
-	return copy->bytes && copy->bytes <= CFTU_LENGTH_MAX && copy->offset <= opened->bytes &&
-	       copy->bytes <= opened->bytes - copy->offset && copy->direction <= CFTU_TO_USER &&
+	size_t region = opened->region.bytes;
+
+	return copy->bytes && copy->bytes <= CFTU_LENGTH_MAX && copy->offset <= region &&
+	       copy->bytes <= region - copy->offset && copy->direction <= CFTU_TO_USER &&
 	       copy->engine <= CFTU_DMA && !(copy->flags & ~CFTU_UNCACHED);
 }
 
@@ -160,7 +155,7 @@ static int copy_once(struct opened *opened, struct cftu_copy *copy)
 		err = -EINVAL;
 		goto out;
 	}
-	kernel = opened->region + array_index_nospec(copy->offset, opened->bytes);
+	kernel = opened->region.memory + array_index_nospec(copy->offset, opened->region.bytes);
 	if (copy->pin) {
 		pinned = xa_load(&opened->pins, copy->pin);
 		if (!pinned || !pinned_holds(pinned, copy->address, copy->bytes, &offset)) {
@@ -224,10 +219,11 @@ static void tell_info(struct opened *opened, struct cftu_info *info)
 	info->version = CFTU_VERSION;
 	info->channels = engine.count;
 	info->flags = (engine.can_pause ? CFTU_CAN_PAUSE : 0) |
-		      (engine.coherent ? CFTU_COHERENT : 0);
+		      (engine.coherent ? CFTU_COHERENT : 0) |
+		      (READ_ONCE(opened->region.reserved) ? CFTU_RESERVED : 0);
 	info->min_bytes = copy_min_bytes();
 	info->poll_bytes = READ_ONCE(engine.poll_bytes);
-	info->region_bytes = READ_ONCE(opened->bytes);
+	info->region_bytes = READ_ONCE(opened->region.bytes);
 	info->align_bytes = engine.align;
 	strscpy(info->provider, engine.provider, sizeof(info->provider));
 	policy_show(info);
@@ -349,11 +345,13 @@ static int __init cftu_init(void)
 	err = policy_start();
 	if (err)
 		goto stop_engine;
+	copy_measure_min_bytes();
 	err = misc_register(&device);
 	if (err) {
 		pr_err("no /dev/cftu: error %d\n", err);
 		goto stop_policy;
 	}
+	kernel_copies_start();
 	return 0;
 
 stop_policy:
@@ -365,6 +363,7 @@ stop_engine:
 
 static void __exit cftu_exit(void)
 {
+	kernel_copies_stop();
 	misc_deregister(&device);
 	cftu_stop();
 	engine_stop();

@@ -24,11 +24,12 @@
 #include <linux/sched.h>
 #include <linux/smp.h>
 
+#include "kernel-copies.h"
 #include "policy.h"
 
-static char *policy = "shared";
+static char *policy;
 module_param(policy, charp, 0444);
-MODULE_PARM_DESC(policy, "at load: off, exclusive, shared (default) or priority");
+MODULE_PARM_DESC(policy, "at load: off, exclusive, shared or priority (default: the kernel's, usercopy.dma, or shared)");
 
 static bool fold;
 module_param(fold, bool, 0444);
@@ -46,6 +47,7 @@ static DECLARE_RWSEM(lock);
 
 static struct {
 	enum cftu_policy_kind kind;
+	bool folded;
 	u64 high;
 	u64 quantum_high_ns;
 	u64 quantum_low_ns;
@@ -189,6 +191,7 @@ int cftu_start(const struct cftu_policy *wanted)
 	windows_stop();
 	assign_channels();
 	state.kind = wanted->policy;
+	state.folded = wanted->flags & CFTU_FOLD;
 	state.high = wanted->high ?: 1;
 	state.quantum_high_ns = high_ns;
 	state.quantum_low_ns = low_ns;
@@ -213,9 +216,11 @@ void cftu_stop(void)
 }
 EXPORT_SYMBOL_GPL(cftu_stop);
 
-/* The channel with the fewest tasks, looked for from the CPU's own on. */
-static struct channel *least_loaded(unsigned int first)
+/* The channel with the fewest tasks; of several, they take turns. */
+static struct channel *least_loaded(void)
 {
+	static atomic_t turns = ATOMIC_INIT(0);
+	unsigned int first = (unsigned int)atomic_inc_return_relaxed(&turns);
 	struct channel *least = NULL;
 	unsigned int i;
 
@@ -273,19 +278,16 @@ static unsigned int admit(struct channel *channel, unsigned int pieces)
 
 void policy_claim(struct claim *claim)
 {
-	unsigned int first;
-
 	down_read(&lock);
-	first = state.channel_of[raw_smp_processor_id()];
 	switch (state.kind) {
 	case CFTU_POLICY_OFF:
 		claim->channel = NULL;
 		return;
 	case CFTU_POLICY_SHARED:
-		claim->channel = least_loaded(first);
+		claim->channel = least_loaded();
 		break;
 	default:
-		claim->channel = own(first);
+		claim->channel = own(state.channel_of[raw_smp_processor_id()]);
 	}
 	if (!claim->channel)
 		return;
@@ -322,6 +324,7 @@ void policy_show(struct cftu_info *info)
 {
 	down_read(&lock);
 	info->policy = state.kind;
+	info->flags |= state.folded ? CFTU_FOLDED : 0;
 	if (state.kind == CFTU_POLICY_PRIORITY) {
 		info->high = state.high;
 		info->quantum_high_ns = state.quantum_high_ns;
@@ -333,6 +336,12 @@ void policy_show(struct cftu_info *info)
 u64 policy_times(void)
 {
 	return READ_ONCE(state.times);
+}
+
+bool policy_is_off(void)
+{
+	/* Not of one moment with anything: a transfer asks again, under the lock. */
+	return data_race(state.kind) == CFTU_POLICY_OFF;
 }
 
 bool policy_is_high(unsigned int channel)
@@ -350,7 +359,7 @@ int policy_start(void)
 	struct cftu_policy wanted = { .flags = fold ? CFTU_FOLD : 0 };
 	int kind, err;
 
-	kind = sysfs_match_string(names, policy);
+	kind = policy ? sysfs_match_string(names, policy) : kernel_copies_policy();
 	if (kind < 0) {
 		pr_err("policy=%s: give off, exclusive, shared or priority\n", policy);
 		return -EINVAL;
@@ -359,6 +368,6 @@ int policy_start(void)
 	err = cftu_start(&wanted);
 	if (err)
 		pr_err("policy=%s: %u CPUs, %u channels: give fold=1 for CPUs to share one, or policy=shared\n",
-		       policy, num_online_cpus(), engine.count);
+		       names[kind], num_online_cpus(), engine.count);
 	return err;
 }

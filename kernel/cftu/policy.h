@@ -29,6 +29,8 @@ void policy_release(const struct claim *claim);
 void policy_show(struct cftu_info *info);
 u64 policy_times(void);
 bool policy_is_high(unsigned int channel);
+/* As it was a moment ago. */
+bool policy_is_off(void);
 
 /* The policy of the module's parameters; 0 or an errno, with its line. */
 int policy_start(void);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock on Debian's kernel
+# stock only: no module of ours is in it, the regulator is in user space
 # A budget for a control group, as figures of the counted clock: four CPUs, page
 # faults, two threads in the group; both ways to stop it. Its regulator asks other
 # CPUs, which the emulator gives one turn after the other: a stop takes some

@@ -43,8 +43,9 @@ check "the page says so" "wget -q -O - $url/metrics" 0 '^memwarden_core_budget_e
 check "guard show and its page agree" "wget -q -O - $url/show.json | grep -A 6 read_budget >/tmp/1; memwarden guard show --json | grep -A 6 read_budget >/tmp/2; cmp /tmp/1 /tmp/2" 0 ''
 
 traffic 1 100000
-usleep 200000
-check "top sees a core held to its budget" "memwarden top --once --interval 500ms" 0 'CPU1 +- +97.7 +9[5-9]\.[0-9] +(9[7-9]|100)\.'
+# The traffic takes its time to begin.
+check "top sees a core held to its budget" \
+	"until_is 1 \"memwarden top --once --interval 500ms | grep -cE 'CPU1 +- +97.7 +9[5-9]\\.[0-9] +(9[7-9]|100)\\.'\"" 0 '^1$'
 check "and as JSON" "memwarden top --once --json --interval 100ms" 0 '"throttled_ratio":0\.[0-9]'
 # Not stop_traffic: that waits for the server too.
 # shellcheck disable=SC2086,SC2154

@@ -7,13 +7,8 @@
 . /host/lab/check.sh
 . /host/lab/mymem-device.sh
 
-# What was allocated and nothing points at any more. kmemleak wants two looks.
-scan() {
-	echo scan >/sys/kernel/debug/kmemleak && sleep 6 && echo scan >/sys/kernel/debug/kmemleak
-}
-
 # What the boot itself left is not ours.
-check "the kernel looks for leaks" "scan && echo clear >/sys/kernel/debug/kmemleak" 0 ''
+check "the kernel looks for leaks" "forget_leaks" 0 ''
 
 device_tests mymem
 device_tests mymem_rust
@@ -61,5 +56,5 @@ for module in mymem mymem_rust; do
 	check "$module: a load whose allocations fail leaves nothing" \
 		"/host/lab/fail-nth $STRIDE $module $file" 0 "^loaded after [1-9][0-9]* failures"
 done
-check "nothing is leaked" "scan && cat /sys/kernel/debug/kmemleak" 0 '!unreferenced'
+check "nothing is leaked" "leaks" 0 '!unreferenced'
 finish

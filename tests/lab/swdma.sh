@@ -14,11 +14,6 @@ fresh() {
 	modprobe swdma "$@"
 }
 
-# What was allocated and nothing points at any more. kmemleak wants two looks.
-scan() {
-	echo scan >/sys/kernel/debug/kmemleak && sleep 6 && echo scan >/sys/kernel/debug/kmemleak
-}
-
 # dma_test OPTIONS...: runs dmatest on all channels and prints what it has logged.
 dma_test() {
 	dmesg -c >/dev/null
@@ -41,7 +36,7 @@ suite() {
 }
 
 # What the boot itself left is not ours.
-check "the kernel looks for leaks" "scan && echo clear >/sys/kernel/debug/kmemleak" 0 ''
+check "the kernel looks for leaks" "forget_leaks" 0 ''
 
 check "it loads" "fresh && dmesg | tail -n 3" 0 'swdma swdma: 4 channels with 64 descriptors each'
 check "it has four channels" "ls /sys/class/dma | wc -l" 0 '^4$'
@@ -100,7 +95,7 @@ suite channels=64 descriptors=4096 cpus=0
 check "it comes and goes $CYCLES times" \
 	"for i in \$(seq $CYCLES); do rmmod swdma && modprobe swdma || exit 1; done" 0 ''
 
-check "nothing is leaked" "scan && cat /sys/kernel/debug/kmemleak" 0 '!unreferenced'
+check "nothing is leaked" "leaks" 0 '!unreferenced'
 
 # Of the allocations of a load one fails (of them all, every STRIDE-th is tried): the
 # load fails cleanly, or does without.
@@ -109,9 +104,9 @@ check "a load whose allocations fail leaves nothing" \
 	"/host/lab/fail-nth $STRIDE swdma $(modinfo -n swdma)" 0 '^loaded after [1-9][0-9]* failures'
 
 # Where a channel's device cannot be registered, dmaengine itself forgets its name.
-leaks() {
-	scan && awk 'function show() { if (leak != "" && leak !~ /dev_set_name.*dma_async_device_register/) print leak; leak = "" }
-		/^unreferenced/ { show() } { leak = leak $0 } END { show() }' /sys/kernel/debug/kmemleak
+ours() {
+	leaks | awk 'function show() { if (leak != "" && leak !~ /dev_set_name.*dma_async_device_register/) print leak; leak = "" }
+		/^unreferenced/ { show() } { leak = leak $0 } END { show() }'
 }
-check "nor is anything leaked then, but dmaengine's own names" leaks 0 '!unreferenced'
+check "nor is anything leaked then, but dmaengine's own names" ours 0 '!unreferenced'
 finish

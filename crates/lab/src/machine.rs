@@ -158,6 +158,8 @@ pub struct Machine {
     pub tick_us: u64,
     /// Wall-clock limit of a run, from the emulator's start.
     pub timeout: Duration,
+    /// What stands at the end of the kernel's command line.
+    pub append: String,
     /// Which memwarden the guest has.
     pub guest: GuestProgram,
     /// Files and folders of the host that the guest finds in /host.
@@ -178,6 +180,7 @@ impl Default for Machine {
             memory: Memory { mib: 1024 },
             tick_us: Clock::Counted.default_tick_us(),
             timeout: Duration::from_secs(1800),
+            append: String::new(),
             guest: GuestProgram::Build,
             with: Vec::new(),
             live: true,
@@ -219,6 +222,9 @@ pub struct LabFacts {
     pub memory_mib: u64,
     /// Period of the lab's timer on each CPU in us, 0 for none.
     pub tick_us: u64,
+    /// What stood at the end of the kernel's command line.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub append: String,
 }
 
 /// What came of a run.
@@ -446,8 +452,9 @@ impl<'a> Boot<'a> {
             KernelChoice::Own(_) | KernelChoice::Tree(_) => "",
         };
         qemu.arg("-append").arg(format!(
-            "{} {KERNEL_PARAMETERS}{more}",
-            machine.board.console()
+            "{} {KERNEL_PARAMETERS}{more} {}",
+            machine.board.console(),
+            machine.append
         ));
         qemu
     }
@@ -675,6 +682,7 @@ impl<'a> Boot<'a> {
             cpus: self.machine.cpus,
             memory_mib: self.machine.memory.mib,
             tick_us: self.machine.tick_us,
+            append: self.machine.append.clone(),
         })
     }
 }

@@ -35,7 +35,7 @@ static atomic_long alarms, forks, stopped;
 
 static void die(const char *what)
 {
-	printf("%s: %s\n", what, strerror(errno));
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
 	_exit(1);
 }
 
@@ -86,11 +86,11 @@ static void *whole(void *unused)
 		memset(taken, 0, bytes);
 		if (copy(fd, given, bytes, CFTU_FROM_USER, CFTU_DMA) ||
 		    copy(fd, taken, bytes, CFTU_TO_USER, CFTU_DMA)) {
-			printf("copy %ld of %ld bytes stopped\n", i, bytes);
+			fprintf(stderr, "copy %ld of %ld bytes stopped\n", i, bytes);
 			_exit(1);
 		}
 		if (memcmp(given, taken, bytes)) {
-			printf("copy %ld of %ld bytes differs\n", i, bytes);
+			fprintf(stderr, "copy %ld of %ld bytes differs\n", i, bytes);
 			_exit(1);
 		}
 	}
@@ -119,7 +119,7 @@ static void *torn(void *unused)
 			die("looking at the region");
 		for (long at = 0; at < bytes; at++)
 			if (seen[at] != 0 && seen[at] != MARK) {
-				printf("copy %ld: byte %ld is %x\n", i, at, seen[at]);
+				fprintf(stderr, "copy %ld: byte %ld is %x\n", i, at, seen[at]);
 				_exit(1);
 			}
 		memset(seen, MARK, AREA);

@@ -72,7 +72,7 @@ static uint64_t draw(struct walk *walk)
 
 static void die(const char *what)
 {
-	printf("%s: %s\n", what, strerror(errno));
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
 	exit(1);
 }
 

@@ -38,7 +38,7 @@ static uint64_t taken[CPUS_MAX];
 
 static void die(const char *what)
 {
-	printf("%s: %s\n", what, strerror(errno));
+	fprintf(stderr, "%s: %s\n", what, strerror(errno));
 	_exit(1);
 }
 
@@ -196,6 +196,7 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	pthread_t threads[CPUS_MAX];
+	uint64_t transfers[CFTU_CHANNELS_MAX];
 	struct cftu_policy policy = {};
 	struct cftu_info info;
 	int fd = device();
@@ -213,14 +214,13 @@ int main(int argc, char **argv)
 	} else if (!strcmp(what, "shared") && argc == 2) {
 		policy.policy = CFTU_POLICY_SHARED;
 		set_policy(fd, &policy);
+		for (unsigned int i = 0; i < info.channels; i++)
+			transfers[i] = channel(fd, i).transfers;
 		start(threads, copy_some);
 		join(threads);
-		for (unsigned int i = 0; i < info.channels; i++) {
-			struct cftu_channel used = channel(fd, i);
-
+		for (unsigned int i = 0; i < info.channels; i++)
 			printf("channel %u transfers %llu\n", i,
-			       (unsigned long long)used.transfers);
-		}
+			       (unsigned long long)(channel(fd, i).transfers - transfers[i]));
 	} else if (!strcmp(what, "priority") && argc == 4) {
 		priority(fd, info.channels, atoll(argv[2]), atoll(argv[3]));
 	} else if (!strcmp(what, "switch") && argc == 3) {

@@ -29,7 +29,7 @@ enum Verb {
     #[command(
         after_help = "The exit code is the command's; 1 with a message when the guest's \
         kernel logged a warning, an oops, a stall or the like.\n\
-        In the guest: memwarden, latency, bandwidth, busybox; modules memguard, mymem, swdma and cftu, and with\n\
+        In the guest: memwarden, latency, bandwidth, busybox; modules memguard, mymem, swdma, cftu, copytrace, and with\n\
         an own kernel mymem_rust, mymem_test and dmatest.\n\
         Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
     )]
@@ -88,6 +88,14 @@ struct MachineArgs {
     /// Period of the lab's timer on each CPU, or `off` [default: 50us on the counted clock]
     #[arg(long, value_name = "TIME|off", value_parser = parse_tick)]
     tick: Option<Tick>,
+    /// Kernel parameters beside the lab's, such as `usercopy.dma=shared usercopy_region=32M`
+    #[arg(
+        long,
+        value_name = "PARAMETERS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    append: String,
     /// Where the files that the command leaves in /results go [default: out/lab-N if there are any]
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
@@ -231,6 +239,7 @@ impl MachineArgs {
             memory: self.memory,
             tick_us: self.tick.map_or(clock.default_tick_us(), |tick| tick.us),
             with: self.with.clone(),
+            append: self.append.clone(),
             guest: self.guest.clone(),
             ..Machine::default()
         }

@@ -37,8 +37,9 @@ enum cftu_policy_kind {
  * @version: CFTU_VERSION
  * @channels: DMA channels that it holds
  * @policy: enum cftu_policy_kind
- * @flags: CFTU_CAN_PAUSE, CFTU_COHERENT
- * @min_bytes: shorter copies of other modules go by CPU; requests here don't ask it
+ * @flags: CFTU_CAN_PAUSE, CFTU_COHERENT, CFTU_FOLDED, CFTU_RESERVED
+ * @min_bytes: shorter copies of the kernel and of other modules go by CPU; requests here
+ *	don't ask it; all ones: it was measured, and the engine is never faster
  * @poll_bytes: up to here a copy's end is polled for, above it an interrupt awaited
  * @region_bytes: of this file's region, 0: none
  * @quantum_high_ns: of each window, the high channels' part
@@ -68,6 +69,10 @@ struct cftu_info {
 #define CFTU_CAN_PAUSE 0x1
 /* The engine sees the CPUs' caches. */
 #define CFTU_COHERENT 0x2
+/* The policy was set with CFTU_FOLD. */
+#define CFTU_FOLDED 0x4
+/* This file's region is the one that the kernel keeps from boot on. */
+#define CFTU_RESERVED 0x8
 
 /**
  * struct cftu_policy - which channel a copy takes, from now on
@@ -91,6 +96,9 @@ struct cftu_policy {
 /**
  * struct cftu_region - kernel memory for this file's copies, in place of what it had
  * @bytes: 1 to CFTU_REGION_MAX, zeroed; 0: none
+ *
+ * It is the one that the kernel keeps from boot on (usercopy_region=SIZE) where that is
+ * large enough and nobody has it.
  */
 struct cftu_region {
 	__u64 bytes;
@@ -158,7 +166,10 @@ struct cftu_copy {
 	__u32 channel;
 };
 
-/* Both sides' cache lines are written back and dropped before the clock is read. */
+/*
+ * Both sides' cache lines are written back and dropped before the clock is read. User
+ * memory that isn't there is EFAULT then: there are no lines of it.
+ */
 #define CFTU_UNCACHED 0x1
 
 /**
@@ -210,7 +221,7 @@ struct cftu_channel {
 
 /**
  * struct cftu_statistics - what all copies did since the module was loaded
- * @copies: asked for, by requests here and by other modules
+ * @copies: asked for, by requests here, by other modules and by the kernel
  * @engine_bytes: by the engine
  * @cpu_bytes: by CPU, for any of the reasons that follow
  * @asked_bytes: the request said CFTU_CPU
@@ -223,6 +234,9 @@ struct cftu_channel {
  * @refused_bytes: it took no descriptor or no mapping of them
  * @failed_bytes: it failed, or did not end in time
  * @policies: times that the policy was set
+ * @kernel_copies: of @copies those that copy_from_user() and the like asked for, in a
+ *	kernel that does (usercopy.dma)
+ * @kernel_engine_bytes: of @engine_bytes those of these
  */
 struct cftu_statistics {
 	__u64 copies;
@@ -237,6 +251,8 @@ struct cftu_statistics {
 	__u64 refused_bytes;
 	__u64 failed_bytes;
 	__u64 policies;
+	__u64 kernel_copies;
+	__u64 kernel_engine_bytes;
 };
 
 /* A type that no driver of Linux 6.12 uses (ioctl-number.rst). */

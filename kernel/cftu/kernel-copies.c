@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The kernel's own copies.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/kernel.h>
+#include <linux/printk.h>
+
+#include "copy.h"
+#include "kernel-copies.h"
+
+#ifdef CONFIG_USERCOPY_DMA
+#include <linux/usercopy_hooks.h>
+
+static bool started;
+
+enum cftu_policy_kind kernel_copies_policy(void)
+{
+	return usercopy_dma_policy() == USERCOPY_DMA_POLICY_EXCLUSIVE ? CFTU_POLICY_EXCLUSIVE :
+									CFTU_POLICY_SHARED;
+}
+
+void kernel_copies_start(void)
+{
+	if (usercopy_dma_policy() == USERCOPY_DMA_POLICY_OFF)
+		return;
+	if (usercopy_dma_start(copy_for_kernel, copy_min_bytes())) {
+		pr_warn("another module does the kernel's copies\n");
+		return;
+	}
+	started = true;
+	pr_info("the kernel's copies of %lu bytes and more take a channel\n", copy_min_bytes());
+}
+
+void kernel_copies_stop(void)
+{
+	if (started)
+		usercopy_dma_stop();
+}
+
+void kernel_copies_min_bytes(unsigned long min_bytes)
+{
+	if (started)
+		usercopy_dma_min_bytes(min_bytes);
+}
+#else
+enum cftu_policy_kind kernel_copies_policy(void)
+{
+	return CFTU_POLICY_SHARED;
+}
+
+void kernel_copies_start(void)
+{
+}
+
+void kernel_copies_stop(void)
+{
+}
+
+void kernel_copies_min_bytes(unsigned long min_bytes)
+{
+}
+#endif

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Kernel memory that an open file copies to and from: the piece that the kernel keeps
+ * from boot on, or pages from wherever there are some.
+ */
+#include <linux/kernel.h>
+#include <linux/mm.h>
+#include <linux/string.h>
+#include <linux/vmalloc.h>
+
+#include "region.h"
+
+#ifdef CONFIG_USERCOPY_REGION
+#include <linux/usercopy_region.h>
+
+static u8 *take_reserved(size_t bytes)
+{
+	size_t kept;
+	u8 *memory = usercopy_region_take(&kept);
+
+	if (memory && kept < bytes) {
+		usercopy_region_give();
+		return NULL;
+	}
+	return memory;
+}
+#else
+static u8 *take_reserved(size_t bytes)
+{
+	return NULL;
+}
+
+static void usercopy_region_give(void)
+{
+}
+#endif
+
+int region_get(struct region *region, size_t bytes)
+{
+	u8 *memory = take_reserved(bytes);
+
+	region->reserved = memory;
+	if (memory)
+		memset(memory, 0, bytes);
+	/* Taking what isn't there would have other programs killed first. */
+	else if (si_mem_available() >= (long)(bytes >> PAGE_SHIFT))
+		memory = __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
+	if (!memory)
+		return -ENOMEM;
+	region->memory = memory;
+	region->bytes = bytes;
+	return 0;
+}
+
+void region_put(struct region *region)
+{
+	if (region->reserved)
+		usercopy_region_give();
+	else
+		vfree(region->memory);
+	*region = (struct region){};
+}

@@ -1,0 +1,14 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# machine: zcu102
+# full: it wants a second kernel built
+# figures: of the counted clock
+# The priority policy on an engine that can't pause: low transfers begin only where they
+# will end in their time.
+. /host/lab/check.sh
+. /host/lab/cftu-share.sh
+
+modprobe cftu channels=4
+shares
+rmmod cftu
+finish

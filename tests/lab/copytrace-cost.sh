@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# kernel: own
+# full: it wants a second kernel built
+# figures: of the counted clock, on which a nanosecond is an instruction
+# What tracing costs a copy.
+. /host/lab/check.sh
+
+count() { /host/lab/copytrace-count "$@"; }
+
+modprobe copytrace
+# cost LIMIT: of a copy that is traced.
+cost() {
+	count cost 20000 | tee /tmp/cost | awk -v limit="$1" '{ print; exit !($(NF - 1) < limit) }'
+}
+check "by hooks a traced copy takes less than 250 instructions more" "cost 250" 0 more
+sed 's/^/# /' /tmp/cost
+check "of the records that the machine can make a second none is lost" \
+	"count rate 200 | tee /tmp/rate | awk '{ print; exit !(\$1 >= 500000) }'" 0 'dropped 0 of'
+sed 's/^/# /' /tmp/rate
+rmmod copytrace
+modprobe copytrace from=probes
+check "by probes" "cost 5000" 0 more
+sed 's/^/# /' /tmp/cost
+rmmod copytrace
+finish

@@ -1,0 +1,73 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# clock: free
+# kernel: own-debug
+# copytrace on a kernel with hooks: each copy has its record or is counted as dropped,
+# on all CPUs at once; KASAN, kmemleak and lockdep watch.
+. /host/lab/check.sh
+
+operations=${OPERATIONS:-10000}
+count() { /host/lab/copytrace-count "$@"; }
+# fresh [PARAMETER...]
+# shellcheck disable=SC2120
+fresh() {
+	rmmod copytrace 2>/dev/null
+	modprobe copytrace "$@"
+}
+
+check "the kernel looks for leaks" "forget_leaks" 0 ''
+for wrong in records=63 records=65 records=0 records=33554432 from=x; do
+	check "$wrong is refused" "modprobe copytrace $wrong" 1 ''
+done
+check "and what may be given is said" "dmesg | grep copytrace:" 0 'from=x: give hooks or probes'
+check "it loads" "fresh" 0 ''
+check "its devices are root's alone" "stat -c %a /dev/copytrace/* | sort -u" 0 '^600$'
+
+# By hooks and by probes.
+each_is_seen() {
+	made=$((operations * $(nproc) / 100))
+	count count $((operations / 100)) >/tmp/count
+	cat /tmp/count
+	[ "$(grep -c ": $made of $made\$" /tmp/count)" = 5 ] && grep -q 'dropped 0 missed 0' /tmp/count
+}
+check "each copy of five kinds has its record" "each_is_seen" 0 '^__to_user 512'
+sed 's/^/# /' /tmp/count
+check "a full ring takes no more, and counts what it does not take" \
+	"fresh records=64 && count overflow $((operations / 10))" 0 'recorded 64 \+ dropped ([0-9]*) = ([0-9]*) of \2$'
+check "by probes: each copy, the __ ones among the others" "fresh from=probes && each_is_seen" 0 '^from_user 512'
+check "  and what a full ring does not take" \
+	"fresh from=probes records=64 && count overflow $((operations / 10))" 0 'recorded 64 \+ dropped ([0-9]*) = ([0-9]*) of \2$'
+
+second_reader() {
+	fresh
+	# Not through the function, which would be a process of its own.
+	/host/lab/copytrace-count hold 100 &
+	first=$!
+	# Of the rings it maps the last one is that of __to_user.
+	until [ "$(grep -c /dev/copytrace/__to_user /proc/$first/maps)" = "$(nproc)" ]; do
+		[ -e /proc/$first/exe ] || return
+	done
+	count count 1
+	kill $first
+	wait $first
+}
+check "one reader has a ring" second_reader 143 'busy'
+check "no request makes the kernel complain" "fresh && count requests $((operations / 10))" 0 'of them taken'
+check "  nor by probes" "fresh from=probes && count requests $((operations / 100))" 0 'of them taken'
+
+# Comes and goes.
+cycle() {
+	i=0
+	while [ $i -lt "${CYCLES:-20}" ]; do
+		fresh && count count 3 >/dev/null || return 1
+		i=$((i + 1))
+	done
+}
+while :; do uname -a; done >/dev/null &
+busy=$!
+check "loaded and unloaded again and again under traffic" "cycle" 0 ''
+kill $busy
+check "somebody's reader that is killed leaves nothing" \
+	"fresh; /host/lab/copytrace-count rate 60000 & sleep 1; kill -9 \$!; wait \$!; rmmod copytrace" 0 ''
+check "nothing is leaked" "leaks" 0 '!copytrace'
+finish

@@ -1,0 +1,73 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# clock: free
+# kernel: own-debug
+# append: usercopy.dma=exclusive usercopy_region=8M
+# A kernel whose own copies are the engine's, from the first byte on: programs run as
+# they do without, also on an engine with faults. KASAN, kmemleak and lockdep watch.
+. /host/lab/check.sh
+
+engine=/sys/module/swdma/parameters
+
+# What programs do: processes, pipes, files, many small and large reads and writes. Its
+# sums lie where its find does not look.
+work() {
+	rm -rf /tmp/work && mkdir /tmp/work && cd /tmp/work &&
+		tar cf - -C / bin/busybox init lib/modules | gzip -1 | gunzip | tar xf - &&
+		find . -type f | sort | xargs sha256sum >/tmp/sums &&
+		seq 1 5000 | sort -r | awk '{ sum += $1 } END { print sum }' >>/tmp/sums &&
+		dd if=bin/busybox of=copy bs=7777 2>/dev/null && cmp copy bin/busybox && sha256sum copy >>/tmp/sums &&
+		ls /proc/self/ >/dev/null && cat /proc/cpuinfo >/dev/null && date >/dev/null &&
+		cat /tmp/sums
+}
+statistics() { /host/lab/cftu-statistics | tr '\n' ' '; }
+# value NAME
+value() { /host/lab/cftu-statistics | sed -n "s/^$1 //p"; }
+
+check "the policy is the kernel's" "cat /sys/module/usercopy/parameters/dma" 0 '^exclusive$'
+check "another can be set" "echo none >/sys/module/usercopy/parameters/dma" 1 ''
+work >/tmp/expected
+check "programs run" "cat /tmp/expected" 0 'bin/busybox'
+
+modprobe swdma channels=4
+check "cftu begins with it" "modprobe cftu min_bytes=1 && value policy" 0 '^1$'
+check "and has the kernel's copies" "dmesg | tail -n 1" 0 "the kernel's copies of 1 bytes and more take a channel"
+check "and the region that was kept from boot on" "value region" 0 '^reserved$'
+check "programs run as before" "work | cmp - /tmp/expected" 0 ''
+check "the engine copied for them" "[ \$(value kernel_engine_bytes) -gt 1000000 ]" 0 ''
+statistics | sed 's/^/# /'
+echo
+check "on all channels" "/host/lab/cftu-policies exclusive | awk '{ print \$4 }' | sort -u | tr '\n' ' '" 0 '^1 2 4 8 $'
+
+# Copies that fault, of memory that comes and goes. Its signals come each millisecond: their
+# frames are the CPU's, for the engine here is slower than that.
+echo 4096 >/sys/module/cftu/parameters/min_bytes
+check "user memory that is not there" "/host/lab/cftu-disturbed 20" 0 'all as they must be'
+echo 1 >/sys/module/cftu/parameters/min_bytes
+
+echo 7 >$engine/fail_every
+check "on an engine that fails" "work | cmp - /tmp/expected && value failed_bytes" 0 '^[1-9]'
+echo 0 >$engine/fail_every
+echo 20 >/sys/module/cftu/parameters/timeout_ms
+echo 400 >$engine/hang
+check "on one that hangs" "work | cmp - /tmp/expected" 0 ''
+echo 0 >$engine/hang
+check "policies change meanwhile" "/host/lab/cftu-policies switch 200 & work >/tmp/meanwhile; wait; cmp /tmp/meanwhile /tmp/expected" 0 'copies meanwhile'
+check "unloaded while programs run" "work >/tmp/meanwhile & usleep 300000; rmmod cftu; wait; cmp /tmp/meanwhile /tmp/expected" 0 ''
+
+echo shared >/sys/module/usercopy/parameters/dma
+check "shared: cftu begins with it" "modprobe cftu min_bytes=1 && value policy" 0 '^2$'
+check "programs run as before" "work | cmp - /tmp/expected" 0 ''
+statistics | sed 's/^/# /'
+echo
+rmmod cftu
+check "the threshold is measured" "modprobe cftu && value min_bytes" 0 '^[1-9]'
+check "programs run as before" "work | cmp - /tmp/expected" 0 ''
+rmmod cftu
+
+echo off >/sys/module/usercopy/parameters/dma
+check "off: the kernel's copies are the CPU's" "modprobe cftu min_bytes=1; work | cmp - /tmp/expected; value kernel_copies" 0 '^0$'
+rmmod cftu
+rmmod swdma
+check "nothing is leaked" "leaks | grep -A 12 -E 'cftu|swdma|usercopy'" 1 ''
+finish
