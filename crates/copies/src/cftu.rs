@@ -8,6 +8,7 @@ mod device;
 mod null;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use memwarden_platform::cftu as raw;
@@ -29,6 +30,9 @@ pub const MAX_BYTES: u64 = 1 << 30;
 
 /// The most copies in one request: `CFTU_BATCH_MAX`.
 pub const MAX_BATCH: usize = 65_536;
+
+/// Either part of the priority policy's window: `CFTU_QUANTUM_MIN_NS` to `CFTU_QUANTUM_MAX_NS`.
+pub const QUANTUM_NS: RangeInclusive<u64> = 1000..=1_000_000_000;
 
 /// Which channel a copy takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +117,7 @@ impl Policy {
 pub struct Info {
     /// DMA channels that it holds.
     pub channels: u32,
-    /// The policy in force; `fold` is not told.
+    /// The policy in force.
     pub policy: Policy,
     /// The engine pauses a transfer; else low copies are admitted in their time.
     pub can_pause: bool,
@@ -137,7 +141,7 @@ impl Info {
             channels: record.channels,
             policy: Policy {
                 kind: *kind,
-                fold: false,
+                fold: record.flags & 4 != 0,
                 quantum_high_ns: record.quantum_high_ns,
                 quantum_low_ns: record.quantum_low_ns,
                 high: record.high,
@@ -384,14 +388,14 @@ mod tests {
         let mut record = raw::Info {
             version: 1,
             policy: 3,
-            flags: 2,
+            flags: 2 | 4,
             ..raw::Info::default()
         };
         record.provider[..5].copy_from_slice(b"swdma");
         let info = Info::of(&record).unwrap();
         assert_eq!(info.provider, "swdma");
         assert_eq!(info.policy.kind, PolicyKind::Priority);
-        assert!(info.coherent && !info.can_pause);
+        assert!(info.coherent && !info.can_pause && info.policy.fold);
         record.version = 2;
         assert_eq!(Info::of(&record), None);
         (record.version, record.policy) = (1, 4);

@@ -64,6 +64,9 @@ pub enum Error {
     /// The file's driver is another one.
     #[error("{}: no cftu, its driver does not know the requests (use /dev/cftu)", .0.display())]
     NotCftu(PathBuf),
+    /// The file's driver is another one.
+    #[error("{}: no tracer of copies, its driver does not know the requests (use /dev/copytrace)", .0.display())]
+    NotCopytrace(PathBuf),
     /// The module has another header.
     #[error("{}: the module speaks version {version} of its requests and this memwarden {ours} (install both from one release)", path.display())]
     OtherVersion {
@@ -123,7 +126,10 @@ impl Error {
         Self::Missing {
             path: path.into(),
             remedy: module_of(path).map_or_else(
-                || "give the path of a device, such as /dev/mymem or /dev/cftu".into(),
+                || {
+                    "give the path of a device, such as /dev/mymem, /dev/cftu or /dev/copytrace"
+                        .into()
+                },
                 |module| {
                     format!("load the module (modprobe {module}), or run on the lab (--on lab)")
                 },

@@ -6,9 +6,10 @@ pub mod cftu;
 mod error;
 mod load;
 pub mod mymem;
+pub mod trace;
 
 pub use error::Error;
-pub use load::{Loaded, Providers, provide, provide_copies};
+pub use load::{Loaded, Providers, provide, provide_copies, provide_trace};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

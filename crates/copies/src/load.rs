@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::cftu;
 use crate::mymem::{C_DEVICE, IN_KERNEL, RUST_DEVICE};
+use crate::trace::{self, Function};
 use crate::{Error, Result};
 
 /// The module that makes a device's file.
@@ -16,6 +17,9 @@ pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
         (IN_KERNEL, "mymem_test"),
         (cftu::DEVICE, "cftu"),
     ];
+    if path.parent() == Some(Path::new(trace::DEVICES)) {
+        return Some("copytrace");
+    }
     modules
         .into_iter()
         .find(|(device, _)| path == Path::new(device))
@@ -110,6 +114,17 @@ pub fn provide_copies(path: &Path, channels: usize) -> Result<Providers> {
     Ok(providers)
 }
 
+/// Sees to it that the devices that trace copies are in the folder `path`: loads copytrace if they are not.
+///
+/// # Errors
+/// When they aren't there and it can't be loaded.
+pub fn provide_trace(path: &Path) -> Result<Option<Loaded>> {
+    if path == Path::new(trace::NULL) {
+        return Ok(None);
+    }
+    provide(&path.join(Function::From.device()))
+}
+
 /// Loads a module, or says why not.
 fn load(module: &'static str, parameters: &[&str]) -> std::result::Result<Loaded, String> {
     let output = Command::new("modprobe")
@@ -142,10 +157,12 @@ mod tests {
             .to_string();
         assert_eq!(
             message,
-            "/nonexistent/mymem is not there: give the path of a device, such as /dev/mymem or /dev/cftu"
+            "/nonexistent/mymem is not there: give the path of a device, such as /dev/mymem, /dev/cftu or /dev/copytrace"
         );
         assert_eq!(module_of(Path::new("/dev/mymem_rust")), Some("mymem_rust"));
         assert_eq!(module_of(Path::new("/dev/cftu")), Some("cftu"));
+        let traced = Path::new(trace::DEVICES).join(Function::To.device());
+        assert_eq!(module_of(&traced), Some("copytrace"));
     }
 
     #[test]
@@ -155,5 +172,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(provide_copies(file.path(), 4).unwrap().loaded.is_empty());
         assert!(provide_copies(Path::new("/nonexistent/cftu"), 4).is_err());
+        assert!(provide_trace(Path::new("null")).unwrap().is_none());
+        assert!(provide_trace(Path::new("/nonexistent")).is_err());
     }
 }

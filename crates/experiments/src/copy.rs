@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between user and kernel memory, by the CPU and by a DMA engine: what one takes, how much all channels move, and
-//! what the copies of one CPU do to another's application.
+//! Copies between user and kernel memory, by the CPU and by a DMA engine: what one takes, how much all channels move, what
+//! the copies of one CPU do to another's application, and who copies how much on the whole machine.
 
 pub mod bandwidth;
 pub mod breakeven;
@@ -9,6 +9,8 @@ pub mod dat;
 pub mod latency;
 mod load;
 pub mod pollution;
+pub mod trace;
+mod victim;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,10 +18,10 @@ use std::str::FromStr;
 
 use memwarden_copies::cftu::{self, Copier, Copy, Direction, Info, Policy, PolicyKind, Session};
 use memwarden_copies::{Providers, provide_copies};
-use memwarden_platform::{affinity, machine};
-use memwarden_run::{Existing, Figure, Run, RunFolder, Summary};
+use memwarden_platform::affinity;
+use memwarden_run::{Figure, Summary};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{Error, Interrupt};
 
@@ -197,25 +199,32 @@ pub struct Policies {
 
 impl Policies {
     fn of(&self, engine: Engine) -> Policy {
-        Policy {
-            kind: engine.policy(),
+        let policy = Policy {
             fold: self.fold,
+            ..Policy::new(engine.policy())
+        };
+        // The module takes the windows' settings with no other policy.
+        if engine != Engine::Priority {
+            return policy;
+        }
+        Policy {
             quantum_high_ns: self.quantum_high_ns,
             quantum_low_ns: self.quantum_low_ns,
             high: self.high.iter().fold(0, |bits, number| bits | 1 << number),
+            ..policy
         }
     }
 
     fn check(&self) -> Result<(), Error> {
-        // CFTU_QUANTUM_MIN_NS to CFTU_QUANTUM_MAX_NS.
-        let limits = 1000..=1_000_000_000;
         for (option, quantum) in [
             ("--quantum-high", self.quantum_high_ns),
             ("--quantum-low", self.quantum_low_ns),
         ] {
-            if quantum != 0 && !limits.contains(&quantum) {
+            if quantum != 0 && !cftu::QUANTUM_NS.contains(&quantum) {
                 return Err(Error::BadInput(format!(
-                    "{option} {quantum}: give 1000 to 1000000000 ns"
+                    "{option} {quantum}: give {} to {} ns",
+                    cftu::QUANTUM_NS.start(),
+                    cftu::QUANTUM_NS.end()
                 )));
             }
         }
@@ -342,11 +351,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // As it was, folded if it was: that is not told, and changes nothing where channels suffice.
-        let _ = self.copier.set_policy(&Policy {
-            fold: true,
-            ..self.info.policy
-        });
+        let _ = self.copier.set_policy(&self.info.policy);
     }
 }
 
@@ -381,31 +386,6 @@ fn bytes_text(bytes: u64) -> String {
     format!("{bytes} byte{plural}")
 }
 
-/// Sizes within what the device takes, none twice.
-fn check_sizes(sizes: &[u64]) -> Result<(), Error> {
-    if sizes.is_empty() {
-        return Err(Error::BadInput(
-            "no size: give --sizes 64,4096, for example".into(),
-        ));
-    }
-    let in_range = |size: &&u64| !(1..=cftu::MAX_BYTES).contains(*size);
-    if let Some(size) = sizes.iter().find(in_range) {
-        return Err(Error::BadInput(format!(
-            "--sizes {size}: give 1 to {} bytes",
-            cftu::MAX_BYTES
-        )));
-    }
-    not_twice("--sizes", sizes)
-}
-
-/// A repeatable option's values.
-fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) -> Result<(), Error> {
-    match crate::settings::twice(all) {
-        Some(one) => Err(Error::BadInput(format!("{option} {one} is given twice"))),
-        None => Ok(()),
-    }
-}
-
 /// The powers of two from `first` to `last` bytes.
 #[must_use]
 pub fn powers(first: u64, last: u64) -> Vec<u64> {
@@ -413,21 +393,6 @@ pub fn powers(first: u64, last: u64) -> Vec<u64> {
         .map(|power| 1 << power)
         .filter(|size| (first..=last).contains(size))
         .collect()
-}
-
-/// Begins the run folder of one of these experiments.
-fn begin(
-    experiment: &str,
-    config: &impl Serialize,
-    out: Option<&Path>,
-    existing: Existing,
-) -> Result<RunFolder, Error> {
-    let mut record = Run::new(experiment, "native");
-    if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
-        record.configuration = settings;
-    }
-    record.host = crate::host::record(&machine::Host::gather()?);
-    Ok(RunFolder::create(out, record, existing)?)
 }
 
 #[cfg(test)]
@@ -473,6 +438,34 @@ mod tests {
             policies.arguments().join(" "),
             "--quantum-high 50000 --high 0,2"
         );
+    }
+
+    #[test]
+    fn settings_of_the_windows_leave_no_engine_out() {
+        let policies = Policies {
+            high: vec![1],
+            quantum_high_ns: 50_000,
+            quantum_low_ns: 50_000,
+            fold: true,
+        };
+        for engine in Engine::ALL {
+            let policy = policies.of(engine);
+            let windows = (policy.quantum_high_ns, policy.quantum_low_ns, policy.high);
+            let given = engine == Engine::Priority;
+            assert_eq!(
+                windows,
+                if given {
+                    (50_000, 50_000, 2)
+                } else {
+                    (0, 0, 0)
+                }
+            );
+            assert!(policy.fold, "{engine}");
+        }
+        let bench = Bench::open(Path::new("null"), &policies).unwrap();
+        let mut summary = Summary::new("copy-latency", "native");
+        assert_eq!(bench.engines(&[], &mut summary).unwrap(), Engine::ALL);
+        assert!(summary.notes.is_empty());
     }
 
     #[test]

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use memwarden_guard::self_test::{self, Finding};
 use memwarden_guard::{Error as GuardError, ModuleSource, Session, StartOptions};
 use memwarden_platform::cpus::{self, CpuSet};
-use memwarden_platform::machine;
 use memwarden_run::statistics::ratio_of_medians;
-use memwarden_run::{Aggressor, Case, Existing, Metric, Run, RunFolder, Sample, Summary};
+use memwarden_run::{Aggressor, Case, Existing, Metric, Sample, Summary};
 use serde_json::{Value, json};
 
 use crate::{
-    Backend, CoreProof, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Workload, guarding,
+    Backend, CoreProof, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Settings, Workload,
+    folder, guarding,
 };
 
 pub use config::Config;
@@ -77,12 +77,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
-    let mut record = Run::new("interfere", "native");
-    if let Ok(Value::Object(settings)) = serde_json::to_value(&config) {
-        record.configuration = settings;
-    }
-    record.host = crate::host::record(&machine::Host::gather()?);
-    let mut folder = RunFolder::create(out, record, existing)?;
+    let mut folder = folder::begin("interfere", &config, out, existing)?;
     let mut summary = Summary::new("interfere", "native");
 
     let guard = config

@@ -35,6 +35,12 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// As if a signal had come.
+    #[cfg(test)]
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// Ends what is going on when a signal came.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 mod child;
 pub mod copy;
 mod error;
+mod folder;
 mod group;
 pub mod guard_bench;
 mod guarding;
@@ -25,6 +26,7 @@ pub use guarding::GuardSpec;
 pub use interrupt::Interrupt;
 pub use memwarden_guard::Backend;
 pub use proof::{CoreProof, Proof};
+pub use settings::Settings;
 pub use traffic::KnownTraffic;
 pub use workload::Workload;
 

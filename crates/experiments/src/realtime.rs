@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 
 use memwarden_guard::{ModuleSource, Session};
 use memwarden_platform::cpus::{self, CpuSet};
-use memwarden_platform::machine;
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
-use memwarden_run::{Aggressor, Case, Existing, Figure, Metric, Run, RunFolder, Sample, Summary};
+use memwarden_run::{Aggressor, Case, Existing, Figure, Metric, Sample, Summary};
 use memwarden_workloads::periodic::Job;
 use serde_json::{Map, Value, json};
 
 use crate::interfere::{begin, cannot_run_here};
-use crate::{Backend, Error, GuardSpec, Interrupt, Progress, guarding};
+use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
 
 pub use config::{Config, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting};
 pub use load::Load;
@@ -84,12 +83,7 @@ pub fn run(
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
     let others = others(&config)?;
-    let mut record = Run::new("realtime", "native");
-    if let Ok(Value::Object(settings)) = serde_json::to_value(&config) {
-        record.configuration = settings;
-    }
-    record.host = crate::host::record(&machine::Host::gather()?);
-    let mut folder = RunFolder::create(out, record, existing)?;
+    let mut folder = folder::begin("realtime", &config, out, existing)?;
     let log = folder.partial().join(LOG);
     let mut summary = Summary::new("realtime", "native");
 

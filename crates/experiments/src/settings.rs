@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An experiment's settings as a TOML file.
+//! What all experiments' settings can do.
 
+use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -8,17 +9,41 @@ use serde::de::DeserializeOwned;
 
 use crate::Error;
 
-/// Reads a TOML file; what it doesn't say is as in `defaults`.
-///
-/// # Errors
-/// When it can't be read, or holds something else than these settings.
-pub(crate) fn read<T: Serialize + DeserializeOwned>(path: &Path, defaults: &T) -> Result<T, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
-    parse(&text, defaults).map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))
+/// An experiment's settings: data, as TOML or as options of its command.
+pub trait Settings: Default + Serialize + DeserializeOwned {
+    /// The settings that suit the emulated machine.
+    #[must_use]
+    fn for_lab() -> Self {
+        Self::default()
+    }
+
+    /// The same settings as options of the experiment's command.
+    fn to_arguments(&self) -> Vec<String>;
+
+    /// What can be said without measuring anything.
+    ///
+    /// # Errors
+    /// The first setting that makes no sense.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else than these settings.
+    fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
+        parse(&text, defaults)
+            .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))
+    }
+
+    /// The settings as TOML.
+    fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
 }
 
-/// [`read`] of a text; errors are one line that says where.
+/// [`Settings::read`] of a text; errors are one line that says where.
 pub(crate) fn parse<T: Serialize + DeserializeOwned>(
     text: &str,
     defaults: &T,
@@ -39,10 +64,26 @@ pub(crate) fn parse<T: Serialize + DeserializeOwned>(
         .map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
-/// The first that is given twice.
-pub(crate) fn twice<T: PartialEq>(all: &[T]) -> Option<&T> {
-    all.iter()
-        .enumerate()
-        .find(|(index, one)| all[..*index].contains(one))
-        .map(|(_, one)| one)
+/// A repeatable option's values.
+pub(crate) fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) -> Result<(), Error> {
+    let mut before = all.iter().enumerate();
+    match before.find(|(index, one)| all[..*index].contains(one)) {
+        Some((_, one)) => Err(Error::BadInput(format!("{option} {one} is given twice"))),
+        None => Ok(()),
+    }
+}
+
+/// Sizes of what a device moves at once: up to the `most` bytes that it takes, none twice.
+pub(crate) fn check_sizes(sizes: &[u64], most: u64) -> Result<(), Error> {
+    if sizes.is_empty() {
+        return Err(Error::BadInput(
+            "no size: give --sizes 64,4096, for example".into(),
+        ));
+    }
+    if let Some(size) = sizes.iter().find(|size| !(1..=most).contains(*size)) {
+        return Err(Error::BadInput(format!(
+            "--sizes {size}: give 1 to {most} bytes"
+        )));
+    }
+    not_twice("--sizes", sizes)
 }

@@ -27,6 +27,7 @@ enum Verb {
     Realtime(Box<verbs::realtime::Args>),
     Mymem(verbs::mymem::Args),
     Copy(verbs::copy::Args),
+    Trace(verbs::trace::Args),
     Guard(Box<verbs::guard::Args>),
     Top(verbs::top::Args),
     #[cfg(feature = "host")]
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Verb::Realtime(args) => verbs::realtime::run(*args),
         Verb::Mymem(args) => verbs::mymem::run(args),
         Verb::Copy(args) => verbs::copy::run(args),
+        Verb::Trace(args) => verbs::trace::run(args),
         Verb::Guard(args) => verbs::guard::run(*args),
         Verb::Top(args) => verbs::top::run(&args),
         #[cfg(feature = "host")]

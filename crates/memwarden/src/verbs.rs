@@ -4,6 +4,7 @@
 pub mod bandwidth;
 pub mod copy;
 pub mod doctor;
+mod experiment;
 pub mod guard;
 pub mod interfere;
 #[cfg(feature = "host")]
@@ -12,6 +13,9 @@ pub mod latency;
 pub mod mymem;
 #[cfg(feature = "host")]
 mod on_lab;
+#[cfg(not(feature = "host"))]
+#[path = "verbs/no_lab.rs"]
+mod on_lab;
 mod outcome;
 pub mod periodic;
 pub mod realtime;
@@ -19,4 +23,5 @@ pub mod realtime;
 pub mod report;
 mod terminal;
 pub mod top;
+pub mod trace;
 mod workload;

@@ -130,6 +130,8 @@ pub struct Statistics {
     pub refused_bytes: u64,
     pub failed_bytes: u64,
     pub policies: u64,
+    pub kernel_copies: u64,
+    pub kernel_engine_bytes: u64,
 }
 
 /// `CFTU_IOCTL_TYPE`.
@@ -352,7 +354,7 @@ mod tests {
             (COPY, 0xC050_BC06),
             (BATCH, 0xC018_BC07),
             (CHANNEL, 0xC068_BC08),
-            (STATISTICS, 0x8060_BC09),
+            (STATISTICS, 0x8070_BC09),
         ] {
             assert_eq!(request as u32, number, "{number:#x}");
         }

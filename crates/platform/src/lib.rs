@@ -9,6 +9,7 @@ pub mod affinity;
 pub mod cache;
 pub mod cftu;
 pub mod clock;
+pub mod copytrace;
 pub mod counters;
 pub mod cpus;
 pub mod descriptor;
@@ -27,6 +28,7 @@ mod root;
 pub mod sched;
 pub mod shared;
 pub mod spin;
+pub mod symbols;
 pub mod units;
 
 pub use root::Root;

@@ -1,35 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between user and kernel memory: by CPU and by DMA.
+//! Copies between user and kernel memory: by CPU and by DMA, and who makes them.
 
 pub(crate) mod bandwidth;
 pub(crate) mod breakeven;
 pub(crate) mod latency;
 pub(crate) mod pollution;
-
-use memwarden_run::{Case, Summary};
-
-/// The texts that cases have under `key`, in the summary's order.
-fn texts<'a>(summary: &'a Summary, key: &str) -> Vec<&'a str> {
-    let mut texts = Vec::new();
-    for text in summary.cases.iter().filter_map(|case| case.text(key)) {
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
-    texts
-}
-
-/// Sizes, from the smallest.
-fn sizes(summary: &Summary) -> Vec<u64> {
-    let mut sizes: Vec<u64> = summary.cases.iter().filter_map(size).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
-}
-
-fn size(case: &Case) -> Option<u64> {
-    case.value("size_bytes")?.as_u64()
-}
+pub(crate) mod trace;
 
 /// An operation in words.
 fn operation_text(name: &str) -> &str {

@@ -6,6 +6,7 @@
 //! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`, `mymem/`, `copy/`); any other gets what `generic.rs` can tell about it.
 
 mod bench_guard;
+mod by_size;
 pub mod compare;
 mod copy;
 mod error;
@@ -46,6 +47,7 @@ pub fn finding(summary: &Summary) -> String {
         "copy-breakeven" => copy::breakeven::finding(summary),
         "copy-latency" => copy::latency::finding(summary),
         "copy-pollution" => copy::pollution::finding(summary),
+        "copy-trace" => copy::trace::finding(summary),
         _ => None,
     };
     sentence
@@ -65,6 +67,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         "copy-breakeven" => copy::breakeven::tables(summary),
         "copy-latency" => copy::latency::tables(summary),
         "copy-pollution" => copy::pollution::tables(summary),
+        "copy-trace" => copy::trace::tables(summary),
         _ => Vec::new(),
     };
     if tables.is_empty() {
@@ -86,6 +89,7 @@ pub fn question(experiment: &str) -> &'static str {
         "copy-breakeven" => copy::breakeven::QUESTION,
         "copy-latency" => copy::latency::QUESTION,
         "copy-pollution" => copy::pollution::QUESTION,
+        "copy-trace" => copy::trace::QUESTION,
         _ => "",
     }
 }
@@ -126,6 +130,7 @@ pub fn figures(recorded: &memwarden_run::Recorded) -> Vec<Figure> {
         "copy-breakeven" => copy::breakeven::figures(&recorded.summary),
         "copy-latency" => copy::latency::figures(recorded),
         "copy-pollution" => copy::pollution::figures(&recorded.summary),
+        "copy-trace" => copy::trace::figures(&recorded.summary),
         _ => Vec::new(),
     };
     if figures.is_empty() {

@@ -6,15 +6,11 @@ pub(crate) mod throughput;
 
 use memwarden_run::{Case, Summary};
 
+use crate::by_size::texts;
+
 /// What was measured, in the summary's order.
 fn subjects(summary: &Summary) -> Vec<&str> {
-    let mut subjects = Vec::new();
-    for subject in summary.cases.iter().filter_map(|c| c.text("subject")) {
-        if !subjects.contains(&subject) {
-            subjects.push(subject);
-        }
-    }
-    subjects
+    texts(summary, "subject")
 }
 
 /// Where that is, in a sentence.

@@ -47,6 +47,7 @@ fn tables_findings_and_notes() {
         "copy-bandwidth",
         "copy-pollution",
         "copy-breakeven",
+        "copy-trace",
         "other",
     ] {
         let run = saved(name);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use memwarden_report::{png_of_plots, render, side_by_side};
 use tempfile::TempDir;
 
-const RUNS: [&str; 11] = [
+const RUNS: [&str; 12] = [
     "interfere",
     "interfere-slower",
     "realtime",
@@ -19,6 +19,7 @@ const RUNS: [&str; 11] = [
     "copy-bandwidth",
     "copy-pollution",
     "copy-breakeven",
+    "copy-trace",
     "other",
 ];
 

@@ -2,17 +2,21 @@
 //! Copies within this process: what measures copies can be tried with it anywhere. Its times are those of a copy in user
 //! space, and its engine is the CPU.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memwarden_platform::clock::monotonic_ns;
-use memwarden_platform::{affinity, cftu as raw};
+use memwarden_platform::{affinity, cftu as raw, cpus};
 
-use super::{Channel, Copier, Copy, Info, Memory, Policy, PolicyKind, Session, Statistics};
-use crate::Result;
+use super::{
+    Channel, Copier, Copy, Info, Memory, Policy, PolicyKind, QUANTUM_NS, Session, Statistics,
+};
+use crate::{Error, Result};
 
-/// Channels that it plays.
-const CHANNELS: u32 = 4;
+/// Channels that it plays: so few that a test can name them all, on a larger machine one for each CPU, and never more than a
+/// mask has bits.
+const CHANNELS: RangeInclusive<u32> = 4..=64;
 
 /// Stands in for the device.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ pub struct Null {
 
 #[derive(Debug)]
 struct State {
+    cpus: u32,
+    channels: u32,
     policy: Mutex<Policy>,
     opened: AtomicU32,
     statistics: Mutex<Statistics>,
@@ -29,14 +35,19 @@ struct State {
 
 impl Default for Null {
     fn default() -> Self {
+        let cpus = cpus::online().map_or(1, |cpus| cpus.len());
+        let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
+        Self::of(cpus, cpus.clamp(*CHANNELS.start(), *CHANNELS.end()))
+    }
+}
+
+impl Null {
+    fn of(cpus: u32, channels: u32) -> Self {
         Self {
             state: Arc::new(State {
-                policy: Mutex::new(Policy {
-                    quantum_high_ns: 30_000,
-                    quantum_low_ns: 60_000,
-                    high: 1,
-                    ..Policy::new(PolicyKind::Shared)
-                }),
+                cpus,
+                channels,
+                policy: Mutex::new(Policy::new(PolicyKind::Shared)),
                 opened: AtomicU32::new(0),
                 statistics: Mutex::new(Statistics::default()),
             }),
@@ -48,12 +59,28 @@ impl State {
     fn policy(&self) -> Policy {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// As `cftu_start()` judges it.
+    fn fits(&self, policy: &Policy) -> bool {
+        let quantum = |ns| ns == 0 || QUANTUM_NS.contains(&ns);
+        let windows = match policy.kind {
+            PolicyKind::Priority => {
+                let channels = u64::MAX >> (u64::BITS - self.channels);
+                quantum(policy.quantum_high_ns)
+                    && quantum(policy.quantum_low_ns)
+                    && policy.high & !channels == 0
+            }
+            _ => policy.quantum_high_ns | policy.quantum_low_ns | policy.high == 0,
+        };
+        let own = matches!(policy.kind, PolicyKind::Exclusive | PolicyKind::Priority);
+        windows && (!own || policy.fold || self.cpus <= self.channels)
+    }
 }
 
 impl Copier for Null {
     fn info(&self) -> Result<Info> {
         Ok(Info {
-            channels: CHANNELS,
+            channels: self.state.channels,
             policy: self.state.policy(),
             can_pause: false,
             coherent: true,
@@ -65,24 +92,29 @@ impl Copier for Null {
     }
 
     fn set_policy(&self, policy: &Policy) -> Result<()> {
-        let or = |given, usual| if given == 0 { usual } else { given };
-        *self
-            .state
-            .policy
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Policy {
-            quantum_high_ns: or(policy.quantum_high_ns, 30_000),
-            quantum_low_ns: or(policy.quantum_low_ns, 60_000),
-            high: or(policy.high, 1),
-            ..*policy
-        };
+        if !self.state.fits(policy) {
+            return Err(Error::Policy {
+                kind: policy.kind,
+                path: super::NULL.into(),
+                channels: self.state.channels,
+            });
+        }
+        let mut policy = *policy;
+        if policy.kind == PolicyKind::Priority {
+            let or = |given, usual| if given == 0 { usual } else { given };
+            policy.quantum_high_ns = or(policy.quantum_high_ns, 30_000);
+            policy.quantum_low_ns = or(policy.quantum_low_ns, 60_000);
+            policy.high = or(policy.high, 1);
+        }
+        let chosen = self.state.policy.lock();
+        *chosen.unwrap_or_else(PoisonError::into_inner) = policy;
         Ok(())
     }
 
     fn channel(&self, number: u32) -> Result<Channel> {
         Ok(Channel {
             name: format!("null{number}"),
-            high: self.state.policy().high >> (number % CHANNELS) & 1 == 1,
+            high: self.state.policy().high >> (number % self.state.channels) & 1 == 1,
             dead: false,
             transfers: 0,
             bytes: 0,
@@ -100,7 +132,7 @@ impl Copier for Null {
     fn open(&self, bytes: u64, _: bool) -> Result<Box<dyn Session>> {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         Ok(Box::new(Opened {
-            channel: self.state.opened.fetch_add(1, Ordering::Relaxed) % CHANNELS,
+            channel: self.state.opened.fetch_add(1, Ordering::Relaxed) % self.state.channels,
             state: Arc::clone(&self.state),
             memory: Memory::new(length)?,
             region: vec![0; length],
@@ -184,6 +216,49 @@ mod tests {
         let all = null.statistics().unwrap();
         assert_eq!(all.copies, 6);
         assert_eq!(all.engine_bytes, 2 * 4097 + 5000);
+    }
+
+    #[test]
+    fn a_policy_is_refused_as_the_module_refuses_it() {
+        let narrow = Null::of(4, 2);
+        let windows = |kind, high, low, channels| Policy {
+            quantum_high_ns: high,
+            quantum_low_ns: low,
+            high: channels,
+            fold: true,
+            ..Policy::new(kind)
+        };
+        for policy in [
+            windows(PolicyKind::Off, 30_000, 0, 0),
+            windows(PolicyKind::Exclusive, 0, 30_000, 0),
+            windows(PolicyKind::Shared, 0, 0, 1),
+            windows(PolicyKind::Priority, 999, 0, 0),
+            windows(PolicyKind::Priority, 0, 1_000_000_001, 0),
+            windows(PolicyKind::Priority, 0, 0, 0b100),
+            Policy::new(PolicyKind::Exclusive),
+            Policy::new(PolicyKind::Priority),
+        ] {
+            let message = narrow.set_policy(&policy).unwrap_err().to_string();
+            let kind = policy.kind;
+            let expected = format!("policy {kind} of null: it does not fit its 2 channels");
+            assert!(message.starts_with(&expected), "{policy:?}: {message}");
+            let untouched = Policy::new(PolicyKind::Shared);
+            assert_eq!(narrow.info().unwrap().policy, untouched);
+        }
+        for policy in [
+            windows(PolicyKind::Exclusive, 0, 0, 0),
+            windows(PolicyKind::Priority, 1000, 1_000_000_000, 0b11),
+        ] {
+            narrow.set_policy(&policy).unwrap();
+            assert_eq!(narrow.info().unwrap().policy, policy);
+        }
+        Null::of(2, 2)
+            .set_policy(&Policy::new(PolicyKind::Exclusive))
+            .unwrap();
+        // As many as a mask has bits.
+        Null::of(64, 64)
+            .set_policy(&windows(PolicyKind::Priority, 0, 0, 1 << 63))
+            .unwrap();
     }
 
     #[test]

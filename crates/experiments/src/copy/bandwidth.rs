@@ -14,11 +14,9 @@ use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{
-    Bench, Engine, Operation, Policies, begin, bytes_text, check_sizes, copy, list, not_twice,
-    powers,
-};
-use crate::{Error, Interrupt, Progress, settings};
+use super::{Bench, Engine, Operation, Policies, bytes_text, copy, list, powers};
+use crate::settings::{check_sizes, not_twice};
+use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// Name of the experiment in run folders.
 pub const EXPERIMENT: &str = "copy-bandwidth";
@@ -60,10 +58,9 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine, whose CPUs take turns.
-    #[must_use]
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         Self {
             sizes: powers(1 << 10, 1 << 20),
             operations: 30,
@@ -71,21 +68,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden copy bandwidth`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
         for (option, value) in [
             ("--operation", list(&self.operation)),
@@ -102,13 +85,9 @@ impl Config {
         words
     }
 
-    /// What can be said without measuring anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        check_sizes(&self.sizes)?;
+        check_sizes(&self.sizes, cftu::MAX_BYTES)?;
         if self.operation.is_empty() {
             return bad("no operation: give --operation from,to, for example".into());
         }
@@ -155,7 +134,7 @@ pub fn run(
         .iter()
         .map(|_| bench.session(largest, true))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
 
     let base_ns = clock::monotonic_ns();
     let each = config.sizes.len() * config.operation.len() * config.repeat as usize;
@@ -262,7 +241,7 @@ impl Work {
             channel: copies.last().and_then(Copy::channel),
             begin_ns,
             elapsed_ns,
-            mib_s: mib_s(self.size, copies.len(), elapsed_ns),
+            mib_s: mib_s(self.size, copies.len() as u64, elapsed_ns),
         }
     }
 
@@ -347,9 +326,9 @@ impl Shared {
     }
 }
 
-/// MB (2^20 bytes) a second; 0 where the clock told no time.
+/// MB (2^20 bytes) a second; not a number where the clock told no time.
 #[allow(clippy::cast_precision_loss)]
-fn mib_s(bytes: u64, operations: usize, elapsed_ns: u64) -> f64 {
+pub(super) fn mib_s(bytes: u64, operations: u64, elapsed_ns: u64) -> f64 {
     if elapsed_ns == 0 {
         return f64::NAN;
     }
@@ -407,6 +386,7 @@ mod tests {
     use memwarden_run::Recorded;
 
     use super::*;
+    use crate::settings;
 
     #[test]
     fn every_thread_is_in_the_folder_and_the_total_is_their_sum() {

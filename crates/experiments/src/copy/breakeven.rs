@@ -10,16 +10,16 @@ use memwarden_copies::cftu::{self, Copy, Session};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
-use memwarden_workloads::automotive::{Application, Prepared};
+use memwarden_workloads::automotive::Application;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::copier::{Repeated, beside};
-use super::{
-    Bench, Engine, Operation, Policies, begin, bytes_text, check_sizes, copy, list, named, powers,
-};
+use super::victim::Victim;
+use super::{Bench, Engine, Operation, Policies, bytes_text, copy, list, named, powers};
 use crate::pinned::Pinned;
-use crate::{Error, Interrupt, Progress, settings};
+use crate::settings::{check_sizes, not_twice};
+use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// Name of the experiment in run folders.
 pub const EXPERIMENT: &str = "copy-breakeven";
@@ -111,10 +111,9 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine.
-    #[must_use]
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         Self {
             sizes: powers(1 << 6, 1 << 20),
             count: 20,
@@ -124,21 +123,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden copy breakeven`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
         for (option, value) in [
             ("--engine", self.engine.to_string()),
@@ -156,20 +141,16 @@ impl Config {
         words
     }
 
-    /// What can be said without measuring anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         if !self.engine.is_dma() {
             return bad("--engine cpu: give a DMA engine, it is compared with the CPU".into());
         }
-        check_sizes(&self.sizes)?;
+        check_sizes(&self.sizes, cftu::MAX_BYTES)?;
         if self.operation.is_empty() {
             return bad("no operation: give --operation from,to, for example".into());
         }
-        super::not_twice("--operation", &self.operation)?;
+        not_twice("--operation", &self.operation)?;
         if !(ROUNDS..=1_000_000).contains(&self.count) {
             return bad(format!("--count {}: give {ROUNDS} to 1000000", self.count));
         }
@@ -213,9 +194,9 @@ pub fn run(
     // A machine with one CPU has no other application's loss to tell.
     let mut victim = match affinity::get()?.len() {
         1 => None,
-        _ => Some(Application::named(&config.victim)?.prepare(1)),
+        _ => Some(Victim::new(Application::named(&config.victim)?, 1)),
     };
-    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
 
     let steps = sizes.len() * config.operation.len();
     let mut step = 0;
@@ -244,7 +225,7 @@ pub fn run(
                 let pinned = Pinned::to(config.victim_cpu)?;
                 let mut times = [Vec::new(), Vec::new()];
                 for (one, times) in both.into_iter().zip(&mut times) {
-                    let work = || Ok(victim_times(victim, config.victim_runs));
+                    let work = || victim_times(victim, config.victim_runs, interrupt);
                     *times = beside(one, config.cpu, session.as_mut(), interrupt, work)?.0;
                 }
                 drop(pinned);
@@ -316,11 +297,11 @@ fn own_times(
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn victim_times(victim: &mut Prepared, runs: u32) -> Vec<f64> {
+fn victim_times(victim: &mut Victim, runs: u32, interrupt: &Interrupt) -> Result<Vec<f64>, Error> {
     let once = |_| {
-        let begin = clock::now_ns();
-        victim.run();
-        (clock::now_ns() - begin) as f64
+        interrupt.check()?;
+        let [begin_ns, end_ns] = victim.run()?;
+        Ok(end_ns.saturating_sub(begin_ns) as f64)
     };
     (0..runs).map(once).collect()
 }
@@ -432,6 +413,7 @@ pub fn apply(bytes: u64, threshold: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     /// A summary in which the engine's figure is so much of the CPU's, by size.
     fn summary(answer: Answer, ratios: &[(u64, f64)]) -> Summary {

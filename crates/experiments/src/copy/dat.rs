@@ -156,17 +156,16 @@ fn of_bandwidth(run: &Recorded) -> Files {
                 let Some([before, after, elapsed]) = clock(sample, base) else {
                     continue;
                 };
-                #[allow(clippy::cast_precision_loss)]
-                let rate =
-                    (size(case) * operations) as f64 / (elapsed as f64 / 1e9) / f64::from(1 << 20);
+                let rate = bandwidth::mib_s(size(case), operations, elapsed);
                 total += rate;
                 let channel = channel(run, sample);
                 *file += &format!(
-                    "{channel}\t{}\t{operations}\t{before}\t{after}\t{elapsed}\t{rate:.6}\n",
-                    size(case)
+                    "{channel}\t{}\t{operations}\t{before}\t{after}\t{elapsed}\t{}\n",
+                    size(case),
+                    number_or_null(Some(rate), 6)
                 );
             }
-            *file += &format!("total_band= {total:.6}\n");
+            *file += &format!("total_band= {}\n", number_or_null(Some(total), 6));
         }
     }
     files
@@ -334,6 +333,25 @@ mod tests {
              5\t1024\t300\t1384270020290328601\t1384270020290546087\t217486\t1347.069467\n\
              2\t1024\t300\t1384270020290328601\t1384270020290546087\t217486\t1347.069467\n\
              total_band= 5388.277866\n"
+        );
+    }
+
+    #[test]
+    fn a_rate_without_a_time_is_null() {
+        let mut run = recorded("copy-bandwidth", 7);
+        let name = "to, cpu, 1 byte";
+        let sample = Sample::new(name, 0, "channel", "elapsed_ns", "ns", 0.0);
+        run.samples.push(sample.on_cpu(0).at_ns(1));
+        run.summary.cases.push(
+            Case::new(name)
+                .with("operation", "to")
+                .with("engine", "cpu")
+                .with("size_bytes", 1)
+                .with("operations", 1),
+        );
+        assert_eq!(
+            text(&files(&run).unwrap(), "cpu/measures_to.dat"),
+            "0\t1\t1\t8\t8\t0\tnull\ntotal_band= null\n"
         );
     }
 

@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, begin, bytes_text, check_sizes, copy,
-    engine_share, list, not_twice, powers,
+    Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, bytes_text, copy, engine_share, list,
+    powers,
 };
 use crate::pinned::Pinned;
-use crate::{Error, Interrupt, Progress, settings};
+use crate::settings::{check_sizes, not_twice};
+use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// Name of the experiment in run folders.
 pub const EXPERIMENT: &str = "copy-latency";
@@ -70,10 +71,9 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine: it has no cache to drop lines of, and a copy of 32 MiB takes it long.
-    #[must_use]
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         Self {
             operation: vec![Operation::From, Operation::To],
             sizes: powers(1, 1 << 20),
@@ -82,21 +82,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden copy latency`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
         for (option, value) in [
             ("--operation", list(&self.operation)),
@@ -117,13 +103,9 @@ impl Config {
         words
     }
 
-    /// What can be said without measuring anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        check_sizes(&self.sizes)?;
+        check_sizes(&self.sizes, cftu::MAX_BYTES)?;
         if self.operation.is_empty() {
             return bad("no operation: give --operation from,to, for example".into());
         }
@@ -166,7 +148,7 @@ pub fn run(
         .filter(|cpu| *cpu != config.cpu)
         .collect();
     let pinned = Pinned::to(config.cpu)?;
-    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
     let more = &mut folder.run_mut().more;
     more.insert("heavy_load".into(), HEAVY_LOAD.into());
 
@@ -312,6 +294,7 @@ mod tests {
     use memwarden_run::Recorded;
 
     use super::*;
+    use crate::settings;
 
     fn small() -> Config {
         Config {

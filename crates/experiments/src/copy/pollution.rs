@@ -11,14 +11,16 @@ use memwarden_platform::clock;
 use memwarden_platform::counters::Counting;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
-use memwarden_workloads::automotive::{Application, Prepared};
+use memwarden_workloads::automotive::Application;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::copier::{Repeated, beside};
-use super::{Bench, Engine, Operation, Policies, begin, list, named, not_twice};
+use super::victim::Victim;
+use super::{Bench, Engine, Operation, Policies, list, named};
 use crate::pinned::Pinned;
-use crate::{Error, Interrupt, Progress, settings};
+use crate::settings::not_twice;
+use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// Name of the experiment in run folders.
 pub const EXPERIMENT: &str = "copy-pollution";
@@ -158,10 +160,9 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine, on which the large inputs take long.
-    #[must_use]
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         let small = [
             "susan_smoothing_small",
             "susan_edges_small",
@@ -175,21 +176,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden copy pollution`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
         for (option, value) in [
             ("--engine", self.engine.to_string()),
@@ -209,11 +196,7 @@ impl Config {
         words
     }
 
-    /// What can be said without measuring anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         if !self.engine.is_dma() {
             return bad(
@@ -245,7 +228,9 @@ impl Config {
         }
         self.policy.check()
     }
+}
 
+impl Config {
     fn applications(&self) -> Result<Vec<&'static Application>, Error> {
         if self.application.is_empty() {
             return Ok(Application::all().collect());
@@ -280,16 +265,16 @@ pub fn run(
         .unwrap_or(1);
     let mut session = bench.session(largest, true)?;
     let pinned = Pinned::to(config.application_cpu)?;
-    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
 
-    let mut victim = Victim::new(config.count, interrupt, &mut summary);
+    let mut counted = Counted::new(config.count, interrupt, &mut summary);
     let base_ns = clock::monotonic_ns();
     let plans = config.plans();
     let applications = config.applications()?;
     let steps = applications.len() * plans.len();
     let mut step = 0;
     for application in applications {
-        victim.prepare(application, config.seed);
+        let mut victim = Victim::new(application, config.seed);
         let mut ideal: Option<Vec<f64>> = None;
         for (system, pair) in &plans {
             let name = match pair {
@@ -299,7 +284,7 @@ pub fn run(
             progress.step(step, steps, &name);
             step += 1;
             let (runs, copies) = match pair {
-                None => (victim.run()?, None),
+                None => (counted.runs(&mut victim)?, None),
                 Some(pair) => {
                     let repeated = Repeated {
                         operation: pair.operation,
@@ -311,14 +296,14 @@ pub fn run(
                         bytes: pair.bytes,
                     };
                     let cpu = config.copy_cpu;
-                    let work = || victim.run();
+                    let work = || counted.runs(&mut victim);
                     let (runs, made) = beside(repeated, cpu, session.as_mut(), interrupt, work)?;
                     (runs, Some(made))
                 }
             };
             folder.append_all(&samples(&name, &runs, config.application_cpu, base_ns))?;
             let times: Vec<f64> = runs.iter().map(Run::time).collect();
-            let mut case = case(name, &runs, victim.why_not())
+            let mut case = case(name, &runs, counted.why_not())
                 .with("application", application.name())
                 .with("system", system.name())
                 .with("pair", pair.map(|pair| pair.to_string()))
@@ -382,15 +367,14 @@ impl Run {
     }
 }
 
-/// The application with what counts its cache's work.
-struct Victim<'a> {
+/// Runs of an application, with what counts its cache's work.
+struct Counted<'a> {
     count: u32,
     interrupt: &'a Interrupt,
-    prepared: Option<(&'static str, Prepared)>,
     counting: Result<Counting, String>,
 }
 
-impl<'a> Victim<'a> {
+impl<'a> Counted<'a> {
     fn new(count: u32, interrupt: &'a Interrupt, summary: &mut Summary) -> Self {
         let counting = Counting::open(&EVENTS).map_err(|error| {
             let source = std::error::Error::source(&error);
@@ -408,7 +392,6 @@ impl<'a> Victim<'a> {
         Self {
             count,
             interrupt,
-            prepared: None,
             counting,
         }
     }
@@ -417,35 +400,18 @@ impl<'a> Victim<'a> {
         self.counting.as_ref().err().map(String::as_str)
     }
 
-    fn prepare(&mut self, application: &'static Application, seed: u64) {
-        self.prepared = Some((application.name(), application.prepare(seed)));
-    }
-
-    fn run(&mut self) -> Result<Vec<Run>, Error> {
+    fn runs(&mut self, victim: &mut Victim) -> Result<Vec<Run>, Error> {
         let mut runs = Vec::new();
-        let Some((name, prepared)) = &mut self.prepared else {
-            return Ok(runs);
-        };
         for _ in 0..self.count {
             self.interrupt.check()?;
             if let Ok(counting) = &mut self.counting {
                 counting.start()?;
             }
-            let begin_ns = clock::monotonic_ns();
-            let checksum = prepared.run();
-            let end_ns = clock::monotonic_ns();
+            let [begin_ns, end_ns] = victim.run()?;
             let cache = match &mut self.counting {
                 Ok(counting) => counting.stop()?.try_into().ok(),
                 Err(_) => None,
             };
-            if checksum != prepared.checksum() {
-                return Err(Error::Workload {
-                    what: (*name).into(),
-                    reason:
-                        "it computed something else than before: this machine's memory or CPU errs"
-                            .into(),
-                });
-            }
             runs.push(Run {
                 begin_ns,
                 end_ns,
@@ -519,6 +485,7 @@ mod tests {
     use memwarden_run::Recorded;
 
     use super::*;
+    use crate::settings;
 
     #[test]
     fn every_system_has_its_cases_and_the_ideal_no_slowdown() {

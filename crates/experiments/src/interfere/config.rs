@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the interference experiment is to do: data, as TOML or as options.
 
-use std::path::Path;
 use std::time::Duration;
 
 use memwarden_guard::StartOptions;
@@ -9,7 +8,7 @@ use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::{Backend, Error, GuardSpec, Workload, settings};
+use crate::{Backend, Error, GuardSpec, Settings, Workload};
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,10 +73,10 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine with its instruction-counted clock: page faults are the traffic
     /// that it can count, and work is a count of instructions, so that little of it is exact.
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         Self {
             victim_memory: "64K".into(),
             // 1024 lines x 8000 x 4.5 instructions: 37 ms of the guest's time alone, and as many of the guard's periods.
@@ -93,21 +92,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden interfere`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let list = |words: Vec<String>| words.join(",");
         let mut words = vec![
             "--victim".into(),
@@ -149,11 +134,7 @@ impl Config {
         words
     }
 
-    /// What can be said without running anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         if self.repeat == 0 {
             return bad("--repeat 0: give 1 or more".into());
@@ -181,7 +162,9 @@ impl Config {
         self.settle()?;
         self.start_options().map(|_| ())
     }
+}
 
+impl Config {
     /// The quiet time.
     pub(super) fn settle(&self) -> Result<Duration, Error> {
         Ok(parse_duration(&self.settle)?)
@@ -211,6 +194,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     #[test]
     fn defaults_round_trip_through_toml() {

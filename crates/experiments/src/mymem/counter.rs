@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 
 use memwarden_copies::mymem::{Count, Device, Lock};
-use memwarden_platform::{affinity, clock, machine};
-use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
-use serde_json::Value;
+use memwarden_platform::{affinity, clock};
+use memwarden_run::{Case, Existing, Metric, Sample, Summary};
 
 use super::{Client, Subject, open};
-use crate::{Error, Interrupt, Progress};
+use crate::{Error, Interrupt, Progress, Settings, folder};
 
 pub use config::Config;
 pub use workers::Workers;
@@ -105,12 +104,7 @@ pub fn run(
     if config.lock.contains(&Lock::FetchAdd) {
         can_add(&clients)?;
     }
-    let mut record = Run::new(EXPERIMENT, "native");
-    if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
-        record.configuration = settings;
-    }
-    record.host = crate::host::record(&machine::Host::gather()?);
-    let mut folder = RunFolder::create(out, record, existing)?;
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
 
     let mut plans = plans(config, &clients);
     let steps = plans.len() * config.repeat as usize;

@@ -4,15 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use memwarden_copies::mymem::{Transfer, Trial};
-use memwarden_platform::{clock, machine};
-use memwarden_run::{Case, Existing, Figure, Metric, Run, RunFolder, Sample, Summary};
+use memwarden_platform::clock;
+use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Client, Subject, open};
 use crate::pinned::Pinned;
-use crate::settings::twice;
-use crate::{Error, Interrupt, Progress, settings};
+use crate::settings::{check_sizes, not_twice};
+use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// Name of the experiment in run folders.
 pub const EXPERIMENT: &str = "mymem-throughput";
@@ -51,28 +51,8 @@ impl Default for Config {
     }
 }
 
-impl Config {
-    /// The powers of two from 1 byte to the devices' 512 KiB.
-    #[must_use]
-    pub fn sweep() -> Vec<u64> {
-        (0..=19).map(|power| 1 << power).collect()
-    }
-
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden mymem throughput`.
-    pub fn to_arguments(&self) -> Vec<String> {
+impl Settings for Config {
+    fn to_arguments(&self) -> Vec<String> {
         let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
         let mut words = vec!["--sizes".to_owned(), sizes.join(",")];
         words.extend(["--trials".into(), self.trials.to_string()]);
@@ -83,25 +63,10 @@ impl Config {
         words
     }
 
-    /// What can be said without measuring anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        if self.sizes.is_empty() {
-            return bad("no size: give --sizes 1,64,1024, for example".into());
-        }
-        let in_range = |size: &&u64| !(1..=MAX_BYTES).contains(*size);
-        if let Some(size) = self.sizes.iter().find(in_range) {
-            return bad(format!("--sizes {size}: give 1 to {MAX_BYTES} bytes"));
-        }
-        if let Some(size) = twice(&self.sizes) {
-            return bad(format!("--sizes: {size} is given twice"));
-        }
-        if let Some(device) = twice(&self.device) {
-            return bad(format!("--device {device} is given twice"));
-        }
+        check_sizes(&self.sizes, MAX_BYTES)?;
+        not_twice("--device", &self.device)?;
         if !(1..=1_000_000).contains(&self.trials) {
             return bad(format!("--trials {}: give 1 to 1000000", self.trials));
         }
@@ -110,6 +75,14 @@ impl Config {
             return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
         }
         Ok(())
+    }
+}
+
+impl Config {
+    /// The powers of two from 1 byte to the devices' 512 KiB.
+    #[must_use]
+    pub fn sweep() -> Vec<u64> {
+        (0..=19).map(|power| 1 << power).collect()
     }
 }
 
@@ -129,12 +102,7 @@ pub fn run(
     let mut summary = Summary::new(EXPERIMENT, "native");
     let clients = open(&config.device, &mut summary)?;
     fits(config, &clients)?;
-    let mut record = Run::new(EXPERIMENT, "native");
-    if let Ok(Value::Object(settings)) = serde_json::to_value(config) {
-        record.configuration = settings;
-    }
-    record.host = crate::host::record(&machine::Host::gather()?);
-    let mut folder = RunFolder::create(out, record, existing)?;
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
 
     let pinned = Pinned::to_last()?;
     let shortest_ns = clock::shortest_ns();
@@ -274,6 +242,7 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     #[test]
     fn defaults_round_trip_through_toml() {
@@ -295,7 +264,7 @@ mod tests {
             change(&mut config);
             config.check().unwrap_err().to_string()
         };
-        assert!(with(|c| c.sizes.clear()).contains("--sizes 1,64"));
+        assert!(with(|c| c.sizes.clear()).contains("--sizes 64"));
         assert!(with(|c| c.sizes.push(0)).contains("--sizes 0"));
         assert!(with(|c| c.sizes.push(64)).contains("64 is given twice"));
         assert!(with(|c| c.sizes.push(1 << 31)).contains("--sizes 2147483648"));
@@ -319,7 +288,10 @@ mod tests {
             note.ends_with(": in-kernel, read, 1 byte; in-kernel, read, 64 bytes."),
             "{note}"
         );
-        assert_eq!(summary.cases[0].value("mb_s"), Some(&Value::Null));
+        assert_eq!(
+            summary.cases[0].value("mb_s"),
+            Some(&serde_json::Value::Null)
+        );
         assert_eq!(summary.cases[2].number("mb_s"), Some(26_214.4));
     }
 }

@@ -2,7 +2,6 @@
 //! What the deadline case is to do: data, as TOML or as options.
 
 use std::fmt;
-use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,7 +12,8 @@ use memwarden_platform::units::parse_size;
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
-use crate::{Backend, Error, GuardSpec, Workload, settings};
+use crate::settings::not_twice;
+use crate::{Backend, Error, GuardSpec, Settings, Workload};
 
 /// A guard's settings, or `none`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,7 +138,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine with its instruction-counted clock, where page faults are the
     /// traffic that can be counted and four CPUs share one stream of instructions, worth 900 MiB/s of fresh pages.
     ///
@@ -146,7 +146,7 @@ impl Config {
     /// asks for 608 until its deadline. Here 800 are given out in the same proportions, the load's part to its three
     /// CPUs alike, and the task asks for 406. One CPU of load would not do: how often QEMU lets a CPU have its turn
     /// depends on which one it follows, and beside three others that evens out.
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         let settings = [
             "none",
             "400,133,133,133",
@@ -173,21 +173,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden realtime`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--victim", self.victim.to_string());
@@ -230,11 +216,7 @@ impl Config {
         words
     }
 
-    /// What can be said without running anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         if self.victim == Workload::Latency {
             return bad(
@@ -250,16 +232,8 @@ impl Config {
         if self.guard.is_empty() {
             return bad("no guard setting: give --guard none, for example".into());
         }
-        for (index, load) in self.load.iter().enumerate() {
-            if self.load[..index].contains(load) {
-                return bad(format!("--load {load} is given twice"));
-            }
-        }
-        for (index, setting) in self.guard.iter().enumerate() {
-            if self.guard[..index].contains(setting) {
-                return bad(format!("--guard {setting} is given twice"));
-            }
-        }
+        not_twice("--load", &self.load)?;
+        not_twice("--guard", &self.guard)?;
         if self.cpus.contains(self.victim_cpu) {
             return bad(format!(
                 "CPU {} is both --victim-cpu and one of the load's --cpus {}",
@@ -288,7 +262,9 @@ impl Config {
         self.settle()?;
         self.start_options().map(|_| ())
     }
+}
 
+impl Config {
     /// From one release to the next.
     pub(super) fn period(&self) -> Result<Duration, Error> {
         Ok(parse_duration(&self.period)?)
@@ -350,6 +326,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     #[test]
     fn defaults_round_trip_through_toml() {

@@ -11,11 +11,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::Settings;
 use memwarden_experiments::copy::{Engine, Policies, dat};
-use memwarden_run::{Existing, Summary};
 
-use super::interfere::Target;
-use super::outcome;
+use super::experiment::Place;
+use super::on_lab::{Lab, MachineArgs};
 
 /// Measure copies between user and kernel memory, by the CPU and by a DMA engine
 #[derive(clap::Args)]
@@ -60,31 +60,14 @@ struct Common {
     /// dma-priority: the high channels [default: 0]
     #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
     high: Vec<u32>,
-    /// Where: native (this machine) or lab (an emulated one)
-    #[arg(long, value_enum, default_value = "native")]
-    on: Target,
-    #[cfg(feature = "host")]
     #[command(flatten)]
-    machine: super::on_lab::MachineArgs,
+    place: Place,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// The emulated machine: virt (channels in software), or zcu102 (sixteen DMA channels) [default: virt]
     #[cfg(feature = "host")]
     #[arg(long = "machine", value_name = "MACHINE", value_parser = parse_board)]
     board: Option<memwarden_lab::Board>,
-    /// Settings from a TOML file; options given here come before it
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print the settings as TOML and do nothing else
-    #[arg(long)]
-    print_config: bool,
-    /// The run folder [default: out/copy-EXPERIMENT-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Replace the run folder if it is there
-    #[arg(long)]
-    replace: bool,
-    /// Print the summary as JSON instead of tables
-    #[arg(long)]
-    json: bool,
 }
 
 #[cfg(feature = "host")]
@@ -118,19 +101,12 @@ impl Dat {
 }
 
 impl Common {
-    fn existing(&self) -> Existing {
-        Existing::replace_if(self.replace)
-    }
-
-    /// What is said of the emulated machine must not be meant for this one.
-    fn check(&self) -> anyhow::Result<()> {
+    fn settings<S: Settings>(&self) -> anyhow::Result<S> {
+        let on = self.place.on;
+        self.machine.check(on)?;
         #[cfg(feature = "host")]
-        let option = self.machine.given().or(self.board.map(|_| "--machine"));
-        #[cfg(feature = "host")]
-        if let (Target::Native, Some(option)) = (self.on, option) {
-            anyhow::bail!("{option}: this chooses the lab's machine; add --on lab");
-        }
-        Ok(())
+        super::on_lab::not_native(on, "--machine", self.board.is_some())?;
+        self.place.settings()
     }
 
     /// Puts what was given over what is in the settings.
@@ -150,37 +126,13 @@ impl Common {
         }
     }
 
-    /// The same on the emulated machine. Its CPUs take turns often: what copies beside others, and channels in software,
-    /// must have theirs.
-    #[cfg(feature = "host")]
-    fn on_lab(&self, verb: &str, arguments: Vec<String>) -> anyhow::Result<(PathBuf, Summary)> {
-        use super::on_lab;
-
-        let mut command = ["memwarden", "copy", verb].map(str::to_owned).to_vec();
-        command.extend(arguments);
-        let mut machine = self.machine.machine()?;
-        machine.board = self.board.unwrap_or_default();
-        let mut home = on_lab::run(&machine, command)?;
-        for note in memwarden_report::notes::of_lab(&home.recorded.run.experiment) {
-            home.recorded.summary.note(*note);
-        }
-        let folder = home.keep(self.out.as_deref(), self.existing())?;
-        Ok((folder, home.recorded.summary))
-    }
-
-    #[cfg(not(feature = "host"))]
-    fn on_lab(&self, _: &str, _: Vec<String>) -> anyhow::Result<(PathBuf, Summary)> {
-        anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
-    }
-
-    fn out(&self) -> Option<&Path> {
-        self.out.as_deref()
-    }
-
-    /// Says what came out.
-    fn tell(&self, folder: &Path, summary: &Summary) -> anyhow::Result<ExitCode> {
-        outcome::tell(folder, summary, self.json)?;
-        Ok(ExitCode::SUCCESS)
+    /// The emulated machine. Its CPUs take turns often: what copies beside others, and channels in software, must have
+    /// theirs.
+    fn lab(&self) -> anyhow::Result<Lab> {
+        let lab = self.machine.lab(true)?;
+        #[cfg(feature = "host")]
+        let lab = lab.on_board(self.board.unwrap_or_default());
+        Ok(lab)
     }
 }
 

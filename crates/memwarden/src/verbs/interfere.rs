@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden interfere`: one victim, N aggressors, with and without a guard.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::interfere::{self, Config};
-use memwarden_experiments::{Backend, GuardSpec, Interrupt, Workload};
+use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_run::{Existing, Summary};
 
-use super::outcome;
-use super::terminal::Bar;
+use super::experiment::Place;
+use super::on_lab::Lab;
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
 #[derive(clap::Args)]
@@ -69,45 +68,13 @@ pub struct Args {
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
-    /// Where: native (this machine) or lab (an emulated one)
-    #[arg(long, value_enum, default_value = "native")]
-    on: Target,
-    /// Settings from a TOML file; options given here come before it
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print the settings as TOML and do nothing else
-    #[arg(long)]
-    print_config: bool,
-    /// The run folder [default: out/interfere-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Replace the run folder if it is there
-    #[arg(long)]
-    replace: bool,
-    /// Print the summary as JSON instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
-/// Where an experiment runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Target {
-    /// This machine
-    Native,
-    /// The emulated machine
-    Lab,
+    #[command(flatten)]
+    place: Place,
 }
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let defaults = match self.on {
-            Target::Native => Config::default(),
-            Target::Lab => Config::for_lab(),
-        };
-        let mut config = match &self.config {
-            Some(path) => Config::read(path, &defaults)?,
-            None => defaults,
-        };
+        let mut config: Config = self.place.settings()?;
         macro_rules! given {
             ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
         }
@@ -138,59 +105,26 @@ impl Args {
 /// Carries out `memwarden interfere`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    if args.print_config {
-        print!("{}", config.to_toml());
-        return Ok(ExitCode::SUCCESS);
+    let command = ["memwarden", "interfere"];
+    let found = args.place.carry_out(
+        &command,
+        &config,
+        || lab(&config),
+        |config, out, existing, interrupt, progress| {
+            let module = args.module.clone();
+            interfere::run(config, module, out, existing, interrupt, progress)
+        },
+    )?;
+    if let Some((folder, summary)) = found {
+        args.place.tell(&folder, &summary)?;
     }
-    let existing = Existing::replace_if(args.replace);
-    let (folder, summary) = match args.on {
-        Target::Native => {
-            let mut bar = Bar::new();
-            let interrupt = Interrupt::catch()?;
-            interfere::run(
-                &config,
-                args.module.clone(),
-                args.out.as_deref(),
-                existing,
-                &interrupt,
-                &mut bar,
-            )?
-        }
-        Target::Lab => on_lab(&config, args.out.as_deref(), existing)?,
-    };
-    outcome::tell(&folder, &summary, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-#[cfg(feature = "host")]
-fn on_lab(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-) -> anyhow::Result<(PathBuf, Summary)> {
-    use super::on_lab;
-    let mut command = vec!["memwarden".to_owned(), "interfere".into()];
-    command.extend(config.to_arguments());
+/// Four CPUs, as the boards have that this stands for, or more where more are asked for.
+fn lab(config: &Config) -> anyhow::Result<Lab> {
     let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
-    // Four CPUs, as the boards have that this stands for, or more where more are asked for.
-    let machine = memwarden_lab::Machine {
-        cpus: u32::try_from(last + 1)?.max(4),
-        ..on_lab::machine()
-    };
-    let mut home = on_lab::run(&machine, command)?;
-    for note in [
-        memwarden_report::notes::LAB_LIMITS,
-        memwarden_report::notes::LAB_EXACT,
-    ] {
-        home.recorded.summary.note(note);
-    }
-    let folder = home.keep(out, existing)?;
-    Ok((folder, home.recorded.summary))
-}
-
-#[cfg(not(feature = "host"))]
-fn on_lab(_: &Config, _: Option<&Path>, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
-    anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
+    Lab::of_cpus((last + 1).max(4))
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use memwarden_lab::{Clock, KernelChoice, LabOutcome, Machine};
+use memwarden_lab::{Board, Clock, KernelChoice, LabOutcome, Machine};
 use memwarden_run::{Existing, LabFacts, Recorded};
+
+use super::experiment::{Found, Target};
 
 /// Where the guest leaves the run folder: below what is carried back.
 const GUEST_FOLDER: &str = "run";
@@ -25,31 +27,36 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// The machine; its lab timer is the clock's own.
-    pub fn machine(&self) -> anyhow::Result<Machine> {
+    /// The machine. `turns` is whether its CPUs must take turns often: the lab's timer is then the clock's own.
+    pub fn lab(&self, turns: bool) -> anyhow::Result<Lab> {
         let clock = self.clock.unwrap_or(Clock::Counted);
         let kernel = match &self.kernel {
             Some(kernel) => kernel.clone(),
             None => "own".parse()?,
         };
-        Ok(Machine {
+        Ok(Lab::new(Machine {
             kernel,
             clock,
-            tick_us: clock.default_tick_us(),
+            tick_us: if turns { clock.default_tick_us() } else { 0 },
             cpus: self.cpus.unwrap_or(4),
             ..machine()
-        })
+        }))
     }
 
-    /// The first option given: it means nothing on this machine.
-    pub fn given(&self) -> Option<&'static str> {
-        let given = [
-            ("--kernel", self.kernel.is_some()),
-            ("--clock", self.clock.is_some()),
-            ("--cpus", self.cpus.is_some()),
-        ];
-        given.into_iter().find(|(_, is)| *is).map(|(name, _)| name)
+    /// What is said of the emulated machine must not be meant for this one.
+    pub fn check(&self, on: Target) -> anyhow::Result<()> {
+        not_native(on, "--kernel", self.kernel.is_some())?;
+        not_native(on, "--clock", self.clock.is_some())?;
+        not_native(on, "--cpus", self.cpus.is_some())
     }
+}
+
+/// Refuses an option that chooses the lab's machine where it is given for this one.
+pub fn not_native(on: Target, option: &str, given: bool) -> anyhow::Result<()> {
+    if on == Target::Native && given {
+        bail!("{option}: this chooses the lab's machine; add --on lab");
+    }
+    Ok(())
 }
 
 fn parse_clock(text: &str) -> Result<Clock, String> {
@@ -68,11 +75,67 @@ pub fn machine() -> Machine {
     }
 }
 
+/// The emulated machine for an experiment, and what is to be said of it.
+pub struct Lab {
+    machine: Machine,
+    note: Option<String>,
+}
+
+impl Lab {
+    fn new(machine: Machine) -> Self {
+        Self {
+            machine,
+            note: None,
+        }
+    }
+
+    /// The usual machine with so many CPUs.
+    pub fn of_cpus(cpus: usize) -> anyhow::Result<Self> {
+        Ok(Self::new(Machine {
+            cpus: u32::try_from(cpus)?,
+            ..machine()
+        }))
+    }
+
+    pub fn on_board(mut self, board: Board) -> Self {
+        self.machine.board = board;
+        self
+    }
+
+    /// A note for the summary, before what holds of every such machine.
+    pub fn with_note(mut self, note: String) -> Self {
+        self.note = Some(note);
+        self
+    }
+
+    /// Runs `command` there, and gives the run folder its place here.
+    pub fn carry_out(
+        self,
+        command: Vec<String>,
+        out: Option<&Path>,
+        existing: Existing,
+    ) -> anyhow::Result<Found> {
+        let mut home = run(&self.machine, command)?;
+        let Recorded { run, summary, .. } = &mut home.recorded;
+        if let Some(note) = self.note {
+            summary.note(note);
+        }
+        for note in memwarden_report::notes::of_lab(&run.experiment) {
+            summary.note(*note);
+        }
+        let folder = home.keep(out, existing)?;
+        Ok((folder, home.recorded.summary))
+    }
+}
+
 /// Boots `machine`, runs `command` with a run folder to write to, and returns what came home.
 pub fn run(machine: &Machine, mut command: Vec<String>) -> anyhow::Result<Home> {
     let carried = tempfile::tempdir().context("making a folder for the results")?;
     let results = carried.path().join("results");
-    command.extend(["--out".into(), GUEST_FOLDER.into()]);
+    // Before the words of a command that is run there, if there is one.
+    let end = command.iter().position(|word| word == "--");
+    let end = end.unwrap_or(command.len());
+    command.splice(end..end, ["--out".into(), GUEST_FOLDER.into()]);
     let outcome = machine.run(&command, Some(&results))?;
     let complete = results.join(GUEST_FOLDER).is_dir();
     check(&outcome, &command, complete)?;

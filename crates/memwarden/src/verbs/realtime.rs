@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden realtime`: a task with deadlines, alone and beside a load, under each guard setting.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
-use memwarden_experiments::realtime::{self, Config, Load, Setting};
-use memwarden_experiments::{Backend, Interrupt, Workload};
+use memwarden_experiments::realtime::{
+    self, Config, Load, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting,
+};
+use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_run::{Existing, Summary};
 
-use super::interfere::Target;
-use super::outcome;
-use super::terminal::Bar;
+use super::experiment::Place;
+use super::on_lab::Lab;
 
 /// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
 #[derive(clap::Args)]
@@ -86,24 +86,8 @@ pub struct Args {
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
-    /// Where: native (this machine) or lab (an emulated one)
-    #[arg(long, value_enum, default_value = "native")]
-    on: Target,
-    /// Settings from a TOML file; options given here come before it
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print the settings as TOML and do nothing else
-    #[arg(long)]
-    print_config: bool,
-    /// The run folder [default: out/realtime-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Replace the run folder if it is there
-    #[arg(long)]
-    replace: bool,
-    /// Print the summary as JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    place: Place,
     /// A command as the load
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -111,14 +95,7 @@ pub struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let defaults = match self.on {
-            Target::Native => Config::default(),
-            Target::Lab => Config::for_lab(),
-        };
-        let mut config = match &self.config {
-            Some(path) => Config::read(path, &defaults)?,
-            None => defaults,
-        };
+        let mut config: Config = self.place.settings()?;
         macro_rules! given {
             ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
         }
@@ -145,72 +122,36 @@ impl Args {
 /// Carries out `memwarden realtime`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    if args.print_config {
-        print!("{}", config.to_toml());
-        return Ok(ExitCode::SUCCESS);
+    let command = ["memwarden", "realtime"];
+    let found = args.place.carry_out(
+        &command,
+        &config,
+        || lab(&config),
+        |config, out, existing, interrupt, progress| {
+            let module = args.module.clone();
+            realtime::run(config, module, out, existing, interrupt, progress)
+        },
+    )?;
+    if let Some((folder, summary)) = found {
+        args.place.tell(&folder, &summary)?;
     }
-    let existing = Existing::replace_if(args.replace);
-    let (folder, summary) = match args.on {
-        Target::Native => {
-            let mut bar = Bar::new();
-            let interrupt = Interrupt::catch()?;
-            realtime::run(
-                &config,
-                args.module.clone(),
-                args.out.as_deref(),
-                existing,
-                &interrupt,
-                &mut bar,
-            )?
-        }
-        Target::Lab => on_lab(&config, args.out.as_deref(), existing)?,
-    };
-    outcome::tell(&folder, &summary, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
-#[cfg(feature = "host")]
-fn on_lab(
-    config: &Config,
-    out: Option<&Path>,
-    existing: Existing,
-) -> anyhow::Result<(PathBuf, Summary)> {
-    use super::on_lab;
-    use memwarden_experiments::realtime::{STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD};
-
-    let mut command = vec!["memwarden".to_owned(), "realtime".into()];
-    command.extend(config.to_arguments());
+/// No CPU more than the task and the load have: an idle one takes part in the one stream of instructions with its ticks.
+/// At least the two that any load needs.
+fn lab(config: &Config) -> anyhow::Result<Lab> {
     let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
-    // No CPU more than the task and the load have: an idle one takes part in the one stream of instructions with its
-    // ticks. At least the two that any load needs.
-    let machine = memwarden_lab::Machine {
-        cpus: u32::try_from(last + 1)?.max(2),
-        ..on_lab::machine()
-    };
-    let mut home = on_lab::run(&machine, command)?;
-    let study = [STUDY_FRAME, STUDY_PERIOD, STUDY_DEADLINE];
-    let here = [&config.frame, &config.period, &config.deadline];
-    if here != study {
-        let [frame, period, deadline] = study;
-        home.recorded.summary.note(format!(
-            "Scaled to the emulator: the case study's task reads {frame} every {period} and must finish within \
-             {deadline}; here the task is {} on {} every {}, to finish within {}.",
-            config.victim, config.frame, config.period, config.deadline
-        ));
+    let lab = Lab::of_cpus((last + 1).max(2))?;
+    let [frame, period, deadline] = [STUDY_FRAME, STUDY_PERIOD, STUDY_DEADLINE];
+    if [&config.frame, &config.period, &config.deadline] == [frame, period, deadline] {
+        return Ok(lab);
     }
-    for note in [
-        memwarden_report::notes::LAB_LIMITS,
-        memwarden_report::notes::LAB_EXACT,
-    ] {
-        home.recorded.summary.note(note);
-    }
-    let folder = home.keep(out, existing)?;
-    Ok((folder, home.recorded.summary))
-}
-
-#[cfg(not(feature = "host"))]
-fn on_lab(_: &Config, _: Option<&Path>, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
-    anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
+    Ok(lab.with_note(format!(
+        "Scaled to the emulator: the case study's task reads {frame} every {period} and must finish within {deadline}; \
+         here the task is {} on {} every {}, to finish within {}.",
+        config.victim, config.frame, config.period, config.deadline
+    )))
 }
 
 #[cfg(test)]

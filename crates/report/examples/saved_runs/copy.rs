@@ -329,3 +329,111 @@ pub fn breakeven(directory: &Path) -> Result<()> {
     ));
     write(directory, run, &samples, &summary)
 }
+
+/// A machine that reads and writes small things: calls fall with the size, and times grow with it.
+pub fn trace(directory: &Path) -> Result<()> {
+    let mut noise = Noise(53);
+    let mut run = record(
+        "copy-trace",
+        "target/release/memwarden trace copies --on lab --for 2s",
+    );
+    run.configuration = serde_json::from_value(json!({
+        "device": "/dev/copytrace", "ops": ["from", "to", "__from", "__to"], "for": "2s", "every": "100ms",
+        "dat": false, "command": []
+    }))?;
+    let mut summary = Summary::new("copy-trace", "lab");
+    let mut samples = Vec::new();
+    let mut sizes = Vec::new();
+    let mut callers = Vec::new();
+    for (function, calls_of_8, dropped, address) in [
+        ("from", 6400u64, 0u64, "0xffff80008044c129"),
+        ("to", 9100, 12, "0xffff800080441d30"),
+        ("__from", 900, 0, "0xffff8000804a0210"),
+        ("__to", 0, 0, ""),
+    ] {
+        let mut by_size = Vec::new();
+        let (mut calls, mut bytes) = (0, 0);
+        let mut all = Vec::new();
+        for size in [8u64, 64, 1102, 4096, 65_536] {
+            let count = calls_of_8 * 8 / (size + size / 64).max(8);
+            if count == 0 {
+                continue;
+            }
+            let name = format!("{function}, {size} bytes");
+            let times: Vec<f64> = noise
+                .around(60.0 + size as f64 / 9.0, 0.2, 6)
+                .into_iter()
+                .map(f64::round)
+                .collect();
+            for (number, ns) in (0..).zip(&times) {
+                samples.push(
+                    Sample::new(&name, number, "copy", "time_ns", "ns", *ns)
+                        .on_cpu(number % 4)
+                        .at_ns(u64::from(number) * 7000),
+                );
+            }
+            sizes.push(
+                Case::new(name)
+                    .with("kind", "size")
+                    .with("function", function)
+                    .with("size_bytes", size)
+                    .with("calls", count)
+                    .with("bytes", count * size)
+                    .with("not_copied_bytes", 0)
+                    .with("engine_calls", 0)
+                    .with("engine_bytes", 0)
+                    .with_metric("time", Metric::from_samples("time_ns", &times)),
+            );
+            by_size.push([size, count]);
+            calls += count;
+            bytes += count * size;
+            all.extend(times);
+        }
+        for (metric, count) in [("recorded_records", calls), ("dropped_records", dropped)] {
+            samples
+                .push(Sample::new(function, 0, "ring", metric, "records", count as f64).on_cpu(0));
+        }
+        let time = if all.is_empty() {
+            Metric::unmeasured("time_ns", "no copy was seen")
+        } else {
+            Metric::from_samples("time_ns", &all)
+        };
+        summary.cases.push(
+            Case::new(function)
+                .with("kind", "function")
+                .with("function", function)
+                .with("calls", calls)
+                .with("bytes", bytes)
+                .with("not_copied_bytes", if function == "to" { 96 } else { 0 })
+                .with("engine_calls", 0)
+                .with("engine_bytes", 0)
+                .with_metric("time", time)
+                .with("recorded", calls)
+                .with("dropped", dropped)
+                .with("calls_by_size", json!(by_size))
+                .with("calls_of_other_sizes", 0),
+        );
+        if calls > 0 {
+            let symbol = (function != "__from").then(|| format!("invented_{function}+0x1c"));
+            callers.push(json!({
+                "function": function, "address": address, "symbol": symbol, "calls": calls, "bytes": bytes
+            }));
+        }
+    }
+    summary.cases.extend(sizes);
+    for (key, value) in [
+        ("source", json!("hooks")),
+        ("merged", json!(false)),
+        ("ring_records", json!(65_536)),
+        ("cpus", json!(4)),
+        ("elapsed_s", json!(2.0)),
+        ("clock_base_ns", json!(5_000_000_000u64)),
+        ("missed", json!(0)),
+        ("command_exit_code", json!(null)),
+        ("callers", json!(callers)),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    summary.note("12 copies found their ring full and are in no figure but `dropped`.");
+    write(directory, run, &samples, &summary)
+}

@@ -30,6 +30,7 @@ fn main() -> Result<()> {
     copy::bandwidth(&data.join("copy-bandwidth"))?;
     copy::pollution(&data.join("copy-pollution"))?;
     copy::breakeven(&data.join("copy-breakeven"))?;
+    copy::trace(&data.join("copy-trace"))?;
     other(&data.join("other"))
 }
 

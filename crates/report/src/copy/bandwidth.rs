@@ -4,8 +4,9 @@
 use memwarden_run::{Case, Metric, Summary};
 use serde_json::Value;
 
-use super::{engine_text, operation_text, size, sizes, texts};
+use super::{engine_text, operation_text};
 use crate::Table;
+use crate::by_size::{size, sizes, texts};
 use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent};
 
 pub(crate) const QUESTION: &str = "Every CPU copies at once between user and kernel memory, with its own instructions or \
@@ -140,9 +141,9 @@ mod charts {
     use memwarden_run::Summary;
 
     use super::{find, operation_text, sizes, texts};
-    use crate::Figure;
     use crate::generic::file_name;
-    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+    use crate::plot::{Axis, Chart, Point};
+    use crate::{Figure, by_size};
 
     /// What is drawn over the size.
     #[derive(Clone, Copy)]
@@ -195,34 +196,17 @@ mod charts {
                 interval,
             })
         };
-        let lines: Vec<Line> = texts(summary, "engine")
-            .into_iter()
-            .enumerate()
-            .map(|(nth, engine)| Line {
-                name: engine.into(),
-                colour: Colour::nth(nth),
-                points: sizes(summary)
-                    .into_iter()
-                    .filter_map(|size| point(engine, size))
-                    .collect(),
-            })
-            .filter(|line| !line.points.is_empty())
-            .collect();
-        if lines.is_empty() {
-            return None;
-        }
+        let lines = texts(summary, "engine").into_iter().map(|engine| {
+            let sizes = sizes(summary).into_iter();
+            let points = sizes.filter_map(|size| point(engine, size)).collect();
+            (engine.to_owned(), points)
+        });
         let what = match shown {
             Shown::Total => "All CPUs together",
             Shown::Thread => "Each CPU's thread",
         };
-        Some(Chart::Xy(XyChart {
-            title: format!("{what}, {}, by size", operation_text(operation)),
-            x: Axis::sizes("size").log(),
-            y: Axis::new("bandwidth", "MB/s").log(),
-            lines,
-            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
-            apart: true,
-            ..XyChart::default()
-        }))
+        let title = format!("{what}, {}, by size", operation_text(operation));
+        let y = Axis::new("bandwidth", "MB/s");
+        by_size::chart(summary, title, y, lines).map(Chart::Xy)
     }
 }

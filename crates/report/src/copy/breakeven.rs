@@ -4,10 +4,9 @@
 use memwarden_run::{Case, Figure, Summary};
 use serde_json::Value;
 
-use super::{operation_text, size};
-#[cfg(feature = "html")]
-use super::{sizes, texts};
+use super::operation_text;
 use crate::Table;
+use crate::by_size::size;
 use crate::number::{NOT_MEASURED, bytes, interval, optional, times};
 
 pub(crate) const QUESTION: &str = "From which size on is a copy by the DMA engine better than the CPU's: in its time, in the \
@@ -105,12 +104,11 @@ fn ends(case: &Case) -> Option<[f64; 2]> {
 #[cfg(feature = "html")]
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
-    use crate::plot::{Axis, Chart, Colour, Line, Point, Reference, XyChart};
+    use crate::by_size::{self, texts};
+    use crate::plot::{Axis, Chart, Point, Reference};
 
-    let line = |name: &str, nth: usize, operation: &str| Line {
-        name: operation_text(operation).into(),
-        colour: Colour::nth(nth),
-        points: summary
+    let points = |name: &str, operation: &str| {
+        summary
             .cases
             .iter()
             .filter(|case| {
@@ -123,30 +121,17 @@ pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
                     interval: ends(case).filter(|ends| ends[0] > 0.0),
                 })
             })
-            .collect(),
+            .collect()
     };
     let chart = |(name, key, by): (&str, &str, &str)| {
-        let operations = texts(summary, "operation").into_iter().enumerate();
-        let lines: Vec<Line> = operations
-            .map(|(nth, operation)| line(name, nth, operation))
-            .filter(|line| !line.points.is_empty())
-            .collect();
-        if lines.is_empty() {
-            return None;
-        }
-        let chart = XyChart {
-            title: format!("The engine over the CPU, by {by}"),
-            x: Axis::sizes("size").log(),
-            y: Axis::new("engine / CPU", "").log(),
-            lines,
-            references: vec![Reference {
-                value: 1.0,
-                label: "as good as the CPU".into(),
-            }],
-            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
-            apart: true,
-            ..XyChart::default()
-        };
+        let operations = texts(summary, "operation").into_iter();
+        let lines = operations.map(|one| (operation_text(one).to_owned(), points(name, one)));
+        let title = format!("The engine over the CPU, by {by}");
+        let mut chart = by_size::chart(summary, title, Axis::new("engine / CPU", ""), lines)?;
+        chart.references = vec![Reference {
+            value: 1.0,
+            label: "as good as the CPU".into(),
+        }];
         Some(crate::Figure::new(
             &format!("ratio-{}", key.replace('_', "-")),
             "Ratios of medians with their 95 % intervals; below the line the engine wins.",

@@ -3,16 +3,14 @@
 
 use memwarden_run::{Case, Metric, Summary};
 
-use super::{engine_text, operation_text, size, sizes, texts};
+use super::{engine_text, operation_text};
 use crate::Table;
-use crate::number::{bytes, figure, interval, optional};
+use crate::by_size::{size, sizes, texts, time_text};
+use crate::number::{bytes, interval, optional};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
     copy_from_user() and copy_to_user() do it) and by a DMA engine. What does one copy take, by size, and from which size on \
     is the engine the faster one?";
-
-/// Above this a time is told in microseconds.
-const LONG_NS: f64 = 10_000.0;
 
 /// One line of a plot: who copies, beside what.
 #[derive(Clone, Copy, PartialEq)]
@@ -56,14 +54,6 @@ fn find<'a>(
             && case.text("load") == Some(series.load)
             && size(case) == Some(bytes)
     })
-}
-
-fn time_text(ns: f64) -> String {
-    if ns < LONG_NS {
-        format!("{} ns", figure(ns))
-    } else {
-        format!("{} us", figure(ns / 1000.0))
-    }
 }
 
 /// The first operation on the first load: the largest size by each engine, and where the best engine begins to win.
@@ -165,12 +155,11 @@ pub(crate) use charts::figures;
 #[cfg(feature = "html")]
 mod charts {
     use memwarden_run::Recorded;
-    use memwarden_run::statistics::nearest_rank;
 
     use super::{Series, find, operation_text, series, sizes, texts};
-    use crate::Figure;
     use crate::generic::file_name;
-    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+    use crate::plot::{Axis, Chart, Point};
+    use crate::{Figure, by_size};
 
     /// Which middle of the times is drawn.
     #[derive(Clone, Copy)]
@@ -196,37 +185,17 @@ mod charts {
         figures
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn chart(recorded: &Recorded, operation: &str, middle: Middle, name: &str) -> Option<Chart> {
         let summary = &recorded.summary;
-        let lines: Vec<Line> = series(summary)
-            .into_iter()
-            .enumerate()
-            .map(|(nth, series)| Line {
-                name: series.name(),
-                colour: Colour::nth(nth),
-                points: sizes(summary)
-                    .into_iter()
-                    .filter_map(|size| point(recorded, operation, series, size, middle))
-                    .collect(),
-            })
-            .filter(|line| !line.points.is_empty())
-            .collect();
-        if lines.is_empty() {
-            return None;
-        }
-        Some(Chart::Xy(XyChart {
-            title: format!(
-                "Time of a copy {}, {name} by size",
-                operation_text(operation)
-            ),
-            x: Axis::sizes("size").log(),
-            y: Axis::new("time of a copy", "us").log(),
-            lines,
-            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
-            apart: true,
-            ..XyChart::default()
-        }))
+        let lines = series(summary).into_iter().map(|series| {
+            let sizes = sizes(summary).into_iter();
+            let points = sizes.filter_map(|size| point(recorded, operation, series, size, middle));
+            (series.name(), points.collect())
+        });
+        let operation = operation_text(operation);
+        let title = format!("Time of a copy {operation}, {name} by size");
+        let y = Axis::new("time of a copy", "us");
+        by_size::chart(summary, title, y, lines).map(Chart::Xy)
     }
 
     /// None where 0 has no place on a logarithmic axis.
@@ -244,15 +213,11 @@ mod charts {
             Middle::Median => time.median,
             Middle::Mean => time.mean,
         };
-        let mut times: Vec<f64> = recorded.values(&case.name, "copy", "time_ns");
-        times.sort_unstable_by(f64::total_cmp);
-        let ends = (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)));
+        let ends = by_size::spread(recorded, case, "copy");
         Some(Point {
             x: size as f64,
             y: at.filter(|ns| *ns > 0.0)? / 1000.0,
-            interval: ends
-                .filter(|ends| ends[0] > 0.0)
-                .map(|ends| ends.map(|ns| ns / 1000.0)),
+            interval: ends.map(|ends| ends.map(|ns| ns / 1000.0)),
         })
     }
 }

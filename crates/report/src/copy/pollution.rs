@@ -5,9 +5,9 @@
 use memwarden_run::Case;
 use memwarden_run::{Metric, Summary};
 
-#[cfg(feature = "html")]
-use super::texts;
 use crate::Table;
+#[cfg(feature = "html")]
+use crate::by_size::texts;
 use crate::number::{NOT_MEASURED, figure, interval, optional, percent, times};
 
 pub(crate) const QUESTION: &str = "One CPU repeats a copy between user and kernel memory while another runs an application. \

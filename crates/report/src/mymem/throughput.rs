@@ -3,33 +3,19 @@
 
 use memwarden_run::{Case, Metric, Summary};
 
-use super::{count, listed, place, subjects};
+use super::{listed, place, subjects};
 use crate::Table;
-use crate::number::{bytes, counted, figure, interval, optional};
+use crate::by_size::{size, sizes, time_text};
+use crate::number::{bytes, counted, interval, optional};
 
 pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. What does a call take, by size: on \
     the device in C, on the one in Rust, and inside the kernel, where there is no system call?";
 
-/// Above this a time is told in microseconds.
-const LONG_NS: f64 = 10_000.0;
-
 /// Both ways of a transfer.
 const DIRECTIONS: [&str; 2] = ["write", "read"];
 
-fn size(case: &Case) -> Option<u64> {
-    count(case, "size_bytes")
-}
-
 fn time(case: &Case) -> Option<&Metric> {
     case.metric("time")
-}
-
-/// Sizes, from the smallest.
-fn sizes(summary: &Summary) -> Vec<u64> {
-    let mut sizes: Vec<u64> = summary.cases.iter().filter_map(size).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
 }
 
 fn find<'a>(summary: &'a Summary, subject: &str, direction: &str, bytes: u64) -> Option<&'a Case> {
@@ -38,14 +24,6 @@ fn find<'a>(summary: &'a Summary, subject: &str, direction: &str, bytes: u64) ->
             && case.text("direction") == Some(direction)
             && size(case) == Some(bytes)
     })
-}
-
-fn time_text(ns: f64) -> String {
-    if ns < LONG_NS {
-        format!("{} ns", figure(ns))
-    } else {
-        format!("{} us", figure(ns / 1000.0))
-    }
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
@@ -131,12 +109,11 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::statistics::nearest_rank;
     use memwarden_run::{Recorded, Summary};
 
     use super::{DIRECTIONS, find, sizes, subjects, time};
-    use crate::Figure;
-    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+    use crate::plot::{Axis, Chart, Point};
+    use crate::{Figure, by_size};
 
     /// What is drawn over the size.
     #[derive(Clone, Copy)]
@@ -159,35 +136,18 @@ mod charts {
         figures
     }
 
-    #[allow(clippy::cast_precision_loss)]
     fn chart(recorded: &Recorded, direction: &str, shown: Shown) -> Option<Chart> {
         let summary = &recorded.summary;
-        let lines: Vec<Line> = subjects(summary)
-            .iter()
-            .enumerate()
-            .map(|(i, subject)| Line {
-                name: (*subject).to_owned(),
-                colour: Colour::nth(i),
-                points: points(recorded, subject, direction, shown),
-            })
-            .filter(|line| !line.points.is_empty())
-            .collect();
-        if lines.is_empty() {
-            return None;
-        }
+        let lines = subjects(summary).into_iter().map(|subject| {
+            let points = points(recorded, subject, direction, shown);
+            (subject.to_owned(), points)
+        });
         let (what, y) = match shown {
             Shown::Time => ("Time of a", Axis::new("time of a call", "us")),
             Shown::Throughput => ("Throughput of a", Axis::new("throughput", "MB/s")),
         };
-        Some(Chart::Xy(XyChart {
-            title: format!("{what} {direction} by size"),
-            x: Axis::sizes("size").log(),
-            y: y.log(),
-            lines,
-            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
-            apart: true,
-            ..XyChart::default()
-        }))
+        let title = format!("{what} {direction} by size");
+        by_size::chart(summary, title, y, lines).map(Chart::Xy)
     }
 
     fn points(recorded: &Recorded, subject: &str, direction: &str, shown: Shown) -> Vec<Point> {
@@ -208,9 +168,7 @@ mod charts {
         let summary: &Summary = &recorded.summary;
         let case = find(summary, subject, direction, size)?;
         let median = time(case)?.median.filter(|ns| *ns > 0.0)?;
-        let mut times: Vec<f64> = recorded.values(&case.name, "device", "time_ns");
-        times.sort_unstable_by(f64::total_cmp);
-        let ends = (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)));
+        let ends = by_size::spread(recorded, case, "device");
         let bytes = size as f64;
         let place = |ns: f64| match shown {
             Shown::Time => ns / 1000.0,
@@ -220,9 +178,7 @@ mod charts {
         Some(Point {
             x: bytes,
             y: place(median),
-            interval: ends
-                .filter(|ends| ends[0] > 0.0)
-                .map(|ends| ends.map(place)),
+            interval: ends.map(|ends| ends.map(place)),
         })
     }
 }

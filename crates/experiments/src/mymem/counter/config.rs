@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the counting workers are to do: data, as TOML or as options.
 
-use std::path::Path;
-
 use memwarden_copies::mymem::Lock;
 use serde::{Deserialize, Serialize};
 
 use super::Workers;
 use crate::mymem::Subject;
-use crate::settings::twice;
-use crate::{Error, settings};
+use crate::settings::not_twice;
+use crate::{Error, Settings};
 
 /// Increments of a worker, at most: with 100 workers still far from what 64 bits count.
 const MAX_INCREMENTS: u64 = 1_000_000_000;
@@ -48,10 +46,10 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl Settings for Config {
     /// The settings that suit the emulated machine, where a system call takes a large part of the time that it has: few
     /// increments from user space; inside the kernel, which makes none, the course's own 50 workers with 150,000 each.
-    pub fn for_lab() -> Self {
+    fn for_lab() -> Self {
         Self {
             workers: [1, 2, 4, 8, 50].into_iter().collect(),
             increments: 1000,
@@ -61,21 +59,7 @@ impl Config {
         }
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
-    ///
-    /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    pub fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        settings::read(path, defaults)
-    }
-
-    /// The settings as TOML.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
-    }
-
-    /// The same settings as options of `memwarden mymem counter`.
-    pub fn to_arguments(&self) -> Vec<String> {
+    fn to_arguments(&self) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("--workers", self.workers.to_string());
@@ -97,11 +81,7 @@ impl Config {
         words
     }
 
-    /// What can be said without measuring anything.
-    ///
-    /// # Errors
-    /// The first setting that makes no sense.
-    pub fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         if self.workers.is_empty() {
             return bad("no number of workers: give --workers 1-8, for example".into());
@@ -119,18 +99,16 @@ impl Config {
         if self.lock.is_empty() {
             return bad("no lock: give --lock none, for example".into());
         }
-        if let Some(lock) = twice(&self.lock) {
-            return bad(format!("--lock {lock} is given twice"));
-        }
-        if let Some(device) = twice(&self.device) {
-            return bad(format!("--device {device} is given twice"));
-        }
+        not_twice("--lock", &self.lock)?;
+        not_twice("--device", &self.device)?;
         if !(1..=10_000).contains(&self.repeat) {
             return bad(format!("--repeat {}: give 1 to 10000", self.repeat));
         }
         Ok(())
     }
+}
 
+impl Config {
     /// Numbers of workers, and increments of each.
     pub(super) fn of(&self, subject: &Subject) -> (&Workers, u64) {
         if *subject != Subject::InKernel {
@@ -152,6 +130,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings;
 
     #[test]
     fn defaults_round_trip_through_toml() {

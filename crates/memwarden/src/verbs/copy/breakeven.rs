@@ -5,14 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use memwarden_experiments::Interrupt;
+use memwarden_experiments::Settings;
 use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
 use memwarden_experiments::copy::{Engine, Operation};
 use memwarden_run::Summary;
 
 use super::Common;
-use crate::verbs::interfere::Target;
-use crate::verbs::terminal::Bar;
+use crate::verbs::experiment::Target;
 
 /// Find the size from which DMA wins: by a copy's time, by its CPU time, by what another CPU's application loses
 #[derive(clap::Args)]
@@ -61,22 +60,13 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let common = &self.common;
-        common.check()?;
-        if self.apply && common.on == Target::Lab {
+        if self.apply && self.common.place.on == Target::Lab {
             bail!(
                 "--apply: the lab's machine is gone after the measurement, and its answer is none for this one"
             );
         }
-        let defaults = match common.on {
-            Target::Native => Config::default(),
-            Target::Lab => Config::for_lab(),
-        };
-        let mut config = match &common.config {
-            Some(path) => Config::read(path, &defaults)?,
-            None => defaults,
-        };
-        common.settle(&mut config.device, &mut config.policy);
+        let mut config: Config = self.common.settings()?;
+        self.common.settle(&mut config.device, &mut config.policy);
         macro_rules! lists {
             ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
         }
@@ -100,7 +90,7 @@ impl Args {
             }
             return Ok(());
         };
-        if !self.common.json {
+        if !self.common.place.json {
             println!(
                 "for a file in /etc/modprobe.d: {}",
                 breakeven::modprobe_line(bytes)
@@ -115,24 +105,14 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let common = &args.common;
-    if common.print_config {
-        print!("{}", config.to_toml());
-        return Ok(ExitCode::SUCCESS);
+    let Common { place, .. } = &args.common;
+    let command = ["memwarden", "copy", "breakeven"];
+    let lab = || args.common.lab();
+    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, breakeven::run)? {
+        place.tell(&folder, &summary)?;
+        args.settle(&summary)?;
     }
-    let (folder, summary) = match common.on {
-        Target::Native => breakeven::run(
-            &config,
-            common.out(),
-            common.existing(),
-            &Interrupt::catch()?,
-            &mut Bar::new(),
-        )?,
-        Target::Lab => common.on_lab("breakeven", config.to_arguments())?,
-    };
-    let code = common.tell(&folder, &summary)?;
-    args.settle(&summary)?;
-    Ok(code)
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -3,13 +3,11 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Interrupt;
+use memwarden_experiments::Settings;
 use memwarden_experiments::copy::latency::{self, Config};
 use memwarden_experiments::copy::{Load, Operation, powers};
 
 use super::{Common, Dat, Engines};
-use crate::verbs::interfere::Target;
-use crate::verbs::terminal::Bar;
 
 /// Time copies of each size, out of and into user memory, by the CPU and by DMA
 #[derive(clap::Args)]
@@ -66,17 +64,8 @@ fn parse_max(text: &str) -> Result<u64, String> {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let common = &self.common;
-        common.check()?;
-        let defaults = match common.on {
-            Target::Native => Config::default(),
-            Target::Lab => Config::for_lab(),
-        };
-        let mut config = match &common.config {
-            Some(path) => Config::read(path, &defaults)?,
-            None => defaults,
-        };
-        common.settle(&mut config.device, &mut config.policy);
+        let mut config: Config = self.common.settings()?;
+        self.common.settle(&mut config.device, &mut config.policy);
         Engines::settle(&self.engine, &mut config.engine);
         if let Some(max) = self.max {
             config.sizes = powers(1, max);
@@ -95,23 +84,14 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let common = &args.common;
-    if common.print_config {
-        print!("{}", config.to_toml());
-        return Ok(ExitCode::SUCCESS);
+    let Common { place, .. } = &args.common;
+    let command = ["memwarden", "copy", "latency"];
+    let lab = || args.common.lab();
+    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, latency::run)? {
+        args.dat.write(&folder, place.json)?;
+        place.tell(&folder, &summary)?;
     }
-    let (folder, summary) = match common.on {
-        Target::Native => latency::run(
-            &config,
-            common.out(),
-            common.existing(),
-            &Interrupt::catch()?,
-            &mut Bar::new(),
-        )?,
-        Target::Lab => common.on_lab("latency", config.to_arguments())?,
-    };
-    args.dat.write(&folder, common.json)?;
-    common.tell(&folder, &summary)
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

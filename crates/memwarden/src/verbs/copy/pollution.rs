@@ -3,13 +3,11 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Interrupt;
+use memwarden_experiments::Settings;
 use memwarden_experiments::copy::Engine;
 use memwarden_experiments::copy::pollution::{self, Config, Pair, System};
 
 use super::{Common, Dat};
-use crate::verbs::interfere::Target;
-use crate::verbs::terminal::Bar;
 
 /// Run applications beside another CPU's copies, and tell what they lose to those of the CPU and of DMA
 #[derive(clap::Args)]
@@ -56,17 +54,8 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let common = &self.common;
-        common.check()?;
-        let defaults = match common.on {
-            Target::Native => Config::default(),
-            Target::Lab => Config::for_lab(),
-        };
-        let mut config = match &common.config {
-            Some(path) => Config::read(path, &defaults)?,
-            None => defaults,
-        };
-        common.settle(&mut config.device, &mut config.policy);
+        let mut config: Config = self.common.settings()?;
+        self.common.settle(&mut config.device, &mut config.policy);
         macro_rules! lists {
             ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
         }
@@ -82,23 +71,14 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let common = &args.common;
-    if common.print_config {
-        print!("{}", config.to_toml());
-        return Ok(ExitCode::SUCCESS);
+    let Common { place, .. } = &args.common;
+    let command = ["memwarden", "copy", "pollution"];
+    let lab = || args.common.lab();
+    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, pollution::run)? {
+        args.dat.write(&folder, place.json)?;
+        place.tell(&folder, &summary)?;
     }
-    let (folder, summary) = match common.on {
-        Target::Native => pollution::run(
-            &config,
-            common.out(),
-            common.existing(),
-            &Interrupt::catch()?,
-            &mut Bar::new(),
-        )?,
-        Target::Lab => common.on_lab("pollution", config.to_arguments())?,
-    };
-    args.dat.write(&folder, common.json)?;
-    common.tell(&folder, &summary)
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use memwarden_experiments::guard_bench::{self, Part, Subject};
 use memwarden_experiments::{Backend, Interrupt};
 use memwarden_run::{Existing, Summary};
 
-use crate::verbs::interfere::Target;
+use crate::verbs::experiment::Target;
 use crate::verbs::outcome;
 use crate::verbs::terminal::Bar;
 
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 #[cfg(not(feature = "host"))]
 fn on_lab(_: Option<Part>, _: &Args, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
-    anyhow::bail!("--on lab: this memwarden was built without the lab (feature `host`)")
+    anyhow::bail!(crate::verbs::on_lab::MISSING)
 }
 
 /// Every part on the machine that it needs, put together in one run folder.

@@ -5,13 +5,10 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use memwarden_copies::mymem::Lock;
-use memwarden_experiments::Interrupt;
+use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::counter::{self, Config, Workers};
 
 use super::Common;
-use crate::verbs::interfere::Target;
-use crate::verbs::outcome;
-use crate::verbs::terminal::Bar;
 
 /// Count with several workers and see what is lost: without a lock, with a mutex, with the device's own addition
 #[derive(clap::Args)]
@@ -66,15 +63,7 @@ impl FromStr for Locks {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.common.check()?;
-        let defaults = match self.common.on {
-            Target::Native => Config::default(),
-            Target::Lab => Config::for_lab(),
-        };
-        let mut config = match &self.common.config {
-            Some(path) => Config::read(path, &defaults)?,
-            None => defaults,
-        };
+        let mut config: Config = self.common.settings()?;
         macro_rules! given {
             ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
         }
@@ -93,27 +82,14 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let common = &args.common;
-    if common.print_config {
-        print!("{}", config.to_toml());
+    let Common { place, machine, .. } = &args.common;
+    // Workers that never meet lose nothing.
+    let lab = || machine.lab(true);
+    let command = ["memwarden", "mymem", "counter"];
+    let Some((folder, summary)) = place.carry_out(&command, &config, lab, counter::run)? else {
         return Ok(ExitCode::SUCCESS);
-    }
-    let (folder, summary) = match common.on {
-        Target::Native => {
-            let interrupt = Interrupt::catch()?;
-            let mut bar = Bar::new();
-            counter::run(
-                &config,
-                common.out(),
-                common.existing(),
-                &interrupt,
-                &mut bar,
-            )?
-        }
-        // Workers that never meet lose nothing.
-        Target::Lab => common.on_lab("counter", config.to_arguments(), true)?,
     };
-    outcome::tell(&folder, &summary, common.json)?;
+    place.tell(&folder, &summary)?;
     if let Some(fault) = counter::faults(&summary) {
         eprintln!("memwarden: {fault}");
         return Ok(ExitCode::FAILURE);

@@ -3,13 +3,10 @@
 
 use std::process::ExitCode;
 
-use memwarden_experiments::Interrupt;
+use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::throughput::{self, Config};
 
 use super::Common;
-use crate::verbs::interfere::Target;
-use crate::verbs::outcome;
-use crate::verbs::terminal::Bar;
 
 /// Time writes and reads of each size, on each device and from inside the kernel
 #[derive(clap::Args)]
@@ -39,11 +36,7 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.common.check()?;
-        let mut config = match &self.common.config {
-            Some(path) => Config::read(path, &Config::default())?,
-            None => Config::default(),
-        };
+        let mut config: Config = self.common.settings()?;
         if self.sweep {
             config.sizes = Config::sweep();
         }
@@ -62,27 +55,13 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let common = &args.common;
-    if common.print_config {
-        print!("{}", config.to_toml());
-        return Ok(ExitCode::SUCCESS);
+    let Common { place, machine, .. } = &args.common;
+    // One thread works: the others' turns would only be in its way.
+    let lab = || machine.lab(false);
+    let command = ["memwarden", "mymem", "throughput"];
+    if let Some((folder, summary)) = place.carry_out(&command, &config, lab, throughput::run)? {
+        place.tell(&folder, &summary)?;
     }
-    let (folder, summary) = match common.on {
-        Target::Native => {
-            let interrupt = Interrupt::catch()?;
-            let mut bar = Bar::new();
-            throughput::run(
-                &config,
-                common.out(),
-                common.existing(),
-                &interrupt,
-                &mut bar,
-            )?
-        }
-        // One thread works: the others' turns would only be in its way.
-        Target::Lab => common.on_lab("throughput", config.to_arguments(), false)?,
-    };
-    outcome::tell(&folder, &summary, common.json)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `/dev/copytrace`: who copies how much between user and kernel memory.
+//!
+//! Whoever traces sees a [`Tracer`], which opens the rings of one CPU: a [`Reader`] for the thread that reads them, and a
+//! [`Control`] for the one that starts and stops them. The tracer is the kernel's [`Devices`], or [`Null`], which makes
+//! records of its own and so lets all that reads them be tried where there is no module.
+
+mod devices;
+mod null;
+mod statistics;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use memwarden_platform::copytrace as raw;
+
+use crate::Result;
+
+pub use devices::Devices;
+pub use memwarden_platform::copytrace::{Counts, Record};
+pub use null::Null;
+pub use statistics::{Caller, FunctionStatistics, Sampled, SizeStatistics};
+
+/// The folder of the devices.
+pub const DEVICES: &str = "/dev/copytrace";
+
+/// What an option says instead of a path, for [`Null`].
+pub const NULL: &str = "null";
+
+/// A function that copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Function {
+    /// copy_from_user()
+    From,
+    /// copy_to_user()
+    To,
+    /// __copy_from_user()
+    UnderscoreFrom,
+    /// __copy_to_user()
+    UnderscoreTo,
+}
+
+impl Function {
+    /// Every one, in the devices' order.
+    pub const ALL: [Self; 4] = [
+        Self::From,
+        Self::To,
+        Self::UnderscoreFrom,
+        Self::UnderscoreTo,
+    ];
+
+    /// Its name in options and folders.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::From => "from",
+            Self::To => "to",
+            Self::UnderscoreFrom => "__from",
+            Self::UnderscoreTo => "__to",
+        }
+    }
+
+    /// Its device in [`DEVICES`].
+    #[must_use]
+    pub fn device(self) -> &'static str {
+        match self {
+            Self::From => "from_user",
+            Self::To => "to_user",
+            Self::UnderscoreFrom => "__from_user",
+            Self::UnderscoreTo => "__to_user",
+        }
+    }
+}
+
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Function {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|one| one.name() == text);
+        known.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("operation `{text}`: give one of {names}")
+        })
+    }
+}
+
+/// Where copies are seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In the functions themselves, inlined ones too: the kernel has the patch.
+    Hooks,
+    /// By probes on what they call.
+    Probes,
+}
+
+impl Source {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hooks => "hooks",
+            Self::Probes => "probes",
+        }
+    }
+}
+
+/// What the tracer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Info {
+    /// Where it sees copies.
+    pub source: Source,
+    /// The `__` forms, and those for callers that must not sleep, are counted with the others.
+    pub merged: bool,
+    /// Records of each ring.
+    pub records: u32,
+}
+
+impl Info {
+    /// None from a module with another header.
+    fn of(record: &raw::Info) -> Option<Self> {
+        let source = match record.source {
+            0 => Source::Hooks,
+            raw::PROBES => Source::Probes,
+            _ => return None,
+        };
+        (record.version == raw::VERSION).then_some(Self {
+            source,
+            merged: record.flags & raw::MERGED != 0,
+            records: record.records,
+        })
+    }
+}
+
+/// Where copies are traced.
+pub trait Tracer {
+    /// What it has.
+    fn info(&self) -> Info;
+
+    /// The rings of these functions on one CPU, claimed and empty; not started.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or another one has them.
+    fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened>;
+}
+
+/// The rings of one CPU, functions in the order in which they were asked for.
+pub struct Opened {
+    /// For the thread that reads.
+    pub reader: Box<dyn Reader>,
+    /// For the one that starts and stops.
+    pub control: Box<dyn Control>,
+}
+
+/// Reads rings.
+pub trait Reader: Send {
+    /// Waits until one has much to read, for so long at most.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn wait(&mut self, timeout: Duration) -> Result<()>;
+
+    /// Takes what is whole in the ring of the `nth` function, at most all that it has room for; returns how many.
+    fn read(&mut self, nth: usize, each: &mut dyn FnMut(&Record)) -> usize;
+}
+
+/// Starts and stops rings, while another thread reads them.
+pub trait Control: Sync {
+    /// Copies are recorded from now on.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or another module traces.
+    fn start(&self) -> Result<()>;
+
+    /// None are, and what the rings have is all.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn stop(&self) -> Result<()>;
+
+    /// What the ring of the `nth` function took and what not.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn counts(&self, nth: usize) -> Result<Counts>;
+}
+
+/// The devices in the folder `path`, or [`Null`] for `null`.
+///
+/// # Errors
+/// When they are not there, refuse, or are another module's.
+pub fn open(path: &Path) -> Result<Box<dyn Tracer>> {
+    if path == Path::new(NULL) {
+        return Ok(Box::new(Null));
+    }
+    Ok(Box::new(Devices::open(path)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_options() {
+        for function in Function::ALL {
+            assert_eq!(function.name().parse(), Ok(function));
+        }
+        assert_eq!(
+            "at".parse::<Function>(),
+            Err("operation `at`: give one of from, to, __from, __to".into())
+        );
+    }
+
+    #[test]
+    fn another_module_s_answer_is_not_taken() {
+        let record = raw::Info {
+            version: 1,
+            source: 1,
+            records: 64,
+            flags: 1,
+            ..raw::Info::default()
+        };
+        let expected = Info {
+            source: Source::Probes,
+            merged: true,
+            records: 64,
+        };
+        assert_eq!(Info::of(&record), Some(expected));
+        assert_eq!(
+            Info::of(&raw::Info {
+                version: 2,
+                ..record
+            }),
+            None
+        );
+        assert_eq!(
+            Info::of(&raw::Info {
+                source: 2,
+                ..record
+            }),
+            None
+        );
+    }
+}

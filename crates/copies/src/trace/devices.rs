@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The module's devices.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use memwarden_platform::copytrace as raw;
+
+use super::{Control, Counts, Function, Info, Opened, Reader, Record, Tracer};
+use crate::{Error, Result};
+
+/// What Linux answers for a request that the driver doesn't know, and for what another one has.
+const ENOTTY: i32 = 25;
+const EBUSY: i32 = 16;
+
+/// The devices in a folder.
+#[derive(Debug)]
+pub struct Devices {
+    folder: PathBuf,
+    info: Info,
+}
+
+impl Devices {
+    /// Looks whether they are there and of this version.
+    ///
+    /// # Errors
+    /// When they are not there, refuse, or are no such devices.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let path = folder.join(Function::From.device());
+        let info = info(&open(&path)?, &path)?.0;
+        Ok(Self {
+            folder: folder.into(),
+            info,
+        })
+    }
+}
+
+fn open(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    opened.map_err(|reason| match reason.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::missing(path),
+        io::ErrorKind::PermissionDenied => refused("opening (as root)", path, reason),
+        _ => refused("opening", path, reason),
+    })
+}
+
+fn info(file: &File, path: &Path) -> Result<(Info, raw::Info)> {
+    let record = raw::info(file).map_err(|reason| refused("asking", path, reason))?;
+    match Info::of(&record) {
+        Some(info) => Ok((info, record)),
+        None => Err(Error::OtherVersion {
+            path: path.into(),
+            version: record.version,
+            ours: raw::VERSION,
+        }),
+    }
+}
+
+impl Tracer for Devices {
+    fn info(&self) -> Info {
+        self.info
+    }
+
+    fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened> {
+        let mut files = Vec::new();
+        let mut rings = Vec::new();
+        for function in functions {
+            let path = self.folder.join(function.device());
+            let file = open(&path)?;
+            let (_, record) = info(&file, &path)?;
+            let number = u32::try_from(cpu).unwrap_or(u32::MAX);
+            raw::claim(&file, number).map_err(|reason| {
+                let hint = hint(&reason, " (another trace has it: end that first)");
+                refused(
+                    &format!("claiming the ring of CPU {cpu}{hint} of"),
+                    &path,
+                    reason,
+                )
+            })?;
+            let ring = raw::Ring::map(&file, &record).map_err(|reason| {
+                refused(&format!("mapping the ring of CPU {cpu} of"), &path, reason)
+            })?;
+            rings.push(ring);
+            files.push(Claimed {
+                file: Arc::new(file),
+                path,
+            });
+        }
+        Ok(Opened {
+            reader: Box::new(Rings {
+                files: files.clone(),
+                rings,
+            }),
+            control: Box::new(Files(files)),
+        })
+    }
+}
+
+/// A device's file with the ring that it claimed.
+#[derive(Clone)]
+struct Claimed {
+    file: Arc<File>,
+    path: PathBuf,
+}
+
+struct Rings {
+    files: Vec<Claimed>,
+    rings: Vec<raw::Ring>,
+}
+
+impl Reader for Rings {
+    fn wait(&mut self, timeout: Duration) -> Result<()> {
+        let files: Vec<&File> = self.files.iter().map(|one| &*one.file).collect();
+        match (raw::wait(&files, timeout), self.files.first()) {
+            (Err(reason), Some(first)) => Err(refused("waiting for", &first.path, reason)),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&mut self, nth: usize, each: &mut dyn FnMut(&Record)) -> usize {
+        self.rings[nth].read(each)
+    }
+}
+
+struct Files(Vec<Claimed>);
+
+impl Control for Files {
+    fn start(&self) -> Result<()> {
+        self.0.iter().try_for_each(|one| {
+            raw::start(&one.file).map_err(|reason| {
+                let hint = hint(&reason, " (another module traces copies)");
+                refused(&format!("starting{hint}"), &one.path, reason)
+            })
+        })
+    }
+
+    fn stop(&self) -> Result<()> {
+        // All of them, whatever one says.
+        let mut outcome = Ok(());
+        for one in &self.0 {
+            if let Err(reason) = raw::stop(&one.file) {
+                outcome = Err(refused("stopping", &one.path, reason));
+            }
+        }
+        outcome
+    }
+
+    fn counts(&self, nth: usize) -> Result<Counts> {
+        let one = &self.0[nth];
+        raw::counts(&one.file)
+            .map_err(|reason| refused("asking for the counts of", &one.path, reason))
+    }
+}
+
+/// What to do about one that is taken.
+fn hint(reason: &io::Error, text: &'static str) -> &'static str {
+    if reason.raw_os_error() == Some(EBUSY) {
+        text
+    } else {
+        ""
+    }
+}
+
+fn refused(action: &str, path: &Path, reason: io::Error) -> Error {
+    if reason.raw_os_error() == Some(ENOTTY) {
+        return Error::NotCopytrace(path.into());
+    }
+    Error::Refused {
+        action: action.into(),
+        path: path.into(),
+        reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_that_are_not_there_are_named() {
+        let message = Devices::open(Path::new("/nonexistent"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.starts_with("/nonexistent/from_user is not there: "),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_file_is_no_such_device() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("from_user"), "").unwrap();
+        let message = Devices::open(folder.path()).unwrap_err().to_string();
+        assert!(
+            message.ends_with(
+                "no tracer of copies, its driver does not know the requests (use /dev/copytrace)"
+            ),
+            "{message}"
+        );
+    }
+}

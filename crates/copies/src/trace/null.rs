@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Records of a fixed pattern: what traces copies can be tried with it anywhere. It says nothing of any kernel.
+//!
+//! Each ring begins with [`BATCH`] records and gets as many at each wait, up to [`MOST`]. Record n copies the n-th of
+//! [`SIZES`], and takes 20 ns and one more for each 16 bytes; n % 3 chooses its caller, each 10th is an engine's, and of each
+//! 50th the last 4 bytes are not copied. They are 1000 ns apart. `to` drops one for each batch.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{Control, Counts, Function, Info, Opened, Reader, Record, Source, Tracer};
+use crate::Result;
+
+/// Records that a ring gets at once.
+const BATCH: u64 = 100;
+
+/// Records that a ring gets in all.
+const MOST: u64 = 1000;
+
+/// Bytes of the copies, one after the other.
+const SIZES: [u64; 8] = [8, 64, 8, 1102, 8, 4096, 64, 65_536];
+
+/// Where the copies are from.
+const CALLERS: [u64; 3] = [
+    0xffff_8000_8044_c129,
+    0xffff_8000_8012_0040,
+    0xffff_8000_8099_9990,
+];
+
+/// Stands in for the devices.
+#[derive(Debug, Clone, Copy)]
+pub struct Null;
+
+impl Tracer for Null {
+    fn info(&self) -> Info {
+        Info {
+            source: Source::Hooks,
+            merged: false,
+            records: 4096,
+        }
+    }
+
+    fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened> {
+        let cpu = u32::try_from(cpu).unwrap_or(0);
+        let ring = |function: &Function| Ring {
+            function: *function,
+            cpu,
+            started: false,
+            recorded: 0,
+            read: 0,
+            dropped: 0,
+        };
+        let rings: Arc<Mutex<Vec<Ring>>> =
+            Arc::new(Mutex::new(functions.iter().map(ring).collect()));
+        Ok(Opened {
+            reader: Box::new(Rings(Arc::clone(&rings))),
+            control: Box::new(Rings(rings)),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Ring {
+    function: Function,
+    cpu: u32,
+    started: bool,
+    recorded: u64,
+    read: u64,
+    dropped: u64,
+}
+
+impl Ring {
+    fn fill(&mut self) {
+        if !self.started || self.recorded >= MOST {
+            return;
+        }
+        self.recorded += BATCH;
+        self.dropped += u64::from(self.function == Function::To);
+    }
+}
+
+/// Record `number` of a ring.
+fn record(number: u64, cpu: u32) -> Record {
+    let nth = |count: usize| usize::try_from(number).unwrap_or(0) % count;
+    let bytes = SIZES[nth(SIZES.len())];
+    let before_ns = 1_000_000 + number * 1000;
+    Record {
+        number,
+        before_ns,
+        after_ns: before_ns + 20 + bytes / 16,
+        caller: CALLERS[nth(CALLERS.len())],
+        bytes,
+        left: if number % 50 == 49 { 4 } else { 0 },
+        by_engine: if number % 10 == 9 { bytes } else { 0 },
+        cpu,
+    }
+}
+
+struct Rings(Arc<Mutex<Vec<Ring>>>);
+
+impl Rings {
+    fn lock(&self) -> MutexGuard<'_, Vec<Ring>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reader for Rings {
+    fn wait(&mut self, timeout: Duration) -> Result<()> {
+        std::thread::sleep(timeout);
+        self.lock().iter_mut().for_each(Ring::fill);
+        Ok(())
+    }
+
+    fn read(&mut self, nth: usize, each: &mut dyn FnMut(&Record)) -> usize {
+        let ring = &mut self.lock()[nth];
+        let mut count = 0;
+        while ring.read < ring.recorded {
+            each(&record(ring.read, ring.cpu));
+            ring.read += 1;
+            count += 1;
+        }
+        count
+    }
+}
+
+impl Control for Rings {
+    fn start(&self) -> Result<()> {
+        for ring in self.lock().iter_mut() {
+            ring.started = true;
+            ring.fill();
+        }
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<()> {
+        self.lock().iter_mut().for_each(|ring| ring.started = false);
+        Ok(())
+    }
+
+    fn counts(&self, nth: usize) -> Result<Counts> {
+        let ring = &self.lock()[nth];
+        Ok(Counts {
+            recorded: ring.recorded,
+            dropped: ring.dropped,
+            missed: 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_record_is_read_once_and_accounted_for() {
+        let Opened {
+            mut reader,
+            control,
+        } = Null.open(3, &[Function::From, Function::To]).unwrap();
+        let mut records = Vec::new();
+        let mut take = |reader: &mut dyn Reader| {
+            reader.read(1, &mut |record| records.push(*record));
+        };
+        take(reader.as_mut());
+        control.start().unwrap();
+        take(reader.as_mut());
+        reader.wait(Duration::ZERO).unwrap();
+        control.stop().unwrap();
+        reader.wait(Duration::ZERO).unwrap();
+        take(reader.as_mut());
+        take(reader.as_mut());
+        assert_eq!(records.len(), 200);
+        assert!(
+            (0..)
+                .zip(&records)
+                .all(|(n, record)| record.number == n && record.cpu == 3)
+        );
+        let counts = control.counts(1).unwrap();
+        assert_eq!((counts.recorded, counts.dropped), (200, 2));
+        assert_eq!(control.counts(0).unwrap().dropped, 0);
+        assert_eq!(reader.read(0, &mut |_| ()), 200);
+    }
+
+    #[test]
+    fn the_pattern_is_as_described() {
+        let three = record(3, 0);
+        assert_eq!((three.bytes, three.elapsed_ns()), (1102, 88));
+        assert_eq!(record(9, 0).by_engine, record(9, 0).bytes);
+        assert_eq!((record(49, 0).left, record(48, 0).left), (4, 0));
+    }
+
+    #[test]
+    fn it_comes_to_an_end() {
+        let Opened {
+            mut reader,
+            control,
+        } = Null.open(0, &[Function::From]).unwrap();
+        control.start().unwrap();
+        for _ in 0..20 {
+            reader.wait(Duration::ZERO).unwrap();
+        }
+        assert_eq!(control.counts(0).unwrap().recorded, MOST);
+    }
+}

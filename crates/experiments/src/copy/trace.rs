@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who copies how much between user and kernel memory, on the whole machine: every copy is recorded by the kernel, read by a
+//! thread on its CPU, and counted.
+
+mod dat;
+mod figures;
+mod readers;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use memwarden_copies::provide_trace;
+use memwarden_copies::trace::{self, Function, FunctionStatistics, Info, Tracer};
+use memwarden_platform::cpus;
+use memwarden_platform::units::parse_duration;
+use memwarden_run::{Existing, Sample, Summary};
+use serde::{Deserialize, Serialize};
+
+use super::{list, named};
+use crate::folder::begin;
+use crate::settings::not_twice;
+use crate::{Error, Interrupt, Settings};
+
+pub use readers::{CLASSES, Live};
+use readers::{Ring, Trace};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "copy-trace";
+
+/// Between two looks at whether the trace is to end. Its cost is nothing, and Ctrl-C feels immediate.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Between two looks of somebody who watches: each asks the kernel, which is a copy, too.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+
+/// A function whose copies are traced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Operation {
+    /// copy_from_user()
+    From,
+    /// copy_to_user()
+    To,
+    /// __copy_from_user()
+    UnderscoreFrom,
+    /// __copy_to_user()
+    UnderscoreTo,
+}
+
+named!(Operation, "operation");
+
+impl Operation {
+    /// Every one.
+    pub const ALL: [Self; 4] = [
+        Self::From,
+        Self::To,
+        Self::UnderscoreFrom,
+        Self::UnderscoreTo,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.function().name()
+    }
+
+    fn function(self) -> Function {
+        match self {
+            Self::From => Function::From,
+            Self::To => Function::To,
+            Self::UnderscoreFrom => Function::UnderscoreFrom,
+            Self::UnderscoreTo => Function::UnderscoreTo,
+        }
+    }
+}
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The devices' folder, or `null`.
+    pub device: PathBuf,
+    /// Whose copies are traced.
+    pub ops: Vec<Operation>,
+    /// How long, such as `100s`; none is until the command ends, or until somebody ends it.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// How often rings are read at the latest.
+    pub every: String,
+    /// Leave each record in the classic files, too.
+    pub dat: bool,
+    /// A command with its arguments: the trace ends with it. Empty is none.
+    pub command: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            device: trace::DEVICES.into(),
+            ops: Operation::ALL.into(),
+            time: None,
+            every: "100ms".into(),
+            dat: false,
+            command: Vec::new(),
+        }
+    }
+}
+
+impl Settings for Config {
+    /// Nobody presses Ctrl-C there.
+    fn for_lab() -> Self {
+        Self {
+            time: Some("1s".into()),
+            ..Self::default()
+        }
+    }
+
+    /// The same settings as options of `memwarden trace copies`; those of the command are last.
+    fn to_arguments(&self) -> Vec<String> {
+        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
+        words.extend(["--ops".into(), list(&self.ops)]);
+        words.extend(["--every".into(), self.every.clone()]);
+        if let Some(time) = &self.time {
+            words.extend(["--for".into(), time.clone()]);
+        }
+        if self.dat {
+            words.push("--dat".into());
+        }
+        if !self.command.is_empty() {
+            words.push("--".into());
+            words.extend(self.command.clone());
+        }
+        words
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        if self.ops.is_empty() {
+            return bad("no operation: give --ops from,to, for example".into());
+        }
+        not_twice("--ops", &self.ops)?;
+        self.times()?;
+        if let (Some(time), Some(command)) = (&self.time, self.command.first()) {
+            return bad(format!(
+                "--for {time}: the trace ends with the command {command}; give one of the two"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// How long, and how often.
+    fn times(&self) -> Result<(Option<Duration>, Duration), Error> {
+        let parse = |option: &str, text: &str, range: [Duration; 2], limits: &str| {
+            let bad = |why: &str| Error::BadInput(format!("{option} {text}: {why}"));
+            let time = parse_duration(text).map_err(|error| bad(&error.to_string()))?;
+            if (range[0]..=range[1]).contains(&time) {
+                Ok(time)
+            } else {
+                Err(bad(limits))
+            }
+        };
+        let [shortest, often, seldom, longest] =
+            [1, 1, 10_000, 366 * 86_400_000].map(Duration::from_millis);
+        let time = self.time.as_ref();
+        let time = time.map(|text| parse("--for", text, [shortest, longest], "give 1ms to a year"));
+        let every = parse("--every", &self.every, [often, seldom], "give 1ms to 10s")?;
+        Ok((time.transpose()?, every))
+    }
+}
+
+/// Told what is seen, while it is traced.
+pub trait Watch {
+    /// Whether anybody looks: else the kernel is not asked.
+    fn is_looked_at(&self) -> bool;
+
+    /// What was seen until now.
+    fn look(&mut self, elapsed: Duration, live: &[Live]);
+}
+
+/// Nobody looks.
+impl Watch for () {
+    fn is_looked_at(&self) -> bool {
+        false
+    }
+
+    fn look(&mut self, _: Duration, _: &[Live]) {}
+}
+
+/// The command beside which is traced, as its caller runs it.
+pub trait Beside {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    fn start(&mut self) -> Result<(), Error>;
+
+    /// Its exit code, once it has ended.
+    ///
+    /// # Errors
+    /// When it can't be watched.
+    fn ended(&mut self) -> Result<Option<i32>, Error>;
+}
+
+/// Traces and leaves the run folder. Ends at the time or with the command, and when somebody interrupts: that is how a trace
+/// without a time is ended, and no error.
+///
+/// # Errors
+/// When a setting makes no sense here, the devices are not there or refuse, or records were lost that the kernel counted.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    watch: &mut dyn Watch,
+    beside: Option<&mut dyn Beside>,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let (time, every) = config.times()?;
+    let loaded = provide_trace(&config.device)?;
+    let tracer = trace::open(&config.device)?;
+    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let functions: Vec<Function> = config.ops.iter().map(|one| one.function()).collect();
+    let files = config
+        .dat
+        .then(|| dat::Files::create(folder.partial(), &functions))
+        .transpose()?;
+    let cpus: Vec<usize> = cpus::online()?.iter().collect();
+    let until = Until {
+        time,
+        interrupt,
+        beside,
+        exit_code: None,
+    };
+    let traced = traced(
+        tracer.as_ref(),
+        &functions,
+        &cpus,
+        every,
+        files.as_ref(),
+        until,
+        watch,
+    )?;
+    if let Some(files) = files {
+        files.finish()?;
+    }
+
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let samples = figures::fill(&mut summary, &traced);
+    folder.append_all(&samples)?;
+    figures::remarks(&mut summary, config, &traced);
+    let path = folder.finish(&summary)?;
+    // Names of the module's own places were looked up before.
+    drop(tracer);
+    drop(loaded);
+    Ok((path, summary))
+}
+
+/// What a trace came to.
+struct Traced {
+    info: Info,
+    functions: Vec<Function>,
+    cpus: Vec<usize>,
+    elapsed: Duration,
+    /// One for each function.
+    statistics: Vec<FunctionStatistics>,
+    /// One for each CPU and function.
+    rings: Vec<Ring>,
+    missed: u64,
+    exit_code: Option<i32>,
+}
+
+/// When a trace ends.
+struct Until<'a, 'b> {
+    time: Option<Duration>,
+    interrupt: &'a Interrupt,
+    beside: Option<&'b mut dyn Beside>,
+    exit_code: Option<i32>,
+}
+
+impl Until<'_, '_> {
+    fn is_there(&mut self, elapsed: Duration) -> Result<bool, Error> {
+        if let Some(beside) = &mut self.beside {
+            self.exit_code = beside.ended()?;
+        }
+        Ok(self.exit_code.is_some()
+            || self.interrupt.came()
+            || self.time.is_some_and(|time| elapsed >= time))
+    }
+
+    /// The next look.
+    fn wait(&self, elapsed: Duration) {
+        let left = self.time.map(|time| time.saturating_sub(elapsed));
+        std::thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
+    }
+}
+
+fn traced(
+    tracer: &dyn Tracer,
+    functions: &[Function],
+    cpus: &[usize],
+    every: Duration,
+    files: Option<&dat::Files>,
+    mut until: Until<'_, '_>,
+    watch: &mut dyn Watch,
+) -> Result<Traced, Error> {
+    let (readers, controls): (Vec<_>, Vec<_>) = cpus
+        .iter()
+        .map(|cpu| {
+            let opened = tracer.open(*cpu, functions)?;
+            Ok(((*cpu, opened.reader), opened.control))
+        })
+        .collect::<Result<Vec<_>, Error>>()?
+        .into_iter()
+        .unzip();
+    let trace = Trace::new(functions, controls, every, files);
+    let mut elapsed = Duration::ZERO;
+    let (statistics, rings) = trace.read_while(readers, |trace| {
+        trace.start()?;
+        if let Some(beside) = &mut until.beside {
+            beside.start()?;
+        }
+        let began = Instant::now();
+        let mut watched = Duration::ZERO;
+        while !trace.failed() && !until.is_there(elapsed)? {
+            until.wait(elapsed);
+            elapsed = began.elapsed();
+            if watch.is_looked_at() && elapsed >= watched + WATCH_EVERY {
+                watched = elapsed;
+                watch.look(elapsed, &trace.live()?);
+            }
+        }
+        elapsed = began.elapsed();
+        Ok(())
+    })?;
+    let missed = rings.iter().map(|ring| ring.counts.missed).max();
+    Ok(Traced {
+        info: tracer.info(),
+        functions: functions.into(),
+        cpus: cpus.into(),
+        elapsed,
+        statistics,
+        rings,
+        missed: missed.unwrap_or(0),
+        exit_code: until.exit_code,
+    })
+}
+
+/// What was counted on each CPU: a run has samples even when nothing was copied.
+fn counted(traced: &Traced) -> Vec<Sample> {
+    #[allow(clippy::cast_precision_loss)]
+    let sample = |ring: &Ring, metric, count: u64| {
+        let cpu = u32::try_from(ring.cpu).unwrap_or(u32::MAX);
+        Sample::new(
+            ring.function.name(),
+            0,
+            "ring",
+            metric,
+            "records",
+            count as f64,
+        )
+        .on_cpu(cpu)
+    };
+    let of_ring = |ring: &Ring| {
+        [
+            sample(ring, "recorded_records", ring.counts.recorded),
+            sample(ring, "dropped_records", ring.counts.dropped),
+        ]
+    };
+    traced.rings.iter().flat_map(of_ring).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a trace says, as cases and figures.
+
+use std::path::Path;
+
+use memwarden_copies::trace::{Function, FunctionStatistics, NULL, SizeStatistics, Source};
+use memwarden_platform::{Root, symbols};
+use memwarden_run::{Case, Figure, Metric, Sample, Summary};
+use serde_json::{Value, json};
+
+use super::{Config, Traced, counted};
+use crate::copy::bytes_text;
+
+/// Sizes of a function that are cases by themselves; more are nobody's to read.
+const SIZES: usize = 64;
+
+/// Places in the kernel that are named.
+const CALLERS: usize = 32;
+
+/// Fills in cases and figures, and returns the samples: what was counted on each CPU, and the times that were picked.
+pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
+    let mut samples = counted(traced);
+    let first_ns = traced
+        .statistics
+        .iter()
+        .filter_map(FunctionStatistics::first_ns)
+        .min();
+    let base_ns = first_ns.unwrap_or(0);
+    let all = || traced.functions.iter().zip(&traced.statistics);
+    for (function, statistics) in all() {
+        summary.cases.push(whole(*function, statistics, traced));
+    }
+    for (function, statistics) in all() {
+        let mut add = |name: String, bytes: Option<u64>, size: &SizeStatistics| {
+            samples.extend(times(&name, size, base_ns));
+            let case = Case::new(name)
+                .with("kind", "size")
+                .with("function", function.name())
+                .with("size_bytes", bytes);
+            summary.cases.push(sums(case, size));
+        };
+        for (bytes, size) in statistics.sizes().into_iter().take(SIZES) {
+            add(
+                format!("{function}, {}", bytes_text(bytes)),
+                Some(bytes),
+                size,
+            );
+        }
+        let behind = statistics.sizes_behind(SIZES);
+        if behind.calls > 0 {
+            add(format!("{function}, other sizes"), None, &behind);
+        }
+    }
+    for (key, value) in [
+        ("source", json!(traced.info.source.name())),
+        ("merged", json!(traced.info.merged)),
+        ("ring_records", json!(traced.info.records)),
+        ("cpus", json!(traced.cpus.len())),
+        ("elapsed_s", json!(traced.elapsed.as_secs_f64())),
+        ("clock_base_ns", json!(base_ns)),
+        ("missed", json!(traced.missed)),
+        ("command_exit_code", json!(traced.exit_code)),
+        ("callers", callers(traced)),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    samples
+}
+
+/// A function's case.
+fn whole(function: Function, statistics: &FunctionStatistics, traced: &Traced) -> Case {
+    let rings = || traced.rings.iter().filter(|ring| ring.function == function);
+    let by_size: Vec<[u64; 2]> = {
+        let mut sizes = statistics.sizes();
+        sizes.sort_unstable_by_key(|(bytes, _)| *bytes);
+        sizes
+            .iter()
+            .map(|(bytes, size)| [*bytes, size.calls])
+            .collect()
+    };
+    let case = Case::new(function.name())
+        .with("kind", "function")
+        .with("function", function.name());
+    sums(case, &statistics.total())
+        .with(
+            "recorded",
+            rings().map(|ring| ring.counts.recorded).sum::<u64>(),
+        )
+        .with(
+            "dropped",
+            rings().map(|ring| ring.counts.dropped).sum::<u64>(),
+        )
+        .with("calls_by_size", json!(by_size))
+        .with("calls_of_other_sizes", statistics.other_sizes().calls)
+}
+
+/// Sums and times of some copies.
+fn sums(case: Case, size: &SizeStatistics) -> Case {
+    case.with("calls", size.calls)
+        .with("bytes", size.bytes)
+        .with("not_copied_bytes", size.left_bytes)
+        .with("engine_calls", size.engine_calls)
+        .with("engine_bytes", size.engine_bytes)
+        .with_metric("time", time(size))
+}
+
+/// The times: percentiles of those that were picked, all else of all.
+#[allow(clippy::cast_precision_loss)]
+fn time(size: &SizeStatistics) -> Metric {
+    let picked: Vec<f64> = size
+        .sampled()
+        .iter()
+        .map(|one| one.elapsed_ns as f64)
+        .collect();
+    if picked.is_empty() {
+        return Metric::unmeasured("time_ns", "no copy was seen");
+    }
+    Metric {
+        min: Some(size.min_ns as f64),
+        max: Some(size.max_ns as f64),
+        mean: size.mean_ns(),
+        stdev: size.stdev_ns(),
+        ..Metric::from_samples("time_ns", &picked)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn times<'a>(
+    name: &'a str,
+    size: &'a SizeStatistics,
+    base_ns: u64,
+) -> impl Iterator<Item = Sample> + 'a {
+    (0..).zip(size.sampled()).map(move |(number, one)| {
+        Sample::new(name, number, "copy", "time_ns", "ns", one.elapsed_ns as f64)
+            .on_cpu(one.cpu)
+            .at_ns(one.before_ns.saturating_sub(base_ns))
+    })
+}
+
+/// The places that copied most often.
+fn callers(traced: &Traced) -> Value {
+    let mut all: Vec<_> = traced
+        .functions
+        .iter()
+        .zip(&traced.statistics)
+        .flat_map(|(function, statistics)| {
+            let callers = statistics.callers().into_iter();
+            callers.map(move |(address, caller)| (*function, address, caller))
+        })
+        .collect();
+    all.sort_by_key(|(_, _, caller)| std::cmp::Reverse(caller.calls));
+    all.truncate(CALLERS);
+    let addresses: Vec<u64> = all.iter().map(|(_, address, _)| *address).collect();
+    let symbols = symbols::of(&Root::system(), &addresses);
+    let told = all
+        .iter()
+        .zip(symbols)
+        .map(|((function, address, caller), symbol)| {
+            json!({
+                "function": function.name(),
+                "address": format!("{address:#018x}"),
+                "symbol": symbol,
+                "calls": caller.calls,
+                "bytes": caller.bytes,
+            })
+        });
+    Value::Array(told.collect())
+}
+
+/// What could be seen.
+fn source_text(traced: &Traced) -> &'static str {
+    match (traced.info.source, traced.info.merged) {
+        (Source::Hooks, _) => {
+            "The kernel has hooks in the functions themselves: all of their calls were seen, inlined ones too, and those of \
+             reads and writes of files and sockets (iov_iter)."
+        }
+        (Source::Probes, true) => {
+            "The kernel has no hooks: probes saw calls of what the functions have in common. The __ forms, and those for \
+             callers that must not sleep, are counted with the others; __from and __to have none. A probe costs time, which \
+             is in the times."
+        }
+        (Source::Probes, false) => {
+            "The kernel has no hooks: probes saw calls of functions. Copies that are inlined were not seen: the __ forms, \
+             those for callers that must not sleep, and those of reads and writes of files and sockets (iov_iter). A probe \
+             costs time, which is in the times."
+        }
+    }
+}
+
+/// What a reader must know.
+pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
+    let of_kernel = config.device != Path::new(NULL);
+    if of_kernel {
+        summary.note(source_text(traced));
+    } else {
+        summary.note(
+            "No kernel had a part in this (--device null): the records are of a fixed pattern. The figures try the commands \
+             and tell nothing else.",
+        );
+    }
+    summary.note(
+        "All copies of the whole machine are in this, the trace's own too; a copy counts where it ended.",
+    );
+    summary.note(
+        "Least, mean, deviation and most are of all calls; medians and percentiles of some, picked evenly (samples.csv has \
+         them).",
+    );
+    let dropped: u64 = traced.rings.iter().map(|ring| ring.counts.dropped).sum();
+    if dropped > 0 {
+        summary.note(format!(
+            "{dropped} copies found their ring full and are in no figure but `dropped`. Load the module with larger rings \
+             before (modprobe copytrace records={}), read more often (--every), or trace less (--ops).",
+            u64::from(traced.info.records) * 4
+        ));
+    }
+    if traced.missed > 0 {
+        summary.note(format!(
+            "{} copies were missed by the probes, which had no room to follow them: they are in no figure but `missed`.",
+            traced.missed
+        ));
+    }
+    let nameless = |one: &Value| one["symbol"].is_null();
+    if of_kernel
+        && let Some(Figure::Other(Value::Array(callers))) = summary.figures.get("callers")
+        && callers.iter().any(nameless)
+    {
+        summary.note(
+            "Some callers have no name: /proc/kallsyms tells addresses to root alone (kernel.kptr_restrict).",
+        );
+    }
+    for (function, statistics) in traced.functions.iter().zip(&traced.statistics) {
+        let (sizes, callers) = (
+            statistics.other_sizes().calls,
+            statistics.other_callers().calls,
+        );
+        if sizes > 0 || callers > 0 {
+            summary.note(format!(
+                "{function}: too many different ones to keep apart, so {sizes} calls are in no size but `other`, and \
+                 {callers} in no caller."
+            ));
+        }
+    }
+}

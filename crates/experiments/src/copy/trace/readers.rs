@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One thread on each CPU, which reads the rings of that CPU.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use memwarden_copies::trace::{Control, Counts, Function, FunctionStatistics, Reader};
+use memwarden_platform::affinity;
+
+use super::LOOK_EVERY;
+use super::dat::{Files, Lines};
+use crate::Error;
+
+/// The largest sizes of the classes in which copies are counted while they are traced; above the last is one more class.
+pub const CLASSES: [u64; 5] = [64, 512, 4096, 65_536, 1 << 20];
+
+/// What was seen of one function until now.
+#[derive(Debug, Clone, Copy)]
+pub struct Live {
+    /// Which.
+    pub function: Function,
+    /// Calls of each size class.
+    pub calls: [u64; CLASSES.len() + 1],
+    /// Records that found no room.
+    pub dropped: u64,
+}
+
+/// One ring, after the trace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ring {
+    pub(super) cpu: usize,
+    pub(super) function: Function,
+    pub(super) counts: Counts,
+}
+
+/// A CPU with the reader of its rings.
+type CpuReader = (usize, Box<dyn Reader>);
+
+/// What all threads know.
+pub(super) struct Trace<'a> {
+    functions: &'a [Function],
+    controls: Vec<Box<dyn Control>>,
+    every: Duration,
+    files: Option<&'a Files>,
+    calls: Vec<[AtomicU64; CLASSES.len() + 1]>,
+    /// All rings are stopped: what they have is all.
+    stopped: AtomicBool,
+    failed: AtomicBool,
+}
+
+/// What one thread read: for each function what was counted, and how many.
+type Read = Vec<(FunctionStatistics, u64)>;
+
+impl<'a> Trace<'a> {
+    pub(super) fn new(
+        functions: &'a [Function],
+        controls: Vec<Box<dyn Control>>,
+        every: Duration,
+        files: Option<&'a Files>,
+    ) -> Self {
+        Self {
+            functions,
+            controls,
+            every,
+            files,
+            calls: functions.iter().map(|_| Default::default()).collect(),
+            stopped: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// All rings record from now on.
+    pub(super) fn start(&self) -> Result<(), Error> {
+        Ok(self.controls.iter().try_for_each(|one| one.start())?)
+    }
+
+    /// A thread can't go on.
+    pub(super) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// What was read until now.
+    pub(super) fn live(&self) -> Result<Vec<Live>, Error> {
+        let mut all = Vec::new();
+        for (nth, function) in self.functions.iter().enumerate() {
+            let mut dropped = 0;
+            for control in &self.controls {
+                dropped += control.counts(nth)?.dropped;
+            }
+            all.push(Live {
+                function: *function,
+                calls: self.calls[nth]
+                    .each_ref()
+                    .map(|one| one.load(Ordering::Relaxed)),
+                dropped,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Has the readers read while `work` is done, which starts the rings, and to the end of what is in them after it.
+    pub(super) fn read_while(
+        &self,
+        readers: Vec<CpuReader>,
+        work: impl FnOnce(&Self) -> Result<(), Error>,
+    ) -> Result<(Vec<FunctionStatistics>, Vec<Ring>), Error> {
+        let cpus: Vec<usize> = readers.iter().map(|(cpu, _)| *cpu).collect();
+        let read = std::thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let threads: Vec<ScopedJoinHandle<'_, Result<Read, Error>>> = readers
+                .into_iter()
+                .map(|(cpu, reader)| {
+                    let tell = tell.clone();
+                    scope.spawn(move || self.read(cpu, reader, &tell))
+                })
+                .collect();
+            drop(tell);
+            // Nothing is recorded before every thread is where it belongs.
+            let ready = told
+                .iter()
+                .take(threads.len())
+                .filter(|is_there| *is_there)
+                .count();
+            let ready = ready == threads.len();
+            let mut outcome = if ready { work(self) } else { Ok(()) };
+            // Threads go on reading meanwhile: stopping the last ring takes its time.
+            for control in &self.controls {
+                outcome = outcome.and(control.stop().map_err(Error::from));
+            }
+            self.stopped.store(true, Ordering::Release);
+            let read: Vec<_> = threads
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .collect();
+            let read = read.into_iter().collect::<Result<Vec<Read>, Error>>();
+            // A thread's reason comes before what followed from it.
+            let read = read?;
+            outcome.map(|()| read)
+        })?;
+        self.account(&cpus, read)
+    }
+
+    /// Puts together what the threads read, and compares it with what the kernel says that it recorded.
+    fn account(
+        &self,
+        cpus: &[usize],
+        read: Vec<Read>,
+    ) -> Result<(Vec<FunctionStatistics>, Vec<Ring>), Error> {
+        let mut all: Vec<FunctionStatistics> = self
+            .functions
+            .iter()
+            .map(|_| FunctionStatistics::default())
+            .collect();
+        let mut rings = Vec::new();
+        for ((cpu, control), of_cpu) in cpus.iter().zip(&self.controls).zip(read) {
+            for (nth, (statistics, count)) in of_cpu.into_iter().enumerate() {
+                let ring = Ring {
+                    cpu: *cpu,
+                    function: self.functions[nth],
+                    counts: control.counts(nth)?,
+                };
+                if count != ring.counts.recorded {
+                    return Err(Error::Workload {
+                        what: format!("trace of {} on CPU {cpu}", ring.function),
+                        reason: format!(
+                            "the kernel recorded {} copies, and {count} were read",
+                            ring.counts.recorded
+                        ),
+                    });
+                }
+                all[nth].merge(&statistics);
+                rings.push(ring);
+            }
+        }
+        Ok((all, rings))
+    }
+
+    /// A thread's work.
+    fn read(
+        &self,
+        cpu: usize,
+        mut reader: Box<dyn Reader>,
+        tell: &mpsc::Sender<bool>,
+    ) -> Result<Read, Error> {
+        let pinned = affinity::pin(cpu);
+        // Whoever hears it waits for all.
+        let _ = tell.send(pinned.is_ok());
+        let outcome = match pinned {
+            Ok(()) => self.read_to_end(cpu, reader.as_mut()),
+            Err(error) => Err(error.into()),
+        };
+        if outcome.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    fn read_to_end(&self, cpu: usize, reader: &mut dyn Reader) -> Result<Read, Error> {
+        let mut all: Read = self.functions.iter().map(|_| Default::default()).collect();
+        let mut lines = self.files.map(|files| Lines::new(files, cpu));
+        loop {
+            // Looked at before reading: what was recorded until then is read after.
+            let stopped = self.stopped.load(Ordering::Acquire);
+            let mut count = 0;
+            for (nth, (statistics, read)) in all.iter_mut().enumerate() {
+                let mut calls = [0; CLASSES.len() + 1];
+                let taken = reader.read(nth, &mut |record| {
+                    statistics.add(record);
+                    calls[CLASSES.partition_point(|most| *most < record.bytes)] += 1;
+                    if let Some(lines) = &mut lines {
+                        lines.add(nth, record);
+                    }
+                });
+                for (sum, count) in self.calls[nth].iter().zip(calls) {
+                    sum.fetch_add(count, Ordering::Relaxed);
+                }
+                if let Some(lines) = &mut lines {
+                    lines.write(nth)?;
+                }
+                *read += taken as u64;
+                count += taken;
+            }
+            match (stopped, count) {
+                (true, 0) => return Ok(all),
+                (true, _) => {}
+                (false, _) => self.wait(reader)?,
+            }
+        }
+    }
+
+    /// Until there is much to read, a while has passed, or all is to end.
+    fn wait(&self, reader: &mut dyn Reader) -> Result<(), Error> {
+        let until = Instant::now() + self.every;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let slice = left.min(LOOK_EVERY);
+            let before = Instant::now();
+            reader.wait(slice)?;
+            let woken = before.elapsed() < slice;
+            if woken || slice == left || self.stopped.load(Ordering::Acquire) {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use memwarden_copies::trace::{Control, Counts, Null, Opened, Reader, Record};
+use memwarden_run::Recorded;
+
+use super::*;
+use crate::settings;
+
+fn small() -> Config {
+    Config {
+        device: trace::NULL.into(),
+        time: Some("30ms".into()),
+        every: "5ms".into(),
+        dat: true,
+        ..Config::default()
+    }
+}
+
+fn recorded(config: &Config, interrupt: &Interrupt) -> (tempfile::TempDir, Recorded) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    run(
+        config,
+        Some(&out),
+        Existing::Refuse,
+        interrupt,
+        &mut (),
+        None,
+    )
+    .unwrap();
+    let run = Recorded::read(&out).unwrap();
+    (folder, run)
+}
+
+#[test]
+fn every_record_is_in_the_figures_and_in_the_classic_files() {
+    let (folder, run) = recorded(&small(), &Interrupt::default());
+    let cpus = cpus::online().unwrap().len() as u64;
+    let files = [
+        "mem_trace_from",
+        "mem_trace_to",
+        "__mem_trace_from",
+        "__mem_trace_to",
+    ];
+    for (case, file) in run.summary.cases.iter().zip(files) {
+        let calls = case.value("calls").unwrap().as_u64().unwrap();
+        assert!(calls >= cpus * 100, "{calls}");
+        assert_eq!(case.value("recorded").unwrap().as_u64(), Some(calls));
+        let path = folder.path().join(format!("run/{file}.dat"));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text.lines().count() as u64, calls);
+        let by_size = case.value("calls_by_size").unwrap().as_array().unwrap();
+        let sum: u64 = by_size.iter().map(|one| one[1].as_u64().unwrap()).sum();
+        assert_eq!(sum, calls);
+        assert!(case.metric("time").unwrap().median.is_some());
+    }
+    let eight = run
+        .summary
+        .cases
+        .iter()
+        .find(|case| case.name == "from, 8 bytes");
+    let time = eight.unwrap().metric("time").unwrap();
+    assert_eq!(
+        (time.min, time.mean, time.max),
+        (Some(20.0), Some(20.0), Some(20.0))
+    );
+    let notes = run.summary.notes.join("\n");
+    assert!(notes.contains("No kernel had a part"), "{notes}");
+    assert!(notes.contains("copies found their ring full"), "{notes}");
+    assert!(notes.contains("records=16384"), "{notes}");
+    let counted = run
+        .samples
+        .iter()
+        .filter(|one| one.metric == "recorded_records");
+    assert_eq!(counted.count() as u64, 4 * cpus);
+}
+
+#[test]
+fn an_interrupt_ends_a_trace_that_has_no_end() {
+    let interrupt = Interrupt::default();
+    let config = Config {
+        time: None,
+        dat: false,
+        ops: vec![Operation::To],
+        ..small()
+    };
+    interrupt.set();
+    let (folder, run) = recorded(&config, &interrupt);
+    assert_eq!(run.summary.cases[0].name, "to");
+    assert!(!folder.path().join("run/mem_trace_to.dat").exists());
+}
+
+#[test]
+fn a_command_ends_the_trace() {
+    struct Command(u32);
+    impl Beside for Command {
+        fn start(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+        fn ended(&mut self) -> Result<Option<i32>, Error> {
+            self.0 += 1;
+            Ok((self.0 > 2).then_some(7))
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config {
+        time: None,
+        ..small()
+    };
+    let (_, summary) = run(
+        &config,
+        Some(&folder.path().join("run")),
+        Existing::Refuse,
+        &Interrupt::default(),
+        &mut (),
+        Some(&mut Command(0)),
+    )
+    .unwrap();
+    let Some(memwarden_run::Figure::Other(code)) = summary.figures.get("command_exit_code") else {
+        panic!("no exit code");
+    };
+    assert_eq!(code.as_i64(), Some(7));
+}
+
+/// Counts one record that it never gives.
+struct Lossy;
+
+impl Tracer for Lossy {
+    fn info(&self) -> Info {
+        Null.info()
+    }
+
+    fn open(&self, cpu: usize, functions: &[Function]) -> memwarden_copies::Result<Opened> {
+        let opened = Null.open(cpu, functions)?;
+        Ok(Opened {
+            control: Box::new(OneMore(opened.control)),
+            ..opened
+        })
+    }
+}
+
+struct OneMore(Box<dyn Control>);
+
+impl Control for OneMore {
+    fn start(&self) -> memwarden_copies::Result<()> {
+        self.0.start()
+    }
+
+    fn stop(&self) -> memwarden_copies::Result<()> {
+        self.0.stop()
+    }
+
+    fn counts(&self, nth: usize) -> memwarden_copies::Result<Counts> {
+        let counts = self.0.counts(nth)?;
+        Ok(Counts {
+            recorded: counts.recorded + 1,
+            ..counts
+        })
+    }
+}
+
+/// Can't be waited for.
+struct Broken;
+
+impl Reader for Broken {
+    fn wait(&mut self, _: Duration) -> memwarden_copies::Result<()> {
+        Err(memwarden_copies::Error::NotCopytrace("/dev/x".into()))
+    }
+
+    fn read(&mut self, _: usize, _: &mut dyn FnMut(&Record)) -> usize {
+        0
+    }
+}
+
+struct BrokenTracer;
+
+impl Tracer for BrokenTracer {
+    fn info(&self) -> Info {
+        Null.info()
+    }
+
+    fn open(&self, cpu: usize, functions: &[Function]) -> memwarden_copies::Result<Opened> {
+        Ok(Opened {
+            reader: Box::new(Broken),
+            ..Null.open(cpu, functions)?
+        })
+    }
+}
+
+fn error(tracer: &dyn Tracer, cpus: &[usize], time: Option<Duration>) -> String {
+    let interrupt = Interrupt::default();
+    let until = Until {
+        time,
+        interrupt: &interrupt,
+        beside: None,
+        exit_code: None,
+    };
+    let every = Duration::from_millis(1);
+    let traced = traced(tracer, &[Function::From], cpus, every, None, until, &mut ());
+    match traced {
+        Ok(_) => panic!("nothing was wrong"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_record_that_is_lost_is_an_error() {
+    let message = error(&Lossy, &[0], Some(Duration::from_millis(1)));
+    assert!(
+        message.starts_with("trace of from on CPU 0: the kernel recorded "),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_reader_that_fails_ends_the_trace() {
+    assert!(error(&BrokenTracer, &[0], None).starts_with("/dev/x: "));
+    // With one on a CPU that is not there, the other does not wait for it.
+    assert!(error(&Null, &[0, 8191], None).contains("CPU 8191"));
+}
+
+#[test]
+fn settings_round_trip_through_toml() {
+    let config = Config {
+        time: None,
+        command: vec!["make".into(), "-j8".into()],
+        dat: true,
+        ops: vec![Operation::UnderscoreTo, Operation::From],
+        ..Config::for_lab()
+    };
+    config.check().unwrap();
+    let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+    assert_eq!(back, config);
+    let lab = settings::parse("every = \"1s\"", &Config::for_lab()).unwrap();
+    assert_eq!(lab.time.as_deref(), Some("1s"));
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    let with = |change: fn(&mut Config)| {
+        let mut config = Config::default();
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    };
+    assert!(with(|c| c.ops.clear()).contains("--ops from,to"));
+    assert!(with(|c| c.ops = vec![Operation::To; 2]).contains("--ops to is given twice"));
+    assert!(with(|c| c.time = Some("0".into())).contains("--for 0: give 1ms to a year"));
+    assert!(with(|c| c.time = Some("soon".into())).contains("--for soon"));
+    assert!(with(|c| c.every = "1m".into()).contains("--every 1m: give 1ms to 10s"));
+    assert!(with(|c| c.every = String::new()).contains("--every"));
+    let both = with(|c| {
+        c.time = Some("1s".into());
+        c.command = vec!["make".into()];
+    });
+    assert!(both.contains("give one of the two"), "{both}");
+}

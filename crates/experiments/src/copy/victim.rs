@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The application that may lose to copies.
+
+use memwarden_platform::clock;
+use memwarden_workloads::automotive::{Application, Prepared};
+
+use crate::Error;
+
+/// An application with its input.
+pub(super) struct Victim {
+    name: &'static str,
+    prepared: Prepared,
+}
+
+impl Victim {
+    pub(super) fn new(application: &'static Application, seed: u64) -> Self {
+        Self {
+            name: application.name(),
+            prepared: application.prepare(seed),
+        }
+    }
+
+    /// Runs once; gives back the clock before and after, ns.
+    pub(super) fn run(&mut self) -> Result<[u64; 2], Error> {
+        let begin_ns = clock::monotonic_ns();
+        let checksum = self.prepared.run();
+        let end_ns = clock::monotonic_ns();
+        if checksum == self.prepared.checksum() {
+            return Ok([begin_ns, end_ns]);
+        }
+        Err(Error::Workload {
+            what: self.name.into(),
+            reason: "it computed something else than before: this machine's memory or CPU errs"
+                .into(),
+        })
+    }
+}

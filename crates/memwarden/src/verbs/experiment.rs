@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the experiments' verbs share: where one runs, where its settings come from, and where its run folder goes.
+
+use std::path::{Path, PathBuf};
+
+use memwarden_experiments::{Error, Interrupt, Progress, Settings};
+use memwarden_run::{Existing, Summary};
+
+use super::on_lab::Lab;
+use super::outcome;
+use super::terminal::Bar;
+
+/// Where an experiment runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    /// This machine
+    Native,
+    /// The emulated machine
+    Lab,
+}
+
+/// A run folder, and its summary.
+pub type Found = (PathBuf, Summary);
+
+/// What every experiment takes.
+#[derive(clap::Args)]
+pub struct Place {
+    /// Where: native (this machine) or lab (an emulated one)
+    #[arg(long, value_enum, default_value = "native")]
+    pub on: Target,
+    /// Settings from a TOML file; options given here come before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the settings as TOML and do nothing else
+    #[arg(long)]
+    print_config: bool,
+    /// The run folder [default: out/EXPERIMENT-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace the run folder if it is there
+    #[arg(long)]
+    replace: bool,
+    /// Print the summary as JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Place {
+    /// What the options come over: the file, and what it doesn't say as suits the target.
+    pub fn settings<S: Settings>(&self) -> anyhow::Result<S> {
+        let defaults = match self.on {
+            Target::Native => S::default(),
+            Target::Lab => S::for_lab(),
+        };
+        Ok(match &self.config {
+            Some(path) => S::read(path, &defaults)?,
+            None => defaults,
+        })
+    }
+
+    /// Runs the experiment where it is wanted: `native` here, or `command` on the machine that `lab` gives. None if its
+    /// settings alone were, which are then printed.
+    pub fn carry_out<S: Settings>(
+        &self,
+        command: &[&str],
+        settings: &S,
+        lab: impl FnOnce() -> anyhow::Result<Lab>,
+        native: impl FnOnce(
+            &S,
+            Option<&Path>,
+            Existing,
+            &Interrupt,
+            &mut dyn Progress,
+        ) -> Result<Found, Error>,
+    ) -> anyhow::Result<Option<Found>> {
+        if self.print_config {
+            print!("{}", settings.to_toml());
+            return Ok(None);
+        }
+        let out = self.out.as_deref();
+        let existing = Existing::replace_if(self.replace);
+        let found = match self.on {
+            Target::Native => {
+                let interrupt = Interrupt::catch()?;
+                native(settings, out, existing, &interrupt, &mut Bar::new())?
+            }
+            Target::Lab => {
+                let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
+                words.extend(settings.to_arguments());
+                lab()?.carry_out(words, out, existing)?
+            }
+        };
+        Ok(Some(found))
+    }
+
+    /// Says what came out.
+    pub fn tell(&self, folder: &Path, summary: &Summary) -> anyhow::Result<()> {
+        outcome::tell(folder, summary, self.json)
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! In the place of `on_lab`, in a memwarden that was built without the lab.
+
+use std::path::Path;
+
+use anyhow::bail;
+use memwarden_run::Existing;
+
+use super::experiment::{Found, Target};
+
+/// What `--on lab` is told.
+pub const MISSING: &str = "--on lab: this memwarden was built without the lab (feature `host`)";
+
+/// In place of the machine: the refusal of all that would run there.
+pub struct Lab;
+
+#[allow(clippy::unused_self, clippy::unnecessary_wraps)]
+impl Lab {
+    pub fn of_cpus(_: usize) -> anyhow::Result<Self> {
+        Ok(Self)
+    }
+
+    pub fn with_note(self, _: String) -> Self {
+        self
+    }
+
+    pub fn carry_out(self, _: Vec<String>, _: Option<&Path>, _: Existing) -> anyhow::Result<Found> {
+        bail!(MISSING)
+    }
+}
+
+/// No options for a machine that isn't there.
+#[derive(clap::Args)]
+pub struct MachineArgs {}
+
+#[allow(clippy::unused_self, clippy::unnecessary_wraps)]
+impl MachineArgs {
+    pub fn lab(&self, _: bool) -> anyhow::Result<Lab> {
+        Ok(Lab)
+    }
+
+    pub fn check(&self, _: Target) -> anyhow::Result<()> {
+        Ok(())
+    }
+}

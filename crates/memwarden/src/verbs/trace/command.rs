@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command beside which is traced.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use memwarden_experiments::copy::trace::Beside;
+use memwarden_experiments::{Error, Interrupt};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What a shell adds to a signal's number to make an exit code of it.
+const SIGNAL_EXIT: i32 = 128;
+
+/// A command that was told to end has this long.
+const END_WITHIN: Duration = Duration::from_secs(10);
+
+/// A command: dropped, it is told to end, if it hasn't, and waited for.
+pub(super) struct Command<'a> {
+    words: &'a [String],
+    /// Standard output is the summary's.
+    output_is_taken: bool,
+    interrupt: &'a Interrupt,
+    child: Option<Child>,
+}
+
+impl<'a> Command<'a> {
+    pub(super) fn new(
+        words: &'a [String],
+        output_is_taken: bool,
+        interrupt: &'a Interrupt,
+    ) -> Self {
+        Self {
+            words,
+            output_is_taken,
+            interrupt,
+            child: None,
+        }
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> Error {
+        Error::Process {
+            action,
+            what: self.words.join(" "),
+            source,
+        }
+    }
+
+    /// That there is such a program: known before anything is begun.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let Some(program) = self.words.first() else {
+            return Ok(());
+        };
+        let is_there = if program.contains('/') {
+            Path::new(program).is_file()
+        } else {
+            let path = env::var_os("PATH").unwrap_or_default();
+            env::split_paths(&path).any(|folder| folder.join(program).is_file())
+        };
+        if is_there {
+            Ok(())
+        } else {
+            Err(self.failed("starting", rustix::io::Errno::NOENT.into()))
+        }
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let Some((program, arguments)) = self.words.split_first() else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        let mut command = std::process::Command::new(program);
+        command.args(arguments);
+        if self.output_is_taken {
+            command.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
+        }
+        command.spawn()
+    }
+}
+
+impl Beside for Command<'_> {
+    fn start(&mut self) -> Result<(), Error> {
+        let child = self
+            .spawn()
+            .map_err(|error| self.failed("starting", error))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    fn ended(&mut self) -> Result<Option<i32>, Error> {
+        let Some(child) = &mut self.child else {
+            return Ok(None);
+        };
+        let status = child.try_wait();
+        let status = status.map_err(|error| self.failed("waiting for", error))?;
+        Ok(status.map(|status| {
+            let by_signal = || status.signal().map(|signal| SIGNAL_EXIT + signal);
+            status.code().or_else(by_signal).unwrap_or(1)
+        }))
+    }
+}
+
+impl Drop for Command<'_> {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        // A terminal's Ctrl-C reaches the command without us.
+        let knows = self.interrupt.came() && io::stdin().is_terminal();
+        if let (Ok(None), Some(pid), false) = (child.try_wait(), pid, knows) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + END_WITHIN;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(words: &[&str]) -> i32 {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let interrupt = Interrupt::default();
+        let mut command = Command::new(&words, true, &interrupt);
+        assert!(command.ended().unwrap().is_none());
+        command.start().unwrap();
+        loop {
+            if let Some(code) = command.ended().unwrap() {
+                return code;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn the_exit_code_is_a_shell_s() {
+        assert_eq!(code(&["sh", "-c", "exit 7"]), 7);
+        assert_eq!(code(&["sh", "-c", "kill -TERM $$"]), 143);
+        assert_eq!(code(&["true"]), 0);
+    }
+
+    #[test]
+    fn one_that_is_not_there_is_named() {
+        let words = vec!["/nonexistent/make".to_owned()];
+        let interrupt = Interrupt::default();
+        let error = Command::new(&words, false, &interrupt).start().unwrap_err();
+        assert_eq!(error.to_string(), "starting /nonexistent/make");
+    }
+
+    #[test]
+    fn none_is_left_behind() {
+        let words = vec!["sleep".to_owned(), "1000".into()];
+        let interrupt = Interrupt::default();
+        let mut command = Command::new(&words, false, &interrupt);
+        command.start().unwrap();
+        let id = command.child.as_ref().unwrap().id();
+        drop(command);
+        assert!(!std::path::Path::new(&format!("/proc/{id}")).exists());
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden trace copies`: who copies how much between user and kernel memory.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::copy::trace::{self, Beside, Config, Operation};
+use memwarden_experiments::{Error, Interrupt, Settings};
+use memwarden_run::{Existing, Figure, Summary};
+
+use super::command::Command;
+use super::live::Screen;
+use crate::verbs::experiment::{Found, Place};
+use crate::verbs::on_lab::MachineArgs;
+
+/// Record size and latency of every copy between user and kernel memory, and by whom
+#[derive(clap::Args)]
+#[command(
+    after_help = "from and to are copy_from_user() and copy_to_user(), __from and __to their forms with two underscores.\n\
+    The whole machine is traced, whatever the command is: without one, until --for has passed or Ctrl-C. Both leave a\n\
+    complete run. The exit code is the command's. On a kernel without the hooks it says what it cannot see.\n\
+    The module copytrace is loaded if it is not, and then unloaded after.\n\
+    Examples:\n  memwarden trace copies --for 100s\n  \
+    memwarden trace copies -- tar cf /dev/null /etc\n  \
+    memwarden trace copies --ops from,to --dat --out out/copies\n  \
+    memwarden trace copies --on lab --for 2s"
+)]
+pub(super) struct Args {
+    /// from, to, __from, __to [default: all four]
+    #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
+    ops: Vec<Operation>,
+    /// How long, such as 100s or 5m [default: until the command ends, or Ctrl-C; lab: 1s]
+    #[arg(long = "for", value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    time: Option<String>,
+    /// How often records are read at the latest [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    every: Option<String>,
+    /// Leave a line for each record in mem_trace_from.dat and the like, in the run folder
+    #[arg(long)]
+    dat: bool,
+    /// The folder of the devices; null makes records of its own, to try the command [default: /dev/copytrace]
+    #[arg(long, value_name = "PATH|null", value_parser = NonEmptyStringValueParser::new())]
+    device: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Trace while this command runs, with its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        self.machine.check(self.place.on)?;
+        let mut config: Config = self.place.settings()?;
+        if !self.command.is_empty() {
+            // It ends the trace, whatever time a file or the lab has.
+            config.time = None;
+        }
+        if let Some(device) = &self.device {
+            config.device = device.into();
+        }
+        if !self.ops.is_empty() {
+            config.ops.clone_from(&self.ops);
+        }
+        if self.time.is_some() {
+            config.time.clone_from(&self.time);
+        }
+        if let Some(every) = &self.every {
+            config.every.clone_from(every);
+        }
+        config.dat |= self.dat;
+        if !self.command.is_empty() {
+            config.command.clone_from(&self.command);
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    fn here(
+        &self,
+        config: &Config,
+        out: Option<&Path>,
+        existing: Existing,
+        interrupt: &Interrupt,
+    ) -> Result<Found, Error> {
+        let mut command = Command::new(&config.command, self.place.json, interrupt);
+        command.check()?;
+        let beside: Option<&mut dyn Beside> = if config.command.is_empty() {
+            None
+        } else {
+            Some(&mut command)
+        };
+        let mut screen = Screen::new(beside.is_some());
+        trace::run(config, out, existing, interrupt, &mut screen, beside)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let command = ["memwarden", "trace", "copies"];
+    let lab = || args.machine.lab(false);
+    let found = args.place.carry_out(
+        &command,
+        &config,
+        lab,
+        |config, out, existing, interrupt, _| args.here(config, out, existing, interrupt),
+    )?;
+    let Some((folder, summary)) = found else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    args.place.tell(&folder, &summary)?;
+    Ok(exit_code(&summary))
+}
+
+/// The command's, where there was one.
+fn exit_code(summary: &Summary) -> ExitCode {
+    let code = match summary.figures.get("command_exit_code") {
+        Some(Figure::Other(value)) => value.as_i64().unwrap_or(0),
+        _ => 0,
+    };
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"copies").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let timed = Config {
+            device: "null".into(),
+            ops: vec![Operation::To, Operation::UnderscoreFrom],
+            every: "20ms".into(),
+            ..Config::for_lab()
+        };
+        let commanded = Config {
+            time: None,
+            dat: true,
+            command: ["make", "--", "-j8", "--out", "x"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..timed.clone()
+        };
+        for config in [timed, commanded] {
+            let words = config.to_arguments();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert_eq!(settings(&words).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn the_lab_has_an_end_and_a_command_is_one() {
+        assert_eq!(settings(&[]).unwrap().time, None);
+        let lab = settings(&["--on", "lab"]).unwrap();
+        assert_eq!(lab.time.as_deref(), Some("1s"));
+        assert_eq!(settings(&["--on", "lab", "--", "true"]).unwrap().time, None);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--ops", "at"][..], "operation `at`"),
+            (&["--ops", "to,to"], "--ops to is given twice"),
+            (&["--for", "soon"], "--for soon"),
+            (&["--for", "0"], "--for 0: give 1ms"),
+            (&["--for", ""], "--for"),
+            (&["--every", "1m"], "--every 1m: give 1ms to 10s"),
+            (&["--for", "1s", "--", "true"], "give one of the two"),
+            (&["--device", ""], "--device"),
+            (&["true"], "true"),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            (&["--on", "moon"], "moon"),
+            #[cfg(feature = "host")]
+            (&["--cpus", "2"], "--cpus: this chooses the lab's machine"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

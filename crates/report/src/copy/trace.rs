@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who copied how much.
+
+use memwarden_run::{Case, Figure, Metric, Summary};
+use serde_json::Value;
+
+use crate::Table;
+use crate::by_size::size;
+use crate::number::{NOT_MEASURED, bytes, figure, optional, percent};
+
+pub(crate) const QUESTION: &str = "Every copy between user and kernel memory on the whole machine was recorded: its size, what \
+    it took, and the place in the kernel that asked for it. Who copies how much, and how often?";
+
+/// Rows of sizes of a function: the summary has more.
+const SIZES: usize = 12;
+
+/// A function and the form of it that does not check.
+const PAIRS: [(&str, &str, &str); 2] = [
+    ("from", "__from", "from user memory"),
+    ("to", "__to", "to user memory"),
+];
+
+/// A function by its name in C.
+fn function_text(name: &str) -> &str {
+    match name {
+        "from" => "copy_from_user",
+        "to" => "copy_to_user",
+        "__from" => "__copy_from_user",
+        "__to" => "__copy_to_user",
+        other => other,
+    }
+}
+
+/// The functions' own cases.
+fn functions(summary: &Summary) -> impl Iterator<Item = &Case> {
+    of_kind(summary, "function")
+}
+
+fn of_kind<'a>(summary: &'a Summary, kind: &'a str) -> impl Iterator<Item = &'a Case> {
+    let cases = summary.cases.iter();
+    cases.filter(move |case| case.text("kind") == Some(kind))
+}
+
+/// Cases of one function's sizes, that with the most calls first.
+fn sizes<'a>(summary: &'a Summary, function: &'a str) -> impl Iterator<Item = &'a Case> {
+    of_kind(summary, "size").filter(move |case| case.text("function") == Some(function))
+}
+
+fn value<'a>(summary: &'a Summary, key: &str) -> Option<&'a Value> {
+    match summary.figures.get(key)? {
+        Figure::Other(value) => Some(value),
+        Figure::Metric(_) => None,
+    }
+}
+
+fn count(case: &Case, key: &str) -> u64 {
+    case.value(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// A share of all, and of nothing nothing.
+#[allow(clippy::cast_precision_loss)]
+fn share(part: u64, all: u64) -> String {
+    if all == 0 {
+        NOT_MEASURED.into()
+    } else {
+        percent(part as f64 / all as f64)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn whole(count: u64) -> String {
+    figure(count as f64)
+}
+
+/// Both ways: how often and how much, what the usual size is, and whether all was seen.
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let elapsed = value(summary, "elapsed_s")?.as_f64()?;
+    let mut parts = Vec::new();
+    for (plain, bare, way) in PAIRS {
+        let of_pair = |case: &&Case| matches!(case.text("function"), Some(name) if name == plain || name == bare);
+        let sum = |key: &str| {
+            functions(summary)
+                .filter(of_pair)
+                .map(|case| count(case, key))
+                .sum::<u64>()
+        };
+        if functions(summary).any(|case| of_pair(&case)) {
+            let (calls, moved) = (sum("calls"), sum("bytes"));
+            let noun = if calls == 1 { "copy" } else { "copies" };
+            parts.push(format!("{} {noun} {way} ({})", whole(calls), bytes(moved)));
+        }
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    let mut text = format!(
+        "In {} s there were {}",
+        figure(elapsed),
+        parts.join(" and ")
+    );
+    let dropped: u64 = functions(summary).map(|case| count(case, "dropped")).sum();
+    let missed = value(summary, "missed")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    text += &match dropped + missed {
+        0 => "; none was lost".to_owned(),
+        lost => format!("; {} more were lost", whole(lost)),
+    };
+    Some(text + ".")
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let mut tables = vec![totals(summary)];
+    tables.extend(
+        functions(summary)
+            .filter_map(|case| case.text("function"))
+            .map(|function| by_size(summary, function)),
+    );
+    tables.push(callers(summary));
+    tables.retain(|table| !table.rows.is_empty());
+    tables
+}
+
+fn totals(summary: &Summary) -> Table {
+    let mut table = Table::new("All copies")
+        .words("Function")
+        .figures("calls", "")
+        .figures("bytes", "")
+        .figures("by an engine", "of the bytes")
+        .figures("not copied", "bytes")
+        .figures("mean", "ns")
+        .figures("recorded", "")
+        .figures("dropped", "");
+    for case in functions(summary) {
+        let moved = count(case, "bytes");
+        table.row(vec![
+            function_text(case.text("function").unwrap_or_default()).into(),
+            whole(count(case, "calls")),
+            bytes(moved),
+            share(count(case, "engine_bytes"), moved),
+            whole(count(case, "not_copied_bytes")),
+            optional(case.metric("time").and_then(|time| time.mean)),
+            whole(count(case, "recorded")),
+            whole(count(case, "dropped")),
+        ]);
+    }
+    let seen = match value(summary, "source").and_then(Value::as_str) {
+        Some("hooks") => "Seen by hooks in the kernel: all calls, inlined ones too.",
+        Some("probes") if value(summary, "merged") == Some(&Value::Bool(true)) => {
+            "Seen by probes, which can't tell the __ forms from the others."
+        }
+        Some("probes") => "Seen by probes, which don't see inlined calls.",
+        _ => "",
+    };
+    let missed = value(summary, "missed")
+        .and_then(Value::as_u64)
+        .unwrap_or(0);
+    table.caption(format!(
+        "{seen} Dropped: the ring was full. Missed by the probes, in all: {}.",
+        whole(missed)
+    ))
+}
+
+fn by_size(summary: &Summary, function: &str) -> Table {
+    let title = format!("Sizes of {}", function_text(function));
+    let mut table = Table::new(title)
+        .figures("size", "bytes")
+        .figures("calls", "")
+        .figures("share", "of the calls")
+        .figures("min", "ns")
+        .figures("median", "ns")
+        .figures("90 %", "ns")
+        .figures("99 %", "ns")
+        .figures("max", "ns")
+        .figures("mean", "ns")
+        .figures("std. dev.", "ns");
+    let all: u64 = functions(summary)
+        .filter(|case| case.text("function") == Some(function))
+        .map(|case| count(case, "calls"))
+        .sum();
+    let known = sizes(summary, function).filter(|case| size(case).is_some());
+    let missing = Metric::default();
+    let mut shown = 0;
+    for case in known.take(SIZES) {
+        let time = case.metric("time").unwrap_or(&missing);
+        let calls = count(case, "calls");
+        shown += calls;
+        table.row(vec![
+            // In full: 1102 is another one's than 1100.
+            size(case).map_or_else(|| NOT_MEASURED.into(), whole),
+            whole(calls),
+            share(calls, all),
+            optional(time.min),
+            optional(time.median),
+            optional(time.p90),
+            optional(time.p99),
+            optional(time.max),
+            optional(time.mean),
+            optional(time.stdev),
+        ]);
+    }
+    let others = all.saturating_sub(shown);
+    let caption = if others == 0 {
+        "That is all of them.".into()
+    } else {
+        format!(
+            "The {} most frequent; {} calls had others.",
+            table.rows.len(),
+            whole(others)
+        )
+    };
+    table.caption(caption)
+}
+
+fn callers(summary: &Summary) -> Table {
+    let mut table = Table::new("Who copied most often")
+        .words("Place in the kernel")
+        .words("Function")
+        .figures("calls", "")
+        .figures("bytes", "");
+    let all = value(summary, "callers").and_then(Value::as_array);
+    for one in all.into_iter().flatten() {
+        let text = |key: &str| one.get(key).and_then(Value::as_str);
+        let number = |key: &str| one.get(key).and_then(Value::as_u64).unwrap_or(0);
+        let place = text("symbol").or_else(|| text("address"));
+        table.row(vec![
+            place.unwrap_or(NOT_MEASURED).into(),
+            function_text(text("function").unwrap_or_default()).into(),
+            whole(number("calls")),
+            bytes(number("bytes")),
+        ]);
+    }
+    table.caption("Where the function returned to: name and offset, or the address where the kernel tells no names.")
+}
+
+#[cfg(feature = "html")]
+pub(crate) use charts::figures;
+
+#[cfg(feature = "html")]
+mod charts {
+    use std::collections::BTreeMap;
+
+    use memwarden_run::{Case, Summary};
+    use serde_json::Value;
+
+    use super::{PAIRS, function_text, functions, size, sizes};
+    use crate::Figure;
+    use crate::generic::file_name;
+    use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+
+    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for (plain, bare, way) in PAIRS {
+            if let Some(chart) = calls(summary, plain, bare, way) {
+                let caption = "How many copies had that size. Both axes are logarithmic; copies of 0 bytes have no place on \
+                     them.";
+                figures.push(Figure::new(
+                    &format!("calls-{}", file_name(plain)),
+                    caption,
+                    chart,
+                ));
+            }
+        }
+        if let Some(chart) = times(summary) {
+            let caption = "The median of each size; the bars go from the shortest to the 99th percentile. Both axes are \
+                 logarithmic. The 64 most frequent sizes of each function.";
+            figures.push(Figure::new("time-by-size", caption, chart));
+        }
+        figures
+    }
+
+    /// Calls by size of the case's function.
+    fn calls_by_size(case: &Case) -> BTreeMap<u64, u64> {
+        let all = case.value("calls_by_size").and_then(Value::as_array);
+        let pair = |one: &Value| Some((one.get(0)?.as_u64()?, one.get(1)?.as_u64()?));
+        all.into_iter().flatten().filter_map(pair).collect()
+    }
+
+    /// Both functions of one way, and the two together.
+    fn calls(summary: &Summary, plain: &str, bare: &str, way: &str) -> Option<Chart> {
+        let mut together: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut lines = Vec::new();
+        for (nth, name) in [plain, bare].into_iter().enumerate() {
+            let mut cases = functions(summary);
+            let Some(case) = cases.find(|case| case.text("function") == Some(name)) else {
+                continue;
+            };
+            let mine = calls_by_size(case);
+            for (bytes, calls) in &mine {
+                *together.entry(*bytes).or_default() += calls;
+            }
+            lines.push(line(function_text(name), nth, &mine));
+        }
+        lines.retain(|line| !line.points.is_empty());
+        if lines.len() > 1 {
+            lines.push(line("together", 2, &together));
+        }
+        chart(
+            format!("Copies {way}, by size"),
+            Axis::new("calls", "").log(),
+            lines,
+        )
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn line(name: &str, nth: usize, calls: &BTreeMap<u64, u64>) -> Line {
+        let points = calls.iter().filter(|(bytes, _)| **bytes > 0);
+        Line {
+            name: name.into(),
+            colour: Colour::nth(nth),
+            points: points
+                .map(|(bytes, calls)| Point {
+                    x: *bytes as f64,
+                    y: *calls as f64,
+                    interval: None,
+                })
+                .collect(),
+        }
+    }
+
+    fn times(summary: &Summary) -> Option<Chart> {
+        let names: Vec<&str> = functions(summary)
+            .filter_map(|case| case.text("function"))
+            .collect();
+        let lines = names.into_iter().enumerate().map(|(nth, name)| {
+            let mut points: Vec<Point> = sizes(summary, name).filter_map(time).collect();
+            points.sort_unstable_by(|a, b| a.x.total_cmp(&b.x));
+            Line {
+                name: function_text(name).into(),
+                colour: Colour::nth(nth),
+                points,
+            }
+        });
+        let lines = lines.filter(|line| !line.points.is_empty()).collect();
+        chart(
+            "Time of a copy, by size".into(),
+            Axis::new("time of a copy", "ns").log(),
+            lines,
+        )
+    }
+
+    /// None where 0 has no place on a logarithmic axis.
+    #[allow(clippy::cast_precision_loss)]
+    fn time(case: &Case) -> Option<Point> {
+        let bytes = size(case).filter(|bytes| *bytes > 0)?;
+        let time = case.metric("time")?;
+        let ends = [time.min?, time.p99?];
+        Some(Point {
+            x: bytes as f64,
+            y: time.median.filter(|ns| *ns > 0.0)?,
+            interval: (ends[0] > 0.0).then_some(ends),
+        })
+    }
+
+    fn chart(title: String, y: Axis, lines: Vec<Line>) -> Option<Chart> {
+        if lines.is_empty() {
+            return None;
+        }
+        Some(Chart::Xy(XyChart {
+            title,
+            x: Axis::sizes("size").log(),
+            y,
+            lines,
+            ..XyChart::default()
+        }))
+    }
+}
