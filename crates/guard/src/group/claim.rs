@@ -6,9 +6,11 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::stopper::{StopWith, examine};
@@ -16,12 +18,16 @@ use super::{GroupPlan, folder};
 use crate::Error;
 use crate::user::places::Places;
 
-/// A supervisor that was asked to end has ended within a period and some tens of milliseconds, or never will: somebody
-/// has stopped it.
-const ASKED: Duration = Duration::from_secs(3);
-/// One that was killed is gone when it has run once more.
-const KILLED: Duration = Duration::from_secs(3);
+/// Between two looks at whether a supervisor has ended. Looks are counted, and not time: a virtual machine that stood still
+/// is nobody's fault.
 const LOOK: Duration = Duration::from_millis(5);
+/// Looks, 3 s at least. A supervisor that was asked to end has ended within a period and some tens of milliseconds, or
+/// never will: somebody has stopped it.
+const ASKED: u32 = 600;
+/// One that was killed is gone when it has run once more.
+const KILLED: u32 = 600;
+/// Whoever looks after the group of a dead supervisor has its lock for a moment, unless somebody has stopped that one too.
+const LOOKED_AFTER: u32 = 100;
 
 /// What was found, and so has to be left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,11 +233,12 @@ fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
         return Ok(false);
     };
     let lock = match lock(file, record)? {
-        Some(lock) => lock,
+        Some(lock) => Some(lock),
         None if what != Sweep::EndAll => return Ok(false),
         None => match end(record, read().map(|claim| claim.supervisor))? {
-            Some(lock) => lock,
-            None => return Ok(true),
+            Ended::InOrder => return Ok(true),
+            Ended::Locked(lock) => Some(lock),
+            Ended::Dead => None,
         },
     };
     let Some(claim) = read() else {
@@ -248,22 +255,52 @@ fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
     outcome.map(|()| true)
 }
 
-/// Asks the supervisor that holds the claim to end, and kills it if it doesn't: then the claim is ours, to be put back.
-/// `None` when it has put everything back itself.
-fn end(record: &Path, supervisor: Option<u32>) -> Result<Option<File>, Error> {
+/// What became of a supervisor that was asked to end.
+enum Ended {
+    /// It has put everything back itself.
+    InOrder,
+    /// It left that, and the claim is ours.
+    Locked(File),
+    /// It left that, and a process that was stopped while it looked after the group holds the lock. What is put back
+    /// twice does no harm.
+    Dead,
+}
+
+/// Asks the supervisor that holds the claim to end, and kills it if it doesn't.
+fn end(record: &Path, supervisor: Option<u32>) -> Result<Ended, Error> {
     let pid = supervisor.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    // Not by number alone: that lives on while nobody has waited for the process.
+    let process = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let is_dead = || match &process {
+        Some(Ok(process)) => {
+            let mut ended = [PollFd::new(process, PollFlags::IN)];
+            poll(&mut ended, Some(&Timespec::default())).is_ok_and(|ended| ended > 0)
+        }
+        Some(Err(errno)) => *errno == Errno::SRCH,
+        None => false,
+    };
     for (signal, patience) in [(Signal::TERM, ASKED), (Signal::KILL, KILLED)] {
-        if let Some(pid) = pid {
+        if let Some(pid) = pid
+            && !is_dead()
+        {
             let _ = kill_process(pid, signal);
         }
-        let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
+        let mut dead = 0;
+        for _ in 0..patience {
             std::thread::sleep(LOOK);
             let Ok(file) = File::open(record) else {
-                return Ok(None);
+                return Ok(Ended::InOrder);
             };
             if let Some(lock) = lock(file, record)? {
-                return Ok(record.exists().then_some(lock));
+                return Ok(if record.exists() {
+                    Ended::Locked(lock)
+                } else {
+                    Ended::InOrder
+                });
+            }
+            dead += u32::from(is_dead());
+            if dead > LOOKED_AFTER {
+                return Ok(Ended::Dead);
             }
         }
     }
@@ -338,6 +375,25 @@ mod tests {
         assert!(!folder::is_frozen(&plan.path));
         assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "max 100000");
         assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
+    }
+
+    /// A client that was stopped while it let the group of its dead supervisor go.
+    #[test]
+    fn who_is_stopped_with_the_lock_keeps_nobody_from_putting_back() {
+        let (_folder, places, plan) = rig();
+        let mut dead = std::process::Command::new("true").spawn().unwrap();
+        let held = Held::take(&places, &plan).unwrap();
+        let claim = Claim {
+            supervisor: dead.id(),
+            ..held.claim.clone()
+        };
+        fs::write(&held.record, serde_json::to_vec(&claim).unwrap()).unwrap();
+        fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
+        assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 1);
+        assert_eq!(folder::read(&plan.path, "cgroup.freeze").unwrap(), "0");
+        assert!(!held.record.exists());
+        // Until here it was a zombie.
+        dead.wait().unwrap();
     }
 
     #[test]
