@@ -15,6 +15,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use memwarden_platform::copytrace as raw;
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 
@@ -30,7 +31,8 @@ pub const DEVICES: &str = "/dev/copytrace";
 pub const NULL: &str = "null";
 
 /// A function that copies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Function {
     /// copy_from_user()
     From,
@@ -89,6 +91,20 @@ impl FromStr for Function {
             let names = Self::ALL.map(Self::name).join(", ");
             format!("operation `{text}`: give one of {names}")
         })
+    }
+}
+
+impl TryFrom<String> for Function {
+    type Error = String;
+
+    fn try_from(text: String) -> std::result::Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Function> for String {
+    fn from(function: Function) -> Self {
+        function.name().into()
     }
 }
 

@@ -6,19 +6,18 @@ mod dat;
 mod figures;
 mod readers;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use memwarden_copies::provide_trace;
-use memwarden_copies::trace::{self, Function, FunctionStatistics, Info, Tracer};
+pub use memwarden_copies::trace::Function;
+use memwarden_copies::trace::{self, FunctionStatistics, Info, Tracer};
 use memwarden_platform::cpus;
 use memwarden_platform::units::parse_duration;
 use memwarden_run::{Existing, Sample, Summary};
 use serde::{Deserialize, Serialize};
 
-use super::{list, named};
+use super::list;
 use crate::folder::begin;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Settings};
@@ -35,47 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Between two looks of somebody who watches: each asks the kernel, which is a copy, too.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
-/// A function whose copies are traced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum Operation {
-    /// copy_from_user()
-    From,
-    /// copy_to_user()
-    To,
-    /// __copy_from_user()
-    UnderscoreFrom,
-    /// __copy_to_user()
-    UnderscoreTo,
-}
-
-named!(Operation, "operation");
-
-impl Operation {
-    /// Every one.
-    pub const ALL: [Self; 4] = [
-        Self::From,
-        Self::To,
-        Self::UnderscoreFrom,
-        Self::UnderscoreTo,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.function().name()
-    }
-
-    fn function(self) -> Function {
-        match self {
-            Self::From => Function::From,
-            Self::To => Function::To,
-            Self::UnderscoreFrom => Function::UnderscoreFrom,
-            Self::UnderscoreTo => Function::UnderscoreTo,
-        }
-    }
-}
-
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -83,7 +41,7 @@ pub struct Config {
     /// The devices' folder, or `null`.
     pub device: PathBuf,
     /// Whose copies are traced.
-    pub ops: Vec<Operation>,
+    pub ops: Vec<Function>,
     /// How long, such as `100s`; none is until the command ends, or until somebody ends it.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
@@ -99,7 +57,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             device: trace::DEVICES.into(),
-            ops: Operation::ALL.into(),
+            ops: Function::ALL.into(),
             time: None,
             every: "100ms".into(),
             dat: false,
@@ -223,10 +181,9 @@ pub fn run(
     let loaded = provide_trace(&config.device)?;
     let tracer = trace::open(&config.device)?;
     let mut folder = begin(EXPERIMENT, config, out, existing)?;
-    let functions: Vec<Function> = config.ops.iter().map(|one| one.function()).collect();
     let files = config
         .dat
-        .then(|| dat::Files::create(folder.partial(), &functions))
+        .then(|| dat::Files::create(folder.partial(), &config.ops))
         .transpose()?;
     let cpus: Vec<usize> = cpus::online()?.iter().collect();
     let until = Until {
@@ -237,7 +194,7 @@ pub fn run(
     };
     let traced = traced(
         tracer.as_ref(),
-        &functions,
+        &config.ops,
         &cpus,
         every,
         files.as_ref(),

@@ -80,7 +80,7 @@ fn an_interrupt_ends_a_trace_that_has_no_end() {
     let config = Config {
         time: None,
         dat: false,
-        ops: vec![Operation::To],
+        ops: vec![Function::To],
         ..small()
     };
     interrupt.set();
@@ -224,7 +224,7 @@ fn settings_round_trip_through_toml() {
         time: None,
         command: vec!["make".into(), "-j8".into()],
         dat: true,
-        ops: vec![Operation::UnderscoreTo, Operation::From],
+        ops: vec![Function::UnderscoreTo, Function::From],
         ..Config::for_lab()
     };
     config.check().unwrap();
@@ -242,7 +242,7 @@ fn settings_that_make_no_sense_are_refused() {
         config.check().unwrap_err().to_string()
     };
     assert!(with(|c| c.ops.clear()).contains("--ops from,to"));
-    assert!(with(|c| c.ops = vec![Operation::To; 2]).contains("--ops to is given twice"));
+    assert!(with(|c| c.ops = vec![Function::To; 2]).contains("--ops to is given twice"));
     assert!(with(|c| c.time = Some("0".into())).contains("--for 0: give 1ms to a year"));
     assert!(with(|c| c.time = Some("soon".into())).contains("--for soon"));
     assert!(with(|c| c.every = "1m".into()).contains("--every 1m: give 1ms to 10s"));

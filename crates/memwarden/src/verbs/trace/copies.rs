@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
-use memwarden_experiments::copy::trace::{self, Beside, Config, Operation};
+use memwarden_experiments::copy::trace::{self, Beside, Config, Function};
 use memwarden_experiments::{Error, Interrupt, Settings};
 use memwarden_run::{Existing, Figure, Summary};
 
@@ -29,7 +29,7 @@ use crate::verbs::on_lab::MachineArgs;
 pub(super) struct Args {
     /// from, to, __from, __to [default: all four]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
-    ops: Vec<Operation>,
+    ops: Vec<Function>,
     /// How long, such as 100s or 5m [default: until the command ends, or Ctrl-C; lab: 1s]
     #[arg(long = "for", value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     time: Option<String>,
@@ -146,7 +146,7 @@ mod tests {
     fn a_configuration_survives_the_command_line() {
         let timed = Config {
             device: "null".into(),
-            ops: vec![Operation::To, Operation::UnderscoreFrom],
+            ops: vec![Function::To, Function::UnderscoreFrom],
             every: "20ms".into(),
             ..Config::for_lab()
         };
