@@ -58,9 +58,9 @@ static struct ring *claimed(const struct opened *opened)
 
 static void stop(struct ring *ring)
 {
-	if (!ring->started)
+	if (!ring_is_started(ring))
 		return;
-	WRITE_ONCE(ring->started, false);
+	ring_stop(ring);
 	source_stop();
 	/* Others may go on: their source does, and what is in this ring is whole only now. */
 	synchronize_rcu();
@@ -105,11 +105,11 @@ static int start(struct ring *ring)
 
 	if (!ring)
 		return -EINVAL;
-	if (ring->started)
+	if (ring_is_started(ring))
 		return 0;
 	err = source_start();
 	if (!err)
-		WRITE_ONCE(ring->started, true);
+		ring_start(ring);
 	return err;
 }
 
@@ -123,6 +123,7 @@ static int tell_info(struct copytrace_info __user *argument)
 		.ring_bytes = ring_bytes(),
 		.records_at = PAGE_SIZE,
 		.flags = source_flags(),
+		.ticks_hz = source_ticks_hz(),
 	};
 
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;

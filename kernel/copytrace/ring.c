@@ -67,7 +67,7 @@ int rings_alloc(void)
 				goto none;
 			}
 			ring->records = (void *)ring->reader + PAGE_SIZE;
-			ring->mask = records - 1;
+			ring->quarter = records / 4;
 			init_irq_work(&ring->filled, tell);
 			init_waitqueue_head(&ring->waiting);
 		}
@@ -103,7 +103,17 @@ void ring_clear(struct ring *ring)
 	local_set(&ring->dropped, 0);
 }
 
+void ring_start(struct ring *ring)
+{
+	WRITE_ONCE(ring->room, records);
+}
+
+void ring_stop(struct ring *ring)
+{
+	WRITE_ONCE(ring->room, 0);
+}
+
 bool ring_is_worth_reading(const struct ring *ring)
 {
-	return ring_used(ring, local_read(&ring->recorded)) >= records / 4;
+	return ring_used(ring, local_read(&ring->recorded)) >= ring->quarter;
 }

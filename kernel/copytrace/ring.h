@@ -26,22 +26,22 @@ enum function {
  * struct ring - records of one function's copies that ended on one CPU
  * @recorded: taken so far; the next one's number
  * @dropped: not taken
- * @started: copies are recorded
+ * @room: for so many, while copies are recorded; else 0
  * @claimed: a file has it; under rings_lock
  * @reader: mapped, with the records behind it: what stands there is only read
  * @records: behind it
- * @mask: one less than there are
- * @filled: tells whoever waits that a quarter is there
+ * @quarter: of them; who waits is told when so many are there
+ * @filled: that tells
  * @waiting: who waits
  */
 struct ring {
 	local_t recorded;
 	local_t dropped;
-	bool started;
-	bool claimed;
+	unsigned long room;
 	struct copytrace_reader *reader;
 	struct copytrace_record *records;
-	unsigned long mask;
+	unsigned long quarter;
+	bool claimed;
 	struct irq_work filled;
 	wait_queue_head_t waiting;
 };
@@ -58,6 +58,15 @@ size_t ring_bytes(void);
 
 /* Nothing may be recording. */
 void ring_clear(struct ring *ring);
+/* Copies are recorded, until it is stopped; one that is being recorded ends with preemption on. */
+void ring_start(struct ring *ring);
+void ring_stop(struct ring *ring);
+
+static inline bool ring_is_started(const struct ring *ring)
+{
+	return ring->room;
+}
+
 /* Whether there is so much that a reader is woken. */
 bool ring_is_worth_reading(const struct ring *ring);
 
@@ -68,38 +77,48 @@ static __always_inline unsigned long ring_used(const struct ring *ring, unsigned
 	return recorded - (unsigned long)READ_ONCE(ring->reader->tail);
 }
 
+/**
+ * struct ring_slot - a record's place
+ * @record: the place
+ * @at: the record's number, from 0
+ * @used: how many before it are not read yet
+ */
+struct ring_slot {
+	struct copytrace_record *record;
+	unsigned long at;
+	unsigned long used;
+};
+
 /*
- * A record of a copy that ended on this CPU, in whatever context; preemption is off until
- * it is committed. NULL: nobody wants it, or the ring is full. All of a traced copy's
+ * A place for a copy that ended on this CPU, in whatever context; preemption is off until
+ * it is committed. False: nobody wants it, or the ring is full. All of a traced copy's
  * time goes here, so it is no call.
  */
-static __always_inline struct copytrace_record *ring_reserve(struct ring *ring, unsigned long *at)
+static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *slot)
 {
-	unsigned long now;
+	unsigned long room = READ_ONCE(ring->room);
+	long at = local_read(&ring->recorded);
 
-	if (!READ_ONCE(ring->started))
-		return NULL;
-	*at = local_read(&ring->recorded);
-	for (;;) {
+	/* An interrupt that copies may come between. */
+	do {
+		slot->used = ring_used(ring, at);
 		/* Also what a tail that was never reached makes of it. */
-		if (unlikely(ring_used(ring, *at) > ring->mask)) {
-			local_inc(&ring->dropped);
-			return NULL;
+		if (unlikely(slot->used >= room)) {
+			if (room)
+				local_inc(&ring->dropped);
+			return false;
 		}
-		/* An interrupt that copies may come between. */
-		now = local_cmpxchg(&ring->recorded, *at, *at + 1);
-		if (likely(now == *at))
-			return &ring->records[*at & ring->mask];
-		*at = now;
-	}
+	} while (unlikely(!local_try_cmpxchg(&ring->recorded, &at, at + 1)));
+	slot->at = at;
+	slot->record = &ring->records[at & (room - 1)];
+	return true;
 }
 
-static __always_inline void ring_commit(struct ring *ring, struct copytrace_record *record,
-					unsigned long at)
+static __always_inline void ring_commit(struct ring *ring, const struct ring_slot *slot)
 {
 	/* A reader, which may be user space, reads it first. */
-	smp_store_release(&record->sequence, at + 1);
-	if (unlikely(ring_used(ring, at + 1) == ring->mask / 4 + 1))
+	smp_store_release(&slot->record->sequence, slot->at + 1);
+	if (unlikely(slot->used + 1 == ring->quarter))
 		irq_work_queue(&ring->filled);
 }
 

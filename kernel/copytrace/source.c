@@ -10,9 +10,14 @@
 #include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/rcupdate.h>
-#include <linux/sched/clock.h>
 #include <linux/smp.h>
 #include <linux/string.h>
+#include <linux/timex.h>
+#if defined(CONFIG_ARM64)
+#include <asm/arch_timer.h>
+#elif defined(CONFIG_X86)
+#include <asm/tsc.h>
+#endif
 
 #include "ring.h"
 #include "source.h"
@@ -40,25 +45,26 @@ struct source_kind {
 #ifdef CONFIG_USERCOPY_TRACE
 #include <linux/usercopy_hooks.h>
 
-static void hooked(const struct usercopy_record *copy)
+/* All of a traced copy's time goes here. */
+static notrace void hooked(const struct usercopy_record *told)
 {
-	struct ring *ring = this_cpu_ptr(&rings[copy->function]);
-	struct copytrace_record *record;
-	unsigned long at;
+	/* Read at once: for the compiler a record might be what was told. */
+	const struct usercopy_record copy = *told;
+	struct ring *ring = this_cpu_ptr(&rings[copy.function]);
+	struct ring_slot slot;
 
 	BUILD_BUG_ON((int)FROM_USER != USERCOPY_FROM_USER);
 	BUILD_BUG_ON((int)UNDERSCORE_TO_USER != USERCOPY___TO_USER);
-	record = ring_reserve(ring, &at);
-	if (!record)
+	if (!ring_reserve(ring, &slot))
 		return;
-	record->before_ns = copy->before_ns;
-	record->after_ns = copy->after_ns;
-	record->caller = copy->caller;
-	record->bytes = copy->bytes;
-	record->left = copy->left;
-	record->by_engine = copy->by_engine;
-	record->cpu = copy->cpu;
-	ring_commit(ring, record, at);
+	slot.record->before = copy.before;
+	slot.record->after = copy.after;
+	slot.record->caller = copy.caller;
+	slot.record->bytes = copy.bytes;
+	slot.record->left = copy.left;
+	slot.record->by_engine = copy.by_engine;
+	slot.record->cpu = copy.cpu;
+	ring_commit(ring, &slot);
 }
 
 static int hooks_start(void)
@@ -75,7 +81,7 @@ static u64 none_missed(void)
 #ifdef CONFIG_KRETPROBES
 /* What is kept from a call to its return. */
 struct begun {
-	u64 before_ns;
+	u64 before;
 	unsigned long bytes;
 	unsigned int cpu;
 };
@@ -87,7 +93,7 @@ static int call_begins(struct kretprobe_instance *instance, struct pt_regs *regi
 	/* All of them take the two places, and how much. */
 	begun->bytes = regs_get_kernel_argument(registers, 2);
 	begun->cpu = raw_smp_processor_id();
-	begun->before_ns = local_clock();
+	begun->before = get_cycles();
 	return 0;
 }
 
@@ -97,23 +103,21 @@ static void call_ended(struct kretprobe_instance *instance, struct pt_regs *regi
 		       enum function function)
 {
 	const struct begun *begun = (void *)instance->data;
-	u64 after_ns = local_clock();
-	struct copytrace_record *record;
-	unsigned long at;
+	u64 after = get_cycles();
+	struct ring_slot slot;
 	struct ring *ring;
 
 	preempt_disable_notrace();
 	ring = this_cpu_ptr(&rings[function]);
-	record = ring_reserve(ring, &at);
-	if (record) {
-		record->before_ns = begun->before_ns;
-		record->after_ns = after_ns;
-		record->caller = get_kretprobe_retaddr(instance);
-		record->bytes = begun->bytes;
-		record->left = regs_return_value(registers);
-		record->by_engine = 0;
-		record->cpu = begun->cpu;
-		ring_commit(ring, record, at);
+	if (ring_reserve(ring, &slot)) {
+		slot.record->before = begun->before;
+		slot.record->after = after;
+		slot.record->caller = get_kretprobe_retaddr(instance);
+		slot.record->bytes = begun->bytes;
+		slot.record->left = regs_return_value(registers);
+		slot.record->by_engine = 0;
+		slot.record->cpu = begun->cpu;
+		ring_commit(ring, &slot);
 	}
 	preempt_enable_notrace();
 }
@@ -246,6 +250,18 @@ enum copytrace_source source(void)
 u32 source_flags(void)
 {
 	return chosen->flags;
+}
+
+/* Of get_cycles(), which has no such function. */
+u64 source_ticks_hz(void)
+{
+#if defined(CONFIG_ARM64)
+	return arch_timer_get_cntfrq();
+#elif defined(CONFIG_X86)
+	return (u64)tsc_khz * 1000;
+#else
+#error "copytrace: how often does what get_cycles() reads tick here?"
+#endif
 }
 
 int source_start(void)

@@ -13,6 +13,8 @@ int source_choose(void);
 enum copytrace_source source(void);
 /* COPYTRACE_MERGED or 0. */
 u32 source_flags(void);
+/* How often a second the counter of the records' times ticks. */
+u64 source_ticks_hz(void);
 
 /* From now on copies are recorded, until it is called as often: 0 or an errno. May sleep. */
 int source_start(void);

@@ -13,10 +13,10 @@ modprobe copytrace
 cost() {
 	count cost 20000 | tee /tmp/cost | awk -v limit="$1" '{ print; exit !($(NF - 1) < limit) }'
 }
-check "by hooks a traced copy takes less than 250 instructions more" "cost 250" 0 more
+check "by hooks a traced copy takes less than 130 instructions more" "cost 130" 0 more
 sed 's/^/# /' /tmp/cost
 check "of the records that the machine can make a second none is lost" \
-	"count rate 200 | tee /tmp/rate | awk '{ print; exit !(\$1 >= 500000) }'" 0 'dropped 0 of'
+	"count rate 200 | tee /tmp/rate | awk '{ print; exit !(\$1 >= 800000) }'" 0 'dropped 0 of'
 sed 's/^/# /' /tmp/rate
 rmmod copytrace
 modprobe copytrace from=probes

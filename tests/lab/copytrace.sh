@@ -20,6 +20,12 @@ for wrong in records=63 records=65 records=0 records=33554432 from=x; do
 	check "$wrong is refused" "modprobe copytrace $wrong" 1 ''
 done
 check "and what may be given is said" "dmesg | grep copytrace:" 0 'from=x: give hooks or probes'
+modprobe copytrace_kunit
+results=/sys/kernel/debug/kunit/copytrace/results
+check "KUnit: a ring" "cat $results" 0 '^ok 1 copytrace'
+check "  and none of it is skipped" "cat $results" 0 '!SKIP'
+sed -n 's/^ *# interrupts_that_copy_lose_nothing: /# /p' $results
+rmmod copytrace_kunit
 check "it loads" "fresh" 0 ''
 check "its devices are root's alone" "stat -c %a /dev/copytrace/* | sort -u" 0 '^600$'
 

@@ -36,6 +36,7 @@ pub struct Info {
     pub ring_bytes: u64,
     pub records_at: u32,
     pub flags: u32,
+    pub ticks_hz: u64,
 }
 
 /// `struct copytrace_counts`.
@@ -54,6 +55,7 @@ pub struct Counts {
 pub struct Record {
     /// In this ring, from 0: its sequence less one.
     pub number: u64,
+    /// Since the counter that all CPUs share was 0.
     pub before_ns: u64,
     pub after_ns: u64,
     pub caller: u64,
@@ -76,8 +78,8 @@ impl Record {
 #[derive(Debug, Default)]
 struct Slot {
     sequence: AtomicU64,
-    before_ns: AtomicU64,
-    after_ns: AtomicU64,
+    before: AtomicU64,
+    after: AtomicU64,
     caller: AtomicU64,
     bytes: AtomicU64,
     left: AtomicU64,
@@ -88,7 +90,7 @@ struct Slot {
 
 impl Slot {
     /// Record `number`, if it is whole.
-    fn record(&self, number: u64) -> Option<Record> {
+    fn record(&self, number: u64, ticks: Ticks) -> Option<Record> {
         // Acquire: what is read after it is what was written before it.
         if self.sequence.load(Ordering::Acquire) != number.wrapping_add(1) {
             return None;
@@ -96,14 +98,31 @@ impl Slot {
         let of = |field: &AtomicU64| field.load(Ordering::Relaxed);
         Some(Record {
             number,
-            before_ns: of(&self.before_ns),
-            after_ns: of(&self.after_ns),
+            before_ns: ticks.to_ns(of(&self.before)),
+            after_ns: ticks.to_ns(of(&self.after)),
             caller: of(&self.caller),
             bytes: of(&self.bytes),
             left: of(&self.left),
             by_engine: of(&self.by_engine),
             cpu: self.cpu.load(Ordering::Relaxed),
         })
+    }
+}
+
+/// What the counter's ticks are in time.
+#[derive(Debug, Clone, Copy)]
+struct Ticks {
+    hz: u64,
+}
+
+/// In a second.
+const NS: u64 = 1_000_000_000;
+
+impl Ticks {
+    fn to_ns(self, ticks: u64) -> u64 {
+        // In two steps: the product of all would not fit.
+        let seconds_ns = (ticks / self.hz).saturating_mul(NS);
+        seconds_ns.saturating_add(ticks % self.hz * NS / self.hz)
     }
 }
 
@@ -211,6 +230,7 @@ pub struct Ring {
     bytes: usize,
     records: NonNull<Slot>,
     count: usize,
+    ticks: Ticks,
     next: u64,
 }
 
@@ -233,7 +253,8 @@ impl Ring {
         let fits = end.is_some_and(|end| end <= bytes)
             && at >= size_of::<AtomicU64>()
             && at.is_multiple_of(align_of::<Slot>())
-            && count.is_power_of_two();
+            && count.is_power_of_two()
+            && (1..=u64::MAX / NS).contains(&info.ticks_hz);
         if !fits {
             return Err(invalid());
         }
@@ -259,6 +280,7 @@ impl Ring {
             // SAFETY: within the mapping, as was just seen.
             records: unsafe { start.add(at) }.cast(),
             count,
+            ticks: Ticks { hz: info.ticks_hz },
             next: 0,
         })
     }
@@ -273,7 +295,7 @@ impl Ring {
                 std::slice::from_raw_parts(self.records.as_ptr(), self.count),
             )
         };
-        read(tail, slots, &mut self.next, each)
+        read(tail, slots, self.ticks, &mut self.next, each)
     }
 }
 
@@ -285,12 +307,18 @@ impl Drop for Ring {
 }
 
 /// [`Ring::read`]: `next` is the first that was not read yet. `slots` are a power of two.
-fn read(tail: &AtomicU64, slots: &[Slot], next: &mut u64, mut each: impl FnMut(&Record)) -> usize {
+fn read(
+    tail: &AtomicU64,
+    slots: &[Slot],
+    ticks: Ticks,
+    next: &mut u64,
+    mut each: impl FnMut(&Record),
+) -> usize {
     let mask = slots.len() - 1;
     let mut taken = 0;
     while taken < slots.len() {
         #[allow(clippy::cast_possible_truncation)] // the mask leaves what fits
-        let Some(record) = slots[*next as usize & mask].record(*next) else {
+        let Some(record) = slots[*next as usize & mask].record(*next, ticks) else {
             break;
         };
         each(&record);
@@ -308,6 +336,9 @@ fn read(tail: &AtomicU64, slots: &[Slot], next: &mut u64, mut each: impl FnMut(&
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 16 ns each.
+    const TICKS: Ticks = Ticks { hz: 62_500_000 };
 
     /// A ring in ordinary memory, and the kernel's side of it.
     struct Memory {
@@ -329,7 +360,7 @@ mod tests {
         fn reserve(&self, number: u64) -> &Slot {
             let slot = &self.slots[usize::try_from(number).unwrap() % self.slots.len()];
             for (field, factor) in [
-                (&slot.before_ns, 1000),
+                (&slot.before, 100),
                 (&slot.caller, 7),
                 (&slot.bytes, 3),
                 (&slot.left, 1),
@@ -337,7 +368,7 @@ mod tests {
             ] {
                 field.store(number * factor, Ordering::Relaxed);
             }
-            slot.after_ns.store(number * 1000 + 25, Ordering::Relaxed);
+            slot.after.store(number * 100 + 25, Ordering::Relaxed);
             slot.cpu
                 .store(u32::try_from(number).unwrap() + 1, Ordering::Relaxed);
             slot
@@ -350,7 +381,7 @@ mod tests {
 
         fn read(&mut self) -> Vec<Record> {
             let mut records = Vec::new();
-            let taken = read(&self.tail, &self.slots, &mut self.next, |record| {
+            let taken = read(&self.tail, &self.slots, TICKS, &mut self.next, |record| {
                 records.push(*record);
             });
             assert_eq!(taken, records.len());
@@ -369,7 +400,7 @@ mod tests {
     #[test]
     fn the_requests_are_those_of_the_header() {
         for (request, number) in [
-            (INFO, 0x8020_BE01),
+            (INFO, 0x8028_BE01),
             (CLAIM, 0x4004_BE02),
             (START, 0x0000_BE03),
             (STOP, 0x0000_BE04),
@@ -385,11 +416,22 @@ mod tests {
         assert_eq!(offset_of!(Info, records), 12);
         assert_eq!(offset_of!(Info, ring_bytes), 16);
         assert_eq!(offset_of!(Info, flags), 28);
+        assert_eq!(offset_of!(Info, ticks_hz), 32);
         assert_eq!(offset_of!(Counts, missed), 16);
         assert_eq!(offset_of!(Slot, caller), 24);
         assert_eq!(offset_of!(Slot, by_engine), 48);
         assert_eq!(offset_of!(Slot, cpu), 56);
         assert_eq!(size_of::<Slot>(), 64);
+    }
+
+    #[test]
+    fn ticks_of_years_are_ns() {
+        let gigahertz = Ticks { hz: 2_999_999_999 };
+        let year_s = 31_557_600;
+        let ns = gigahertz.to_ns(gigahertz.hz * year_s);
+        assert_eq!(ns, year_s * 1_000_000_000);
+        assert_eq!(TICKS.to_ns(1), 16);
+        assert_eq!(Ticks { hz: 1 }.to_ns(u64::MAX), u64::MAX);
     }
 
     #[test]
@@ -402,8 +444,8 @@ mod tests {
             records[1],
             Record {
                 number: 1,
-                before_ns: 1000,
-                after_ns: 1025,
+                before_ns: 1600,
+                after_ns: 2000,
                 caller: 7,
                 bytes: 3,
                 left: 1,
@@ -411,7 +453,7 @@ mod tests {
                 cpu: 2,
             }
         );
-        assert_eq!(records[1].elapsed_ns(), 25);
+        assert_eq!(records[1].elapsed_ns(), 400);
         let backwards = Record {
             before_ns: 9,
             ..Record::default()
@@ -466,7 +508,7 @@ mod tests {
             ring.write(number);
         }
         let mut seen = Vec::new();
-        read(&ring.tail, &ring.slots, &mut ring.next, |record| {
+        read(&ring.tail, &ring.slots, TICKS, &mut ring.next, |record| {
             if record.number % 512 == 511 {
                 seen.push(ring.tail.load(Ordering::Relaxed));
             }
@@ -482,7 +524,7 @@ mod tests {
             ring.write(number);
         }
         let mut taken = Vec::new();
-        let count = read(&ring.tail, &ring.slots, &mut ring.next, |record| {
+        let count = read(&ring.tail, &ring.slots, TICKS, &mut ring.next, |record| {
             let slot = &ring.slots[usize::try_from(record.number).unwrap() % 64];
             slot.sequence.store(record.number + 65, Ordering::Release);
             taken.push(record.number);
@@ -511,7 +553,7 @@ mod tests {
             });
             let mut expected = 0;
             while expected < ALL {
-                let taken = read(&tail, &slots, &mut next, |record| {
+                let taken = read(&tail, &slots, TICKS, &mut next, |record| {
                     assert_eq!((record.number, record.bytes), (expected, expected ^ 0xff));
                     expected += 1;
                 });
@@ -544,17 +586,20 @@ mod tests {
             records: 64,
             ring_bytes: 4096 + 64 * 64,
             records_at: 4096,
+            ticks_hz: TICKS.hz,
             ..Info::default()
         };
         let mut ring = Ring::map(&file, &good).unwrap();
         assert_eq!(ring.read(|_| panic!("it is empty")), 0);
-        let changes: [fn(&mut Info); 6] = [
+        let changes: [fn(&mut Info); 8] = [
             |info| info.records = 65,
             |info| info.records = 128,
             |info| info.records = 0,
             |info| info.records_at = 4097,
             |info| info.records_at = 0,
             |info| info.ring_bytes = u64::MAX,
+            |info| info.ticks_hz = 0,
+            |info| info.ticks_hz = u64::MAX,
         ];
         for change in changes {
             let mut info = good;

@@ -132,9 +132,9 @@ static void read_ring(struct ring *ring)
 			return;
 		if (record->bytes <= VECTORS_BYTES)
 			ring->of_bytes[record->bytes]++;
-		if (record->after_ns < record->before_ns || !record->caller) {
-			fprintf(stderr, "a record from %llu to %llu, of %llx\n", record->before_ns,
-			       record->after_ns, record->caller);
+		if (record->after < record->before || !record->caller) {
+			fprintf(stderr, "a record from %llu to %llu, of %llx\n", record->before,
+			       record->after, record->caller);
 			_exit(1);
 		}
 		ring->read++;

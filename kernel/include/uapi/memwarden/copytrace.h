@@ -39,7 +39,7 @@ enum copytrace_source {
  * @ring_bytes: of each ring's mapping; the records begin @records_at
  * @records_at: bytes into it
  * @flags: COPYTRACE_MERGED
- * @reserved: 0
+ * @ticks_hz: how often a second the counter ticks that the records' times are of
  */
 struct copytrace_info {
 	__u32 version;
@@ -49,6 +49,7 @@ struct copytrace_info {
 	__u64 ring_bytes;
 	__u32 records_at;
 	__u32 flags;
+	__u64 ticks_hz;
 };
 
 /*
@@ -68,8 +69,8 @@ struct copytrace_reader {
 /**
  * struct copytrace_record - one copy that has ended
  * @sequence: its number in this ring, from 1
- * @before_ns: the kernel's local clock before; near CLOCK_MONOTONIC, but not the same
- * @after_ns: and after
+ * @before: the CPUs' counter before: CNTVCT_EL0 or the TSC, which all CPUs share
+ * @after: and after
  * @caller: address in the kernel to which the function returned
  * @bytes: asked for
  * @left: of them not copied
@@ -79,8 +80,8 @@ struct copytrace_reader {
  */
 struct copytrace_record {
 	__u64 sequence;
-	__u64 before_ns;
-	__u64 after_ns;
+	__u64 before;
+	__u64 after;
 	__u64 caller;
 	__u64 bytes;
 	__u64 left;
