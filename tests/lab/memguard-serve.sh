@@ -29,6 +29,15 @@ until_is() {
 # budget CPU: events a period.
 budget() { sed -n "s/^CPU$1: \([0-9a-z]*\).*/\1/p" $G/limit; }
 
+# What a core makes while nobody holds it: a debug kernel, emulated, may not reach its
+# budget of 25 faults a millisecond.
+traffic 1 100000
+usleep 500000
+before=$(sed -n 's/^pgfault //p' /proc/vmstat)
+usleep 1000000
+faults=$((($(sed -n 's/^pgfault //p' /proc/vmstat) - before) / 1000))
+stop_traffic
+
 cat >/tmp/guard.toml <<-EOF
 	event = "page-faults"
 	self_test = false
@@ -43,10 +52,15 @@ check "the page says so" "wget -q -O - $url/metrics" 0 '^memwarden_core_budget_e
 check "guard show and its page agree" "wget -q -O - $url/show.json | grep -A 6 read_budget >/tmp/1; memwarden guard show --json | grep -A 6 read_budget >/tmp/2; cmp /tmp/1 /tmp/2" 0 ''
 
 traffic 1 100000
-# The traffic takes its time to begin.
-check "top sees a core held to its budget" \
-	"until_is 1 \"memwarden top --once --interval 500ms | grep -cE 'CPU1 +- +97.7 +9[5-9]\\.[0-9] +(9[7-9]|100)\\.'\"" 0 '^1$'
-check "and as JSON" "memwarden top --once --json --interval 100ms" 0 '"throttled_ratio":0\.[0-9]'
+if [ $faults -ge 35 ]; then
+	# The traffic takes its time to begin.
+	check "top sees a core held to its budget" \
+		"until_is 1 \"memwarden top --once --interval 500ms | grep -cE 'CPU1 +- +97.7 +9[5-9]\\.[0-9] +(9[7-9]|100)\\.'\"" 0 '^1$'
+	check "and as JSON" "memwarden top --once --json --interval 100ms" 0 '"throttled_ratio":0\.[0-9]'
+else
+	skip "top sees a core held to its budget" "this kernel makes $faults faults a millisecond, and the budget is 25"
+	skip "and as JSON" "the same"
+fi
 # Not stop_traffic: that waits for the server too.
 # shellcheck disable=SC2086,SC2154
 kill $pids
