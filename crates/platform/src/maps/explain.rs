@@ -166,7 +166,7 @@ pub fn explain(root: &Root, pid: u32) -> Result<Explanation> {
     let bits = program.map(|(elf, _)| elf.bits);
     let loader = bits.and_then(|bits| identity::loader(root, pid, bits));
 
-    let mut explained: Vec<Explained> = regions.iter().map(|region| plain(region)).collect();
+    let mut explained: Vec<Explained> = regions.iter().map(plain).collect();
     for group in &groups {
         describe(group, &regions, &mut explained);
     }
@@ -358,7 +358,8 @@ fn describe(group: &Group, regions: &[Region], explained: &mut [Explained]) {
         for (region, explained) in regions.iter().zip(explained.iter_mut()) {
             // What the file doesn't have lies beside it, as memory; a heap may have grown together with it.
             let beside = explained.kind.is_private_memory() && explained.sections.is_empty();
-            if !beside && !(explained.kind == Kind::Elf && explained.file.as_ref() == Some(&name)) {
+            let in_file = explained.kind == Kind::Elf && explained.file.as_ref() == Some(&name);
+            if !(beside || in_file) {
                 continue;
             }
             let parts: Vec<Part> = elf
@@ -491,4 +492,193 @@ fn list_objects(
     }
     objects.sort_by_key(|object| object.load_address);
     objects
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::super::elf::samples::library;
+    use super::*;
+
+    /// A saved tree with process 7, in which `/lib/l` is a small library of these bits.
+    fn process(bits: u8) -> (tempfile::TempDir, Root, u64) {
+        let folder = tempfile::tempdir().unwrap();
+        for directory in ["proc/7/task/7", "proc/sys/kernel", "lib"] {
+            fs::create_dir_all(folder.path().join(directory)).unwrap();
+        }
+        let root = Root::at(folder.path());
+        let mut stat = vec!["0"; 50];
+        stat[0] = "S";
+        fs::write(
+            root.path("/proc/7/stat"),
+            format!("7 (p) {}", stat.join(" ")),
+        )
+        .unwrap();
+        fs::write(root.path("/proc/sys/kernel/randomize_va_space"), "2\n").unwrap();
+        symlink("/lib/l", root.path("/proc/7/exe")).unwrap();
+        fs::write(root.path("/lib/l"), library(bits, true)).unwrap();
+        let inode = fs::metadata(root.path("/lib/l")).unwrap().ino();
+        (folder, root, inode)
+    }
+
+    const COUNTS: &str = "KernelPageSize: 4 kB\nRss: 4 kB\nPss: 4 kB\nShared_Clean: 0 kB\nShared_Dirty: 0 kB\n\
+        Private_Clean: 0 kB\nPrivate_Dirty: 4 kB\nAnonymous: 4 kB\nSwap: 0 kB\nVmFlags: rd mr\n";
+
+    /// Code, data, `.bss` beyond the file, and a plain region; each with a page that is resident and dirty.
+    fn smaps(inode: u64) -> String {
+        [
+            format!("70000000-70001000 r-xp 00000000 08:01 {inode} /lib/l"),
+            format!("70001000-70002000 rw-p 00000000 08:01 {inode} /lib/l"),
+            "70002000-70004000 rw-p 00000000 00:00 0 ".to_owned(),
+            "70005000-70007000 rw-p 00000000 00:00 0 ".to_owned(),
+            format!("70008000-70009000 r--p 00000000 08:01 {inode} /lib/l"),
+        ]
+        .map(|line| format!("{line}\n{COUNTS}"))
+        .concat()
+    }
+
+    fn sections(region: &Explained) -> Vec<(&str, u64, u64, bool)> {
+        let parts = region.sections.iter();
+        parts
+            .map(|part| {
+                (
+                    part.name.as_str(),
+                    part.start_address.0,
+                    part.size_bytes,
+                    part.whole,
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn sections_are_found_in_files_of_either_class_and_in_the_memory_behind_them() {
+        for bits in [32, 64] {
+            let (_folder, root, inode) = process(bits);
+            fs::write(root.path("/proc/7/smaps"), smaps(inode)).unwrap();
+            let found = explain(&root, 7).unwrap();
+            let kinds: Vec<_> = found.regions.iter().map(|region| region.kind).collect();
+            assert_eq!(
+                kinds,
+                [Kind::Elf, Kind::Elf, Kind::Bss, Kind::Anonymous, Kind::File]
+            );
+            assert_eq!(
+                sections(&found.regions[0]),
+                [(".text", 0x7000_0200, 0x200, true)]
+            );
+            assert_eq!(
+                sections(&found.regions[1]),
+                [(".data", 0x7000_1e00, 0x200, true)]
+            );
+            assert_eq!(
+                sections(&found.regions[2]),
+                [(".bss", 0x7000_2000, 0x1200, true)]
+            );
+            assert_eq!(sections(&found.regions[3]), []);
+            // As data all that the page of the file has.
+            assert_eq!(
+                sections(&found.regions[4]),
+                [
+                    (".text", 0x7000_8200, 0x200, true),
+                    (".data", 0x7000_8e00, 0x200, true)
+                ]
+            );
+            assert_eq!(found.objects.len(), 1);
+            assert_eq!(found.objects[0].role, Role::Program);
+            assert_eq!(found.objects[0].load_address, Address(0x7000_0000));
+            assert_eq!(found.process.bits, Some(bits));
+            assert_eq!(found.totals.file.dirty_bytes, Some(12 << 10));
+            assert_eq!(found.totals.anonymous.resident_bytes, Some(8 << 10));
+            assert_eq!(found.totals.shared.resident_bytes, Some(0));
+            assert_eq!(found.totals.all.regions, 5);
+        }
+    }
+
+    #[test]
+    fn a_heap_that_grew_together_with_bss_is_both() {
+        let (_folder, root, inode) = process(64);
+        let text = smaps(inode).replace(
+            "70002000-70004000 rw-p 00000000 00:00 0 ",
+            "70002000-70005000 rw-p 00000000 00:00 0 [heap]",
+        );
+        fs::write(root.path("/proc/7/smaps"), text).unwrap();
+        let found = explain(&root, 7).unwrap();
+        assert_eq!(found.regions[2].kind, Kind::Heap);
+        assert!(
+            found.regions[2]
+                .what
+                .contains("zero-initialised data of /lib/l")
+        );
+        assert_eq!(
+            sections(&found.regions[2]),
+            [(".bss", 0x7000_2000, 0x1200, true)]
+        );
+    }
+
+    #[test]
+    fn a_kernel_without_counts_has_maps_and_no_figure() {
+        let (_folder, root, inode) = process(64);
+        let maps = format!("70000000-70001000 r-xp 00000000 08:01 {inode} /lib/l\n");
+        fs::write(root.path("/proc/7/maps"), maps).unwrap();
+        let found = explain(&root, 7).unwrap();
+        assert_eq!(found.regions[0].usage, Usage::default());
+        assert_eq!(found.totals.all.resident_bytes, None);
+        assert!(
+            found
+                .notes
+                .iter()
+                .any(|note| note.contains("CONFIG_PROC_PAGE_MONITOR"))
+        );
+        assert_eq!(sections(&found.regions[0]).len(), 1);
+    }
+
+    #[test]
+    fn a_corrupt_file_is_a_note_and_no_failure() {
+        let (_folder, root, inode) = process(64);
+        fs::write(root.path("/proc/7/smaps"), smaps(inode)).unwrap();
+        fs::write(root.path("/lib/l"), &library(64, true)[..100]).unwrap();
+        let found = explain(&root, 7).unwrap();
+        assert!(
+            found
+                .notes
+                .iter()
+                .any(|note| note.starts_with("/lib/l: not an ELF file"))
+        );
+        assert!(
+            found
+                .regions
+                .iter()
+                .all(|region| region.sections.is_empty())
+        );
+        assert_eq!((found.process.architecture, found.aslr.moved), (None, None));
+    }
+
+    #[test]
+    fn a_file_that_was_deleted_is_said_to_be() {
+        let (_folder, root, inode) = process(64);
+        let text = smaps(inode).replace("/lib/l", "/lib/gone (deleted)");
+        fs::write(root.path("/proc/7/smaps"), text).unwrap();
+        let found = explain(&root, 7).unwrap();
+        assert_eq!(found.regions[0].deleted, Some(true));
+        assert_eq!(found.regions[0].file.as_deref(), Some("/lib/gone"));
+        assert!(
+            found
+                .notes
+                .iter()
+                .any(|note| note.contains("deleted or replaced since: root can"))
+        );
+    }
+
+    #[test]
+    fn a_process_whose_mappings_are_gone_has_ended() {
+        let (_folder, root, _) = process(64);
+        for write_empty in [false, true] {
+            if write_empty {
+                fs::write(root.path("/proc/7/smaps"), "").unwrap();
+            }
+            let message = explain(&root, 7).unwrap_err().to_string();
+            assert!(message.contains("process 7 ended while"), "{message}");
+        }
+    }
 }
