@@ -99,7 +99,7 @@ fn shown(text: &str) -> String {
         .collect()
 }
 
-/// With figures to the right, and nothing behind the last column.
+/// With figures to the right, and nothing before the first column or behind the last.
 fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
     for index in figures {
         if let Some(column) = table.column_mut(index) {
@@ -107,7 +107,10 @@ fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
         }
     }
     let text = table.to_string();
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
+        .collect();
     lines.join("\n")
 }
 
@@ -189,7 +192,8 @@ fn objects(objects: &[Object]) -> String {
         rows.add_row([
             object.load_address.to_string(),
             object.link_address.to_string(),
-            moved(Some(object.moved_bytes)),
+            // Modulo 2^64: how far it was moved is a plain address for what was linked at 0.
+            format!("{:#x}", object.moved_bytes),
             format!("{} ({role})", shown(&object.file)),
         ]);
     }
