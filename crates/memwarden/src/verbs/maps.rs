@@ -13,7 +13,7 @@ use super::terminal::table;
 use super::workload::print;
 
 const EXAMPLES: &str = "\
-KiB are 1024 bytes; a dash is what the kernel doesn't tell, and why is below. Changes nothing.
+KiB are 1024 bytes; a dash is what the kernel doesn't tell; the notes say why. Changes nothing.
 Another user's process takes root.
 
 Examples:
@@ -294,7 +294,7 @@ mod tests {
             "ELF object",
             "ASLR: ",
             "without ASLR",
-            "  .text",
+            " .text ",
         ] {
             assert!(text.contains(words), "{words}\n{text}");
         }

@@ -185,6 +185,16 @@ impl Totals {
                     .to_owned(),
             );
         }
+        // Without smaps there is a note already.
+        let uncounted = |region: &&Explained| {
+            region.usage.page_bytes.is_some() && region.usage.resident_bytes.is_none()
+        };
+        let count = regions.iter().filter(uncounted).count();
+        if count > 0 {
+            notes.push(format!(
+                "the kernel counts no pages of {count} regions (vvar, vsyscall, devices): they are in no sum but the sizes"
+            ));
+        }
         let of = |wanted: Class| Sum::of(regions.iter().filter(|region| class(region) == wanted));
         Self {
             file: of(Class::File),
