@@ -26,6 +26,7 @@ lines=(
 	'bandwidth -a erase' 'bandwidth -t -1' 'bandwidth -t x' 'bandwidth --mb 0' 'bandwidth --stride 0'
 	'bandwidth --bank-mask 0' 'bandwidth --bank-mask xyz' 'bandwidth --interval 0ms' 'bandwidth -c 8191'
 	'doctor --now'
+	'maps 0' 'maps -1' 'maps x' 'maps 4294967296' 'maps 2147483647' 'maps 1 2' 'maps --pid 1'
 	'interfere --victim sleep' 'interfere --aggressors' 'interfere --aggressors bandwidth:erase'
 	'interfere --victim-cpu 8191' 'interfere --cpus 3-1' 'interfere --cpus x' 'interfere --guard 0'
 	'interfere --guard 100,x' 'interfere --guard 100+fast' 'interfere --repeat 0' 'interfere --period 1' 'interfere --period 5s'

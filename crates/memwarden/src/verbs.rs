@@ -10,6 +10,7 @@ pub mod interfere;
 #[cfg(feature = "host")]
 pub mod lab;
 pub mod latency;
+pub mod maps;
 pub mod mymem;
 #[cfg(feature = "host")]
 mod on_lab;

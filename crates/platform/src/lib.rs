@@ -19,6 +19,7 @@ pub mod holders;
 pub mod hugepage;
 pub mod machine;
 pub mod mapping;
+pub mod maps;
 pub mod mymem;
 pub mod overflow;
 pub mod pagemap;
