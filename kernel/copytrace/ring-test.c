@@ -221,6 +221,7 @@ static struct kunit_suite suite = {
 	.name = "copytrace",
 	.test_cases = cases,
 };
+
 kunit_test_suite(suite);
 
 MODULE_LICENSE("GPL");
