@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A set-associative array of numbers: lines in a cache, pages in a TLB.
+
+use crate::geometry::Replacement;
+
+/// The line differs from what is behind this cache.
+pub(crate) const DIRTY: u64 = 1;
+/// A prefetch brought the line and nothing has asked for it since.
+pub(crate) const PREFETCHED: u64 = 2;
+/// Below the time of the last use, the flags.
+const FLAGS: u32 = 2;
+
+/// No number: lines and pages have fewer bits.
+pub(crate) const NONE: u64 = u64::MAX;
+
+/// Numbers and, beside them, when each was last used and its flags.
+#[derive(Debug, Clone)]
+pub(crate) struct Sets {
+    /// Set after set, `ways` numbers each; [`NONE`] is an empty place.
+    numbers: Box<[u64]>,
+    /// `time << FLAGS | flags` for each place; 0 when empty, so that an empty
+    /// place is the oldest.
+    uses: Box<[u64]>,
+    ways: usize,
+    index: Index,
+    /// Counts uses. At 10^9 a second its 62 bits last for a century.
+    time: u64,
+    /// Where the last number was found. Consecutive lines that were brought one
+    /// after the other are mostly in the same way of consecutive sets.
+    way: usize,
+    /// Chooses the victim; `None` replaces the least recently used.
+    random: Option<fastrand::Rng>,
+}
+
+/// What had to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Victim {
+    pub number: u64,
+    pub dirty: bool,
+}
+
+impl Sets {
+    /// `sets * ways` empty places. The lowest `skipped_bits` of a number have no
+    /// part in choosing its set.
+    pub fn new(sets: u64, ways: usize, skipped_bits: u32, replacement: Replacement) -> Self {
+        let places = usize::try_from(sets).expect("a geometry that was checked") * ways;
+        Self {
+            numbers: vec![NONE; places].into_boxed_slice(),
+            uses: vec![0; places].into_boxed_slice(),
+            ways,
+            index: Index::new(sets, skipped_bits),
+            time: 0,
+            way: 0,
+            random: match replacement {
+                Replacement::Lru => None,
+                // Any seed will do, as long as it is the same one in every run.
+                Replacement::Random => Some(fastrand::Rng::with_seed(1)),
+            },
+        }
+    }
+
+    /// Empties every place.
+    pub fn clear(&mut self) {
+        self.numbers.fill(NONE);
+        self.uses.fill(0);
+    }
+
+    /// The place of `number`.
+    #[inline]
+    pub fn find(&mut self, number: u64) -> Option<usize> {
+        let first = self.first(number);
+        let guess = first + self.way;
+        if self.numbers[guess] == number {
+            return Some(guess);
+        }
+        let way = self.numbers[first..first + self.ways]
+            .iter()
+            .position(|held| *held == number)?;
+        self.way = way;
+        Some(first + way)
+    }
+
+    /// Makes the number in `place` the last one used, adds `flags` to it, and
+    /// takes [`PREFETCHED`] away. Returns the flags as they were.
+    #[inline]
+    pub fn touch(&mut self, place: usize, flags: u64) -> u64 {
+        self.time += 1;
+        let before = self.uses[place];
+        self.uses[place] = self.time << FLAGS | before & DIRTY | flags;
+        before & (DIRTY | PREFETCHED)
+    }
+
+    /// Puts a number that is not there yet in an empty place or instead of a victim.
+    pub fn insert(&mut self, number: u64, flags: u64) -> Option<Victim> {
+        let first = self.first(number);
+        let uses = &self.uses[first..first + self.ways];
+        let mut way = 0;
+        for (other, used) in uses.iter().enumerate() {
+            if *used < uses[way] {
+                way = other;
+            }
+        }
+        if uses[way] != 0
+            && let Some(random) = &mut self.random
+        {
+            way = random.usize(..self.ways);
+        }
+        let place = first + way;
+        let victim = (self.uses[place] != 0).then(|| Victim {
+            number: self.numbers[place],
+            dirty: self.uses[place] & DIRTY != 0,
+        });
+        self.time += 1;
+        self.numbers[place] = number;
+        self.uses[place] = self.time << FLAGS | flags;
+        self.way = way;
+        victim
+    }
+
+    /// Takes a number out, if it is there.
+    pub fn remove(&mut self, number: u64) -> Option<Victim> {
+        let place = self.find(number)?;
+        let dirty = self.uses[place] & DIRTY != 0;
+        self.numbers[place] = NONE;
+        self.uses[place] = 0;
+        Some(Victim { number, dirty })
+    }
+
+    /// The first place of the number's set.
+    #[inline]
+    fn first(&self, number: u64) -> usize {
+        self.index.of(number) * self.ways
+    }
+}
+
+/// Which set a number belongs to: its remainder by the number of sets. That is
+/// `odd << bits`, so the remainder's lowest bits are the number's own, and only
+/// what is above them needs dividing, by a number that is mostly 1.
+#[derive(Debug, Clone, Copy)]
+struct Index {
+    skipped_bits: u32,
+    bits: u32,
+    odd: u64,
+    /// 2^64 / odd, rounded down: multiplying is several times faster than dividing.
+    reciprocal: u64,
+}
+
+impl Index {
+    fn new(sets: u64, skipped_bits: u32) -> Self {
+        let bits = sets.trailing_zeros();
+        let odd = sets >> bits;
+        Self {
+            skipped_bits,
+            bits,
+            odd,
+            reciprocal: u64::try_from((1_u128 << 64) / u128::from(odd)).unwrap_or(0),
+        }
+    }
+
+    #[inline]
+    fn of(self, number: u64) -> usize {
+        let number = number >> self.skipped_bits;
+        let low = number & ((1 << self.bits) - 1);
+        if self.odd == 1 {
+            return low as usize;
+        }
+        let high = number >> self.bits;
+        // At most one too small, because the reciprocal is.
+        let quotient = ((u128::from(high) * u128::from(self.reciprocal)) >> 64) as u64;
+        let mut rest = high - quotient * self.odd;
+        if rest >= self.odd {
+            rest -= self.odd;
+        }
+        (rest << self.bits | low) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_the_remainder_whatever_the_number_of_sets() {
+        for sets in (1..=130).chain([4096, 53248, 3 * 4096, 1 << 40, (1 << 40) - 1]) {
+            let index = Index::new(sets, 0);
+            let edges = [0, 1, sets - 1, sets, sets + 1, u64::MAX >> 4, 7 * sets - 1];
+            let random = std::iter::repeat_with(|| fastrand::u64(..1 << 60)).take(1000);
+            for number in edges.into_iter().chain(random) {
+                assert_eq!(index.of(number) as u64, number % sets, "{number} % {sets}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_goes() {
+        let mut sets = Sets::new(1, 3, 0, Replacement::Lru);
+        for number in [1, 2, 3] {
+            assert_eq!(sets.insert(number, 0), None);
+        }
+        let place = sets.find(1).unwrap();
+        sets.touch(place, DIRTY);
+        let victims: Vec<_> = (4..8)
+            .map(|number| sets.insert(number, 0).unwrap())
+            .collect();
+        let clean = |number| Victim {
+            number,
+            dirty: false,
+        };
+        let dirty = Victim {
+            number: 1,
+            dirty: true,
+        };
+        assert_eq!(victims, [clean(2), clean(3), dirty, clean(4)]);
+    }
+
+    #[test]
+    fn an_empty_place_is_taken_before_any_victim() {
+        for replacement in [Replacement::Lru, Replacement::Random] {
+            let mut sets = Sets::new(1, 4, 0, replacement);
+            for number in 0..4 {
+                sets.insert(number, 0);
+            }
+            assert_eq!(
+                sets.remove(2),
+                Some(Victim {
+                    number: 2,
+                    dirty: false
+                })
+            );
+            assert_eq!(sets.remove(2), None);
+            assert_eq!(sets.insert(9, 0), None);
+        }
+    }
+}
