@@ -57,7 +57,7 @@ pub struct CacheGeometry {
 /// It matters where a working set just fits. Sixteen walks over 32 KiB in an L1D
 /// of 32 KiB and 4 ways miss once a line with LRU; with random replacement the
 /// first walk throws out some of its own lines, the second throws out others for
-/// those, and it takes more than twice the misses until all are in
+/// those, and it takes about twice the misses until all are in
 /// (`random_replacement_matters_to_a_working_set_that_just_fits`). Tree
 /// pseudo-LRU, Intel's usual choice for an L1D, is not modelled: there, as with
 /// LRU, a run of misses in one set replaces each of its ways once.

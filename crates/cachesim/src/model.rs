@@ -273,6 +273,7 @@ impl Model {
             }
             None => {
                 self.l1d.missed[STORE] += 1;
+                self.last_line = [NONE; 2];
                 self.store_behind(line);
                 self.prefetch(line);
             }
@@ -308,7 +309,6 @@ impl Model {
         let Some(victim) = self.l1d.sets.insert(line, flags) else {
             return;
         };
-        self.left_l1d(victim.number);
         if victim.dirty {
             self.l1d.write_backs += 1;
             self.write_back(0, victim.number);
@@ -327,7 +327,7 @@ impl Model {
                 let copy = cache.sets.remove(victim.number);
                 dirty |= copy.is_some_and(|copy| copy.dirty);
             }
-            self.left_l1d(victim.number);
+            self.last_line = [NONE; 2];
         }
         if dirty {
             self.outer[level].write_backs += 1;
@@ -346,13 +346,6 @@ impl Model {
                 cache.sets.touch(place, DIRTY);
             }
             None => self.fill_outer(level, line, DIRTY),
-        }
-    }
-
-    /// The L1D no longer has `line`: if it is the last one used, it is news again.
-    fn left_l1d(&mut self, line: u64) {
-        if self.last_line[LOAD] == line {
-            self.last_line = [NONE; 2];
         }
     }
 
@@ -376,6 +369,8 @@ impl Model {
             self.l1d.missed[PREFETCH] += 1;
             self.fetch(0, line, PREFETCH);
             self.fill_l1d(line, PREFETCHED);
+            // That one was used last now.
+            self.last_line = [NONE; 2];
         }
     }
 }
