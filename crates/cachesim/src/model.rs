@@ -33,6 +33,8 @@ pub struct Model {
     /// A line's bytes, as a power of two.
     line_bits: u32,
     page: PageSize,
+    /// Lines a page, as a power of two.
+    page_line_bits: u32,
     /// The line used last, for loads; for stores too if it is known to be dirty.
     /// Using it once more changes nothing but a count.
     last_line: [u64; 2],
@@ -89,6 +91,7 @@ impl Model {
         Ok(Self {
             line_bits,
             page: PageSize::Small,
+            page_line_bits: PageSize::Small.bits() - line_bits,
             last_line: [NONE; 2],
             last_page: NONE,
             accesses: [0; 2],
@@ -168,6 +171,7 @@ impl Model {
     /// The pages that the following accesses are in. What the TLBs hold, they keep.
     pub fn set_page_size(&mut self, page: PageSize) {
         self.page = page;
+        self.page_line_bits = page.bits() - self.line_bits;
         self.forget_last();
     }
 
@@ -212,7 +216,7 @@ impl Model {
         if self.last_line[access as usize] == line {
             return;
         }
-        let page = line >> (self.page.bits() - self.line_bits);
+        let page = line >> self.page_line_bits;
         if page != self.last_page {
             self.translate(page, access);
         }

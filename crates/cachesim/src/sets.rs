@@ -73,9 +73,7 @@ impl Sets {
         if self.numbers[guess] == number {
             return Some(guess);
         }
-        let way = self.numbers[first..first + self.ways]
-            .iter()
-            .position(|held| *held == number)?;
+        let way = position(&self.numbers[first..first + self.ways], number)?;
         self.way = way;
         Some(first + way)
     }
@@ -94,26 +92,26 @@ impl Sets {
     pub fn insert(&mut self, number: u64, flags: u64) -> Option<Victim> {
         let first = self.first(number);
         let uses = &self.uses[first..first + self.ways];
-        let mut way = 0;
+        let (mut way, mut oldest) = (0, u64::MAX);
         for (other, used) in uses.iter().enumerate() {
-            if *used < uses[way] {
-                way = other;
+            if *used < oldest {
+                (way, oldest) = (other, *used);
             }
         }
-        if uses[way] != 0
+        if oldest != 0
             && let Some(random) = &mut self.random
         {
             way = random.usize(..self.ways);
         }
-        let place = first + way;
-        let victim = (self.uses[place] != 0).then(|| Victim {
-            number: self.numbers[place],
-            dirty: self.uses[place] & DIRTY != 0,
-        });
         self.time += 1;
-        self.numbers[place] = number;
-        self.uses[place] = self.time << FLAGS | flags;
         self.way = way;
+        let place = first + way;
+        let before = std::mem::replace(&mut self.uses[place], self.time << FLAGS | flags);
+        let replaced = std::mem::replace(&mut self.numbers[place], number);
+        let victim = (before != 0).then_some(Victim {
+            number: replaced,
+            dirty: before & DIRTY != 0,
+        });
         victim
     }
 
@@ -133,6 +131,21 @@ impl Sets {
     }
 }
 
+/// Where `number` is in a set. Four comparisons at once and a look at all of them
+/// are faster than four looks: misses compare with the whole set.
+#[inline]
+fn position(set: &[u64], number: u64) -> Option<usize> {
+    let (fours, rest) = set.as_chunks::<4>();
+    for (at, four) in fours.iter().enumerate() {
+        let [a, b, c, d] = four.map(|held| held == number);
+        if a | b | c | d {
+            return Some(4 * at + if a { 0 } else if b { 1 } else if c { 2 } else { 3 });
+        }
+    }
+    let at = rest.iter().position(|held| *held == number)?;
+    Some(4 * fours.len() + at)
+}
+
 /// Which set a number belongs to: its remainder by the number of sets. That is
 /// `odd << bits`, so the remainder's lowest bits are the number's own, and only
 /// what is above them needs dividing, by a number that is mostly 1.
@@ -140,6 +153,8 @@ impl Sets {
 struct Index {
     skipped_bits: u32,
     bits: u32,
+    /// The lowest `bits` bits.
+    mask: u64,
     odd: u64,
     /// 2^64 / odd, rounded down: multiplying is several times faster than dividing.
     reciprocal: u64,
@@ -152,6 +167,7 @@ impl Index {
         Self {
             skipped_bits,
             bits,
+            mask: (1 << bits) - 1,
             odd,
             reciprocal: u64::try_from((1_u128 << 64) / u128::from(odd)).unwrap_or(0),
         }
@@ -160,7 +176,7 @@ impl Index {
     #[inline]
     fn of(self, number: u64) -> usize {
         let number = number >> self.skipped_bits;
-        let low = number & ((1 << self.bits) - 1);
+        let low = number & self.mask;
         if self.odd == 1 {
             return low as usize;
         }
