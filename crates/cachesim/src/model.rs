@@ -300,7 +300,7 @@ impl Model {
             return;
         };
         cache.asked[asker] += 1;
-        if let Some(place) = cache.sets.find(line) {
+        if let Some(place) = cache.sets.search(line) {
             cache.sets.touch(place, 0);
             return;
         }
@@ -345,7 +345,7 @@ impl Model {
         let Some(cache) = self.outer.get_mut(level) else {
             return;
         };
-        match cache.sets.find(line) {
+        match cache.sets.search(line) {
             Some(place) => {
                 cache.sets.touch(place, DIRTY);
             }
@@ -369,7 +369,7 @@ impl Model {
 
     fn prefetch_into_l1d(&mut self, line: u64) {
         self.l1d.asked[PREFETCH] += 1;
-        if self.l1d.sets.find(line).is_none() {
+        if self.l1d.sets.search(line).is_none() {
             self.l1d.missed[PREFETCH] += 1;
             self.fetch(0, line, PREFETCH);
             self.fill_l1d(line, PREFETCHED);

@@ -13,6 +13,10 @@ const FLAGS: u32 = 2;
 /// No number: lines and pages have fewer bits.
 pub(crate) const NONE: u64 = u64::MAX;
 
+/// More than an L1D has lines, and few enough to stay in the L1D of the machine that
+/// the model runs on.
+const HINTS: usize = 1024;
+
 /// Numbers and, beside them, when each was last used and its flags.
 #[derive(Debug, Clone)]
 pub(crate) struct Sets {
@@ -25,9 +29,9 @@ pub(crate) struct Sets {
     index: Index,
     /// Counts uses. At 10^9 a second its 62 bits last for a century.
     time: u64,
-    /// Where the last number was found. Consecutive lines that were brought one
-    /// after the other are mostly in the same way of consecutive sets.
-    way: usize,
+    /// For a number's lowest bits, the place where one with those bits was last:
+    /// the first place to look, before the whole set.
+    hints: Box<[u32; HINTS]>,
     /// Chooses the victim; `None` replaces the least recently used.
     random: Option<fastrand::Rng>,
 }
@@ -50,7 +54,7 @@ impl Sets {
             ways,
             index: Index::new(sets, skipped_bits),
             time: 0,
-            way: 0,
+            hints: Box::new([0; HINTS]),
             random: match replacement {
                 Replacement::Lru => None,
                 // Any seed will do, as long as it is the same one in every run.
@@ -65,17 +69,27 @@ impl Sets {
         self.uses.fill(0);
     }
 
-    /// The place of `number`.
+    /// The place of `number`, which is likely to be there: the hint comes first.
     #[inline]
     pub fn find(&mut self, number: u64) -> Option<usize> {
-        let first = self.first(number);
-        let guess = first + self.way;
-        if self.numbers[guess] == number {
-            return Some(guess);
+        let hint = self.hints[number as usize % HINTS] as usize;
+        if self.numbers[hint] == number {
+            return Some(hint);
         }
-        let way = position(&self.numbers[first..first + self.ways], number)?;
-        self.way = way;
-        Some(first + way)
+        self.search(number)
+    }
+
+    /// The place of `number`, which is likely to be absent.
+    #[inline(never)]
+    pub fn search(&mut self, number: u64) -> Option<usize> {
+        let first = self.first(number);
+        let place = first + position(&self.numbers[first..first + self.ways], number)?;
+        self.hint(number, place);
+        Some(place)
+    }
+
+    fn hint(&mut self, number: u64, place: usize) {
+        self.hints[number as usize % HINTS] = place as u32;
     }
 
     /// Makes the number in `place` the last one used, adds `flags` to it, and
@@ -103,21 +117,20 @@ impl Sets {
         {
             way = random.usize(..self.ways);
         }
-        self.time += 1;
-        self.way = way;
         let place = first + way;
+        self.hint(number, place);
+        self.time += 1;
         let before = std::mem::replace(&mut self.uses[place], self.time << FLAGS | flags);
         let replaced = std::mem::replace(&mut self.numbers[place], number);
-        let victim = (before != 0).then_some(Victim {
+        (before != 0).then_some(Victim {
             number: replaced,
             dirty: before & DIRTY != 0,
-        });
-        victim
+        })
     }
 
     /// Takes a number out, if it is there.
     pub fn remove(&mut self, number: u64) -> Option<Victim> {
-        let place = self.find(number)?;
+        let place = self.search(number)?;
         let dirty = self.uses[place] & DIRTY != 0;
         self.numbers[place] = NONE;
         self.uses[place] = 0;
@@ -139,7 +152,18 @@ fn position(set: &[u64], number: u64) -> Option<usize> {
     for (at, four) in fours.iter().enumerate() {
         let [a, b, c, d] = four.map(|held| held == number);
         if a | b | c | d {
-            return Some(4 * at + if a { 0 } else if b { 1 } else if c { 2 } else { 3 });
+            return Some(
+                4 * at
+                    + if a {
+                        0
+                    } else if b {
+                        1
+                    } else if c {
+                        2
+                    } else {
+                        3
+                    },
+            );
         }
     }
     let at = rest.iter().position(|held| *held == number)?;
