@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The counters, under perf's names.
+//!
+//! A count's unit is an access: a load or a store of bytes in one line. (An access
+//! to two lines is two, as it is two for the cache; perf's `L1-dcache-loads` of an
+//! Intel core counts instructions, so there it is one.)
+
+use serde::{Deserialize, Serialize};
+
+/// What one cache counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheCounts {
+    /// Demand loads that asked this cache: for the L1D those of the stream, for
+    /// any other those that missed in the cache before it.
+    pub loads: u64,
+    /// Those that did not find their line.
+    pub load_misses: u64,
+    /// Demand stores that asked this cache. Behind the L1D they ask to own the
+    /// line; write-backs are not among them.
+    pub stores: u64,
+    /// Those that did not find their line.
+    pub store_misses: u64,
+    /// Lines that the prefetcher asked this cache for, apart from the above.
+    pub prefetches: u64,
+    /// Those that were not there, and were fetched.
+    pub prefetch_misses: u64,
+    /// Dirty lines that left this cache for what is behind it. Those of the last
+    /// level are the lines written to memory.
+    pub write_backs: u64,
+}
+
+impl CacheCounts {
+    /// Demand accesses: loads and stores.
+    #[must_use]
+    pub fn accesses(&self) -> u64 {
+        self.loads + self.stores
+    }
+
+    /// Demand misses: of loads and of stores.
+    #[must_use]
+    pub fn misses(&self) -> u64 {
+        self.load_misses + self.store_misses
+    }
+}
+
+/// What one TLB counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlbCounts {
+    /// Loads that asked this TLB: all of the stream for the DTLB, those that
+    /// missed in the DTLB for the STLB.
+    pub loads: u64,
+    /// Those that did not find their page.
+    pub load_misses: u64,
+    /// Stores that asked this TLB.
+    pub stores: u64,
+    /// Those that did not find their page.
+    pub store_misses: u64,
+}
+
+impl TlbCounts {
+    /// Misses of loads and of stores.
+    #[must_use]
+    pub fn misses(&self) -> u64 {
+        self.load_misses + self.store_misses
+    }
+}
+
+/// What a model counted since it was made or last told to count from 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// The innermost data cache.
+    pub l1d: CacheCounts,
+    /// The cache between the L1D and the last level; `None` if there is none.
+    pub l2: Option<CacheCounts>,
+    /// The last cache before memory, whatever its level.
+    pub llc: CacheCounts,
+    /// The TLB that every access asks.
+    pub dtlb: TlbCounts,
+    /// The second-level TLB; `None` if there is none.
+    pub stlb: Option<TlbCounts>,
+}
+
+impl Counts {
+    /// Page walks: translations that no TLB held. This, not the DTLB's misses, is
+    /// what an Intel core since Sandy Bridge gives perf as `dTLB-load-misses` and
+    /// `dTLB-store-misses` (`MISS_CAUSES_A_WALK`; SDM vol. 3B, chapter on events).
+    #[must_use]
+    pub fn page_walks(&self) -> u64 {
+        self.stlb.unwrap_or(self.dtlb).misses()
+    }
+
+    /// Every counter that the geometry has, with its name: perf's where perf has
+    /// one, and built in the same way (`L2-loads`, `LLC-write-backs`) where not.
+    #[must_use]
+    pub fn named(&self) -> Vec<(String, u64)> {
+        let mut named = Vec::new();
+        let caches = [
+            ("L1-dcache", Some(self.l1d)),
+            ("L2", self.l2),
+            ("LLC", Some(self.llc)),
+        ];
+        for (name, counts) in caches {
+            let Some(counts) = counts else { continue };
+            named.extend([
+                (format!("{name}-loads"), counts.loads),
+                (format!("{name}-load-misses"), counts.load_misses),
+                (format!("{name}-stores"), counts.stores),
+                (format!("{name}-store-misses"), counts.store_misses),
+                (format!("{name}-prefetches"), counts.prefetches),
+                (format!("{name}-prefetch-misses"), counts.prefetch_misses),
+                (format!("{name}-write-backs"), counts.write_backs),
+            ]);
+        }
+        for (name, counts) in [("dTLB", Some(self.dtlb)), ("sTLB", self.stlb)] {
+            let Some(counts) = counts else { continue };
+            named.extend([
+                (format!("{name}-loads"), counts.loads),
+                (format!("{name}-load-misses"), counts.load_misses),
+                (format!("{name}-stores"), counts.stores),
+                (format!("{name}-store-misses"), counts.store_misses),
+            ]);
+        }
+        named
+    }
+}

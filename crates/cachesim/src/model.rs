@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The accesses' way through TLBs and caches.
+
+use crate::Result;
+use crate::counts::{CacheCounts, Counts, TlbCounts};
+use crate::geometry::{
+    CacheGeometry, Entries, Geometry, HugeEntries, PageSize, PrefetchInto, Replacement,
+    TlbGeometry, Writes,
+};
+use crate::sets::{DIRTY, NONE, PREFETCHED, Sets};
+use crate::streams::{Ask, Streams};
+
+/// What the stream does to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reads it.
+    Load = 0,
+    /// Writes it.
+    Store = 1,
+}
+
+/// Who asks a cache for a line: an access, or the prefetcher.
+type Asker = usize;
+const LOAD: Asker = Access::Load as Asker;
+const STORE: Asker = Access::Store as Asker;
+const PREFETCH: Asker = 2;
+
+/// The caches and TLBs of one core, empty at first, and their counters.
+///
+/// Nothing is allocated once it is made.
+#[derive(Debug, Clone)]
+pub struct Model {
+    /// A line's bytes, as a power of two.
+    line_bits: u32,
+    page: PageSize,
+    /// Lines a page, as a power of two.
+    page_line_bits: u32,
+    /// The line used last, for loads; for stores too if it is known to be dirty.
+    /// Using it once more changes nothing but a count.
+    last_line: [u64; 2],
+    /// The page used last. The same.
+    last_page: u64,
+    /// Accesses, by [`Access`].
+    accesses: [u64; 2],
+    l1d: Level,
+    l1d_writes: Writes,
+    /// What is behind the L1D, outward.
+    outer: Vec<Level>,
+    inclusive_llc: bool,
+    /// The DTLB, and what is behind it.
+    tlbs: Vec<Tlb>,
+    prefetcher: Option<(PrefetchInto, Streams)>,
+}
+
+/// A cache and what it counted.
+#[derive(Debug, Clone)]
+struct Level {
+    sets: Sets,
+    /// By [`Asker`]; the L1D's own demand accesses are counted by the model.
+    asked: [u64; 3],
+    /// By [`Asker`].
+    missed: [u64; 3],
+    write_backs: u64,
+}
+
+/// A TLB and what it counted.
+#[derive(Debug, Clone)]
+struct Tlb {
+    small: Sets,
+    huge: Huge,
+    /// By [`Access`].
+    missed: [u64; 2],
+}
+
+#[derive(Debug, Clone)]
+enum Huge {
+    Shared,
+    Own(Sets),
+    Nowhere,
+}
+
+impl Model {
+    /// A model of `geometry` with nothing in its caches, for pages of 4 KiB.
+    ///
+    /// # Errors
+    /// When the geometry cannot be ([`Geometry::check`]).
+    pub fn new(geometry: &Geometry) -> Result<Self> {
+        geometry.check()?;
+        let level = |cache: &CacheGeometry| Level::new(cache, geometry.line_bytes);
+        let line_bits = geometry.line_bytes.trailing_zeros();
+        Ok(Self {
+            line_bits,
+            page: PageSize::Small,
+            page_line_bits: PageSize::Small.bits() - line_bits,
+            last_line: [NONE; 2],
+            last_page: NONE,
+            accesses: [0; 2],
+            l1d: level(&geometry.l1d),
+            l1d_writes: geometry.l1d_writes,
+            outer: geometry
+                .l2
+                .iter()
+                .chain([&geometry.llc])
+                .map(level)
+                .collect(),
+            inclusive_llc: geometry.inclusive_llc,
+            tlbs: [&geometry.dtlb]
+                .into_iter()
+                .chain(&geometry.stlb)
+                .map(Tlb::new)
+                .collect(),
+            prefetcher: geometry
+                .prefetcher
+                .as_ref()
+                .map(|settings| (settings.into, Streams::new(settings, line_bits))),
+        })
+    }
+
+    /// One load or store of `bytes` at `address`. It is an access of its own to
+    /// each line that it touches; of 0 bytes it is none.
+    #[inline]
+    pub fn access(&mut self, address: u64, bytes: u64, access: Access) {
+        if bytes == 0 {
+            return;
+        }
+        let first = address >> self.line_bits;
+        let last = address.saturating_add(bytes - 1) >> self.line_bits;
+        self.line(first, access);
+        if last > first {
+            self.more_lines(first + 1, last, access);
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let [l2, llc] = match &self.outer[..] {
+            [l2, llc] => [Some(l2), Some(llc)],
+            outer => [None, outer.first()],
+        };
+        let dtlb = self.tlbs[0].counts(self.accesses);
+        Counts {
+            l1d: CacheCounts {
+                loads: self.accesses[LOAD],
+                stores: self.accesses[STORE],
+                ..self.l1d.counts()
+            },
+            l2: l2.map(Level::counts),
+            llc: llc.map(Level::counts).unwrap_or_default(),
+            dtlb,
+            stlb: self
+                .tlbs
+                .get(1)
+                .map(|stlb| stlb.counts(self.tlbs[0].missed)),
+        }
+    }
+
+    /// Counts from 0 again; caches and TLBs stay as they are.
+    pub fn reset_counts(&mut self) {
+        self.accesses = [0; 2];
+        for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
+            level.asked = [0; 3];
+            level.missed = [0; 3];
+            level.write_backs = 0;
+        }
+        for tlb in &mut self.tlbs {
+            tlb.missed = [0; 2];
+        }
+    }
+
+    /// The pages that the following accesses are in. What the TLBs hold, they keep.
+    pub fn set_page_size(&mut self, page: PageSize) {
+        self.page = page;
+        self.page_line_bits = page.bits() - self.line_bits;
+        self.forget_last();
+    }
+
+    /// Empties all caches and TLBs, and the prefetcher's memory. What was dirty is
+    /// not counted as written back: the counters are of the stream.
+    pub fn flush(&mut self) {
+        self.flush_data_caches();
+        for tlb in &mut self.tlbs {
+            tlb.clear();
+        }
+    }
+
+    /// Empties the caches and the prefetcher's memory, as flushing every line of a
+    /// buffer does (x86 `clflush`, arm64 `dc civac`), and leaves the TLBs alone.
+    pub fn flush_data_caches(&mut self) {
+        for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
+            level.sets.clear();
+        }
+        if let Some((_, streams)) = &mut self.prefetcher {
+            streams.clear();
+        }
+        self.forget_last();
+    }
+
+    fn forget_last(&mut self) {
+        self.last_line = [NONE; 2];
+        self.last_page = NONE;
+    }
+
+    /// The other lines of an access that touches several.
+    #[cold]
+    fn more_lines(&mut self, first: u64, last: u64, access: Access) {
+        for line in first..=last {
+            self.line(line, access);
+        }
+    }
+
+    /// The hot path: a line that is in the L1D, mostly where it is looked for first.
+    #[inline]
+    fn line(&mut self, line: u64, access: Access) {
+        self.accesses[access as usize] += 1;
+        if self.last_line[access as usize] == line {
+            return;
+        }
+        let page = line >> self.page_line_bits;
+        if page != self.last_page {
+            self.translate(page, access);
+        }
+        if access == Access::Store && self.l1d_writes == Writes::Through {
+            return self.store_through(line);
+        }
+        let Some(place) = self.l1d.sets.find(line) else {
+            return self.miss(line, access);
+        };
+        let flags = if access == Access::Store { DIRTY } else { 0 };
+        let before = self.l1d.sets.touch(place, flags);
+        self.last_line = [
+            line,
+            if (before | flags) & DIRTY != 0 {
+                line
+            } else {
+                NONE
+            },
+        ];
+        if before & PREFETCHED != 0 {
+            self.prefetch(line);
+        }
+    }
+
+    /// Finds the page in a TLB, or walks; all TLBs that missed then have it.
+    fn translate(&mut self, page: u64, access: Access) {
+        self.last_page = page;
+        let huge = self.page == PageSize::Huge;
+        for tlb in &mut self.tlbs {
+            if tlb.translate(page, huge) {
+                return;
+            }
+            tlb.missed[access as usize] += 1;
+        }
+    }
+
+    #[inline(never)]
+    fn miss(&mut self, line: u64, access: Access) {
+        self.l1d.missed[access as usize] += 1;
+        self.fetch(0, line, access as Asker);
+        let dirty = access == Access::Store;
+        self.fill_l1d(line, if dirty { DIRTY } else { 0 });
+        self.last_line = [line, if dirty { line } else { NONE }];
+        self.prefetch(line);
+    }
+
+    /// A store to an L1D that writes through: what is behind always sees it.
+    #[cold]
+    fn store_through(&mut self, line: u64) {
+        match self.l1d.sets.find(line) {
+            Some(place) => {
+                let before = self.l1d.sets.touch(place, 0);
+                self.last_line = [line, NONE];
+                self.store_behind(line);
+                if before & PREFETCHED != 0 {
+                    self.prefetch(line);
+                }
+            }
+            None => {
+                self.l1d.missed[STORE] += 1;
+                self.last_line = [NONE; 2];
+                self.store_behind(line);
+                self.prefetch(line);
+            }
+        }
+    }
+
+    /// A store that arrives behind the L1D.
+    fn store_behind(&mut self, line: u64) {
+        self.fetch(0, line, STORE);
+        let sets = &mut self.outer[0].sets;
+        let place = sets.find(line).expect("it was fetched");
+        sets.touch(place, DIRTY);
+    }
+
+    /// Has `line` in the `level`th cache behind the L1D, from further out if it must.
+    /// Lines come in from memory inward, so each victim is written back to a cache
+    /// that already has the new line.
+    fn fetch(&mut self, level: usize, line: u64, asker: Asker) {
+        let Some(cache) = self.outer.get_mut(level) else {
+            return;
+        };
+        cache.asked[asker] += 1;
+        if let Some(place) = cache.sets.search(line) {
+            cache.sets.touch(place, 0);
+            return;
+        }
+        cache.missed[asker] += 1;
+        self.fetch(level + 1, line, asker);
+        self.fill_outer(level, line, 0);
+    }
+
+    fn fill_l1d(&mut self, line: u64, flags: u64) {
+        let Some(victim) = self.l1d.sets.insert(line, flags) else {
+            return;
+        };
+        if victim.dirty {
+            self.l1d.write_backs += 1;
+            self.write_back(0, victim.number);
+        }
+    }
+
+    fn fill_outer(&mut self, level: usize, line: u64, flags: u64) {
+        let cache = &mut self.outer[level];
+        let Some(victim) = cache.sets.insert(line, flags) else {
+            return;
+        };
+        let mut dirty = victim.dirty;
+        if self.inclusive_llc && level + 1 == self.outer.len() {
+            let inner = [&mut self.l1d].into_iter().chain(&mut self.outer[..level]);
+            for cache in inner {
+                let copy = cache.sets.remove(victim.number);
+                dirty |= copy.is_some_and(|copy| copy.dirty);
+            }
+            self.last_line = [NONE; 2];
+        }
+        if dirty {
+            self.outer[level].write_backs += 1;
+            self.write_back(level + 1, victim.number);
+        }
+    }
+
+    /// A dirty line comes out of the cache before this one. The whole line is there,
+    /// so nothing is fetched; nobody asked for it, so no access is counted.
+    fn write_back(&mut self, level: usize, line: u64) {
+        let Some(cache) = self.outer.get_mut(level) else {
+            return;
+        };
+        match cache.sets.search(line) {
+            Some(place) => {
+                cache.sets.touch(place, DIRTY);
+            }
+            None => self.fill_outer(level, line, DIRTY),
+        }
+    }
+
+    /// Lets the prefetcher see a demand access, and fetches what it wants.
+    fn prefetch(&mut self, line: u64) {
+        let Some((into, streams)) = &mut self.prefetcher else {
+            return;
+        };
+        let into = *into;
+        for line in streams.train(line).into_iter().flat_map(Ask::lines) {
+            match into {
+                PrefetchInto::L1d => self.prefetch_into_l1d(line),
+                PrefetchInto::L2 => self.fetch(0, line, PREFETCH),
+            }
+        }
+    }
+
+    fn prefetch_into_l1d(&mut self, line: u64) {
+        self.l1d.asked[PREFETCH] += 1;
+        if self.l1d.sets.search(line).is_none() {
+            self.l1d.missed[PREFETCH] += 1;
+            self.fetch(0, line, PREFETCH);
+            self.fill_l1d(line, PREFETCHED);
+            // That one was used last now.
+            self.last_line = [NONE; 2];
+        }
+    }
+}
+
+impl Level {
+    fn new(geometry: &CacheGeometry, line_bytes: u64) -> Self {
+        let sets = geometry.size_bytes / line_bytes / geometry.ways as u64;
+        Self {
+            sets: Sets::new(sets, geometry.ways, 0, geometry.replacement),
+            asked: [0; 3],
+            missed: [0; 3],
+            write_backs: 0,
+        }
+    }
+
+    fn counts(&self) -> CacheCounts {
+        CacheCounts {
+            loads: self.asked[LOAD],
+            load_misses: self.missed[LOAD],
+            stores: self.asked[STORE],
+            store_misses: self.missed[STORE],
+            prefetches: self.asked[PREFETCH],
+            prefetch_misses: self.missed[PREFETCH],
+            write_backs: self.write_backs,
+        }
+    }
+}
+
+impl Tlb {
+    fn new(geometry: &TlbGeometry) -> Self {
+        // A page's number is kept with a bit for its size, which has no part in
+        // choosing the set.
+        let sets =
+            |of: Entries| Sets::new(of.entries / of.ways as u64, of.ways, 1, Replacement::Lru);
+        Self {
+            small: sets(geometry.small),
+            huge: match geometry.huge {
+                HugeEntries::Shared => Huge::Shared,
+                HugeEntries::Own(own) => Huge::Own(sets(own)),
+                HugeEntries::Nowhere => Huge::Nowhere,
+            },
+            missed: [0; 2],
+        }
+    }
+
+    /// Whether the page was there; it is now.
+    fn translate(&mut self, page: u64, huge: bool) -> bool {
+        let sets = match &mut self.huge {
+            Huge::Nowhere if huge => return false,
+            Huge::Own(own) if huge => own,
+            _ => &mut self.small,
+        };
+        let number = page << 1 | u64::from(huge);
+        match sets.find(number) {
+            Some(place) => {
+                sets.touch(place, 0);
+                true
+            }
+            None => {
+                sets.insert(number, 0);
+                false
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.small.clear();
+        if let Huge::Own(own) = &mut self.huge {
+            own.clear();
+        }
+    }
+
+    /// Its counts, given how many asked it.
+    fn counts(&self, [loads, stores]: [u64; 2]) -> TlbCounts {
+        TlbCounts {
+            loads,
+            load_misses: self.missed[LOAD],
+            stores,
+            store_misses: self.missed[STORE],
+        }
+    }
+}
