@@ -97,10 +97,10 @@ struct ring_slot {
 static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *slot)
 {
 	unsigned long room = READ_ONCE(ring->room);
-	long at = local_read(&ring->recorded);
+	unsigned long at = local_read(&ring->recorded);
+	unsigned long now;
 
-	/* An interrupt that copies may come between. */
-	do {
+	for (;;) {
 		slot->used = ring_used(ring, at);
 		/* Also what a tail that was never reached makes of it. */
 		if (unlikely(slot->used >= room)) {
@@ -108,7 +108,12 @@ static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *sl
 				local_inc(&ring->dropped);
 			return false;
 		}
-	} while (unlikely(!local_try_cmpxchg(&ring->recorded, &at, at + 1)));
+		/* An interrupt that copies may come between. (6.1 has no local_try_cmpxchg.) */
+		now = local_cmpxchg(&ring->recorded, at, at + 1);
+		if (likely(now == at))
+			break;
+		at = now;
+	}
 	slot->at = at;
 	slot->record = &ring->records[at & (room - 1)];
 	return true;
