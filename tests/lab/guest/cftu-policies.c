@@ -5,8 +5,9 @@
  *
  *   exclusive  a line a CPU: the channels that its copies took
  *   shared     a line a channel: the transfers that it had
- *   priority   the part of the time, in %, that low channels were kept back, and
- *              what the high channel and the low ones copied, in bytes
+ *   priority   the part of the time, in %, that low channels were kept back, what the
+ *              high channel and the low ones copied, in bytes, and for how long a CPU
+ *              was late at most, in us: by a thread that goes before all others there
  *   switch     sets policies in turn, so often, while all CPUs copy
  */
 #define _GNU_SOURCE
@@ -35,6 +36,7 @@
 static long cpus;
 static atomic_int stop;
 static uint64_t taken[CPUS_MAX];
+static uint64_t latest_ns[CPUS_MAX];
 
 static void die(const char *what)
 {
@@ -111,6 +113,43 @@ static void join(const pthread_t *threads)
 		pthread_join(threads[cpu], NULL);
 }
 
+static uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ULL + now.tv_nsec;
+}
+
+/*
+ * Wakes each millisecond and notes how late. A machine on which a CPU stands still says
+ * nothing about windows: QEMU's counted clock now and then gives one no turn for a while.
+ */
+static void *witness(void *cpu)
+{
+	const struct sched_param before_all = { .sched_priority = 98 };
+	uint64_t next = now_ns(), late;
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	CPU_SET((long)cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) ||
+	    sched_setscheduler(0, SCHED_FIFO, &before_all))
+		die("a witness");
+	while (!stop) {
+		struct timespec until;
+
+		next += 1000000;
+		until = (struct timespec){ next / 1000000000, next % 1000000000 };
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+		late = now_ns() - next;
+		if (late > latest_ns[(long)cpu])
+			latest_ns[(long)cpu] = late;
+		next += late;
+	}
+	return NULL;
+}
+
 static void set_policy(int fd, const struct cftu_policy *policy)
 {
 	if (ioctl(fd, CFTU_POLICY, policy))
@@ -126,14 +165,6 @@ static struct cftu_channel channel(int fd, unsigned int number)
 	return channel;
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ULL + now.tv_nsec;
-}
-
 static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t low_ns)
 {
 	const struct cftu_policy policy = {
@@ -146,11 +177,12 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 	uint64_t time_ns = WINDOWS * (high_ns + low_ns), began;
 	const struct timespec time = { time_ns / 1000000000, time_ns % 1000000000 };
 	struct cftu_channel before[CPUS_MAX], after;
-	uint64_t paused = 0, high = 0, low = 0;
-	pthread_t threads[CPUS_MAX];
+	pthread_t threads[CPUS_MAX], witnesses[CPUS_MAX];
+	uint64_t paused = 0, high = 0, low = 0, late = 0;
 
 	set_policy(fd, &policy);
 	start(threads, copy_on_and_on);
+	start(witnesses, witness);
 	/* Until all are at it. */
 	usleep(20000);
 	began = now_ns();
@@ -169,9 +201,13 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 	}
 	stop = 1;
 	join(threads);
-	printf("kept back %.1f %%, high %llu, low %llu\n",
+	join(witnesses);
+	for (long cpu = 0; cpu < cpus; cpu++)
+		if (latest_ns[cpu] > late)
+			late = latest_ns[cpu];
+	printf("kept back %.1f %%, high %llu, low %llu, late %llu us\n",
 	       100.0 * paused / (channels - 1) / time_ns, (unsigned long long)high,
-	       (unsigned long long)low);
+	       (unsigned long long)low, (unsigned long long)late / 1000);
 }
 
 static void switch_policies(int fd, long times)
