@@ -35,6 +35,7 @@
 
 mod private;
 
+pub mod dram;
 pub mod machine;
 pub mod main_memory;
 pub mod regulator;
