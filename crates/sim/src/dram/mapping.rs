@@ -121,7 +121,6 @@ pub struct AddressMap {
     /// (address shift, mask) where a field is in one piece: the usual case, and fast.
     whole: [Option<(u32, u64)>; 6],
     hash: Option<(u32, u32, u32)>,
-    offset_bits: u32,
 }
 
 impl AddressMap {
@@ -195,7 +194,6 @@ impl AddressMap {
             pieces,
             whole,
             hash: mapping.bank_hash.then_some(masks),
-            offset_bits,
         })
     }
 
@@ -239,13 +237,6 @@ impl AddressMap {
         };
         self.hashed(&mut location);
         location
-    }
-
-    /// The line's number: its address without the bytes of a burst.
-    #[inline]
-    #[must_use]
-    pub fn line(&self, address: u64) -> u64 {
-        address >> self.offset_bits
     }
 
     /// The address of a line's first byte.
