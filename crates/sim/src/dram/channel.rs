@@ -19,6 +19,8 @@ const LAST: u64 = u64::MAX;
 const NOT_DATA: u64 = 1 << 63;
 /// Before all requests.
 const FIRST: u64 = 0;
+/// Below a request's age its bank, so that the least of times and keys says it all.
+const BANK_BITS: u32 = 6;
 
 /// What a bank would do next for the kind of requests whose turn it is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,8 +59,8 @@ pub(super) struct Channel {
     trefi: u64,
     read_ps: u64,
     line_bytes: u64,
-    groups_per_rank: usize,
-    banks_per_group: usize,
+    group_bits: u32,
+    bank_bits: u32,
     ready: ReadyTimes,
     banks: Vec<Bank>,
     choices: Vec<Choice>,
@@ -78,6 +80,7 @@ pub(super) struct Channel {
     /// The next free place on the command bus.
     slot_ps: u64,
     next_ps: u64,
+    next_key: u64,
     next: What,
     age: u64,
     counted_ps: u64,
@@ -97,8 +100,8 @@ impl Channel {
             trefi: timings.trefi,
             read_ps: timings.tcl + timings.burst_ps(organisation.burst_length),
             line_bytes: organisation.burst_bytes(),
-            groups_per_rank: organisation.bank_groups as usize,
-            banks_per_group: organisation.banks as usize,
+            group_bits: organisation.bank_groups.ilog2(),
+            bank_bits: organisation.banks.ilog2(),
             ready: ReadyTimes::new(organisation, &memory.timings),
             banks: vec![
                 Bank {
@@ -124,6 +127,7 @@ impl Channel {
                 .collect(),
             slot_ps: 0,
             next_ps: NEVER_PS,
+            next_key: LAST,
             next: What::Nothing,
             age: 1,
             counted_ps: 0,
@@ -176,8 +180,8 @@ impl Channel {
                 self.admit();
             } else {
                 self.act(observer);
+                self.decide();
             }
-            self.decide();
         }
         while let Some(first) = self.done.front()
             && first.at_ps <= until_ps
@@ -214,8 +218,8 @@ impl Channel {
         if arrival.at_ps > self.slot_ps {
             self.slot_ps = arrival.at_ps.next_multiple_of(self.tck);
         }
-        let group = location.rank as usize * self.groups_per_rank + location.group as usize;
-        let bank = group * self.banks_per_group + location.bank as usize;
+        let group = ((location.rank as usize) << self.group_bits) + location.group as usize;
+        let bank = (group << self.bank_bits) + location.bank as usize;
         if self.queue.banks[1] & (1 << bank) != 0 && self.queue.has_write(bank, &location) {
             // The queue has the line already.
             self.taken[usize::from(arrival.write)] -= 1;
@@ -238,8 +242,27 @@ impl Channel {
         self.age += 1;
         let open_row = self.banks[bank].open_row;
         self.queue.add(arrival.write, bank, open_row, slot);
-        if arrival.write == self.writing {
+        self.decide_again(arrival.write, bank);
+    }
+
+    /// Finds what comes next after an arrival. Mostly that is what it was, or what the
+    /// arrival wants: only what its own bank would do is another.
+    fn decide_again(&mut self, write: bool, bank: usize) {
+        let own = matches!(self.next, What::ForRequest { bank: next } if next == bank);
+        let own_turn = write == self.writing;
+        if own_turn {
             self.choose(bank);
+        }
+        let open_pages = self.settings.page_policy == PagePolicy::Open;
+        if self.turn_is_over() || (own && own_turn) || !open_pages {
+            self.decide();
+        } else if own_turn && self.blocked & (1 << bank) == 0 {
+            let order = self.order(bank);
+            if order < (u128::from(self.next_ps) << 64) | u128::from(self.next_key) {
+                self.next_ps = (order >> 64) as u64;
+                self.next_key = order as u64;
+                self.next = What::ForRequest { bank };
+            }
         }
     }
 
@@ -262,28 +285,41 @@ impl Channel {
         } else {
             (PRE, list.head)
         };
-        let age = self.queue.slots[usize::from(slot)].age;
+        let age = (self.queue.slots[usize::from(slot)].age << BANK_BITS) | bank as u64;
         self.choices[bank] = Choice {
             ready_ps: self.ready.bank[bank][kind],
             key: if kind >= RD { age } else { age | NOT_DATA },
             kind: kind as u8,
-            group: (bank / self.banks_per_group) as u8,
+            group: (bank >> self.bank_bits) as u8,
             slot,
         };
     }
 
+    /// When a bank's choice can be made, and its key.
+    #[inline]
+    fn order(&self, bank: usize) -> u128 {
+        let choice = &self.choices[bank];
+        let group_ps = self.ready.group[usize::from(choice.group)][usize::from(choice.kind) & 3];
+        let at_ps = choice.ready_ps.max(group_ps).max(self.slot_ps);
+        (u128::from(at_ps) << 64) | u128::from(choice.key)
+    }
+
     /// Reads and writes take turns: turning the bus round costs time.
-    fn take_turns(&mut self) {
+    #[inline]
+    fn turn_is_over(&self) -> bool {
         let [reads, writes] = self.queue.lengths;
         let settings = &self.settings;
-        let switch = if self.writing {
+        if self.writing {
             let enough = writes <= settings.write_low || self.turn >= settings.writes_per_drain;
             reads > 0 && enough
         } else {
             let enough = writes >= settings.write_high && self.turn >= settings.reads_per_turn;
             writes > 0 && (reads == 0 || enough)
-        };
-        if switch {
+        }
+    }
+
+    fn take_turns(&mut self) {
+        if self.turn_is_over() {
             self.writing = !self.writing;
             self.turn = 0;
             let mut banks = self.queue.banks[usize::from(self.writing)];
@@ -295,7 +331,7 @@ impl Channel {
     }
 
     fn rank_banks(&self, rank: usize) -> u64 {
-        let banks = self.groups_per_rank * self.banks_per_group;
+        let banks = 1 << (self.group_bits + self.bank_bits);
         (u64::MAX >> (64 - banks)) << (rank * banks)
     }
 
@@ -303,23 +339,24 @@ impl Channel {
     /// first, then the oldest.
     fn decide(&mut self) {
         self.take_turns();
-        let mut best_ps = NEVER_PS;
-        let mut best_key = LAST;
-        let mut best = What::Nothing;
+        // A time and a key as one number: their least is found without a branch that
+        // nobody could foretell.
+        let mut least = u128::MAX;
         let mut banks = self.queue.banks[usize::from(self.writing)] & !self.blocked;
         while banks != 0 {
             let bank = banks.trailing_zeros() as usize;
             banks &= banks - 1;
-            let choice = &self.choices[bank];
-            let group_ps =
-                self.ready.group[usize::from(choice.group)][usize::from(choice.kind) & 3];
-            let at_ps = choice.ready_ps.max(group_ps).max(self.slot_ps);
-            if at_ps < best_ps || (at_ps == best_ps && choice.key < best_key) {
-                best_ps = at_ps;
-                best_key = choice.key;
-                best = What::ForRequest { bank };
-            }
+            least = least.min(self.order(bank));
         }
+        let mut best_ps = (least >> 64) as u64;
+        let mut best_key = least as u64;
+        let mut best = if least == u128::MAX {
+            What::Nothing
+        } else {
+            What::ForRequest {
+                bank: (best_key & ((1 << BANK_BITS) - 1)) as usize,
+            }
+        };
         if self.settings.page_policy != PagePolicy::Open {
             let asked = self.queue.banks[usize::from(self.writing)];
             let mut banks = self.open & !asked & !self.blocked;
@@ -330,6 +367,7 @@ impl Channel {
                     && at_ps < best_ps
                 {
                     best_ps = at_ps;
+                    best_key = LAST;
                     best = What::CloseIdle { bank };
                 }
             }
@@ -343,6 +381,7 @@ impl Channel {
             }
         }
         self.next_ps = best_ps;
+        self.next_key = best_key;
         self.next = best;
     }
 
@@ -425,13 +464,13 @@ impl Channel {
     ) {
         self.ready.issue(kind, bank, at_ps);
         self.slot_ps = at_ps + self.tck;
-        let group = bank / self.banks_per_group;
+        let group = bank >> self.bank_bits;
         let command = Command {
             at_ps,
             kind,
-            rank: (group / self.groups_per_rank) as u32,
-            group: (group % self.groups_per_rank) as u32,
-            bank: (bank % self.banks_per_group) as u32,
+            rank: (group >> self.group_bits) as u32,
+            group: (group & ((1 << self.group_bits) - 1)) as u32,
+            bank: (bank & ((1 << self.bank_bits) - 1)) as u32,
             row,
         };
         observer.command(self.index, &command);
@@ -439,14 +478,14 @@ impl Channel {
             Kind::Activate => self.row_changed(bank, row, at_ps),
             Kind::Precharge => self.row_changed(bank, CLOSED, at_ps),
             Kind::PrechargeAll => {
-                let mut banks = self.rank_banks(group / self.groups_per_rank);
+                let mut banks = self.rank_banks(group >> self.group_bits);
                 while banks != 0 {
                     self.row_changed(banks.trailing_zeros() as usize, CLOSED, at_ps);
                     banks &= banks - 1;
                 }
             }
             Kind::Refresh => {
-                let mut banks = self.rank_banks(group / self.groups_per_rank);
+                let mut banks = self.rank_banks(group >> self.group_bits);
                 while banks != 0 {
                     self.choose(banks.trailing_zeros() as usize);
                     banks &= banks - 1;

@@ -16,8 +16,10 @@ pub(super) const WR: usize = 3;
 pub struct ReadyTimes {
     timings: Timings,
     burst_ps: u64,
-    groups_per_rank: usize,
-    banks_per_group: usize,
+    /// Groups of a rank and banks of a group, as powers of two: a division would be
+    /// most of a command's time.
+    group_bits: u32,
+    bank_bits: u32,
     /// Of the bank alone.
     pub(super) bank: Vec<[u64; 4]>,
     /// Of its group, rank and channel.
@@ -39,8 +41,8 @@ impl ReadyTimes {
         Self {
             timings,
             burst_ps: timings.burst_ps(organisation.burst_length),
-            groups_per_rank: organisation.bank_groups as usize,
-            banks_per_group: organisation.banks as usize,
+            group_bits: organisation.bank_groups.ilog2(),
+            bank_bits: organisation.banks.ilog2(),
             bank: vec![[0; 4]; organisation.banks_per_channel() as usize],
             group: vec![[0; 4]; groups],
             windows: vec![([0; 4], 0); organisation.ranks as usize],
@@ -48,16 +50,16 @@ impl ReadyTimes {
     }
 
     fn banks_of(&self, rank: usize) -> std::ops::Range<usize> {
-        let banks = self.groups_per_rank * self.banks_per_group;
-        rank * banks..(rank + 1) * banks
+        let bits = self.group_bits + self.bank_bits;
+        rank << bits..(rank + 1) << bits
     }
 
     /// The earliest time at which a command may go out to a bank, or to the rank
     /// that the bank is of.
     #[must_use]
     pub fn earliest(&self, kind: Kind, bank: usize) -> u64 {
-        let group = bank / self.banks_per_group;
-        let rank = group / self.groups_per_rank;
+        let group = bank >> self.bank_bits;
+        let rank = group >> self.group_bits;
         let own = |kind: usize| self.bank[bank][kind].max(self.group[group][kind]);
         let all = |kind: usize| {
             let banks = self.bank[self.banks_of(rank)].iter();
@@ -76,8 +78,8 @@ impl ReadyTimes {
 
     /// A command goes out to a bank, or to the rank that the bank is of.
     pub fn issue(&mut self, kind: Kind, bank: usize, at_ps: u64) {
-        let group = bank / self.banks_per_group;
-        let rank = group / self.groups_per_rank;
+        let group = bank >> self.bank_bits;
+        let rank = group >> self.group_bits;
         match kind {
             Kind::Activate => self.activate(bank, group, rank, at_ps),
             Kind::Precharge => self.precharge(bank, at_ps),
@@ -109,8 +111,7 @@ impl ReadyTimes {
         window[*oldest] = at_ps + t.tfaw;
         *oldest = (*oldest + 1) % 4;
         let other = (at_ps + t.trrd_s).max(window[*oldest]);
-        let first = rank * self.groups_per_rank;
-        for times in &mut self.group[first..first + self.groups_per_rank] {
+        for times in &mut self.group[rank << self.group_bits..(rank + 1) << self.group_bits] {
             later(&mut times[ACT], other);
         }
         later(&mut self.group[group][ACT], at_ps + t.trrd_l);
@@ -121,7 +122,7 @@ impl ReadyTimes {
         later(&mut self.bank[bank][PRE], at_ps + t.trtp);
         let data_end = at_ps + t.tcl + self.burst_ps;
         for (index, times) in self.group.iter_mut().enumerate() {
-            if index / self.groups_per_rank == rank {
+            if index >> self.group_bits == rank {
                 later(&mut times[RD], at_ps + t.tccd_s.max(self.burst_ps));
                 later(
                     &mut times[WR],
@@ -140,7 +141,7 @@ impl ReadyTimes {
         let data_end = at_ps + t.tcwl + self.burst_ps;
         later(&mut self.bank[bank][PRE], data_end + t.twr);
         for (index, times) in self.group.iter_mut().enumerate() {
-            if index / self.groups_per_rank == rank {
+            if index >> self.group_bits == rank {
                 later(&mut times[WR], at_ps + t.tccd_s.max(self.burst_ps));
                 later(&mut times[RD], data_end + t.twtr_s);
             } else {
