@@ -20,8 +20,8 @@
 //! | [`platforms`] | the machines that have a name, each figure with its source |
 //! | [`model`] | the accesses' way through TLBs and caches, and what that counts |
 //! | [`counts`] | the counters, under perf's names |
-//! | `sets` | the one array that all caches and TLBs are made of |
-//! | `streams` | the stream prefetcher |
+//! | [`sets`] | the one array that all caches and TLBs are made of |
+//! | [`streams`] | the stream prefetcher |
 //!
 //! # What is modelled
 //! One core. An access is translated (DTLB, then STLB, then a page walk), looked
@@ -43,13 +43,12 @@
 //!   in caches, and the tables' walk caches: nothing but the stream that is fed.
 //! - *Time.* A line is there as soon as it was asked for, so a prefetch is never
 //!   late, and there are no store buffers, no merged misses, no speculation.
-mod sets;
-mod streams;
-
 pub mod counts;
 pub mod geometry;
 pub mod model;
 pub mod platforms;
+pub mod sets;
+pub mod streams;
 
 pub use counts::Counts;
 pub use geometry::{Geometry, PageSize};

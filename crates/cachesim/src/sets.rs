@@ -4,14 +4,14 @@
 use crate::geometry::Replacement;
 
 /// The line differs from what is behind this cache.
-pub(crate) const DIRTY: u64 = 1;
+pub const DIRTY: u64 = 1;
 /// A prefetch brought the line and nothing has asked for it since.
-pub(crate) const PREFETCHED: u64 = 2;
+pub const PREFETCHED: u64 = 2;
 /// Below the time of the last use, the flags.
 const FLAGS: u32 = 2;
 
 /// No number: lines and pages have fewer bits.
-pub(crate) const NONE: u64 = u64::MAX;
+pub const NONE: u64 = u64::MAX;
 
 /// More than an L1D has lines, and few enough to stay in the L1D of the machine that
 /// the model runs on.
@@ -19,7 +19,7 @@ const HINTS: usize = 1024;
 
 /// Numbers and, beside them, when each was last used and its flags.
 #[derive(Debug, Clone)]
-pub(crate) struct Sets {
+pub struct Sets {
     /// Set after set, `ways` numbers each; [`NONE`] is an empty place.
     numbers: Box<[u64]>,
     /// `time << FLAGS | flags` for each place; 0 when empty, so that an empty
@@ -38,14 +38,20 @@ pub(crate) struct Sets {
 
 /// What had to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Victim {
+pub struct Victim {
+    /// The line or page.
     pub number: u64,
+    /// Whether it had [`DIRTY`].
     pub dirty: bool,
 }
 
 impl Sets {
-    /// `sets * ways` empty places. The lowest `skipped_bits` of a number have no
+    /// `sets * ways` empty places, at least one. The lowest `skipped_bits` of a number have no
     /// part in choosing its set.
+    ///
+    /// # Panics
+    /// If there are more places than memory has addresses.
+    #[must_use]
     pub fn new(sets: u64, ways: usize, skipped_bits: u32, replacement: Replacement) -> Self {
         let places = usize::try_from(sets).expect("a geometry that was checked") * ways;
         Self {

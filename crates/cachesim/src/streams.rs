@@ -16,7 +16,7 @@ const PAGE_BITS: u32 = 12;
 
 /// The table.
 #[derive(Debug, Clone)]
-pub(crate) struct Streams {
+pub struct Streams {
     settings: Prefetcher,
     streams: Box<[Stream]>,
     time: u64,
@@ -46,7 +46,7 @@ const UNUSED: Stream = Stream {
 
 /// Lines to fetch: `count` of them after `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub struct Ask {
     from: u64,
     count: u64,
     ascending: bool,
@@ -66,6 +66,8 @@ impl Ask {
 }
 
 impl Streams {
+    /// An empty table, for lines of `2^line_bits` bytes.
+    #[must_use]
     pub fn new(settings: &Prefetcher, line_bits: u32) -> Self {
         Self {
             settings: settings.clone(),

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cores that share a cache and a memory, and the regulator over them.
+//!
+//! Time goes from event to event, in ps; the same settings and seed give the same
+//! run to the last event. A core looks its accesses up in the order of simulated
+//! time: of two cores, whose access begins first finds the shared cache first.
+
+mod accesses;
+mod events;
+mod guarding;
+mod shared;
+
+use crate::main_memory::{Done, MainMemory, NEVER_PS};
+use crate::private::Private;
+use crate::regulator::{Guard, Order, Reaction, Regulator};
+use crate::settings::MachineSettings;
+use crate::workload::{Job, Workload};
+
+use events::{Event, Events};
+use shared::Shared;
+
+/// What a core has done and what was done to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CoreCounts {
+    /// Accesses that were begun.
+    pub touches: u64,
+    /// Lines that came from memory for it, prefetched ones included.
+    pub refills: u64,
+    /// Of these, prefetched ones.
+    pub prefetches: u64,
+    /// Lines that left the shared cache dirty to make room for its own.
+    pub write_backs: u64,
+    /// Its budget was used up.
+    pub overflows: u64,
+    /// It stood still so long for want of budget, ps.
+    pub throttled_ps: u64,
+    /// It slept or had ended, ps.
+    pub idle_ps: u64,
+}
+
+/// Why a core does not go on of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    /// It has an event.
+    No,
+    /// For the value of a load.
+    Line(u64),
+    /// For one of its lines under way: it has as many as it may.
+    OwnMshr,
+    /// For the shared cache's next free place.
+    Shared,
+    /// For all its lines.
+    Settle,
+    /// It sleeps.
+    Sleep,
+    /// It has nothing more to do.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Touch {
+    line: u64,
+    store: bool,
+    depends: bool,
+}
+
+#[derive(Debug)]
+struct Core {
+    private: Private,
+    workload: Box<dyn Workload>,
+    waits: Waits,
+    /// An access that has to be tried again, its work done.
+    pending: Option<Touch>,
+    under_way: u32,
+    prefetches_under_way: u32,
+    /// Since when it stands still.
+    stopped_ps: Option<u64>,
+    /// It would have gone on while it stood still.
+    held: bool,
+    /// Since when it is idle.
+    idle_ps: Option<u64>,
+    /// What interrupts took, to be made up for.
+    owed_ps: u64,
+    counts: CoreCounts,
+}
+
+/// A machine that can be run.
+#[derive(Debug)]
+pub struct Machine<M> {
+    settings: MachineSettings,
+    cores: Vec<Core>,
+    shared: Shared<M>,
+    regulator: Option<Regulator>,
+    reaction: Reaction,
+    events: Events,
+    now_ps: u64,
+    /// How far the machine may run.
+    until_ps: u64,
+    done: Vec<Done>,
+    orders: Vec<Order>,
+    /// Periods that were opened: a timer of an earlier one is void.
+    timers: u32,
+}
+
+/// A machine that can't be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MachineError {
+    /// More or fewer workloads than cores.
+    #[error("{workloads} workloads for {cores} cores: give one each, idle ones included")]
+    Workloads {
+        /// That were given.
+        workloads: usize,
+        /// That there are.
+        cores: usize,
+    },
+    /// The buffers don't fit.
+    #[error("the workloads want {wanted} bytes of memory and the platform has {there}")]
+    Memory {
+        /// All buffers.
+        wanted: u64,
+        /// The memory.
+        there: u64,
+    },
+    /// The regulator refused a budget.
+    #[error(transparent)]
+    Guard(#[from] memwarden_policy::Error),
+}
+
+impl<M: MainMemory> Machine<M> {
+    /// A machine at time 0, its caches empty, its buffers on pages by `seed`.
+    ///
+    /// # Errors
+    /// When the workloads don't fit, or a budget is none.
+    pub fn new(
+        settings: &MachineSettings,
+        memory: M,
+        workloads: Vec<Box<dyn Workload>>,
+        guard: Option<&Guard>,
+        reaction: Reaction,
+        seed: u64,
+    ) -> Result<Self, MachineError> {
+        if workloads.len() != settings.cores {
+            return Err(MachineError::Workloads {
+                workloads: workloads.len(),
+                cores: settings.cores,
+            });
+        }
+        let wanted: u64 = workloads
+            .iter()
+            .map(|workload| workload.buffer_bytes())
+            .sum();
+        let mut free: Vec<u32> = (0..(settings.memory_bytes >> 12) as u32).collect();
+        fastrand::Rng::with_seed(seed).shuffle(&mut free);
+        let mut cores = Vec::new();
+        for workload in workloads {
+            let pages = workload.buffer_bytes().div_ceil(4096) as usize;
+            let Some(rest) = free.len().checked_sub(pages) else {
+                return Err(MachineError::Memory {
+                    wanted,
+                    there: settings.memory_bytes,
+                });
+            };
+            let frames = free.split_off(rest).into_boxed_slice();
+            cores.push(Core::new(Private::new(settings, frames), workload));
+        }
+        let regulator = guard.map(Regulator::new).transpose()?;
+        let mut machine = Self {
+            shared: Shared::new(settings, memory),
+            settings: settings.clone(),
+            cores,
+            regulator,
+            reaction,
+            events: Events::default(),
+            now_ps: 0,
+            until_ps: 0,
+            done: Vec::new(),
+            orders: Vec::new(),
+            timers: 0,
+        };
+        for core in 0..machine.cores.len() {
+            machine.events.add(0, Event::Proceed(core));
+        }
+        machine.set_timer();
+        Ok(machine)
+    }
+
+    /// The simulated time, ps.
+    #[must_use]
+    pub fn now_ps(&self) -> u64 {
+        self.now_ps
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn memory(&self) -> &M {
+        &self.shared.memory
+    }
+
+    /// What a core has done so far.
+    #[must_use]
+    pub fn counts(&self, core: usize) -> CoreCounts {
+        let state = &self.cores[core];
+        let mut counts = state.counts;
+        counts.throttled_ps += state.stopped_ps.map_or(0, |since| self.now_ps - since);
+        counts.idle_ps += state.idle_ps.map_or(0, |since| self.now_ps - since);
+        counts.overflows = self
+            .regulator
+            .as_ref()
+            .map_or(0, |regulator| regulator.overflows(core));
+        counts
+    }
+
+    /// The jobs of a periodic task.
+    #[must_use]
+    pub fn jobs(&self, core: usize) -> &[Job] {
+        self.cores[core].workload.jobs()
+    }
+
+    /// Whether a core's workload has come to its end.
+    #[must_use]
+    pub fn has_ended(&self, core: usize) -> bool {
+        self.cores[core].waits == Waits::Ended
+    }
+
+    /// Lets time go on until `until_ps`.
+    pub fn run_until(&mut self, until_ps: u64) {
+        self.until_ps = until_ps;
+        loop {
+            let memory_ps = self.shared.memory.next_event_ps();
+            let event_ps = self.events.next_ps();
+            if memory_ps.min(event_ps) > until_ps || memory_ps.min(event_ps) == NEVER_PS {
+                break;
+            }
+            if memory_ps <= event_ps {
+                self.now_ps = self.now_ps.max(memory_ps);
+                self.memory_goes_on();
+            } else if let Some((at_ps, event)) = self.events.take() {
+                self.now_ps = at_ps;
+                self.handle(event);
+            }
+        }
+        self.now_ps = self.now_ps.max(until_ps);
+    }
+
+    fn memory_goes_on(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        self.shared.memory.advance(self.now_ps, &mut done);
+        let mut written = false;
+        for Done { id, at_ps } in done.drain(..) {
+            if id == shared::WRITE {
+                self.shared.written();
+                written = true;
+            } else {
+                let at_ps = at_ps + self.settings.shared.from_memory_ps;
+                self.events.add(at_ps, Event::Fill(id as usize));
+            }
+        }
+        self.done = done;
+        self.shared.hand_over(self.now_ps);
+        if written {
+            self.wake_all(Waits::Shared);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Proceed(core) => self.proceed(core),
+            Event::Wake(core) => self.wake_up(core),
+            Event::Hit { core, line, store } => self.line_is_there(core, line, store),
+            Event::Fill(slot) => self.fill(slot),
+            Event::Overflow(core, resource) => {
+                let mut orders = std::mem::take(&mut self.orders);
+                if let Some(regulator) = &mut self.regulator {
+                    regulator.overflow(core, resource, &mut orders);
+                }
+                self.carry_out(orders);
+            }
+            Event::Stop(core) => self.stop(core),
+            Event::Go(core) => self.go(core),
+            Event::Period(timer) if timer == self.timers => self.periods_begin(),
+            Event::Period(_) => {}
+        }
+    }
+
+    fn wake_up(&mut self, index: usize) {
+        let core = &mut self.cores[index];
+        if let Some(since) = core.idle_ps.take() {
+            core.counts.idle_ps += self.now_ps - since;
+        }
+        if let Some(regulator) = &mut self.regulator {
+            regulator.active(index);
+        }
+        self.proceed(index);
+    }
+}
+
+impl Core {
+    fn new(private: Private, workload: Box<dyn Workload>) -> Self {
+        Self {
+            private,
+            workload,
+            waits: Waits::No,
+            pending: None,
+            under_way: 0,
+            prefetches_under_way: 0,
+            stopped_ps: None,
+            held: false,
+            idle_ps: None,
+            owed_ps: 0,
+            counts: CoreCounts::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a core has for itself: TLB, one or two caches, the prefetcher, its pages.
+
+use memwarden_cachesim::geometry::Replacement;
+use memwarden_cachesim::sets::{DIRTY, Sets, Victim};
+use memwarden_cachesim::streams::{Ask, Streams};
+
+use crate::settings::{CacheSettings, MachineSettings};
+
+/// Pages of the smallest size; a line is in one of them.
+const PAGE_BITS: u32 = 12;
+/// TLBs have few ways; which is no matter for access patterns without a stride.
+const TLB_WAYS: u64 = 4;
+
+/// An empty cache of whole lines.
+pub(crate) fn sets(cache: &CacheSettings, line_bytes: u64) -> Sets {
+    let sets = cache.size_bytes / line_bytes / cache.ways as u64;
+    Sets::new(sets, cache.ways, 0, Replacement::Lru)
+}
+
+/// Where an access was satisfied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    L1,
+    L2,
+    Nowhere,
+}
+
+#[derive(Debug)]
+pub(crate) struct Private {
+    l1: Sets,
+    l2: Option<Sets>,
+    tlb: Option<Sets>,
+    streams: Option<Streams>,
+    /// The frame of each page of the buffer.
+    frames: Box<[u32]>,
+    line_bits: u32,
+}
+
+impl Private {
+    /// Empty, with the given frames of memory for its buffer.
+    pub fn new(machine: &MachineSettings, frames: Box<[u32]>) -> Self {
+        let line_bits = machine.line_bytes.trailing_zeros();
+        let core = &machine.core;
+        Self {
+            l1: sets(&core.l1d, machine.line_bytes),
+            l2: core.l2.map(|l2| sets(&l2, machine.line_bytes)),
+            tlb: (core.tlb_entries > 0).then(|| {
+                let sets = core.tlb_entries.div_ceil(TLB_WAYS);
+                Sets::new(sets, TLB_WAYS as usize, 0, Replacement::Lru)
+            }),
+            streams: core
+                .prefetcher
+                .as_ref()
+                .map(|settings| Streams::new(settings, line_bits)),
+            frames,
+            line_bits,
+        }
+    }
+
+    /// The line of a byte of the buffer, and whether its page was in the TLB.
+    pub fn translate(&mut self, offset: u64) -> (u64, bool) {
+        let page = offset >> PAGE_BITS;
+        let frame = u64::from(self.frames[page as usize]);
+        let address = frame << PAGE_BITS | offset & ((1 << PAGE_BITS) - 1);
+        let Some(tlb) = &mut self.tlb else {
+            return (address >> self.line_bits, true);
+        };
+        let held = match tlb.find(page) {
+            Some(place) => {
+                tlb.touch(place, 0);
+                true
+            }
+            None => {
+                tlb.insert(page, 0);
+                false
+            }
+        };
+        (address >> self.line_bits, held)
+    }
+
+    /// Looks a line up. One that the second cache has comes into the first; what
+    /// leaves it is in `victim` if it has to go to the shared cache.
+    pub fn look_up(&mut self, line: u64, store: bool) -> (Found, Option<Victim>) {
+        let flags = if store { DIRTY } else { 0 };
+        if let Some(place) = self.l1.find(line) {
+            self.l1.touch(place, flags);
+            return (Found::L1, None);
+        }
+        let Some(l2) = &mut self.l2 else {
+            return (Found::Nowhere, None);
+        };
+        let Some(place) = l2.find(line) else {
+            return (Found::Nowhere, None);
+        };
+        l2.touch(place, 0);
+        (Found::L2, self.bring_to_l1(line, store))
+    }
+
+    /// A line has come from outside. Return: what has to be written back.
+    pub fn fill(&mut self, line: u64, store: bool) -> [Option<Victim>; 2] {
+        let mut dropped = None;
+        if let Some(l2) = &mut self.l2
+            && l2.search(line).is_none()
+        {
+            dropped = l2.insert(line, 0).filter(|gone| gone.dirty);
+        }
+        [dropped, self.bring_to_l1(line, store)]
+    }
+
+    fn bring_to_l1(&mut self, line: u64, store: bool) -> Option<Victim> {
+        let flags = if store { DIRTY } else { 0 };
+        if let Some(place) = self.l1.search(line) {
+            self.l1.touch(place, flags);
+            return None;
+        }
+        let gone = self.l1.insert(line, flags).filter(|gone| gone.dirty)?;
+        let Some(l2) = &mut self.l2 else {
+            return Some(gone);
+        };
+        match l2.search(gone.number) {
+            Some(place) => {
+                l2.touch(place, DIRTY);
+                None
+            }
+            None => l2.insert(gone.number, DIRTY).filter(|gone| gone.dirty),
+        }
+    }
+
+    /// The shared cache has let a line go. Return: whether it was dirty here.
+    pub fn invalidate(&mut self, line: u64) -> bool {
+        let mut dirty = self.l1.remove(line).is_some_and(|gone| gone.dirty);
+        if let Some(l2) = &mut self.l2 {
+            dirty |= l2.remove(line).is_some_and(|gone| gone.dirty);
+        }
+        dirty
+    }
+
+    /// What the prefetcher wants, now that `line` missed.
+    pub fn prefetches(&mut self, line: u64) -> Option<Ask> {
+        self.streams.as_mut()?.train(line)
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The regulator on the simulated machine: the decisions are `policy/`'s, the same
+//! source that the kernel module compiles. Here is what a host adds: counters with
+//! thresholds, the clock that numbers periods, and what reacting costs.
+
+use std::sync::Arc;
+
+use memwarden_policy::{Action, BestEffort, Core, Policy, Resource};
+use serde::{Deserialize, Serialize};
+
+/// What regulating takes, as measured on a real machine (`memwarden guard bench`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reaction {
+    /// From the event that uses up a budget to the decision, ps.
+    pub overflow_ps: u64,
+    /// From the decision to the core's standing still, ps.
+    pub throttle_ps: u64,
+    /// From the period's begin to a throttled core's running again, ps.
+    pub release_ps: u64,
+    /// What a period's begin takes from each regulated core, ps.
+    pub period_overhead_ps: u64,
+}
+
+/// What is regulated, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    /// Events a period for each core, by resource.
+    pub budgets: Vec<[u64; 2]>,
+    /// What happens once all active cores have used theirs.
+    pub best_effort: BestEffort,
+    /// Whether what a core won't need goes to others.
+    pub reclaim: bool,
+    /// Length of a period, ps.
+    pub period_ps: u64,
+}
+
+/// What is to be done with one core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Let it go on.
+    Run(usize),
+    /// Have it stand still.
+    Stop(usize),
+    /// All periods begin anew at this moment.
+    NewPeriod,
+}
+
+#[derive(Debug)]
+struct Regulated {
+    policy: Core,
+    /// Events of this period.
+    used: [u64; 2],
+    /// The counter interrupts when `used` comes to this.
+    threshold: [u64; 2],
+    /// The interrupt is on its way.
+    interrupting: [bool; 2],
+    overflows: u64,
+}
+
+/// The regulator's host.
+#[derive(Debug)]
+pub(crate) struct Regulator {
+    policy: Arc<Policy>,
+    cores: Vec<Regulated>,
+    /// Number of the period that began at `phase_ps`.
+    number: u64,
+    phase_ps: u64,
+    pub period_ps: u64,
+}
+
+impl Regulator {
+    /// All cores take part from the begin.
+    ///
+    /// # Errors
+    /// When a budget is none that the policy takes.
+    pub fn new(guard: &Guard) -> Result<Self, memwarden_policy::Error> {
+        let policy = Policy::new();
+        policy.set_best_effort(guard.best_effort);
+        policy.set_reclaim(guard.reclaim);
+        let mut cores = Vec::new();
+        for budgets in &guard.budgets {
+            let core = Core::new(&policy)?;
+            for (resource, budget) in Resource::ALL.into_iter().zip(budgets) {
+                core.settings().set_budget(resource, *budget)?;
+            }
+            cores.push(Regulated {
+                policy: core,
+                used: [0; 2],
+                threshold: [0; 2],
+                interrupting: [false; 2],
+                overflows: 0,
+            });
+        }
+        for core in &mut cores {
+            core.policy.online();
+            core.arm();
+        }
+        Ok(Self {
+            policy,
+            cores,
+            number: 0,
+            phase_ps: 0,
+            period_ps: guard.period_ps,
+        })
+    }
+
+    /// A core has made an event. Whether its counter interrupts now.
+    pub fn count(&mut self, core: usize, resource: Resource) -> bool {
+        let core = &mut self.cores[core];
+        let r = resource as usize;
+        core.used[r] += 1;
+        let interrupts = core.used[r] >= core.threshold[r] && !core.interrupting[r];
+        core.interrupting[r] |= interrupts;
+        interrupts
+    }
+
+    /// The counter's interrupt.
+    pub fn overflow(&mut self, index: usize, resource: Resource, orders: &mut Vec<Order>) {
+        let core = &mut self.cores[index];
+        let r = resource as usize;
+        core.interrupting[r] = false;
+        // Of a period that ended meanwhile.
+        if core.policy.is_throttled() || core.used[r] < core.threshold[r] {
+            return;
+        }
+        core.overflows += 1;
+        let action = core.policy.overflow(resource, core.used[r]);
+        core.arm();
+        self.carry_out(index, action, orders);
+    }
+
+    /// A core has left idle.
+    pub fn active(&mut self, core: usize) {
+        self.cores[core].policy.active();
+    }
+
+    /// When the next period begins, if none is opened before.
+    pub fn next_boundary_ps(&self, now_ps: u64) -> u64 {
+        self.phase_ps + ((now_ps - self.phase_ps) / self.period_ps + 1) * self.period_ps
+    }
+
+    /// A core's timer: its period ends, the next begins.
+    pub fn period_begin(&mut self, index: usize, now_ps: u64, idle: bool, orders: &mut Vec<Order>) {
+        let number = self.number + (now_ps - self.phase_ps) / self.period_ps;
+        let core = &mut self.cores[index];
+        let throttled = core.policy.is_throttled();
+        let action = core.policy.period_begin(number, idle, core.used);
+        if action == Action::Continue {
+            return;
+        }
+        core.used = [0; 2];
+        core.arm();
+        if throttled {
+            orders.push(Order::Run(index));
+        }
+        self.carry_out(index, action, orders);
+    }
+
+    /// Best effort has opened a period: it begins now.
+    pub fn restart(&mut self, now_ps: u64) {
+        self.number = self.policy.census().epoch;
+        self.phase_ps = now_ps;
+    }
+
+    /// Whether the policy wants a core to stand still.
+    pub fn is_throttled(&self, core: usize) -> bool {
+        self.cores[core].policy.is_throttled()
+    }
+
+    /// Budgets that were used up, so often.
+    pub fn overflows(&self, core: usize) -> u64 {
+        self.cores[core].overflows
+    }
+
+    pub fn len(&self) -> usize {
+        self.cores.len()
+    }
+
+    fn carry_out(&mut self, index: usize, action: Action, orders: &mut Vec<Order>) {
+        match action {
+            Action::Continue | Action::Run => {}
+            Action::Throttle => orders.push(Order::Stop(index)),
+            Action::ReleaseAll => {
+                for (other, core) in self.cores.iter_mut().enumerate() {
+                    if core.policy.release() == Action::Run {
+                        core.arm();
+                        orders.push(Order::Run(other));
+                    }
+                }
+            }
+            Action::NewPeriod => orders.push(Order::NewPeriod),
+        }
+    }
+}
+
+impl Regulated {
+    fn arm(&mut self) {
+        for (r, resource) in Resource::ALL.into_iter().enumerate() {
+            self.threshold[r] = self.used[r].saturating_add(self.policy.until_overflow(resource));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memwarden_policy::UNLIMITED;
+
+    fn regulator(budgets: &[u64], best_effort: BestEffort) -> Regulator {
+        Regulator::new(&Guard {
+            budgets: budgets.iter().map(|read| [*read, UNLIMITED]).collect(),
+            best_effort,
+            reclaim: false,
+            period_ps: 1000,
+        })
+        .unwrap()
+    }
+
+    fn use_up(regulator: &mut Regulator, core: usize, events: u64) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for _ in 0..events {
+            if regulator.count(core, Resource::Read) {
+                regulator.overflow(core, Resource::Read, &mut orders);
+            }
+        }
+        orders
+    }
+
+    #[test]
+    fn the_event_that_uses_up_a_budget_stops_the_core_until_the_period_ends() {
+        let mut regulator = regulator(&[5, 9], BestEffort::None);
+        assert_eq!(use_up(&mut regulator, 0, 4), []);
+        assert_eq!(use_up(&mut regulator, 0, 1), [Order::Stop(0)]);
+        assert_eq!(use_up(&mut regulator, 0, 3), [], "what was under way");
+        let mut orders = Vec::new();
+        regulator.period_begin(0, 1000, false, &mut orders);
+        assert_eq!(orders, [Order::Run(0)]);
+        assert_eq!(regulator.cores[0].used, [0, 0]);
+    }
+
+    #[test]
+    fn spare_lets_all_go_once_all_have_used_theirs() {
+        let mut regulator = regulator(&[5, 9], BestEffort::Spare);
+        let mut orders = Vec::new();
+        for core in 0..2 {
+            regulator.period_begin(core, 1000, false, &mut orders);
+        }
+        orders.clear();
+        assert_eq!(use_up(&mut regulator, 0, 5), [Order::Stop(0)]);
+        assert_eq!(use_up(&mut regulator, 1, 9), [Order::Run(0)]);
+        assert_eq!(use_up(&mut regulator, 0, 1000), []);
+    }
+
+    #[test]
+    fn proportional_opens_a_period_that_begins_at_once() {
+        let mut regulator = regulator(&[5, 9], BestEffort::Proportional);
+        let mut orders = Vec::new();
+        for core in 0..2 {
+            regulator.period_begin(core, 1000, false, &mut orders);
+        }
+        assert_eq!(use_up(&mut regulator, 0, 5), [Order::Stop(0)]);
+        assert_eq!(use_up(&mut regulator, 1, 9), [Order::NewPeriod]);
+        regulator.restart(1400);
+        orders.clear();
+        for core in 0..2 {
+            regulator.period_begin(core, 1400, false, &mut orders);
+        }
+        assert_eq!(orders, [Order::Run(0)]);
+        assert_eq!(regulator.next_boundary_ps(1400), 2400);
+        assert_eq!(use_up(&mut regulator, 0, 5), [Order::Stop(0)]);
+    }
+}
