@@ -4,10 +4,15 @@
  *
  * For the lab's instruction-counted clock only. There the emulator runs the
  * CPUs one after the other on a single stream of instructions, and QEMU 7.2
- * lets a busy CPU run until the next timer deadline of any CPU before it turns
- * to the next one. With only the kernel's own ticks that is up to 4 ms, so a
- * 1 ms period timer on another CPU is handled late. A short timer on each CPU
- * bounds the stretch. The callback does nothing but rearm itself.
+ * lets a busy CPU run until the next timer deadline of any CPU. With only the
+ * kernel's own ticks that is up to 4 ms, so a 1 ms period timer on another CPU
+ * is handled late. A short timer on each CPU bounds the stretch.
+ *
+ * Nor is it the next CPU's turn then, but the first one's again: the others
+ * have nothing left before the deadline that was reached. They get their turns
+ * when something asks all CPUs to leave the emulator's loop, which a page fault
+ * or an idle CPU does, and a busy one in the kernel need not for a third of a
+ * second. So each timer asks, too.
  */
 
 #include <linux/cpuhotplug.h>
@@ -31,9 +36,21 @@ static DEFINE_PER_CPU(struct hrtimer, tick_timer);
 static ktime_t tick_period;
 static enum cpuhp_state tick_state;
 
+/*
+ * Every other CPU runs next, each until the next deadline. It is asked by whatever
+ * concerns all CPUs; flushing a page that nobody has does, and changes nothing.
+ */
+static void give_turns(void)
+{
+	asm volatile("dsb ishst\n\t"
+		     "tlbi vae1is, xzr\n\t"
+		     "dsb ish" : : : "memory");
+}
+
 static enum hrtimer_restart tick_fire(struct hrtimer *timer)
 {
 	hrtimer_forward_now(timer, tick_period);
+	give_turns();
 	return HRTIMER_RESTART;
 }
 

@@ -40,4 +40,18 @@ check "pages in use have to be fetched back more often with it" \
 	"[ $((on)) -gt $((2 * off)) ]" 0 ''
 check "and it can be switched off again" "echo 0 >$switch && cat $switch" 0 '^0$'
 swapoff /dev/ram0
+
+# The same as an experiment, which puts everything back.
+rmdir $group
+check "memwarden mmap reclaim runs" \
+	"memwarden mmap reclaim --swap /dev/ram0 --repeat 1 --json --out /tmp/reclaim >/tmp/reclaim.json" 0 ''
+median() {
+	tr -d ' \n' </tmp/reclaim.json | grep -o '"hot_major_faults":{[^}]*' | sed -n "$1{s/.*\"median\"://;s/[,.].*//p}"
+}
+off=$(median 1) on=$(median 2)
+check "both were counted: $off and $on" "echo $off $on" 0 '^[0-9]+ [0-9]+$'
+check "with the switch pages in use are fetched back more often" "[ $((on)) -gt $((2 * off)) ]" 0 ''
+check "the switch is as it was" "cat $switch" 0 '^0$'
+check "nothing is swapped to" "wc -l </proc/swaps" 0 '^1$'
+check "no group is left" "! ls -d /sys/fs/cgroup/memwarden-* 2>/dev/null" 0 ''
 finish

@@ -131,6 +131,13 @@ impl Model {
         }
     }
 
+    /// A stream of loads and stores of `bytes`, each at its distance from `base`.
+    pub fn stream(&mut self, base: u64, bytes: u64, stream: &[(u64, Access)]) {
+        for (distance, access) in stream {
+            self.access(base + distance, bytes, *access);
+        }
+    }
+
     /// What was counted.
     #[must_use]
     pub fn counts(&self) -> Counts {

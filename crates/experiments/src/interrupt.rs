@@ -4,9 +4,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memwarden_workloads::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::Error;
+
+/// A walk that must end, too.
+impl From<&Interrupt> for Stop {
+    fn from(interrupt: &Interrupt) -> Self {
+        Self::on(Arc::clone(&interrupt.0))
+    }
+}
 
 /// Set by a signal. More of them change nothing: to end at once would leave the guard as it is.
 #[derive(Debug, Clone, Default)]

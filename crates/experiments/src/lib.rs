@@ -12,6 +12,7 @@ mod guarding;
 mod host;
 pub mod interfere;
 mod interrupt;
+pub mod mmap;
 pub mod mymem;
 mod pinned;
 mod proof;

@@ -28,11 +28,19 @@ const FAULTS: [&str; 22] = [
     "list_add corruption",
 ];
 
-/// Warnings that are faults of Debian's kernels, and do no harm: who warns, and who called it.
+/// Warnings that are no faults of ours, and do no harm: who warns, and who called it.
 ///
 /// Writing a CPU's fair-server runtime stops that server whenever ordinary threads are queued, running or not, and to
 /// stop it twice is warned about (Linux 6.12, kernel/sched/debug.c, `sched_fair_server_write`).
-const KNOWN_WARNINGS: [(&str, &str); 1] = [("task_non_contending", "sched_fair_server_write")];
+///
+/// A module whose load finds no memory for its static keys is refused, and two warnings say so
+/// (kernel/jump_label.c): where allocations are made to fail one after the other, that is among them. With the copies'
+/// trace in the kernel every module that copies has such a key.
+const KNOWN_WARNINGS: [(&str, &str); 3] = [
+    ("task_non_contending", "sched_fair_server_write"),
+    ("jump_label_module_notify", "prepare_coming_module"),
+    ("jump_label_del_module", "jump_label_module_notify"),
+];
 
 /// The init's own words begin so.
 const MARK: &str = "memwarden-lab: ";

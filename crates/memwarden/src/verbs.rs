@@ -11,6 +11,7 @@ pub mod interfere;
 pub mod lab;
 pub mod latency;
 pub mod maps;
+pub mod mmap;
 pub mod mymem;
 #[cfg(feature = "host")]
 mod on_lab;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which perf events this machine counts, found by opening each and trying it.
 
+pub mod groups;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -182,10 +184,21 @@ pub fn probe() -> Counters {
 /// An open event on the calling thread, stopped; `group` is a leader's file
 /// descriptor or -1.
 fn open(event: &Event, user_only: bool, group: i32) -> std::io::Result<File> {
+    open_with(event, user_only, group, 0)
+}
+
+/// The same, read in a format of perf's.
+fn open_with(
+    event: &Event,
+    user_only: bool,
+    group: i32,
+    read_format: u64,
+) -> std::io::Result<File> {
     let mut attributes = bindings::perf_event_attr {
         type_: event.kind,
         size: u32::try_from(size_of::<bindings::perf_event_attr>()).expect("some hundred bytes"),
         config: event.config,
+        read_format,
         ..Default::default()
     };
     attributes.set_disabled(u64::from(group == -1));

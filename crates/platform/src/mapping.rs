@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Anonymous memory mappings, owned and given back.
+//! Memory mappings, owned and given back.
+
+pub mod kind;
 
 use std::ptr::NonNull;
 
@@ -14,7 +16,7 @@ pub fn page_bytes() -> usize {
     usize::try_from(size).expect("Linux always tells its page size")
 }
 
-/// A private anonymous mapping, readable and writable; zero until written.
+/// A mapping, readable and writable; private and anonymous, and so zero until written, unless [`kind`] made it.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -78,6 +80,16 @@ impl Mapping {
     #[inline]
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// Has a page at `offset`: writes a byte there.
+    ///
+    /// # Panics
+    /// When it is behind the end.
+    pub fn touch(&self, offset: usize) {
+        assert!(offset < self.bytes, "behind the end of a mapping");
+        // SAFETY: within the mapping, which is ours and writable.
+        unsafe { self.start().add(offset).write_volatile(1) };
     }
 
     /// Gives the memory back, and tells if that failed (dropping cannot).

@@ -3,7 +3,7 @@
 //!
 //! [`finding`] is the one sentence, [`tables`] the figures; with the feature `html`, [`render`] adds `report.html` and
 //! `plots/*.svg` to the folder. Each experiment that has more to show than a table of its figures has a file here
-//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`, `mymem/`, `copy/`); any other gets what `generic.rs` can tell about it.
+//! (`interfere.rs`, `realtime.rs`, `bench_guard.rs`, `mmap/`, `mymem/`, `copy/`); any other gets what `generic.rs` can tell about it.
 
 mod bench_guard;
 mod by_size;
@@ -12,6 +12,7 @@ mod copy;
 mod error;
 mod generic;
 mod interfere;
+mod mmap;
 mod mymem;
 pub mod notes;
 pub mod number;
@@ -41,6 +42,8 @@ pub fn finding(summary: &Summary) -> String {
         "interfere" => interfere::finding(summary),
         "realtime" => realtime::finding(summary),
         "bench-guard" => bench_guard::finding(summary),
+        "mmap" => mmap::finding(summary),
+        "mmap-reclaim" => mmap::reclaim::finding(summary),
         "mymem-throughput" => mymem::throughput::finding(summary),
         "mymem-counter" => mymem::counter::finding(summary),
         "copy-bandwidth" => copy::bandwidth::finding(summary),
@@ -61,6 +64,8 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         "interfere" => interfere::tables(summary),
         "realtime" => realtime::tables(summary),
         "bench-guard" => bench_guard::tables(summary),
+        "mmap" => mmap::tables(summary),
+        "mmap-reclaim" => mmap::reclaim::tables(summary),
         "mymem-throughput" => mymem::throughput::tables(summary),
         "mymem-counter" => mymem::counter::tables(summary),
         "copy-bandwidth" => copy::bandwidth::tables(summary),
@@ -83,6 +88,8 @@ pub fn question(experiment: &str) -> &'static str {
         "interfere" => interfere::QUESTION,
         "realtime" => realtime::QUESTION,
         "bench-guard" => bench_guard::QUESTION,
+        "mmap" => mmap::QUESTION,
+        "mmap-reclaim" => mmap::reclaim::QUESTION,
         "mymem-throughput" => mymem::throughput::QUESTION,
         "mymem-counter" => mymem::counter::QUESTION,
         "copy-bandwidth" => copy::bandwidth::QUESTION,
@@ -124,6 +131,8 @@ pub fn figures(recorded: &memwarden_run::Recorded) -> Vec<Figure> {
         "interfere" => interfere::figures(&recorded.summary),
         "realtime" => realtime::figures(recorded),
         "bench-guard" => bench_guard::figures(recorded),
+        "mmap" => mmap::figures(&recorded.summary),
+        "mmap-reclaim" => mmap::reclaim::figures(&recorded.summary),
         "mymem-throughput" => mymem::throughput::figures(recorded),
         "mymem-counter" => mymem::counter::figures(&recorded.summary),
         "copy-bandwidth" => copy::bandwidth::figures(&recorded.summary),

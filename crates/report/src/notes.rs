@@ -25,10 +25,17 @@ pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and th
     is not. On the counted clock a nanosecond is an instruction, whatever that would cost on a board: the figures compare \
     the lengths of the ways to and from the memory, not their speed, and caches count for nothing.";
 
+/// What an emulated machine shows of mappings, and what not.
+pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is the real one, and so are faults, switches, and \
+    what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are nobody's but a \
+    model's.";
+
 /// What a reader must know of a run on an emulated machine.
 pub fn of_lab(experiment: &str) -> &'static [&'static str] {
     if experiment.starts_with("mymem-") || experiment.starts_with("copy-") {
         &[LAB_COPIES]
+    } else if experiment.starts_with("mmap") {
+        &[LAB_MAPPINGS]
     } else {
         &[LAB_LIMITS, LAB_EXACT]
     }

@@ -41,6 +41,8 @@ fn tables_findings_and_notes() {
         "interfere",
         "realtime",
         "bench-guard",
+        "mmap",
+        "mmap-reclaim",
         "mymem-throughput",
         "mymem-counter",
         "copy-latency",
@@ -299,6 +301,36 @@ fn the_finding_of_a_counter_says_who_lost_and_whether_a_lock_did() {
         finding(&summary),
         "With fetch-add updates were lost, which is a fault (8 workers on the C device; 1 case in all)."
     );
+}
+
+#[test]
+fn tables_of_modelled_counters_say_so_and_those_that_took_turns_are_marked() {
+    let mut summary = saved("mmap").summary;
+    let of_counters = |summary: &Summary| {
+        let tables = tables(summary).into_iter();
+        let tables: Vec<_> = tables
+            .filter(|table| ["Shares of misses", "Counters"].contains(&table.title.as_str()))
+            .collect();
+        assert_eq!(tables.len(), 2);
+        tables
+    };
+    for table in of_counters(&summary) {
+        assert!(
+            table
+                .caption
+                .starts_with("MODELLED, not measured: i5-2467m")
+        );
+    }
+    assert!(finding(&summary).contains("by the model"));
+    let hardware = memwarden_run::Figure::Other(json!("hardware"));
+    summary.figures.insert("counted_by".into(), hardware);
+    summary.cases[0].set("multiplexed", true);
+    for table in of_counters(&summary) {
+        assert!(table.caption.starts_with("Counted by the machine."));
+        assert!(table.caption.ends_with("took turns."));
+        assert!(table.rows[0].last().unwrap().ends_with('*') || table.rows[0][5].ends_with('*'));
+    }
+    assert!(!finding(&summary).contains("by the model"));
 }
 
 #[test]

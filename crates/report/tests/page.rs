@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use memwarden_report::{png_of_plots, render, side_by_side};
 use tempfile::TempDir;
 
-const RUNS: [&str; 12] = [
+const RUNS: [&str; 14] = [
     "interfere",
     "interfere-slower",
     "realtime",
     "bench-guard",
+    "mmap",
+    "mmap-reclaim",
     "mymem-throughput",
     "mymem-counter",
     "copy-latency",

@@ -94,7 +94,7 @@ impl Private {
             return (Found::Nowhere, None);
         };
         l2.touch(place, 0);
-        (Found::L2, self.into_l1(line, store))
+        (Found::L2, self.bring_to_l1(line, store))
     }
 
     /// A line has come from outside. Return: what has to be written back.
@@ -105,10 +105,10 @@ impl Private {
         {
             dropped = l2.insert(line, 0).filter(|gone| gone.dirty);
         }
-        [dropped, self.into_l1(line, store)]
+        [dropped, self.bring_to_l1(line, store)]
     }
 
-    fn into_l1(&mut self, line: u64, store: bool) -> Option<Victim> {
+    fn bring_to_l1(&mut self, line: u64, store: bool) -> Option<Victim> {
         let flags = if store { DIRTY } else { 0 };
         if let Some(place) = self.l1.search(line) {
             self.l1.touch(place, flags);

@@ -16,7 +16,10 @@ use serde::Serialize;
 pub mod automotive;
 pub mod bandwidth;
 mod buffer;
+pub mod competitor;
+pub mod in_use;
 pub mod latency;
+pub mod mapped;
 pub mod periodic;
 pub mod remarks;
 mod splitmix;
@@ -74,6 +77,12 @@ impl Stop {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that a flag elsewhere sets.
+    #[must_use]
+    pub fn on(flag: Arc<AtomicBool>) -> Self {
+        Self(flag)
     }
 
     /// Asks the workload to end at its next look (every few microseconds to

@@ -29,7 +29,9 @@ impl Bar {
     pub fn new() -> Self {
         Self(std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(0);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left")
+            {
                 bar.set_style(style);
             }
             bar

@@ -5,6 +5,7 @@
 //! show; they are for tests and for looking at pages, and say nothing about any machine.
 
 mod copy;
+mod mmap;
 mod mymem;
 
 use std::path::Path;
@@ -24,6 +25,8 @@ fn main() -> Result<()> {
     interfere(&data.join("interfere-slower"), 1.1)?;
     realtime(&data.join("realtime"))?;
     bench_guard(&data.join("bench-guard"))?;
+    mmap::walks(&data.join("mmap"))?;
+    mmap::reclaim(&data.join("mmap-reclaim"))?;
     mymem::throughput(&data.join("mymem-throughput"))?;
     mymem::counter(&data.join("mymem-counter"))?;
     copy::latency(&data.join("copy-latency"))?;

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a mapping costs: walks over memory that is mapped in six ways, with what they do to caches, TLB and pages, alone and
+//! beside somebody who takes all memory.
+
+mod config;
+mod counting;
+mod figures;
+mod measure;
+pub mod reclaim;
+mod rival;
+
+use std::path::{Path, PathBuf};
+
+use memwarden_cachesim::Geometry;
+use memwarden_platform::mapping::Mapping;
+use memwarden_platform::mapping::kind::Mapped;
+use memwarden_platform::units::size_text;
+use memwarden_platform::usage::NOT_MAINTAINED;
+use memwarden_platform::{Root, affinity, cache, clock, data_cache, machine, mapping, oom};
+use memwarden_run::statistics::ratio_of_medians;
+use memwarden_run::{Existing, Figure, Summary};
+use memwarden_workloads::mapped::Walk;
+use serde_json::json;
+
+use crate::pinned::Pinned;
+use crate::{Error, Interrupt, Progress, Settings, folder};
+
+pub use config::{Access, Compete, Config, Counters, Flush, Switch, THIS_MACHINE, Way};
+use counting::{Counter, Modelled, model};
+use measure::{Bench, Plan, Taken};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "mmap";
+
+/// A buffer of this many times the last level throws out what else is in it.
+const CACHES_FULL: u64 = 4;
+
+/// What is read to empty caches of which the machine tells no size.
+const UNKNOWN_CACHE_BYTES: u64 = 32 << 20;
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense here, there is not enough memory or room for a file, counters that were asked for are not
+/// there, or somebody interrupts; what was measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    fits(config)?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let elsewhere = affinity::get()?;
+    let pinned = match config.cpu {
+        Some(cpu) => Pinned::to(cpu)?,
+        None => Pinned::to_last()?,
+    };
+    let mut counter = Counter::open(config, pinned.cpu, &mut summary)?;
+    let bench = Bench {
+        config,
+        pinned: &pinned,
+        elsewhere: &elsewhere,
+        other: other(config, pinned.cpu)?,
+        interrupt,
+    };
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let _protected = protect(config, &mut summary);
+
+    let base_ns = clock::monotonic_ns();
+    let plans = plans(config);
+    let steps = plans.len() * config.repeat as usize;
+    let mut speed = Speed::default();
+    let mut times = Vec::new();
+    for (number, plan) in plans.iter().enumerate() {
+        let walk = config.walk(plan.access, plan.locality);
+        let mut runs: Vec<Taken> = Vec::new();
+        for repeat in 0..config.repeat as usize {
+            let done = number * config.repeat as usize + repeat;
+            progress.step(done, steps, &plan.name());
+            runs.push(bench.run(plan, &walk, &mut counter)?);
+        }
+        let modelled = modelled(config, &counter, plan, &walk, &runs, interrupt)?;
+        speed.add(modelled.as_ref());
+        folder.append_all(&figures::samples(plan, &runs, pinned.cpu, base_ns))?;
+        folder.append_all(&figures::modelled_samples(plan, modelled.as_ref()))?;
+        folder.flush()?;
+        let mut case = figures::case(config, plan, &walk, &runs, modelled.as_ref());
+        // Those without a competitor come first.
+        let mine = figures::times(&runs);
+        let alone = times.iter().find(|(other, _): &&(Plan, Vec<f64>)| {
+            other.way == plan.way && other.access == plan.access && other.locality == plan.locality
+        });
+        match alone {
+            Some((_, alone)) => case.set_slowdown(ratio_of_medians(&mine, alone)),
+            None if plan.compete == Compete::None => times.push((*plan, mine)),
+            None => {}
+        }
+        summary.cases.push(case);
+    }
+    progress.step(steps, steps, "done");
+    for (key, value) in [
+        ("clock_base_ns", json!(base_ns)),
+        ("cpu", json!(pinned.cpu)),
+        ("model_accesses_per_s", json!(speed.per_second())),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    remarks(config, &speed, &mut summary);
+    drop(bench);
+    drop(pinned);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+/// Every case, those without a competitor first.
+fn plans(config: &Config) -> Vec<Plan> {
+    let mut competing = config.compete.clone();
+    competing.sort_by_key(|one| *one != Compete::None);
+    let mut plans = Vec::new();
+    for compete in competing {
+        for way in config.ways() {
+            for &access in &config.access {
+                for &locality in &config.locality {
+                    plans.push(Plan {
+                        way,
+                        access,
+                        locality,
+                        compete,
+                    });
+                }
+            }
+        }
+    }
+    plans
+}
+
+/// A mapping that doesn't fit would have the OOM killer at work, or swap: neither is asked for.
+fn fits(config: &Config) -> Result<(), Error> {
+    if let Some(way) = config.ways().into_iter().find(|way| way.0.is_file()) {
+        // A place that takes no file is known before anything is measured.
+        Mapped::new(way.0, mapping::page_bytes(), &config.directory())?;
+    }
+    let available = machine::meminfo(&Root::system(), "MemAvailable");
+    match available {
+        Some(bytes) if config.size_bytes > bytes => Err(Error::BadInput(format!(
+            "--size: {} is more than the {} of memory that is free",
+            size_text(config.size_bytes),
+            size_text(bytes)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What is read to empty the caches, where that is how.
+fn other(config: &Config, cpu: usize) -> Result<Option<Mapping>, Error> {
+    if config.flush == Flush::Off || (config.flush == Flush::Lines && data_cache::BY_ADDRESS) {
+        return Ok(None);
+    }
+    let llc = cache::last_level(&Root::system(), cpu).and_then(|cache| cache.size_bytes);
+    let bytes = CACHES_FULL * llc.unwrap_or(UNKNOWN_CACHE_BYTES);
+    let mapping = Mapping::anonymous(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+    for offset in (0..mapping.bytes()).step_by(4096) {
+        // Pages that were never written are all the same one.
+        mapping.touch(offset);
+    }
+    Ok(Some(mapping))
+}
+
+/// Sees to it that the OOM killer takes somebody else, while there is a competitor.
+fn protect(config: &Config, summary: &mut Summary) -> Option<oom::Score> {
+    if config.compete.iter().all(|one| *one == Compete::None) {
+        return None;
+    }
+    match oom::Score::set(oom::NEVER) {
+        Ok(score) => Some(score),
+        Err(error) => {
+            let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
+            summary.note(format!(
+                "The measuring process is not protected from the OOM killer: {error}{}. Its competitor is the first to be \
+                 killed all the same.",
+                why.unwrap_or_default()
+            ));
+            None
+        }
+    }
+}
+
+/// What the model makes of the case's walk. It knows no company, so that it is not asked about walks that have some.
+fn modelled(
+    config: &Config,
+    counter: &Counter,
+    plan: &Plan,
+    walk: &Walk,
+    runs: &[Taken],
+    interrupt: &Interrupt,
+) -> Result<Option<Modelled>, Error> {
+    let (Counter::Model(geometry), Some(last)) = (counter, runs.last()) else {
+        return Ok(None);
+    };
+    if plan.compete != Compete::None {
+        return Ok(None);
+    }
+    let geometry: &Geometry = geometry;
+    let huge = last.huge_bytes * 2 > config.size_bytes;
+    let most = config.model_outer;
+    model(geometry, walk, most, last.base, huge, interrupt).map(Some)
+}
+
+/// How fast the model was.
+#[derive(Default)]
+struct Speed {
+    accesses: u64,
+    cpu_ns: u64,
+}
+
+impl Speed {
+    fn add(&mut self, modelled: Option<&Modelled>) {
+        if let Some(modelled) = modelled {
+            self.accesses += modelled.accesses;
+            self.cpu_ns += modelled.cpu_ns;
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn per_second(&self) -> Option<f64> {
+        (self.cpu_ns > 0).then(|| (self.accesses as f64 / self.cpu_ns as f64 * 1e9).round())
+    }
+}
+
+/// What a reader must know.
+fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
+    if let Some(rate) = speed.per_second() {
+        summary.note(format!(
+            "The model took {:.1} million accesses a second of CPU time.",
+            rate / 1e6
+        ));
+    }
+    summary.note(format!(
+        "Time, getrusage and counters are of the walk alone, after the mapping was filled. Linux does not keep {}: they \
+         are not reported.",
+        NOT_MAINTAINED.join(", ")
+    ));
+    match config.flush {
+        Flush::Off => summary.note("The caches were not emptied before the walks."),
+        Flush::Lines if data_cache::BY_ADDRESS => {}
+        _ => summary.note("The caches were emptied by reading a larger buffer."),
+    }
+    let rivals = config.compete.iter().any(|one| *one != Compete::None);
+    if rivals && summary.figures.get("counted_by") == Some(&Figure::Other(json!("model"))) {
+        summary.note("The model knows no company: it has no counters beside a competitor.");
+    }
+    if summary
+        .cases
+        .iter()
+        .any(|case| case.value("multiplexed") == Some(&json!(true)))
+    {
+        summary.note(
+            "The machine has fewer counters than were asked for: groups of them took turns (multiplexing), and the counts \
+             are scaled to the whole time. Cases with such counts are marked.",
+        );
+    }
+    let huge: Vec<String> = summary
+        .cases
+        .iter()
+        .filter(|case| case.number("huge_bytes").is_some_and(|bytes| bytes > 0.0))
+        .map(|case| case.name.clone())
+        .collect();
+    if !huge.is_empty() {
+        summary.note(format!(
+            "The kernel gave huge pages to: {}. The TLB then holds much more of the mapping.",
+            huge.join("; ")
+        ));
+    }
+}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The experiment's settings.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use memwarden_cachesim::platforms;
+use memwarden_platform::mapping::kind::Kind;
+use memwarden_workloads::mapped::{self, Walk};
+use memwarden_workloads::{LINE_BYTES, competitor};
+use serde::{Deserialize, Serialize};
+
+use crate::copy::named;
+use crate::settings::not_twice;
+use crate::{Error, Settings};
+
+/// A way to map memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Way(pub Kind);
+
+named!(Way, "mapping");
+
+impl Way {
+    /// Every one.
+    pub const ALL: [Self; 6] = {
+        let [a, b, c, d, e, f] = Kind::ALL;
+        [Self(a), Self(b), Self(c), Self(d), Self(e), Self(f)]
+    };
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+}
+
+/// In which order the places of a mapping are walked over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Access {
+    /// Any.
+    Random,
+    /// One after the other.
+    Sequential,
+}
+
+named!(Access, "access");
+
+impl Access {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Random, Self::Sequential];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Sequential => "sequential",
+        }
+    }
+}
+
+/// Who counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Counters {
+    /// The machine where it can, else a model.
+    Auto,
+    /// The machine.
+    Hardware,
+    /// A model.
+    Model,
+}
+
+named!(Counters, "counters");
+
+impl Counters {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Hardware, Self::Model];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Hardware => "hw",
+            Self::Model => "sim",
+        }
+    }
+}
+
+/// Who takes memory and CPU meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Compete {
+    /// Nobody.
+    None,
+    /// A forked child, on the same CPU.
+    Fork,
+    /// A program of its own, on any CPU.
+    Background,
+}
+
+named!(Compete, "competition");
+
+impl Compete {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::None, Self::Fork, Self::Background];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Fork => "fork",
+            Self::Background => "background",
+        }
+    }
+}
+
+/// How the data caches are emptied before each run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Flush {
+    /// Each line of the mapping by its address.
+    Lines,
+    /// By reading a larger buffer.
+    Read,
+    /// Not at all.
+    Off,
+}
+
+named!(Flush, "flush");
+
+impl Flush {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Lines, Self::Read, Self::Off];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::Read => "read",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// On or off, as people type it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+named!(Switch, "prefetcher");
+
+impl Switch {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::On, Self::Off];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// The platform that is the machine itself.
+pub const THIS_MACHINE: &str = "this-machine";
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The mappings; empty is all.
+    pub flags: Vec<Way>,
+    /// The orders.
+    pub access: Vec<Access>,
+    /// How often each step walks its span.
+    pub locality: Vec<u64>,
+    /// Bytes of the mapping.
+    pub size_bytes: u64,
+    /// Outer steps.
+    pub outer: u64,
+    /// Who counts.
+    pub counters: Counters,
+    /// Whose caches are modelled.
+    pub platform: String,
+    /// The modelled prefetcher.
+    pub prefetcher: Switch,
+    /// Of a walk's outer steps the model sees so many at most.
+    pub model_outer: u64,
+    /// Who competes.
+    pub compete: Vec<Compete>,
+    /// Bytes that a competitor takes; 0 is what is free, less a tenth of the machine's memory.
+    pub compete_limit_bytes: u64,
+    /// The competitor's control group has so much memory; 0 is no such group.
+    pub confine_bytes: u64,
+    /// Write the mapping back after each run.
+    pub msync: bool,
+    /// How the caches are emptied before each run.
+    pub flush: Flush,
+    /// Runs of each case.
+    pub repeat: u32,
+    /// Of the random places.
+    pub seed: u64,
+    /// The CPU; none is the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<usize>,
+    /// Where files are made; empty is the system's place for temporary files.
+    pub dir: PathBuf,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            flags: Vec::new(),
+            access: Access::ALL.into(),
+            locality: vec![16],
+            size_bytes: 1 << 30,
+            outer: 1 << 20,
+            counters: Counters::Auto,
+            platform: THIS_MACHINE.into(),
+            prefetcher: Switch::On,
+            // 256 MiB of lines in order, seven times the last level of a server: less, and its filling is most of what
+            // is seen. 67 million accesses, one to two seconds of the model's.
+            model_outer: 1 << 13,
+            compete: vec![Compete::None],
+            compete_limit_bytes: 0,
+            confine_bytes: 0,
+            msync: false,
+            flush: Flush::Lines,
+            repeat: 3,
+            seed: 1,
+            cpu: None,
+            dir: PathBuf::new(),
+        }
+    }
+}
+
+/// A size as an option has it.
+fn kib(bytes: u64) -> String {
+    format!("{}K", bytes / 1024)
+}
+
+fn list<T: fmt::Display>(all: &[T]) -> String {
+    let words: Vec<String> = all.iter().map(T::to_string).collect();
+    words.join(",")
+}
+
+impl Settings for Config {
+    /// The settings that suit the emulated machine: it has a hundredth of the speed, and tells nothing of its caches.
+    fn for_lab() -> Self {
+        Self {
+            size_bytes: 64 << 20,
+            outer: 256,
+            model_outer: 64,
+            platform: "raspberry-pi-3".into(),
+            repeat: 2,
+            ..Self::default()
+        }
+    }
+
+    fn to_arguments(&self) -> Vec<String> {
+        let flags = if self.flags.is_empty() {
+            "all".into()
+        } else {
+            list(&self.flags)
+        };
+        let mut words = Vec::new();
+        for (option, value) in [
+            ("--flags", flags),
+            ("--access", list(&self.access)),
+            ("--locality", list(&self.locality)),
+            ("--size", kib(self.size_bytes)),
+            ("--outer", self.outer.to_string()),
+            ("--counters", self.counters.to_string()),
+            ("--platform", self.platform.clone()),
+            ("--prefetcher", self.prefetcher.to_string()),
+            ("--model-outer", self.model_outer.to_string()),
+            ("--compete", list(&self.compete)),
+            ("--flush", self.flush.to_string()),
+            ("--repeat", self.repeat.to_string()),
+            ("--seed", self.seed.to_string()),
+        ] {
+            words.extend([option.to_owned(), value]);
+        }
+        for (option, bytes) in [
+            ("--compete-limit", self.compete_limit_bytes),
+            ("--confine", self.confine_bytes),
+        ] {
+            if bytes != 0 {
+                words.extend([option.to_owned(), kib(bytes)]);
+            }
+        }
+        if self.msync {
+            words.push("--msync".into());
+        }
+        if let Some(cpu) = self.cpu {
+            words.extend(["--cpu".to_owned(), cpu.to_string()]);
+        }
+        if !self.dir.as_os_str().is_empty() {
+            words.extend(["--dir".to_owned(), self.dir.display().to_string()]);
+        }
+        words
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        not_twice("--flags", &self.flags)?;
+        not_twice("--access", &self.access)?;
+        not_twice("--locality", &self.locality)?;
+        not_twice("--compete", &self.compete)?;
+        for (option, empty, example) in [
+            ("--access", self.access.is_empty(), "random,sequential"),
+            ("--locality", self.locality.is_empty(), "2,4,8,16,32"),
+            ("--compete", self.compete.is_empty(), "none,fork"),
+        ] {
+            if empty {
+                return bad(format!("nothing to do: give {option} {example}"));
+            }
+        }
+        let most = *competitor::DESCRIPTOR.limit("bytes").end();
+        for (option, bytes) in [
+            ("--size", self.size_bytes),
+            ("--compete-limit", self.compete_limit_bytes),
+            ("--confine", self.confine_bytes),
+        ] {
+            if bytes > most || bytes % 1024 != 0 {
+                return bad(format!(
+                    "{option} {bytes} bytes: give whole KiB, 64 TiB at most"
+                ));
+            }
+        }
+        let span = (mapped::SPAN_LINES * LINE_BYTES) as u64;
+        if self.size_bytes < span {
+            return bad(format!(
+                "--size {}: a span of {} has no room in it",
+                kib(self.size_bytes),
+                kib(span)
+            ));
+        }
+        for locality in &self.locality {
+            self.walk(Access::Random, *locality).check()?;
+        }
+        let limit = mapped::DESCRIPTOR.limit("outer");
+        if !limit.contains(&self.model_outer) {
+            return bad(format!(
+                "--model-outer {}: give 1 to {}",
+                self.model_outer,
+                limit.end()
+            ));
+        }
+        if self.platform != THIS_MACHINE {
+            let known = platforms::named(&self.platform);
+            known.map_err(|error| {
+                Error::BadInput(format!(
+                    "--platform: {error}; {THIS_MACHINE} is the one you are on"
+                ))
+            })?;
+        }
+        let rivals = self.compete.iter().any(|one| *one != Compete::None);
+        for (option, bytes) in [
+            ("--compete-limit", self.compete_limit_bytes),
+            ("--confine", self.confine_bytes),
+        ] {
+            if bytes != 0 && !rivals {
+                return bad(format!(
+                    "{option}: nobody competes; give --compete fork or background, too"
+                ));
+            }
+        }
+        if !(1..=1000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 1000", self.repeat));
+        }
+        if i64::try_from(self.seed).is_err() {
+            return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// The mappings that are measured.
+    #[must_use]
+    pub fn ways(&self) -> Vec<Way> {
+        if self.flags.is_empty() {
+            Way::ALL.into()
+        } else {
+            self.flags.clone()
+        }
+    }
+
+    /// Where files are made.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        if self.dir.as_os_str().is_empty() {
+            std::env::temp_dir()
+        } else {
+            self.dir.clone()
+        }
+    }
+
+    /// The walk of a case.
+    #[must_use]
+    pub fn walk(&self, access: Access, locality: u64) -> Walk {
+        Walk {
+            lines: usize::try_from(self.size_bytes).unwrap_or(usize::MAX) / LINE_BYTES,
+            outer: self.outer,
+            locality,
+            random: (access == Access::Random).then_some(self.seed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings;
+
+    #[test]
+    fn defaults_round_trip_through_toml() {
+        for config in [Config::default(), Config::for_lab()] {
+            config.check().unwrap();
+            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            assert_eq!(back, config);
+        }
+        assert_eq!(Config::default().ways(), Way::ALL);
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.flags = vec![Way::ALL[0]; 2]).contains("shared is given twice"));
+        assert!(with(|c| c.access.clear()).contains("--access random,sequential"));
+        assert!(with(|c| c.locality = vec![0]).contains("--locality 0"));
+        assert!(with(|c| c.outer = 0).contains("--outer 0"));
+        assert!(with(|c| c.size_bytes = 16 << 10).contains("--size 16K"));
+        assert!(with(|c| c.size_bytes = 1 << 60).contains("--size"));
+        assert!(with(|c| c.model_outer = 0).contains("--model-outer 0"));
+        assert!(with(|c| c.platform = "i5".into()).contains("xeon-w3530"));
+        assert!(with(|c| c.compete.clear()).contains("--compete none,fork"));
+        assert!(with(|c| c.confine_bytes = 1 << 20).contains("nobody competes"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
+        assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
+        assert_eq!(
+            "anonymous".parse::<Way>().unwrap_err().to_string(),
+            "mapping `anonymous`: give one of shared, private, private-populate, shared-anonymous, private-anonymous, \
+             private-populate-anonymous"
+        );
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who counts what a walk does to caches and TLBs: the machine, or a model that is told the same accesses afterwards.
+//!
+//! The model works apart from the walk, so that neither its time nor its memory is in what is measured of it. It is told
+//! the addresses of the real mapping.
+
+use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
+use memwarden_platform::counters::groups::{Groups, Reading, Times};
+use memwarden_platform::units::size_text;
+use memwarden_platform::{Root, cache, clock, counters};
+use memwarden_run::{Figure, Summary};
+use memwarden_workloads::LINE_BYTES;
+use memwarden_workloads::mapped::{self, Walk};
+use serde_json::json;
+
+use super::config::{Config, Counters, Switch, THIS_MACHINE};
+use crate::{Error, Interrupt};
+
+/// What the walk loads and stores at a time.
+const WORD_BYTES: u64 = 8;
+
+/// Who counts.
+pub(super) enum Counter {
+    Hardware(Groups),
+    Model(Geometry),
+}
+
+impl Counter {
+    /// The one that is wanted, or the one that is to be had; says which in the summary.
+    pub(super) fn open(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Self, Error> {
+        let hardware = (config.counters != Counters::Model).then(Groups::open);
+        match hardware {
+            Some(Ok(groups)) => {
+                tell_hardware(&groups, summary);
+                Ok(Self::Hardware(groups))
+            }
+            Some(Err(error)) if config.counters == Counters::Hardware => Err(Error::BadInput(
+                format!("--counters hw: {error}; --counters sim models them"),
+            )),
+            other => {
+                if let Some(Err(error)) = other {
+                    summary.note(format!("Counters are modelled, because {error}."));
+                }
+                let geometry = geometry(config, cpu, summary)?;
+                Ok(Self::Model(geometry))
+            }
+        }
+    }
+
+    pub(super) fn start(&mut self) -> Result<Option<Times>, Error> {
+        let Self::Hardware(groups) = self else {
+            return Ok(None);
+        };
+        let times = groups.times()?;
+        groups.start()?;
+        Ok(Some(times))
+    }
+
+    pub(super) fn stop(&mut self, before: Option<&Times>) -> Result<Option<Reading>, Error> {
+        match (self, before) {
+            (Self::Hardware(groups), Some(before)) => Ok(Some(groups.stop(before)?)),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn tell_hardware(groups: &Groups, summary: &mut Summary) {
+    let found = counters::probe().hardware_counters;
+    for (key, value) in [
+        ("counted_by", json!("hardware")),
+        ("hardware_counters", json!(found)),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    if groups.user_only() {
+        summary.note("The counters are those of user space alone.");
+    }
+    for refused in groups.refused() {
+        summary.note(format!(
+            "{} is not supported here: {}.",
+            refused.name, refused.reason
+        ));
+    }
+}
+
+/// What is modelled, said in the summary with what of it was assumed.
+fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geometry, Error> {
+    let (mut geometry, assumed) = if config.platform == THIS_MACHINE {
+        let of = Geometry::of_machine(&cache::of_cpu(&Root::system(), cpu)).map_err(|error| {
+            let names: Vec<_> = platforms::PLATFORMS.iter().map(|one| one.name).collect();
+            Error::BadInput(format!(
+                "--platform {THIS_MACHINE}: {error} ({})",
+                names.join(", ")
+            ))
+        })?;
+        (of.geometry, of.assumed)
+    } else {
+        (platforms::named(&config.platform)?, Vec::new())
+    };
+    if config.prefetcher == Switch::Off {
+        geometry.prefetcher = None;
+    }
+    let text = text(&geometry, &config.platform);
+    summary.note(format!(
+        "L1D, L2, LLC and TLB counters are modelled, not measured: {text}. The model is told the walk's own accesses, at \
+         the mapping's addresses, after the walk; time and getrusage are the real walk's."
+    ));
+    if !assumed.is_empty() {
+        summary.note(format!(
+            "The machine does not tell all of its geometry; assumed: {}.",
+            assumed.join("; ")
+        ));
+    }
+    if config.model_outer < config.outer {
+        #[allow(clippy::cast_precision_loss)]
+        let percent = config.model_outer as f64 / config.outer as f64 * 100.0;
+        summary.note(format!(
+            "The model was told the first {} of {} outer steps of each walk ({percent:.2} %): its counts are of those, and \
+             its shares are what to compare.",
+            config.model_outer, config.outer
+        ));
+    }
+    for (key, value) in [
+        ("counted_by", json!("model")),
+        ("platform", json!(config.platform)),
+        ("geometry_text", json!(text)),
+        ("geometry", json!(geometry)),
+        ("assumed", json!(assumed)),
+    ] {
+        summary.figures.insert(key.into(), Figure::Other(value));
+    }
+    Ok(geometry)
+}
+
+/// `this-machine (L1D 32 KiB 8 ways, ...; prefetcher off)`.
+fn text(geometry: &Geometry, name: &str) -> String {
+    let cache = |what: &str, one: &memwarden_cachesim::geometry::CacheGeometry| {
+        format!("{what} {} {} ways", size_text(one.size_bytes), one.ways)
+    };
+    let mut parts = vec![cache("L1D", &geometry.l1d)];
+    parts.extend(geometry.l2.as_ref().map(|l2| cache("L2", l2)));
+    parts.push(cache("LLC", &geometry.llc));
+    parts.push(format!("DTLB {} entries", geometry.dtlb.small.entries));
+    let stlb = geometry.stlb.as_ref();
+    parts.extend(stlb.map(|stlb| format!("STLB {}", stlb.small.entries)));
+    let prefetcher = if geometry.prefetcher.is_some() {
+        "on"
+    } else {
+        "off"
+    };
+    format!("{name} ({}; prefetcher {prefetcher})", parts.join(", "))
+}
+
+/// What the model counted.
+pub(super) struct Modelled {
+    pub(super) counts: Counts,
+    /// Outer steps that it was told.
+    pub(super) steps: u64,
+    pub(super) accesses: u64,
+    /// CPU time that it took.
+    pub(super) cpu_ns: u64,
+}
+
+/// Tells a model the walk's first accesses.
+pub(super) fn model(
+    geometry: &Geometry,
+    walk: &Walk,
+    most_steps: u64,
+    base: u64,
+    huge: bool,
+    interrupt: &Interrupt,
+) -> Result<Modelled, Error> {
+    let mut model = Model::new(geometry)?;
+    if huge {
+        model.set_page_size(PageSize::Huge);
+    }
+    let walk = Walk {
+        outer: walk.outer.min(most_steps),
+        ..*walk
+    };
+    let told = |(line, what): (u64, mapped::Access)| match what {
+        mapped::Access::Load => (line * LINE_BYTES as u64, Access::Load),
+        mapped::Access::Store => (line * LINE_BYTES as u64, Access::Store),
+    };
+    let span: Vec<(u64, Access)> = (0..).zip(mapped::span()).map(told).collect();
+    let begin_ns = clock::thread_cpu_ns();
+    for place in walk.steps() {
+        interrupt.check()?;
+        for _ in 0..walk.locality {
+            model.stream(base + (place * LINE_BYTES) as u64, WORD_BYTES, &span);
+        }
+    }
+    let cpu_ns = clock::thread_cpu_ns() - begin_ns;
+    Ok(Modelled {
+        counts: model.counts(),
+        steps: walk.outer,
+        accesses: walk.loads() + walk.stores(),
+        cpu_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mmap::config::Access as Order;
+
+    fn counts(access: Order, locality: u64) -> Counts {
+        let config = Config {
+            size_bytes: 64 << 20,
+            outer: 1 << 20,
+            ..Config::default()
+        };
+        let geometry = platforms::named("i5-2467m").unwrap();
+        let geometry = Geometry {
+            prefetcher: None,
+            ..geometry
+        };
+        let walk = config.walk(access, locality);
+        let modelled = model(&geometry, &walk, 256, 1 << 30, false, &Interrupt::default()).unwrap();
+        assert_eq!(modelled.steps, 256);
+        assert_eq!(modelled.accesses, 256 * 512 * locality);
+        modelled.counts
+    }
+
+    /// A span is as large as the L1D: it misses once a line, and then not while it is walked over.
+    #[test]
+    fn what_the_model_counts_of_a_walk_has_a_closed_form() {
+        for locality in [2, 16] {
+            let counts = counts(Order::Sequential, locality);
+            assert_eq!(counts.l1d.loads, 256 * 448 * locality);
+            assert_eq!(counts.l1d.stores, 256 * 64 * locality);
+            assert_eq!(counts.l1d.load_misses, 256 * 448);
+            assert_eq!(counts.l1d.store_misses, 256 * 64);
+            // Eight pages a span.
+            assert_eq!(counts.dtlb.load_misses, 256 * 8);
+        }
+    }
+
+    #[test]
+    fn random_places_cost_more_of_the_tlb() {
+        let [random, in_order] = [Order::Random, Order::Sequential].map(|one| counts(one, 16));
+        assert_eq!(random.l1d.loads, in_order.l1d.loads);
+        assert!(random.dtlb.misses() > in_order.dtlb.misses());
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs as samples and figures.
+
+use memwarden_run::{Case, Metric, Sample};
+use memwarden_workloads::mapped::Walk;
+use serde_json::{Value, json};
+
+use super::config::Config;
+use super::counting::Modelled;
+use super::measure::{Plan, Taken};
+
+/// Shares of misses: name, misses, and what they are misses of.
+const SHARES: [(&str, &str, &str); 6] = [
+    (
+        "l1d_load_miss_share",
+        "L1-dcache-load-misses",
+        "L1-dcache-loads",
+    ),
+    (
+        "l1d_store_miss_share",
+        "L1-dcache-store-misses",
+        "L1-dcache-stores",
+    ),
+    (
+        "l1d_prefetch_miss_share",
+        "L1-dcache-prefetch-misses",
+        "L1-dcache-prefetches",
+    ),
+    ("l2_load_miss_share", "L2-load-misses", "L2-loads"),
+    ("llc_load_miss_share", "LLC-load-misses", "LLC-loads"),
+    ("dtlb_load_miss_share", "dTLB-load-misses", "dTLB-loads"),
+];
+
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
+    runs.iter()
+        .map(|run| run.outcome.elapsed_ns as f64)
+        .collect()
+}
+
+/// Raw samples of what was measured.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> Vec<Sample> {
+    let case = plan.name();
+    let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
+    let mut samples = Vec::new();
+    for (repeat, run) in (0..).zip(runs) {
+        let at_ns = run.outcome.begin_ns.saturating_sub(base_ns);
+        let mut add = |role: &str, metric: &str, unit: &str, value: Option<f64>| {
+            let sample = Sample::new(&case, repeat, role, metric, unit, value);
+            samples.push(sample.on_cpu(cpu).at_ns(at_ns));
+        };
+        add("walk", "time_ns", "ns", Some(run.outcome.elapsed_ns as f64));
+        for (name, unit, value) in run.usage.named() {
+            add("walk", name, unit, Some(value as f64));
+        }
+        if let Some(ns) = run.msync_ns {
+            add("walk", "msync_ns", "ns", Some(ns as f64));
+        }
+        if let Some(reading) = &run.reading {
+            for (name, count) in &reading.counts {
+                add("walk", name, "events", *count);
+            }
+            add("walk", "running_share", "1", Some(reading.running_share));
+        }
+        if let Some(rival) = &run.rival {
+            let touched = rival.touched_bytes as f64;
+            add("competitor", "touched_bytes", "bytes", Some(touched));
+            add("competitor", "passes", "passes", Some(rival.passes as f64));
+            let killed = f64::from(u8::from(rival.oom_killed));
+            add("competitor", "oom_killed", "1", Some(killed));
+        }
+    }
+    samples
+}
+
+/// What the model counted, as samples: one, since it would count the same again.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn modelled_samples(plan: &Plan, modelled: Option<&Modelled>) -> Vec<Sample> {
+    let Some(modelled) = modelled else {
+        return Vec::new();
+    };
+    let sample = |(name, count): (String, u64)| {
+        Sample::new(plan.name(), 0, "model", name, "events", count as f64)
+    };
+    modelled.counts.named().into_iter().map(sample).collect()
+}
+
+/// The figures of one case.
+#[allow(clippy::cast_precision_loss)]
+pub(super) fn case(
+    config: &Config,
+    plan: &Plan,
+    walk: &Walk,
+    runs: &[Taken],
+    modelled: Option<&Modelled>,
+) -> Case {
+    let huge = runs.iter().map(|run| run.huge_bytes).max().unwrap_or(0);
+    let mut case = Case::new(plan.name())
+        .with("mapping", plan.way.0.text)
+        .with("access", plan.access.name())
+        .with("locality", plan.locality)
+        .with("compete", plan.compete.name())
+        .with("size_bytes", config.size_bytes)
+        .with("outer", walk.outer)
+        .with("loads", walk.loads())
+        .with("stores", walk.stores())
+        .with("huge_bytes", huge)
+        .with("repeats", runs.len())
+        .with_metric("time", Metric::from_samples("time_ns", &times(runs)));
+    let names = runs.first().map(|run| run.usage.named());
+    for (index, (name, ..)) in names.into_iter().flatten().enumerate() {
+        let values: Vec<f64> = runs
+            .iter()
+            .map(|run| run.usage.named()[index].2 as f64)
+            .collect();
+        case.set_metric(name, Metric::from_samples(name, &values));
+    }
+    let msync: Vec<f64> = runs
+        .iter()
+        .filter_map(|run| run.msync_ns)
+        .map(|ns| ns as f64)
+        .collect();
+    if !msync.is_empty() {
+        case.set_metric("msync", Metric::from_samples("msync_ns", &msync));
+    }
+    match modelled {
+        Some(modelled) => {
+            case.set("counted_outer", modelled.steps);
+            for (name, count) in modelled.counts.named() {
+                let metric = Metric::from_samples(&name, &[count as f64]);
+                case.set_metric(name, metric);
+            }
+        }
+        None => counted(&mut case, runs),
+    }
+    for (name, misses, of) in SHARES {
+        let median = |key: &str| case.metric(key)?.median;
+        let share = median(misses).zip(median(of));
+        let share = share
+            .filter(|(_, of)| *of > 0.0)
+            .map(|(misses, of)| misses / of);
+        case.set(name, json!(share));
+    }
+    let rivals: Vec<Value> = runs
+        .iter()
+        .flat_map(|run| &run.rival)
+        .map(|r| json!(r))
+        .collect();
+    if !rivals.is_empty() {
+        let killed = runs.iter().flat_map(|run| &run.rival);
+        let killed = killed.filter(|rival| rival.oom_killed).count();
+        case.set("oom_kills", killed);
+        case.set("competitors", rivals);
+    }
+    case
+}
+
+/// What the machine's counters say.
+fn counted(case: &mut Case, runs: &[Taken]) {
+    let readings: Vec<_> = runs.iter().filter_map(|run| run.reading.as_ref()).collect();
+    let Some(first) = readings.first() else {
+        return;
+    };
+    case.set("counted_outer", json!(case.value("outer")));
+    for (index, (name, _)) in first.counts.iter().enumerate() {
+        let values: Vec<f64> = readings
+            .iter()
+            .filter_map(|reading| reading.counts.get(index)?.1)
+            .collect();
+        let metric = if values.is_empty() {
+            Metric::unmeasured(*name, "its group had no turn on the machine's counters")
+        } else {
+            Metric::from_samples(*name, &values)
+        };
+        case.set_metric(*name, metric);
+    }
+    let least = readings
+        .iter()
+        .map(|reading| reading.running_share)
+        .fold(1.0, f64::min);
+    case.set("running_share", least);
+    case.set(
+        "multiplexed",
+        readings.iter().any(|reading| reading.multiplexed()),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_platform::counters::groups::Reading;
+    use memwarden_platform::usage::Usage;
+    use memwarden_workloads::mapped::Outcome;
+
+    use super::super::config::{Access, Compete, Way};
+    use super::*;
+
+    #[test]
+    fn counters_that_took_turns_are_marked_and_one_without_a_turn_is_null() {
+        let run = |running_share, misses| Taken {
+            outcome: Outcome {
+                begin_ns: 5,
+                elapsed_ns: 100,
+                steps: 1,
+            },
+            usage: Usage::default(),
+            msync_ns: None,
+            reading: Some(Reading {
+                counts: vec![
+                    ("L1-dcache-loads", Some(1000.0)),
+                    ("L1-dcache-load-misses", Some(misses)),
+                    ("LLC-loads", None),
+                ],
+                running_share,
+            }),
+            rival: None,
+            base: 0,
+            huge_bytes: 0,
+        };
+        let plan = Plan {
+            way: Way::ALL[0],
+            access: Access::Random,
+            locality: 16,
+            compete: Compete::None,
+        };
+        let config = Config::default();
+        let walk = config.walk(plan.access, plan.locality);
+        let runs = [run(1.0, 10.0), run(0.5, 30.0), run(1.0, 20.0)];
+        let case = case(&config, &plan, &walk, &runs, None);
+        assert_eq!(case.name, "SHARED file, random, locality 16");
+        assert_eq!(case.number("l1d_load_miss_share"), Some(0.02));
+        assert_eq!(case.value("multiplexed"), Some(&json!(true)));
+        assert_eq!(case.number("running_share"), Some(0.5));
+        let llc = case.metric("LLC-loads").unwrap();
+        assert!(llc.median.is_none() && llc.note.is_some());
+        assert_eq!(case.value("llc_load_miss_share"), Some(&Value::Null));
+        assert!(
+            samples(&plan, &runs, 1, 0)
+                .iter()
+                .any(|sample| { sample.metric == "LLC-loads" && sample.value.is_none() })
+        );
+    }
+}

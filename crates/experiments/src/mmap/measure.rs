@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One run of a case: map, fill, compete, flush, walk, look.
+
+use memwarden_platform::counters::groups::Reading;
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::mapping::Mapping;
+use memwarden_platform::mapping::kind::Mapped;
+use memwarden_platform::usage::Usage;
+use memwarden_platform::{affinity, clock, data_cache};
+use memwarden_workloads::Stop;
+use memwarden_workloads::mapped::{Outcome, Walk};
+
+use super::config::{Access, Compete, Config, Flush, Way};
+use super::counting::Counter;
+use super::rival::{End, Rival};
+use crate::pinned::Pinned;
+use crate::{Error, Interrupt};
+
+/// A setting that is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) way: Way,
+    pub(super) access: Access,
+    pub(super) locality: u64,
+    pub(super) compete: Compete,
+}
+
+impl Plan {
+    pub(super) fn name(&self) -> String {
+        let beside = match self.compete {
+            Compete::None => String::new(),
+            other => format!(", beside {other}"),
+        };
+        format!(
+            "{}, {}, locality {}{beside}",
+            self.way.0.text, self.access, self.locality
+        )
+    }
+}
+
+/// What came out of a run.
+pub(super) struct Taken {
+    pub(super) outcome: Outcome,
+    pub(super) usage: Usage,
+    pub(super) msync_ns: Option<u64>,
+    pub(super) reading: Option<Reading>,
+    pub(super) rival: Option<End>,
+    /// Where the mapping was, and how much of it in huge pages.
+    pub(super) base: u64,
+    pub(super) huge_bytes: u64,
+}
+
+/// What runs have in common.
+pub(super) struct Bench<'a> {
+    pub(super) config: &'a Config,
+    pub(super) pinned: &'a Pinned,
+    /// Where a background program may run.
+    pub(super) elsewhere: &'a CpuSet,
+    /// What is read to empty the caches.
+    pub(super) other: Option<Mapping>,
+    pub(super) interrupt: &'a Interrupt,
+}
+
+impl Bench<'_> {
+    pub(super) fn run(
+        &self,
+        plan: &Plan,
+        walk: &Walk,
+        counter: &mut Counter,
+    ) -> Result<Taken, Error> {
+        self.interrupt.check()?;
+        let config = self.config;
+        let bytes = usize::try_from(config.size_bytes).unwrap_or(usize::MAX);
+        let start = |wanted| match plan.compete {
+            compete if compete == wanted => Rival::start(config, compete, self.elsewhere),
+            _ => Ok(None),
+        };
+        // A program is started before there is a mapping: starting one makes its parent's pages read-only for a moment, and
+        // each of them a fault. A fork is a copy of the mapping, and such faults are what it costs.
+        let program = start(Compete::Background)?;
+        let mut mapped = Mapped::new(plan.way.0, bytes, &config.directory())?;
+        mapped.fill(1);
+        let huge_bytes = mapped.huge_bytes();
+        let mut rival = program.map_or_else(|| start(Compete::Fork), |one| Ok(Some(one)))?;
+        if let Some(rival) = &mut rival {
+            rival.fill(self.interrupt)?;
+        }
+        match (config.flush, &self.other) {
+            (Flush::Off, _) => {}
+            (Flush::Read, Some(other)) => data_cache::read_through(other),
+            _ => data_cache::flush(mapped.mapping()),
+        }
+        self.interrupt.check()?;
+
+        let stop: Stop = self.interrupt.into();
+        let before = Usage::of_thread()?;
+        let times = counter.start()?;
+        let outcome = walk.run(mapped.mapping(), &stop)?;
+        let reading = counter.stop(times.as_ref())?;
+        let usage = Usage::of_thread()?.since(&before);
+
+        self.interrupt.check()?;
+        let here = affinity::current()?;
+        if here != self.pinned.cpu {
+            return Err(Error::BadInput(format!(
+                "pinned to CPU {} and found on CPU {here}: something else moves this thread",
+                self.pinned.cpu
+            )));
+        }
+        let rival = rival.map(Rival::end);
+        let msync_ns = if config.msync {
+            let begin_ns = clock::monotonic_ns();
+            mapped.sync()?;
+            Some(clock::monotonic_ns() - begin_ns)
+        } else {
+            None
+        };
+        Ok(Taken {
+            outcome,
+            usage,
+            msync_ns,
+            reading,
+            rival,
+            base: mapped.mapping().start() as u64,
+            huge_bytes,
+        })
+    }
+}

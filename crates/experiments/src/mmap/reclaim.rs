@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the second chance of pages in use is worth: pages that are used while others pass through, in a control group with
+//! too little memory for both, with the kernel's switch vm.reclaim_active off and on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memwarden_platform::memory_group::MemoryGroup;
+use memwarden_platform::swap::{self, Swap};
+use memwarden_platform::{Root, clock};
+use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_workloads::in_use::{self, Outcome, Running};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{Error, Interrupt, Progress, Settings, folder};
+
+/// Name of the experiment in run folders.
+pub const EXPERIMENT: &str = "mmap-reclaim";
+
+/// The kernel's switch.
+const SWITCH: &str = "/proc/sys/vm/reclaim_active";
+
+/// Between two looks at the process.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// The experiment's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Bytes in use.
+    pub hot_bytes: u64,
+    /// Bytes that pass through.
+    pub cold_bytes: u64,
+    /// Memory of the group.
+    pub memory_bytes: u64,
+    /// Passes that are counted.
+    pub rounds: u64,
+    /// A disk in memory to swap to; empty is what the machine swaps to already.
+    pub swap: PathBuf,
+    /// Runs with the switch off, and with it on.
+    pub repeat: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        // What is in use is a third of the memory: it would fit easily.
+        Self {
+            hot_bytes: 2 << 20,
+            cold_bytes: 12 << 20,
+            memory_bytes: 6 << 20,
+            rounds: 3,
+            swap: PathBuf::new(),
+            repeat: 3,
+        }
+    }
+}
+
+impl Settings for Config {
+    /// The emulated machine swaps to nothing until it is told to.
+    fn for_lab() -> Self {
+        Self {
+            swap: "/dev/ram0".into(),
+            ..Self::default()
+        }
+    }
+
+    fn to_arguments(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for (option, bytes) in [
+            ("--hot", self.hot_bytes),
+            ("--cold", self.cold_bytes),
+            ("--memory", self.memory_bytes),
+        ] {
+            words.extend([option.to_owned(), format!("{}K", bytes / 1024)]);
+        }
+        for (option, value) in [
+            ("--rounds", self.rounds.to_string()),
+            ("--repeat", self.repeat.to_string()),
+        ] {
+            words.extend([option.to_owned(), value]);
+        }
+        if !self.swap.as_os_str().is_empty() {
+            words.extend(["--swap".to_owned(), self.swap.display().to_string()]);
+        }
+        words
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bad = |text: String| Err(Error::BadInput(text));
+        for (option, bytes) in [
+            ("--hot", self.hot_bytes),
+            ("--cold", self.cold_bytes),
+            ("--memory", self.memory_bytes),
+        ] {
+            if bytes > 1 << 40 {
+                return bad(format!("{option}: 1 TiB at most"));
+            }
+        }
+        if self.hot_bytes >= self.memory_bytes {
+            return bad("--hot: pages in use must have room in --memory".into());
+        }
+        if self.hot_bytes + self.cold_bytes <= self.memory_bytes {
+            return bad(
+                "--memory: it holds --hot and --cold together, so nothing is ever taken back"
+                    .into(),
+            );
+        }
+        let limit = in_use::DESCRIPTOR.limit("rounds");
+        if !limit.contains(&self.rounds) {
+            return bad(format!(
+                "--rounds {}: give {} to {}",
+                self.rounds,
+                limit.start(),
+                limit.end()
+            ));
+        }
+        if !(1..=1000).contains(&self.repeat) {
+            return bad(format!("--repeat {}: give 1 to 1000", self.repeat));
+        }
+        if !self.swap.as_os_str().is_empty() && !swap::is_in_memory(&self.swap) {
+            return bad(format!(
+                "--swap {}: what is on it would be lost; give a disk in memory (/dev/ram0, /dev/zram0)",
+                self.swap.display()
+            ));
+        }
+        Ok(self.pages().check()?)
+    }
+}
+
+impl Config {
+    fn pages(&self) -> in_use::Config {
+        let bytes = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        in_use::Config {
+            hot_bytes: bytes(self.hot_bytes),
+            cold_bytes: bytes(self.cold_bytes),
+            rounds: self.rounds,
+        }
+    }
+}
+
+/// The switch; dropped, it is as it was.
+struct Switch {
+    path: PathBuf,
+    before: String,
+}
+
+impl Switch {
+    fn find(root: &Root) -> Result<Self, Error> {
+        let before = root.text(SWITCH).ok_or_else(|| {
+            Error::BadInput(
+                "this kernel has no vm.reclaim_active (CONFIG_RECLAIM_ACTIVE of kernel/patches/6.12): try --on lab, whose \
+                 own kernel has it"
+                    .into(),
+            )
+        })?;
+        if root
+            .text("/sys/kernel/mm/lru_gen/enabled")
+            .is_some_and(|text| text != "0x0000")
+        {
+            return Err(Error::BadInput(
+                "the multi-gen LRU does not heed vm.reclaim_active: echo n > /sys/kernel/mm/lru_gen/enabled"
+                    .into(),
+            ));
+        }
+        Ok(Self {
+            path: root.path(SWITCH),
+            before,
+        })
+    }
+
+    fn set(&self, value: u8) -> Result<(), Error> {
+        fs::write(&self.path, value.to_string()).map_err(|source| Error::Process {
+            action: "setting",
+            what: format!("{} (needs root)", self.path.display()),
+            source,
+        })
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.path, &self.before);
+    }
+}
+
+/// Runs the experiment and leaves its run folder.
+///
+/// # Errors
+/// When the kernel has no such switch, nothing to swap to or no memory control groups, or somebody interrupts; what was
+/// measured is then in `DIR.partial`.
+pub fn run(
+    config: &Config,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    config.check()?;
+    let switch = Switch::find(&Root::system())?;
+    let _swap = if config.swap.as_os_str().is_empty() {
+        if swap::in_use(&Root::system()).is_empty() {
+            return Err(Error::BadInput(
+                "this machine swaps to nothing, so no page can be taken back: give --swap /dev/ram0"
+                    .into(),
+            ));
+        }
+        None
+    } else {
+        Some(Swap::on(&config.swap)?)
+    };
+    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut summary = Summary::new(EXPERIMENT, "native");
+    let base_ns = clock::monotonic_ns();
+    let steps = 2 * config.repeat as usize;
+    let mut outcomes: [Vec<Outcome>; 2] = Default::default();
+    // By turns: what else the machine does meanwhile is then in both.
+    for repeat in 0..config.repeat {
+        for value in [0, 1] {
+            let done = 2 * repeat as usize + usize::from(value);
+            progress.step(done, steps, &name(value));
+            switch.set(value)?;
+            let at_ns = clock::monotonic_ns() - base_ns;
+            let outcome = once(config, interrupt)?;
+            folder.append_all(&samples(value, repeat, &outcome, at_ns))?;
+            folder.flush()?;
+            outcomes[usize::from(value)].push(outcome);
+        }
+    }
+    progress.step(steps, steps, "done");
+    drop(switch);
+    for (value, outcomes) in (0..).zip(&outcomes) {
+        summary.cases.push(case(config, value, outcomes));
+    }
+    summary
+        .figures
+        .insert("clock_base_ns".into(), Figure::Other(json!(base_ns)));
+    summary.note(
+        "A major fault is a page that had to be read back from the swap. The passes before the counted ones bring all to \
+         its place.",
+    );
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+fn name(value: u8) -> String {
+    format!("vm.reclaim_active {value}")
+}
+
+/// One run, in a group and a process of its own.
+fn once(config: &Config, interrupt: &Interrupt) -> Result<Outcome, Error> {
+    // Its processes must be gone before it: it is dropped last.
+    let group = MemoryGroup::new(config.memory_bytes)?;
+    let mut running = Running::start(config.pages(), &interrupt.into())?;
+    group.add(running.id())?;
+    running.go();
+    loop {
+        interrupt.check()?;
+        match running.ended() {
+            Some((_, Some(outcome))) => {
+                interrupt.check()?;
+                return Ok(outcome);
+            }
+            Some((ended, None)) => {
+                let why = if group.kills().is_some_and(|kills| kills > 0) {
+                    "the OOM killer ended it (is the swap large enough?)".into()
+                } else {
+                    format!("it ended too early ({ended:?})")
+                };
+                return Err(Error::Workload {
+                    what: "pages in use".into(),
+                    reason: why,
+                });
+            }
+            None => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn samples(value: u8, repeat: u32, outcome: &Outcome, at_ns: u64) -> Vec<Sample> {
+    let sample = |role: &str, metric: &str, unit: &str, value_: u64| {
+        Sample::new(name(value), repeat, role, metric, unit, value_ as f64).at_ns(at_ns)
+    };
+    vec![
+        sample("hot", "major_faults", "faults", outcome.hot_major_faults),
+        sample("hot", "touches", "pages", outcome.hot_touches),
+        sample("cold", "major_faults", "faults", outcome.cold_major_faults),
+        sample("cold", "touches", "pages", outcome.cold_touches),
+    ]
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn case(config: &Config, value: u8, outcomes: &[Outcome]) -> Case {
+    let metric = |name: &str, of: fn(&Outcome) -> f64| {
+        let values: Vec<f64> = outcomes.iter().map(of).collect();
+        Metric::from_samples(name, &values)
+    };
+    Case::new(name(value))
+        .with("reclaim_active", value)
+        .with("hot_bytes", config.hot_bytes)
+        .with("cold_bytes", config.cold_bytes)
+        .with("memory_bytes", config.memory_bytes)
+        .with("rounds", config.rounds)
+        .with_metric(
+            "hot_major_faults",
+            metric("hot_major_faults", |one| one.hot_major_faults as f64),
+        )
+        .with_metric(
+            "hot_fault_share",
+            metric("hot_fault_share", |one| {
+                one.hot_major_faults as f64 / (one.hot_touches as f64).max(1.0)
+            }),
+        )
+        .with_metric(
+            "cold_major_faults",
+            metric("cold_major_faults", |one| one.cold_major_faults as f64),
+        )
+        .with_metric(
+            "cold_fault_share",
+            metric("cold_fault_share", |one| {
+                one.cold_major_faults as f64 / (one.cold_touches as f64).max(1.0)
+            }),
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings;
+
+    #[test]
+    fn defaults_round_trip_through_toml() {
+        for config in [Config::default(), Config::for_lab()] {
+            config.check().unwrap();
+            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            assert_eq!(back, config);
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let with = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert!(with(|c| c.hot_bytes = 6 << 20).contains("--hot"));
+        assert!(with(|c| c.memory_bytes = 1 << 30).contains("nothing is ever taken back"));
+        assert!(with(|c| c.rounds = 0).contains("--rounds 0"));
+        assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
+        assert!(with(|c| c.swap = "/dev/sda".into()).contains("would be lost"));
+        assert!(with(|c| c.cold_bytes = 1 << 50).contains("1 TiB"));
+    }
+
+    #[test]
+    fn a_kernel_without_the_switch_is_told_and_with_it_it_is_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let Err(error) = Switch::find(&root) else {
+            panic!("there is none");
+        };
+        assert!(
+            error.to_string().contains("no vm.reclaim_active"),
+            "{error}"
+        );
+        let path = folder.path().join("proc/sys/vm");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join("reclaim_active"), "0\n").unwrap();
+        let switch = Switch::find(&root).unwrap();
+        switch.set(1).unwrap();
+        assert_eq!(
+            fs::read_to_string(path.join("reclaim_active")).unwrap(),
+            "1"
+        );
+        drop(switch);
+        assert_eq!(
+            fs::read_to_string(path.join("reclaim_active")).unwrap(),
+            "0"
+        );
+        let other = folder.path().join("sys/kernel/mm/lru_gen");
+        fs::create_dir_all(&other).unwrap();
+        fs::write(other.join("enabled"), "0x0007\n").unwrap();
+        let Err(error) = Switch::find(&root) else {
+            panic!("it would not be heeded");
+        };
+        assert!(error.to_string().contains("multi-gen LRU"), "{error}");
+    }
+}

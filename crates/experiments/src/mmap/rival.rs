@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The competitor: who it is, how much it takes, and what became of it.
+//!
+//! It is the one that the kernel kills first when memory runs out, and that is a result. It never outlives the measurement:
+//! it is killed on every way out of here, and by the kernel if this process dies.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::forked::{Ended, Forked};
+use memwarden_platform::machine::meminfo;
+use memwarden_platform::memory_group::{self, MemoryGroup};
+use memwarden_platform::process::{end_with_us, run_on};
+use memwarden_platform::units::size_text;
+use memwarden_platform::{Root, mapping, oom};
+use memwarden_workloads::competitor::{self, Words};
+use rustix::process::Signal;
+use serde::Serialize;
+
+use super::config::{Compete, Config};
+use crate::{Error, Interrupt};
+
+/// Between two looks at it.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A running competitor; dropped, it is killed.
+pub(super) struct Rival {
+    process: Process,
+    words: Words,
+    limit_bytes: u64,
+    kills_before: Option<u64>,
+    // After the process: a group that somebody is in can't be removed.
+    group: Option<MemoryGroup>,
+}
+
+enum Process {
+    Forked(Forked),
+    Program(Program),
+}
+
+struct Program(Child);
+
+impl Program {
+    fn ended(&mut self) -> Option<Ended> {
+        let status = self.0.try_wait().ok().flatten()?;
+        Some(match status.signal() {
+            Some(signal) => Ended::Killed(signal),
+            None => Ended::Exited(status.code().unwrap_or(0)),
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn id(&self) -> u32 {
+        match self {
+            Self::Forked(forked) => forked.id(),
+            Self::Program(program) => program.0.id(),
+        }
+    }
+
+    fn ended(&mut self) -> Option<Ended> {
+        match self {
+            Self::Forked(forked) => forked.ended(),
+            Self::Program(program) => program.ended(),
+        }
+    }
+}
+
+/// What became of a competitor.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct End {
+    /// Bytes that it was to take.
+    pub(super) limit_bytes: u64,
+    /// Bytes that it took.
+    pub(super) touched_bytes: u64,
+    /// How often it was over all of them.
+    pub(super) passes: u64,
+    /// The kernel killed it for want of memory.
+    pub(super) oom_killed: bool,
+    /// In words.
+    pub(super) end: String,
+}
+
+/// What a competitor takes when nobody says: what is free, less a tenth of the machine's memory, and less a mapping: that of
+/// a program comes afterwards, and that of a fork is copied when it is written to.
+fn limit_bytes(config: &Config) -> Result<u64, Error> {
+    if config.compete_limit_bytes != 0 {
+        return Ok(config.compete_limit_bytes);
+    }
+    let root = Root::system();
+    let figure = |name| {
+        meminfo(&root, name).ok_or_else(|| {
+            Error::BadInput(
+                "the kernel does not tell how much memory is free: give --compete-limit".into(),
+            )
+        })
+    };
+    let mut free = figure("MemAvailable")?;
+    if let Some(headroom) = memory_group::headroom(&root) {
+        free = free.min(headroom);
+    }
+    let limit = free.saturating_sub(figure("MemTotal")? / 10 + config.size_bytes);
+    if limit < mapping::page_bytes() as u64 {
+        return Err(Error::BadInput(format!(
+            "only {} of memory are free, which is what a competitor leaves: give --compete-limit",
+            size_text(free)
+        )));
+    }
+    Ok(limit)
+}
+
+impl Rival {
+    /// Starts it; it has touched nothing yet. `elsewhere` are the CPUs of a background program.
+    pub(super) fn start(
+        config: &Config,
+        compete: Compete,
+        elsewhere: &CpuSet,
+    ) -> Result<Option<Self>, Error> {
+        if compete == Compete::None {
+            return Ok(None);
+        }
+        let limit_bytes = limit_bytes(config)?;
+        let group = match config.confine_bytes {
+            0 => None,
+            bytes => Some(MemoryGroup::new(bytes)?),
+        };
+        let words = Words::create()?;
+        let process = match compete {
+            Compete::Fork => {
+                let bytes = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+                Process::Forked(competitor::fork(bytes, &words)?)
+            }
+            _ => Process::Program(program(limit_bytes, &words, elsewhere)?),
+        };
+        let kills_before = match &group {
+            Some(group) => group.kills(),
+            None => oom::kills(&Root::system()),
+        };
+        let rival = Self {
+            process,
+            words,
+            limit_bytes,
+            kills_before,
+            group,
+        };
+        if let Some(group) = &rival.group {
+            group.add(rival.process.id())?;
+        }
+        Ok(Some(rival))
+    }
+
+    /// Lets it begin, and waits until it has touched all of its memory, or has come to grief.
+    pub(super) fn fill(&mut self, interrupt: &Interrupt) -> Result<(), Error> {
+        self.words.go();
+        while self.words.passes() == 0 && self.process.ended().is_none() {
+            interrupt.check()?;
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Ends it, and tells what had become of it.
+    pub(super) fn end(mut self) -> End {
+        let ended = self.process.ended();
+        let kills = match &self.group {
+            Some(group) => group.kills(),
+            None => oom::kills(&Root::system()),
+        };
+        let more_kills =
+            matches!((self.kills_before, kills), (Some(before), Some(now)) if now > before);
+        let oom_killed = more_kills && ended == Some(Ended::Killed(Signal::KILL.as_raw()));
+        let end = match (ended, self.words.failed()) {
+            (None, _) => "was ended when the walk was done".to_owned(),
+            (Some(_), Some(errno)) => format!(
+                "got no memory: {}",
+                std::io::Error::from_raw_os_error(errno)
+            ),
+            (Some(Ended::Killed(_)), _) if oom_killed => "was killed by the OOM killer".to_owned(),
+            (Some(Ended::Killed(signal)), _) => format!("was killed by signal {signal}"),
+            (Some(Ended::Exited(code)), _) => format!("ended by itself with code {code}"),
+        };
+        End {
+            limit_bytes: self.limit_bytes,
+            touched_bytes: self.words.touched_bytes(),
+            passes: self.words.passes(),
+            oom_killed,
+            end,
+        }
+    }
+}
+
+/// memwarden itself, as a competitor.
+fn program(limit_bytes: u64, words: &Words, cpus: &CpuSet) -> Result<Program, Error> {
+    let failed = |source| Error::Process {
+        action: "starting",
+        what: "a competitor".into(),
+        source,
+    };
+    let descriptor = words.hand_over()?.as_raw_fd();
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command
+        .args(["mmap", "compete"])
+        .args(["--bytes", &limit_bytes.to_string()])
+        .args(["--words", &descriptor.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    end_with_us(&mut command, Signal::KILL.as_raw());
+    run_on(&mut command, cpus);
+    command.spawn().map(Program).map_err(failed)
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden mmap`: what a mapping costs.
+
+mod compete;
+mod reclaim;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::Settings;
+use memwarden_experiments::mmap::{self, Access, Compete, Config, Counters, Flush, Switch, Way};
+use memwarden_platform::units::parse_size;
+
+use super::experiment::Place;
+use super::on_lab::MachineArgs;
+
+/// Measure what a mapping costs: six ways to map memory, walked over at random or in order, alone or beside a competitor
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Each outer step picks a place and walks the 32 KiB that begin there as often as --locality says, storing to\n\
+    every eighth line and loading the others. The mapping is filled before, and the data caches are emptied.\n\
+    Mappings: shared, private, private-populate (of a file), shared-anonymous, private-anonymous,\n\
+    private-populate-anonymous. Platforms: this-machine, i5-2467m, raspberry-pi-3, xeon-w3530.\n\
+    Where the machine counts nothing itself, a model is told the same accesses, and every table says so.\n\
+    Examples:\n  memwarden mmap --outer 65536\n  \
+    memwarden mmap --flags private-anonymous --locality 2,4,8,16,32 --outer 65536\n  \
+    memwarden mmap --flags private-anonymous --compete none,fork --size 256M --outer 65536\n  \
+    memwarden mmap --platform i5-2467m --prefetcher off --outer 8192\n  \
+    memwarden mmap reclaim --on lab"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    walk: WalkArgs,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Reclaim(Box<reclaim::Args>),
+    #[command(hide = true)]
+    Compete(compete::Args),
+}
+
+#[derive(clap::Args)]
+struct WalkArgs {
+    /// The mappings: all, or some by their names [default: all]
+    #[arg(long, value_name = "MAPPING,...", value_delimiter = ',')]
+    flags: Vec<Ways>,
+    /// random, sequential [default: both]
+    #[arg(long, value_name = "ACCESS,...", value_delimiter = ',')]
+    access: Vec<Access>,
+    /// How often each step walks its 32 KiB [default: 16]
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    locality: Vec<u64>,
+    /// The mapping's size [default: 1G; lab: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    size: Option<u64>,
+    /// Outer steps of a walk [default: 1048576; lab: 256]
+    #[arg(long, value_name = "N")]
+    outer: Option<u64>,
+    /// Who counts: auto (the machine, or else a model), hw, sim [default: auto]
+    #[arg(long, value_name = "WHO")]
+    counters: Option<Counters>,
+    /// Whose caches are modelled [default: this-machine; lab: raspberry-pi-3]
+    #[arg(long, value_name = "PLATFORM")]
+    platform: Option<String>,
+    /// The modelled prefetcher: on, off [default: on]
+    #[arg(long, value_name = "on|off")]
+    prefetcher: Option<Switch>,
+    /// The model is told the first N outer steps of each walk [default: 8192; lab: 64]
+    #[arg(long, value_name = "N")]
+    model_outer: Option<u64>,
+    /// none, fork (a child on the same CPU), background (a program on any) [default: none]
+    #[arg(long, value_name = "WHO,...", value_delimiter = ',')]
+    compete: Vec<Compete>,
+    /// How much memory the competitor takes [default: what is free, less a tenth of all]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    compete_limit: Option<u64>,
+    /// Put the competitor into a control group with so much memory, whose own OOM killer ends it when it takes more
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    confine: Option<u64>,
+    /// Write the mapping back after each walk (msync, MS_SYNC), and time that apart
+    #[arg(long)]
+    msync: bool,
+    /// How the data caches are emptied before each walk: lines (by address), read (a larger buffer), off [default: lines]
+    #[arg(long, value_name = "HOW")]
+    flush: Option<Flush>,
+    /// Walks of each case [default: 3; lab: 2]
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    /// Of the random places: the same seed takes the same ones [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// The CPU to pin to [default: the last]
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<usize>,
+    /// Where the files are made; they have no name, and nothing is left of them [default: the place for temporary files]
+    #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
+    dir: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+/// A size of an option.
+fn bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    Ok(bytes as u64)
+}
+
+/// One mapping, or all.
+#[derive(Debug, Clone)]
+struct Ways(Vec<Way>);
+
+impl std::str::FromStr for Ways {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self(Vec::new())),
+            one => one
+                .parse()
+                .map(|way| Self(vec![way]))
+                .map_err(|error: memwarden_experiments::Error| format!("{error}, or all")),
+        }
+    }
+}
+
+impl WalkArgs {
+    fn settings(&self) -> anyhow::Result<Config> {
+        self.machine.check(self.place.on)?;
+        let mut config: Config = self.place.settings()?;
+        if !self.flags.is_empty() {
+            config.flags = self.flags.iter().flat_map(|ways| ways.0.clone()).collect();
+        }
+        macro_rules! lists {
+            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
+        }
+        lists!(access, locality, compete);
+        macro_rules! given {
+            ($($option:ident => $field:ident),*) => { $(if let Some(value) = &self.$option { config.$field = value.clone(); })* };
+        }
+        given!(size => size_bytes, outer => outer, counters => counters, platform => platform, prefetcher => prefetcher,
+               model_outer => model_outer, compete_limit => compete_limit_bytes, confine => confine_bytes,
+               flush => flush, repeat => repeat, seed => seed);
+        config.msync |= self.msync;
+        if self.cpu.is_some() {
+            config.cpu = self.cpu;
+        }
+        if let Some(dir) = &self.dir {
+            config.dir = PathBuf::from(dir);
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Carries out `memwarden mmap ...`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match &args.verb {
+        Some(Verb::Reclaim(args)) => return reclaim::run(args),
+        Some(Verb::Compete(args)) => return compete::run(args),
+        None => {}
+    }
+    let args = &args.walk;
+    let config = args.settings()?;
+    // A competitor must have its turns.
+    let turns = config.compete.iter().any(|one| *one != Compete::None);
+    let lab = || args.machine.lab(turns);
+    let command = ["memwarden", "mmap"];
+    if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, mmap::run)? {
+        args.place.tell(&folder, &summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"mmap").chain(words))?
+            .args
+            .walk
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        let config = Config {
+            flags: vec![Way::ALL[3], Way::ALL[0]],
+            access: vec![Access::Sequential],
+            locality: vec![2, 32],
+            counters: Counters::Model,
+            platform: "xeon-w3530".into(),
+            prefetcher: Switch::Off,
+            compete: vec![Compete::None, Compete::Fork],
+            compete_limit_bytes: 8 << 20,
+            confine_bytes: 4 << 20,
+            msync: true,
+            flush: Flush::Read,
+            cpu: Some(1),
+            dir: "/var/tmp".into(),
+            ..Config::default()
+        };
+        for config in [config, Config::default(), Config::for_lab()] {
+            let words = config.to_arguments();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert_eq!(settings(&words).unwrap(), config);
+        }
+        assert_eq!(settings(&["--size", "16M"]).unwrap().size_bytes, 16 << 20);
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (
+                &["--flags", "huge"][..],
+                "mapping `huge`: give one of shared,",
+            ),
+            (&["--flags", "shared,shared"], "shared is given twice"),
+            (
+                &["--access", "any"],
+                "access `any`: give one of random, sequential",
+            ),
+            (&["--locality", "0"], "--locality 0"),
+            (&["--size", "0"], "a size cannot be 0"),
+            (&["--size", "16K"], "no room in it"),
+            (&["--size", "9999999G"], "--size"),
+            (&["--outer", "0"], "--outer 0"),
+            (&["--outer", "2^20"], "invalid digit"),
+            (&["--counters", "perf"], "give one of auto, hw, sim"),
+            (
+                &["--platform", "vax"],
+                "i5-2467m, raspberry-pi-3, xeon-w3530",
+            ),
+            (&["--prefetcher", "maybe"], "give one of on, off"),
+            (&["--compete", "all"], "give one of none, fork, background"),
+            (&["--compete-limit", "1G"], "nobody competes"),
+            (&["--flush", "all"], "give one of lines, read, off"),
+            (&["--repeat", "0"], "--repeat 0"),
+            (&["--seed", "-1"], "unexpected argument"),
+            (&["--dir", ""], "--dir"),
+            (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
+            #[cfg(feature = "host")]
+            (
+                &["--clock", "free"],
+                "--clock: this chooses the lab's machine",
+            ),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

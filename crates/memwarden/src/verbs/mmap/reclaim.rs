@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden mmap reclaim`: what the second chance of pages in use is worth.
+
+use std::process::ExitCode;
+
+use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::Settings;
+use memwarden_experiments::mmap::reclaim::{self, Config};
+
+use super::bytes;
+use crate::verbs::experiment::Place;
+use crate::verbs::on_lab::MachineArgs;
+
+/// Count how often pages in use must be fetched back while others pass through, with vm.reclaim_active off and on
+#[derive(clap::Args)]
+#[command(
+    after_help = "The switch is in kernels with kernel/patches/6.12 (CONFIG_RECLAIM_ACTIVE), as the lab's own. It is put back\n\
+    afterwards. The pages are in a control group of their own, and go to a swap: --swap makes one of a disk in memory.\n\
+    Examples:\n  memwarden mmap reclaim --on lab\n  \
+    memwarden mmap reclaim --swap /dev/ram0 --hot 4M --cold 24M --memory 12M"
+)]
+pub(super) struct Args {
+    /// Pages in use [default: 2M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    hot: Option<u64>,
+    /// Pages that pass through [default: 12M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    cold: Option<u64>,
+    /// Memory for both [default: 6M]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    memory: Option<u64>,
+    /// Passes that are counted [default: 3]
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// A disk in memory to swap to for the time; what is on it is lost [default: what the machine swaps to; lab: /dev/ram0]
+    #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
+    swap: Option<String>,
+    /// Runs with the switch off, and with it on [default: 3]
+    #[arg(long, value_name = "N")]
+    repeat: Option<u32>,
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        self.machine.check(self.place.on)?;
+        let mut config: Config = self.place.settings()?;
+        macro_rules! given {
+            ($($option:ident => $field:ident),*) => { $(if let Some(value) = self.$option { config.$field = value; })* };
+        }
+        given!(hot => hot_bytes, cold => cold_bytes, memory => memory_bytes, rounds => rounds, repeat => repeat);
+        if let Some(swap) = &self.swap {
+            config.swap = swap.into();
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    // One process works: the others' turns would only be in its way.
+    let lab = || args.machine.lab(false);
+    let command = ["memwarden", "mmap", "reclaim"];
+    if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, reclaim::run)? {
+        args.place.tell(&folder, &summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> anyhow::Result<Config> {
+        Cli::try_parse_from(std::iter::once(&"reclaim").chain(words))?
+            .args
+            .settings()
+    }
+
+    #[test]
+    fn a_configuration_survives_the_command_line() {
+        for config in [Config::default(), Config::for_lab()] {
+            let words = config.to_arguments();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            assert_eq!(settings(&words).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn bad_input_gets_one_line_that_names_it() {
+        for (words, expected) in [
+            (&["--hot", "6M"][..], "--hot"),
+            (&["--memory", "1G"], "nothing is ever taken back"),
+            (&["--rounds", "0"], "--rounds 0"),
+            (&["--repeat", "x"], "invalid digit"),
+            (&["--swap", "/dev/sda"], "would be lost"),
+            (&["--cold", "4K"], "--memory"),
+        ] {
+            let message = format!(
+                "{:#}",
+                settings(words)
+                    .err()
+                    .unwrap_or_else(|| panic!("{words:?} was taken"))
+            );
+            assert!(message.contains(expected), "{words:?}: {message}");
+        }
+    }
+}

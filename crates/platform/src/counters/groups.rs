@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The data caches' and the TLB's counters, in groups that are counted at the same moments.
+//!
+//! A PMU has few counters. Where not all groups fit at once the kernel lets them take turns (it multiplexes), tells for how
+//! long each counted, and the counts are scaled to the whole time: [`Reading::multiplexed`] says so.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+
+use perf_event_open_sys as perf;
+use perf_event_open_sys::bindings as b;
+
+use super::{Event, Source, cache, open_with};
+use crate::{Error, Result};
+
+const FORMAT: u64 = (b::PERF_FORMAT_GROUP
+    | b::PERF_FORMAT_TOTAL_TIME_ENABLED
+    | b::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
+
+/// The events of a group that belong together.
+type Names = &'static [(&'static str, u64)];
+
+const ACCESS: u32 = b::PERF_COUNT_HW_CACHE_RESULT_ACCESS;
+const MISS: u32 = b::PERF_COUNT_HW_CACHE_RESULT_MISS;
+const READ: u32 = b::PERF_COUNT_HW_CACHE_OP_READ;
+const WRITE: u32 = b::PERF_COUNT_HW_CACHE_OP_WRITE;
+const PREFETCH: u32 = b::PERF_COUNT_HW_CACHE_OP_PREFETCH;
+const L1D: u32 = b::PERF_COUNT_HW_CACHE_L1D;
+const LLC: u32 = b::PERF_COUNT_HW_CACHE_LL;
+const DTLB: u32 = b::PERF_COUNT_HW_CACHE_DTLB;
+
+/// perf's names. A share of misses is of two counts of one group.
+const GROUPS: [Names; 4] = [
+    &[
+        ("L1-dcache-loads", cache(L1D, READ, ACCESS)),
+        ("L1-dcache-load-misses", cache(L1D, READ, MISS)),
+        ("L1-dcache-stores", cache(L1D, WRITE, ACCESS)),
+        ("L1-dcache-store-misses", cache(L1D, WRITE, MISS)),
+    ],
+    &[
+        ("L1-dcache-prefetches", cache(L1D, PREFETCH, ACCESS)),
+        ("L1-dcache-prefetch-misses", cache(L1D, PREFETCH, MISS)),
+    ],
+    &[
+        ("dTLB-loads", cache(DTLB, READ, ACCESS)),
+        ("dTLB-load-misses", cache(DTLB, READ, MISS)),
+        ("dTLB-stores", cache(DTLB, WRITE, ACCESS)),
+        ("dTLB-store-misses", cache(DTLB, WRITE, MISS)),
+    ],
+    &[
+        ("LLC-loads", cache(LLC, READ, ACCESS)),
+        ("LLC-load-misses", cache(LLC, READ, MISS)),
+        ("LLC-stores", cache(LLC, WRITE, ACCESS)),
+        ("LLC-store-misses", cache(LLC, WRITE, MISS)),
+    ],
+];
+
+/// Counters of the calling thread, whatever CPU it runs on.
+#[derive(Debug)]
+pub struct Groups {
+    groups: Vec<Group>,
+    refused: Vec<Refused>,
+    user_only: bool,
+}
+
+#[derive(Debug)]
+struct Group {
+    names: Vec<&'static str>,
+    // The first leads.
+    files: Vec<File>,
+}
+
+/// An event that this machine doesn't count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// perf's name for it.
+    pub name: &'static str,
+    /// The errno, in words.
+    pub reason: String,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reading {
+    /// Events by perf's names, scaled to the whole time; `None` for one whose group had no turn.
+    pub counts: Vec<(&'static str, Option<f64>)>,
+    /// The part of the time that the group which counted least did count.
+    pub running_share: f64,
+}
+
+impl Reading {
+    /// Groups took turns, so that counts are estimates.
+    #[must_use]
+    pub fn multiplexed(&self) -> bool {
+        self.running_share < 1.0
+    }
+}
+
+impl Groups {
+    /// Opens all that this machine counts, stopped.
+    ///
+    /// # Errors
+    /// When it counts no loads of the L1D; the reason is the first refusal's.
+    pub fn open() -> Result<Self> {
+        let with = |user_only| Self::of(user_only, &GROUPS, b::PERF_TYPE_HW_CACHE);
+        let (groups, first) = with_or_without_kernel(GROUPS[0][0].0, with);
+        match first {
+            None => Ok(groups),
+            Some(reason) => Err(Error::Invalid(format!(
+                "this machine counts no {}: {reason}",
+                GROUPS[0][0].0
+            ))),
+        }
+    }
+
+    fn of(user_only: bool, wanted: &[Names], kind: u32) -> Self {
+        let mut all = Self {
+            groups: Vec::new(),
+            refused: Vec::new(),
+            user_only,
+        };
+        for names in wanted {
+            let mut group = Group {
+                names: Vec::new(),
+                files: Vec::new(),
+            };
+            for (name, config) in *names {
+                let event = Event {
+                    name,
+                    source: Source::Hardware,
+                    kind,
+                    config: *config,
+                };
+                let leader = group.files.first().map_or(-1, AsRawFd::as_raw_fd);
+                match open_with(&event, user_only, leader, FORMAT) {
+                    Ok(file) => {
+                        group.names.push(name);
+                        group.files.push(file);
+                    }
+                    // It may be too much for one group and not for the machine.
+                    Err(error) => match open_with(&event, user_only, -1, FORMAT) {
+                        Ok(file) if leader != -1 => all.groups.push(Group {
+                            names: vec![name],
+                            files: vec![file],
+                        }),
+                        _ => all.refused.push(Refused {
+                            name,
+                            reason: error.to_string(),
+                        }),
+                    },
+                }
+            }
+            if !group.files.is_empty() {
+                all.groups.push(group);
+            }
+        }
+        all
+    }
+
+    /// What this machine doesn't count, and why.
+    #[must_use]
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// The kernel's work is not in the counts, as its perf_event_paranoid has it.
+    #[must_use]
+    pub fn user_only(&self) -> bool {
+        self.user_only
+    }
+
+    /// Begins anew at 0.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start(&mut self) -> Result<()> {
+        self.tell(perf::ioctls::RESET)?;
+        self.tell(perf::ioctls::ENABLE)
+    }
+
+    /// Ends, and gives what was counted since the start.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn stop(&mut self, before: &Times) -> Result<Reading> {
+        self.tell(perf::ioctls::DISABLE)?;
+        let mut reading = Reading {
+            counts: Vec::new(),
+            running_share: 1.0,
+        };
+        for (group, before) in self.groups.iter().zip(&before.0) {
+            let words = group.read()?;
+            // Resetting leaves the times as they are.
+            let [enabled, running] = [words[1] - before[0], words[2] - before[1]];
+            reading.running_share = reading.running_share.min(share(running, enabled));
+            for (name, count) in group.names.iter().zip(&words[3..]) {
+                reading
+                    .counts
+                    .push((name, scaled(*count, enabled, running)));
+            }
+        }
+        Ok(reading)
+    }
+
+    /// For how long each group was on and counted, until now: to be asked before the start.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn times(&self) -> Result<Times> {
+        let times = self.groups.iter().map(|group| {
+            let words = group.read()?;
+            Ok([words[1], words[2]])
+        });
+        times.collect::<Result<_>>().map(Times)
+    }
+
+    fn tell(&self, request: unsafe fn(i32, u32) -> i32) -> Result<()> {
+        for group in &self.groups {
+            // SAFETY: these requests take a plain number.
+            let rc = unsafe { request(group.files[0].as_raw_fd(), b::PERF_IOC_FLAG_GROUP) };
+            if rc != 0 {
+                return Err(Error::last("switch a group of counters"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds for which each group was on and counted.
+#[derive(Debug, Clone)]
+pub struct Times(Vec<[u64; 2]>);
+
+impl Group {
+    /// How many there are, time on, time counted, and the counts.
+    fn read(&self) -> Result<Vec<u64>> {
+        let mut bytes = vec![0; 8 * (3 + self.files.len())];
+        (&self.files[0])
+            .read_exact(&mut bytes)
+            .map_err(|source| Error::System {
+                attempt: format!("read the counters {}", self.names.join(", ")),
+                source,
+            })?;
+        let words = bytes.chunks_exact(8);
+        Ok(words
+            .map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")))
+            .collect())
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn share(running: u64, enabled: u64) -> f64 {
+    if enabled == 0 {
+        return 1.0;
+    }
+    (running as f64 / enabled as f64).min(1.0)
+}
+
+/// A count over a part of the time as it would be over all of it.
+#[allow(clippy::cast_precision_loss)]
+fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
+    match (enabled, running) {
+        (0, _) => Some(count as f64),
+        (_, 0) => None,
+        _ if running >= enabled => Some(count as f64),
+        _ => Some((count as f64 * (enabled as f64 / running as f64)).round()),
+    }
+}
+
+/// With the kernel's work if that is to be had, else without; and why not, where neither has the event `needed`.
+fn with_or_without_kernel(needed: &str, open: impl Fn(bool) -> Groups) -> (Groups, Option<String>) {
+    let refusal = |groups: &Groups| {
+        let refused = groups.refused.iter().find(|refused| refused.name == needed);
+        refused.map(|refused| refused.reason.clone())
+    };
+    let all = open(false);
+    if refusal(&all).is_none() {
+        return (all, None);
+    }
+    let user = open(true);
+    let reason = refusal(&user);
+    (user, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::{Mapping, page_bytes};
+
+    #[test]
+    fn counts_of_part_of_the_time_are_scaled_and_said_to_be() {
+        assert_eq!(scaled(100, 1000, 1000), Some(100.0));
+        assert_eq!(scaled(100, 1000, 250), Some(400.0));
+        assert_eq!(scaled(100, 1000, 0), None);
+        assert_eq!(scaled(0, 0, 0), Some(0.0));
+        let reading = |running| Reading {
+            counts: Vec::new(),
+            running_share: share(running, 1000),
+        };
+        assert!(!reading(1000).multiplexed());
+        assert!(reading(999).multiplexed());
+    }
+
+    /// The kernel's own counters have the same files, and this machine may have no others.
+    #[test]
+    fn a_group_is_read_as_one() {
+        const FAULTS: Names = &[
+            ("page-faults", b::PERF_COUNT_SW_PAGE_FAULTS as u64),
+            ("minor-faults", b::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64),
+            ("no such event", 0xffff),
+        ];
+        let with = |user_only| Groups::of(user_only, &[FAULTS], b::PERF_TYPE_SOFTWARE);
+        let (mut groups, reason) = with_or_without_kernel(FAULTS[0].0, with);
+        assert_eq!(reason, None);
+        assert_eq!(groups.groups.len(), 1);
+        assert_eq!(groups.refused()[0].name, "no such event");
+        for pages in [64, 8] {
+            let before = groups.times().unwrap();
+            groups.start().unwrap();
+            let mapping = Mapping::anonymous(pages * page_bytes()).unwrap();
+            for page in 0..pages {
+                // SAFETY: within the mapping, which is ours and writable.
+                unsafe { mapping.start().add(page * page_bytes()).write_volatile(1) };
+            }
+            let reading = groups.stop(&before).unwrap();
+            let [(_, Some(faults)), (_, Some(minor))] = reading.counts[..] else {
+                panic!("{reading:?}");
+            };
+            assert!((1.0..400.0).contains(&faults), "{pages}: {reading:?}");
+            assert!(minor <= faults);
+            assert!(!reading.multiplexed());
+        }
+    }
+
+    #[test]
+    fn a_machine_without_counters_says_why() {
+        match Groups::open() {
+            Ok(groups) => assert!(!groups.groups.is_empty()),
+            Err(error) => assert!(error.to_string().contains("L1-dcache-loads: "), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A child process that is a copy of this one, and never outlives it.
+
+use crate::{Error, Result};
+
+/// How a child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+/// A running child; dropped, it is killed.
+#[derive(Debug)]
+pub struct Forked {
+    pid: libc::pid_t,
+    ended: Option<Ended>,
+}
+
+impl Forked {
+    /// Forks, and has the child carry out `work`, whose value is its exit code. The kernel kills the child when the
+    /// calling thread ends.
+    ///
+    /// # Safety
+    /// `work` may do nothing but what is safe in a child of a process with several threads: system calls and memory of
+    /// its own, no allocation, no lock, no panic (signal-safety(7)).
+    ///
+    /// # Errors
+    /// When there can be no more processes.
+    pub unsafe fn start(work: impl FnOnce() -> i32) -> Result<Self> {
+        let parent = std::process::id();
+        // SAFETY: the child does nothing but what is safe in it, as the caller promises.
+        match unsafe { libc::fork() } {
+            -1 => Err(Error::last("fork")),
+            0 => {
+                // SAFETY: plain numbers, safe after fork; _exit runs nothing of the parent's.
+                unsafe {
+                    let asked = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    // The parent may have ended before the kernel was asked.
+                    let orphan = u32::try_from(libc::getppid()) != Ok(parent);
+                    let code = if asked != 0 || orphan { 1 } else { work() };
+                    libc::_exit(code)
+                }
+            }
+            pid => Ok(Self { pid, ended: None }),
+        }
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<Ended> {
+        self.wait(libc::WNOHANG)
+    }
+
+    /// Kills it, and tells how it ended: by that, or by something before.
+    pub fn kill(&mut self) -> Option<Ended> {
+        if self.ended().is_none() {
+            // SAFETY: a child that nobody has waited for, so that the number is still its own.
+            unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        }
+        self.wait(0)
+    }
+
+    fn wait(&mut self, flags: i32) -> Option<Ended> {
+        let mut status = 0;
+        while self.ended.is_none() {
+            // SAFETY: our own child, and a place for its status.
+            match unsafe { libc::waitpid(self.pid, &raw mut status, flags) } {
+                0 => return None,
+                pid if pid == self.pid && libc::WIFSIGNALED(status) => {
+                    self.ended = Some(Ended::Killed(libc::WTERMSIG(status)));
+                }
+                pid if pid == self.pid => {
+                    self.ended = Some(Ended::Exited(libc::WEXITSTATUS(status)));
+                }
+                _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+                // Somebody else waited for it: it is gone.
+                _ => return None,
+            }
+        }
+        self.ended
+    }
+}
+
+impl Drop for Forked {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_ends_as_it_was_told_and_is_no_longer_there() {
+        // SAFETY: the child does nothing.
+        let mut child = unsafe { Forked::start(|| 7) }.unwrap();
+        while child.ended().is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(child.kill(), Some(Ended::Exited(7)));
+
+        let sleep = || {
+            loop {
+                // SAFETY: a system call without arguments.
+                unsafe { libc::pause() };
+            }
+        };
+        // SAFETY: the child makes one system call.
+        let mut child = unsafe { Forked::start(sleep) }.unwrap();
+        assert_eq!(child.ended(), None);
+        assert_eq!(child.kill(), Some(Ended::Killed(libc::SIGKILL)));
+        let pid = child.id();
+        drop(child);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ways to map memory: shared or private, of a file or of none, with its pages at once or when they are touched.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use super::Mapping;
+use crate::units::size_text;
+use crate::{Error, Result, Root};
+
+/// One of the six ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// What a person types.
+    pub name: &'static str,
+    /// As the case study has it.
+    pub text: &'static str,
+    shared: bool,
+    populate: bool,
+    file: bool,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] = {
+        const fn kind(
+            name: &'static str,
+            text: &'static str,
+            [shared, populate, file]: [bool; 3],
+        ) -> Kind {
+            Kind {
+                name,
+                text,
+                shared,
+                populate,
+                file,
+            }
+        }
+        [
+            kind("shared", "SHARED file", [true, false, true]),
+            kind("private", "PRIVATE file", [false, false, true]),
+            kind(
+                "private-populate",
+                "PRIVATE|POPULATE file",
+                [false, true, true],
+            ),
+            kind("shared-anonymous", "SHARED|ANONYMOUS", [true, false, false]),
+            kind(
+                "private-anonymous",
+                "PRIVATE|ANONYMOUS",
+                [false, false, false],
+            ),
+            kind(
+                "private-populate-anonymous",
+                "PRIVATE|POPULATE|ANONYMOUS",
+                [false, true, false],
+            ),
+        ]
+    };
+
+    /// Whether a file is behind it.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.file
+    }
+
+    /// What mmap is given.
+    #[must_use]
+    pub fn flags(&self) -> i32 {
+        let flag = |on: bool, flag: i32| if on { flag } else { 0 };
+        flag(self.shared, libc::MAP_SHARED)
+            | flag(!self.shared, libc::MAP_PRIVATE)
+            | flag(self.populate, libc::MAP_POPULATE)
+            | flag(!self.file, libc::MAP_ANONYMOUS)
+    }
+}
+
+/// Memory mapped in one of the ways, and the file behind it. The file has no name, so that nothing is left of it however
+/// this process ends.
+#[derive(Debug)]
+pub struct Mapped {
+    mapping: Mapping,
+    _file: Option<File>,
+}
+
+impl Mapped {
+    /// Maps `bytes`; a file is made in `directory`, with all of its blocks.
+    ///
+    /// # Errors
+    /// When there is no room, or the file system can't do it.
+    pub fn new(kind: Kind, bytes: usize, directory: &Path) -> Result<Self> {
+        let file = if kind.file {
+            Some(file(bytes, directory)?)
+        } else {
+            None
+        };
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                kind.flags(),
+                file.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(Error::last(format!(
+                "map {} ({})",
+                size_text(bytes as u64),
+                kind.text
+            )));
+        }
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
+        Ok(Self {
+            mapping: Mapping { start, bytes },
+            _file: file,
+        })
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Writes every byte.
+    pub fn fill(&mut self, byte: u8) {
+        // SAFETY: the whole mapping, which is ours and writable.
+        unsafe { self.mapping.start().write_bytes(byte, self.mapping.bytes()) };
+    }
+
+    /// Has what was written on its disk before it returns (msync with MS_SYNC).
+    ///
+    /// # Errors
+    /// When the kernel could not.
+    pub fn sync(&self) -> Result<()> {
+        // SAFETY: the whole mapping, which is ours.
+        let rc = unsafe {
+            libc::msync(
+                self.mapping.start().cast(),
+                self.mapping.bytes(),
+                libc::MS_SYNC,
+            )
+        };
+        match rc {
+            0 => Ok(()),
+            _ => Err(Error::last("write the mapping back (msync)")),
+        }
+    }
+
+    /// How much of it lies in huge pages.
+    #[must_use]
+    pub fn huge_bytes(&self) -> u64 {
+        let first = self.mapping.start() as u64;
+        let last = first + self.mapping.bytes() as u64;
+        let smaps = Root::system().text("/proc/self/smaps").unwrap_or_default();
+        huge_bytes(&smaps, first..last)
+    }
+}
+
+/// A file without a name.
+fn file(bytes: usize, directory: &Path) -> Result<File> {
+    let failed = |what: &str, source| Error::System {
+        attempt: format!(
+            "{what} in {} (--dir names another place)",
+            directory.display()
+        ),
+        source,
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = options
+        .clone()
+        .custom_flags(libc::O_TMPFILE)
+        .mode(0o600)
+        .open(directory)
+        .or_else(|error| match error.raw_os_error() {
+            // A file system, or a kernel, that makes none without a name: it loses its name at once.
+            Some(libc::EOPNOTSUPP | libc::EISDIR) => {
+                let path = directory.join(format!(".memwarden-mmap-{}", std::process::id()));
+                let file = options.clone().create_new(true).mode(0o600).open(&path)?;
+                std::fs::remove_file(&path)?;
+                Ok(file)
+            }
+            _ => Err(error),
+        })
+        .map_err(|source| failed("make a file", source))?;
+    let length = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+    // SAFETY: an open descriptor and plain numbers.
+    match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } {
+        0 => Ok(file),
+        _ => Err(failed(
+            &format!("keep {} for a file", size_text(bytes as u64)),
+            std::io::Error::last_os_error(),
+        )),
+    }
+}
+
+/// Sums up the huge pages of the regions that touch `range`: neighbours of one kind are one region to the kernel.
+fn huge_bytes(smaps: &str, range: std::ops::Range<u64>) -> u64 {
+    let mut inside = false;
+    let mut kib = 0;
+    for line in smaps.lines() {
+        let Some((word, rest)) = line.split_once(' ') else {
+            continue;
+        };
+        if let Some((first, last)) = word.split_once('-') {
+            let [first, last] = [first, last].map(|text| u64::from_str_radix(text, 16));
+            inside = matches!((first, last), (Ok(first), Ok(last)) if first < range.end && last > range.start);
+        } else if inside
+            && matches!(
+                word,
+                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:"
+            )
+        {
+            let figure = rest.trim().trim_end_matches("kB").trim();
+            kib += figure.parse::<u64>().unwrap_or(0);
+        }
+    }
+    (kib * 1024).min(range.end - range.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_six_ways_are_all_different_and_hold_what_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            for other in &Kind::ALL[..index] {
+                assert_ne!(other.flags(), kind.flags());
+                assert_ne!(other.name, kind.name);
+            }
+            let mut mapped = Mapped::new(kind, 1 << 16, folder.path()).unwrap();
+            mapped.fill(9);
+            mapped.sync().unwrap();
+            // SAFETY: the last byte of the mapping.
+            let last = unsafe { mapped.mapping().start().add((1 << 16) - 1).read_volatile() };
+            assert_eq!(last, 9);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_place_that_takes_no_file_is_named() {
+        let kind = Kind::ALL[0];
+        let message = Mapped::new(kind, 4096, Path::new("/proc")).unwrap_err();
+        assert!(message.to_string().contains("in /proc (--dir"), "{message}");
+    }
+
+    #[test]
+    fn huge_pages_are_those_of_the_regions_that_touch() {
+        let smaps = "1000-3000 rw-p 00000000 00:00 0 \nSize: 8 kB\nAnonHugePages:      4 kB\n\
+                     3000-9000 rw-p 00000000 00:00 0 \nAnonHugePages:      2 kB\nShmemPmdMapped:     1 kB\n";
+        assert_eq!(huge_bytes(smaps, 0x1000..0x2800), 4096);
+        assert_eq!(huge_bytes(smaps, 0x2000..0x9000), 7 * 1024);
+        assert_eq!(huge_bytes(smaps, 0x9000..0xa000), 0);
+    }
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A control group that has so much memory and no more, whose own OOM killer ends what takes more. Of either version of
+//! control groups, whichever has the memory controller.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result, Root};
+
+/// A new group; dropped, it is gone. Processes that are in it must have ended by then.
+#[derive(Debug)]
+pub struct MemoryGroup {
+    folder: PathBuf,
+    version: Version,
+    /// The file that the controller was switched on in, for this group.
+    switched_on: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    First,
+    Second,
+}
+
+/// Where groups with the memory controller are made.
+fn place(root: &Root) -> Result<(PathBuf, Version)> {
+    let mounts = root.text("/proc/mounts").unwrap_or_default();
+    for line in mounts.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, place, kind, options, ..] = words[..] else {
+            continue;
+        };
+        let place = place.replace("\\040", " ");
+        let has = |list: &str, separator: char| list.split(separator).any(|one| one == "memory");
+        if kind == "cgroup" && has(options, ',') {
+            return Ok((root.path(&place), Version::First));
+        }
+        if kind == "cgroup2" {
+            let controllers = root.text(&format!("{place}/cgroup.controllers"));
+            if has(&controllers.unwrap_or_default(), ' ') {
+                return Ok((root.path(&place), Version::Second));
+            }
+        }
+    }
+    Err(Error::Invalid(
+        "no control group has the memory controller here: mount cgroup2, or boot without cgroup_disable=memory".into(),
+    ))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|source| Error::System {
+        attempt: format!("write {text} to {} (needs root)", path.display()),
+        source,
+    })
+}
+
+/// What this process's own group may still take; `None` where it has no limit of its own.
+#[must_use]
+pub fn headroom(root: &Root) -> Option<u64> {
+    let (place, version) = place(root).ok()?;
+    let (limit, used) = match version {
+        Version::First => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        Version::Second => ("memory.max", "memory.current"),
+    };
+    let groups = root.text("/proc/self/cgroup")?;
+    let own = groups.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let ours = match version {
+            Version::First => controllers.split(',').any(|one| one == "memory"),
+            Version::Second => controllers.is_empty(),
+        };
+        ours.then_some(path)
+    })?;
+    let folder = place.join(own.trim_start_matches('/'));
+    let number = |file| -> Option<u64> {
+        let text = fs::read_to_string(folder.join(file)).ok()?;
+        text.trim().parse().ok()
+    };
+    Some(number(limit)?.saturating_sub(number(used)?))
+}
+
+impl MemoryGroup {
+    /// A group of this process's own, of `bytes`.
+    ///
+    /// # Errors
+    /// When nothing has the memory controller, or this process may not make groups.
+    pub fn new(bytes: u64) -> Result<Self> {
+        let (place, version) = place(&Root::system())?;
+        let mut switched_on = None;
+        if version == Version::Second {
+            let control = place.join("cgroup.subtree_control");
+            let on = fs::read_to_string(&control).unwrap_or_default();
+            if !on.split_whitespace().any(|one| one == "memory") {
+                write(&control, "+memory")?;
+                switched_on = Some(control);
+            }
+        }
+        let folder = (0..)
+            .map(|number| place.join(format!("memwarden-{}-{number}", std::process::id())))
+            .find(|folder| !folder.exists())
+            .expect("numbers don't run out");
+        let group = Self {
+            folder,
+            version,
+            switched_on,
+        };
+        fs::create_dir(&group.folder).map_err(|source| Error::System {
+            attempt: format!(
+                "make the control group {} (needs root)",
+                group.folder.display()
+            ),
+            source,
+        })?;
+        let limit = match version {
+            Version::First => "memory.limit_in_bytes",
+            Version::Second => "memory.max",
+        };
+        write(&group.folder.join(limit), &bytes.to_string())?;
+        Ok(group)
+    }
+
+    /// Has a process in it, and what it starts from then on.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        write(&self.folder.join("cgroup.procs"), &pid.to_string())
+    }
+
+    /// How many processes its OOM killer has killed; `None` when the kernel doesn't tell.
+    #[must_use]
+    pub fn kills(&self) -> Option<u64> {
+        let file = match self.version {
+            Version::First => "memory.oom_control",
+            Version::Second => "memory.events",
+        };
+        let text = fs::read_to_string(self.folder.join(file)).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+        line?.trim().parse().ok()
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // A process that was just killed may still be on its way out.
+        for _ in 0..1000 {
+            match fs::remove_dir(&self.folder) {
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                _ => break,
+            }
+        }
+        if let Some(control) = &self.switched_on {
+            // Refused while somebody else uses it: then it stays on.
+            let _ = fs::write(control, "-memory");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(mounts: &str, controllers: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for directory in ["proc", "cg"] {
+            fs::create_dir(folder.path().join(directory)).unwrap();
+        }
+        fs::write(folder.path().join("proc/mounts"), mounts).unwrap();
+        fs::write(folder.path().join("cg/cgroup.controllers"), controllers).unwrap();
+        folder
+    }
+
+    #[test]
+    fn what_a_group_may_still_take_is_its_limit_less_its_use() {
+        let folder = tree("cgroup2 /cg cgroup2 rw 0 0\n", "memory");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("proc/self")).unwrap();
+        fs::create_dir_all(at("cg/a")).unwrap();
+        fs::write(at("proc/self/cgroup"), "1:cpu:/x\n0::/a\n").unwrap();
+        fs::write(at("cg/a/memory.current"), "300\n").unwrap();
+        fs::write(at("cg/a/memory.max"), "1000\n").unwrap();
+        assert_eq!(headroom(&Root::at(folder.path())), Some(700));
+        fs::write(at("cg/a/memory.max"), "max\n").unwrap();
+        assert_eq!(headroom(&Root::at(folder.path())), None);
+    }
+
+    #[test]
+    fn the_controller_is_found_where_it_is() {
+        for (mounts, controllers, found) in [
+            (
+                "cgroup2 /cg cgroup2 rw 0 0\n",
+                "cpu memory",
+                Some(Version::Second),
+            ),
+            ("cgroup2 /cg cgroup2 rw 0 0\n", "cpu", None),
+            (
+                "cgroup /v1 cgroup rw,cpu 0 0\ncgroup /cg cgroup rw,memory 0 0\n",
+                "",
+                Some(Version::First),
+            ),
+            ("", "", None),
+        ] {
+            let folder = tree(mounts, controllers);
+            match (place(&Root::at(folder.path())), found) {
+                (Ok((place, version)), Some(expected)) => {
+                    assert_eq!(version, expected);
+                    assert!(place.ends_with("cg"));
+                }
+                (Err(error), None) => assert!(error.to_string().contains("memory controller")),
+                (other, _) => panic!("{mounts}: {other:?}"),
+            }
+        }
+    }
+}

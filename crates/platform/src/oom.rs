@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whom the kernel kills when memory runs out, and how often it has.
+
+use crate::{Error, Result, Root};
+
+const SCORE: &str = "/proc/self/oom_score_adj";
+
+/// The score that keeps a process from being killed; to lower one's own takes CAP_SYS_RESOURCE, which root has outside containers.
+pub const NEVER: i32 = -1000;
+
+/// The score that has a process killed before any other.
+pub const FIRST: i32 = 1000;
+
+/// This process's score, changed until this is dropped.
+#[derive(Debug)]
+pub struct Score {
+    before: String,
+}
+
+impl Score {
+    /// Sets it.
+    ///
+    /// # Errors
+    /// When the kernel doesn't let this process.
+    pub fn set(score: i32) -> Result<Self> {
+        let before = Root::system().read(SCORE)?;
+        std::fs::write(SCORE, score.to_string()).map_err(|source| Error::System {
+            attempt: format!("set oom_score_adj to {score} (a lower one needs CAP_SYS_RESOURCE)"),
+            source,
+        })?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Score {
+    fn drop(&mut self) {
+        // It was ours before, so the kernel takes it.
+        let _ = std::fs::write(SCORE, &self.before);
+    }
+}
+
+/// Sets this process's score for good, with three system calls and nothing else: for use between fork and exec.
+/// Raising it always works.
+pub fn be_first() {
+    // SAFETY: C strings and a descriptor of our own; all three are safe after fork.
+    unsafe {
+        let fd = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+        if fd >= 0 {
+            libc::write(fd, c"1000".as_ptr().cast(), 4);
+            libc::close(fd);
+        }
+    }
+}
+
+/// How many processes the kernel has killed for want of memory since it booted; `None` before Linux 4.13.
+#[must_use]
+pub fn kills(root: &Root) -> Option<u64> {
+    let text = root.text("/proc/vmstat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    line?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_is_put_back() {
+        let read = || Root::system().read(SCORE).unwrap();
+        let before = read();
+        // Higher is allowed to everybody; back again, to what it was, too.
+        let score = Score::set(FIRST).unwrap();
+        assert_eq!(read(), "1000");
+        drop(score);
+        assert_eq!(read(), before);
+    }
+
+    #[test]
+    fn kills_are_counted_where_the_kernel_does() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join("proc/vmstat"), "pgfault 3\noom_kill 5\n").unwrap();
+        assert_eq!(kills(&Root::at(folder.path())), Some(5));
+        assert_eq!(kills(&Root::at("/nonexistent")), None);
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Its charts: misses by mapping and order, over the locality, and times.
+
+use memwarden_run::{Case, Summary};
+
+use super::{alone, caption, competes, mappings, median};
+use crate::Figure;
+use crate::by_size::texts;
+use crate::generic::file_name;
+use crate::number::{figure, percent};
+use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, XyChart};
+
+/// What is drawn for each mapping: share and count, and whose they are.
+const DRAWN: [(&str, &str, &str); 3] = [
+    (
+        "L1D load misses",
+        "l1d_load_miss_share",
+        "L1-dcache-load-misses",
+    ),
+    (
+        "DTLB load misses",
+        "dtlb_load_miss_share",
+        "dTLB-load-misses",
+    ),
+    ("LLC load misses", "llc_load_miss_share", "LLC-load-misses"),
+];
+
+pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (what, share, count) in DRAWN {
+        let of_share = |case: &Case| case.number(share);
+        figures.extend(bars(summary, what, "share", "%", &of_share));
+        let of_count = |case: &Case| median(case, count);
+        figures.extend(bars(summary, what, "count", "", &of_count));
+        figures.extend(sweep(summary, what, share));
+    }
+    figures.extend(times(summary));
+    figures
+}
+
+fn localities(summary: &Summary) -> Vec<u64> {
+    let cases = summary.cases.iter();
+    let mut all: Vec<u64> = cases.filter_map(locality).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+fn locality(case: &Case) -> Option<u64> {
+    case.value("locality")?.as_u64()
+}
+
+/// Groups are mappings, bars orders, at the largest locality.
+fn bars(
+    summary: &Summary,
+    what: &str,
+    kind: &str,
+    unit: &str,
+    value: &dyn Fn(&Case) -> Option<f64>,
+) -> Option<Figure> {
+    let at = *localities(summary).last()?;
+    let orders = texts(summary, "access");
+    let groups = mappings(summary).into_iter().map(|mapping| Group {
+        label: mapping.into(),
+        bars: orders
+            .iter()
+            .enumerate()
+            .filter_map(|(series, order)| {
+                let case = alone(summary).find(|case| {
+                    case.text("mapping") == Some(mapping)
+                        && case.text("access") == Some(order)
+                        && locality(case) == Some(at)
+                })?;
+                let value = value(case);
+                let shown = value.map(|value| if unit == "%" { value * 100.0 } else { value });
+                let text = value.map(|value| {
+                    if unit == "%" {
+                        percent(value)
+                    } else {
+                        figure(value)
+                    }
+                });
+                Some(Bar {
+                    series,
+                    value: shown,
+                    interval: None,
+                    text: text.unwrap_or_else(|| "not measured".into()),
+                })
+            })
+            .collect(),
+    });
+    let groups: Vec<Group> = groups.collect();
+    let some = groups
+        .iter()
+        .flat_map(|g| &g.bars)
+        .any(|bar| bar.value.is_some());
+    let chart = BarChart {
+        title: format!("{what} by mapping and access ({kind}, locality {at})"),
+        axis: Axis::new(what, unit),
+        series: orders
+            .iter()
+            .enumerate()
+            .map(|(n, order)| ((*order).into(), Colour::nth(n)))
+            .collect(),
+        groups,
+        ..BarChart::default()
+    };
+    some.then(|| {
+        Figure::new(
+            &format!("{}-{kind}", file_name(what)),
+            caption(summary, ""),
+            Chart::Bars(chart),
+        )
+    })
+}
+
+/// Over the localities; a line for each order, of the first mapping.
+fn sweep(summary: &Summary, what: &str, share: &str) -> Option<Figure> {
+    let localities = localities(summary);
+    let mapping = *mappings(summary).first()?;
+    if localities.len() < 2 {
+        return None;
+    }
+    let lines = texts(summary, "access").into_iter().enumerate();
+    let lines = lines.map(|(n, order)| Line {
+        name: order.into(),
+        colour: Colour::nth(n),
+        points: localities
+            .iter()
+            .filter_map(|at| {
+                let case = alone(summary).find(|case| {
+                    case.text("mapping") == Some(mapping)
+                        && case.text("access") == Some(order)
+                        && locality(case) == Some(*at)
+                })?;
+                #[allow(clippy::cast_precision_loss)]
+                Some(Point {
+                    x: *at as f64,
+                    y: case.number(share)? * 100.0,
+                    interval: None,
+                })
+            })
+            .collect(),
+    });
+    let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
+    #[allow(clippy::cast_precision_loss)]
+    let chart = XyChart {
+        title: format!("{what} by locality, {mapping}"),
+        x: Axis::new("locality: walks over each 32 KiB", "").log(),
+        y: Axis::new(what, "%"),
+        x_ticks: localities.iter().map(|at| *at as f64).collect(),
+        lines,
+        apart: true,
+        ..XyChart::default()
+    };
+    (!chart.lines.is_empty()).then(|| {
+        Figure::new(
+            &format!("{}-by-locality", file_name(what)),
+            caption(summary, ""),
+            Chart::Xy(chart),
+        )
+    })
+}
+
+/// What each walk took, with its 95 % interval.
+fn times(summary: &Summary) -> Option<Figure> {
+    let at = *localities(summary).last()?;
+    let orders = texts(summary, "access");
+    let company = texts(summary, "compete");
+    let mut series = Vec::new();
+    for who in &company {
+        for order in &orders {
+            series.push((*who, *order));
+        }
+    }
+    let groups = mappings(summary).into_iter().map(|mapping| Group {
+        label: mapping.into(),
+        bars: series
+            .iter()
+            .enumerate()
+            .filter_map(|(n, (who, order))| {
+                let case = summary.cases.iter().find(|case| {
+                    case.text("mapping") == Some(mapping)
+                        && case.text("access") == Some(order)
+                        && case.text("compete") == Some(who)
+                        && locality(case) == Some(at)
+                })?;
+                let time = case.metric("time")?;
+                Some(Bar {
+                    series: n,
+                    value: time.median.map(|ns| ns / 1e6),
+                    interval: time.median_ci95.map(|ends| ends.map(|ns| ns / 1e6)),
+                    text: time
+                        .median
+                        .map_or_else(|| "not measured".into(), |ns| figure(ns / 1e6)),
+                })
+            })
+            .collect(),
+    });
+    let named = series.iter().enumerate().map(|(n, (who, order))| {
+        let name = if *who == "none" {
+            (*order).to_owned()
+        } else {
+            format!("{order}, beside {who}")
+        };
+        (name, Colour::nth(n))
+    });
+    let chart = BarChart {
+        title: format!("Time of a walk by mapping and access (locality {at})"),
+        axis: Axis::new("time", "ms"),
+        series: named.collect(),
+        groups: groups.collect(),
+        ..BarChart::default()
+    };
+    let beside = summary.cases.iter().any(competes);
+    let more = if beside {
+        " With company and without."
+    } else {
+        ""
+    };
+    Some(Figure::new(
+        "time",
+        format!("Measured on the real walk: medians with their 95 % intervals.{more}"),
+        Chart::Bars(chart),
+    ))
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the regulator's orders do to the cores, and when.
+
+use super::Machine;
+use super::events::Event;
+use crate::main_memory::MainMemory;
+use crate::regulator::Order;
+
+impl<M: MainMemory> Machine<M> {
+    pub(super) fn set_timer(&mut self) {
+        if let Some(regulator) = &self.regulator {
+            let at_ps = regulator.next_boundary_ps(self.now_ps);
+            self.events.add(at_ps, Event::Period(self.timers));
+        }
+    }
+
+    /// All timers run out.
+    pub(super) fn periods_begin(&mut self) {
+        let mut orders = std::mem::take(&mut self.orders);
+        let Some(regulator) = &mut self.regulator else {
+            return;
+        };
+        for index in 0..regulator.len() {
+            let core = &mut self.cores[index];
+            let idle = core.idle_ps.is_some();
+            if !idle {
+                core.owed_ps += self.reaction.period_overhead_ps;
+            }
+            regulator.period_begin(index, self.now_ps, idle, &mut orders);
+        }
+        self.timers = self.timers.wrapping_add(1);
+        self.set_timer();
+        self.carry_out(orders);
+    }
+
+    pub(super) fn carry_out(&mut self, mut orders: Vec<Order>) {
+        let mut anew = false;
+        for order in orders.drain(..) {
+            match order {
+                Order::Stop(core) => {
+                    let at_ps = self.now_ps + self.reaction.throttle_ps;
+                    self.events.add(at_ps, Event::Stop(core));
+                }
+                Order::Run(core) => {
+                    let at_ps = self.now_ps + self.reaction.release_ps;
+                    self.events.add(at_ps, Event::Go(core));
+                }
+                Order::NewPeriod => anew = true,
+            }
+        }
+        self.orders = orders;
+        if anew && let Some(regulator) = &mut self.regulator {
+            regulator.restart(self.now_ps);
+            self.periods_begin();
+        }
+    }
+
+    pub(super) fn stop(&mut self, index: usize) {
+        let throttled = self
+            .regulator
+            .as_ref()
+            .is_some_and(|regulator| regulator.is_throttled(index));
+        let core = &mut self.cores[index];
+        // Its period may have ended before it stood still.
+        if throttled && core.stopped_ps.is_none() {
+            core.stopped_ps = Some(self.now_ps);
+        }
+    }
+
+    pub(super) fn go(&mut self, index: usize) {
+        let core = &mut self.cores[index];
+        let Some(since) = core.stopped_ps.take() else {
+            return;
+        };
+        core.counts.throttled_ps += self.now_ps - since;
+        if std::mem::take(&mut core.held) {
+            self.events.add(self.now_ps, Event::Proceed(index));
+        }
+    }
+}

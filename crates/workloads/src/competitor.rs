@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One that takes memory from others: it maps a lot, touches all of it, and goes on touching until it is killed.
+
+use std::os::fd::BorrowedFd;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memwarden_platform::forked::Forked;
+use memwarden_platform::mapping::page_bytes;
+use memwarden_platform::oom;
+use memwarden_platform::shared::SharedWords;
+
+use crate::{Descriptor, Limit, Result};
+
+/// What it and the one who started it tell each other.
+#[derive(Debug)]
+pub struct Words(SharedWords);
+
+const GO: usize = 0;
+const TOUCHED: usize = 1;
+const PASSES: usize = 2;
+const FAILED: usize = 3;
+const COUNT: usize = 4;
+
+impl Words {
+    /// New ones.
+    ///
+    /// # Errors
+    /// When the kernel gives no memory.
+    pub fn create() -> Result<Self> {
+        SharedWords::create(COUNT).map(Self)
+    }
+
+    /// Those that another process made.
+    ///
+    /// # Errors
+    /// When they aren't there, or something else is.
+    pub fn inherited(descriptor: i32) -> Result<Self> {
+        let words =
+            SharedWords::from_descriptor(memwarden_platform::shared::inherited(descriptor)?)?;
+        if words.len() < COUNT {
+            return Err(crate::Error::Invalid(format!(
+                "descriptor {descriptor} is not a competitor's"
+            )));
+        }
+        Ok(Self(words))
+    }
+
+    /// Lets a program that this process starts have them: under this descriptor.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hand_over(&self) -> Result<BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        self.0.inherit()?;
+        Ok(self.0.as_fd())
+    }
+
+    /// It may begin now.
+    pub fn go(&self) {
+        self.0[GO].store(1, Ordering::Release);
+    }
+
+    /// Bytes that it has touched until now.
+    #[must_use]
+    pub fn touched_bytes(&self) -> u64 {
+        self.0[TOUCHED].load(Ordering::Acquire)
+    }
+
+    /// How often it has been over all of its memory.
+    #[must_use]
+    pub fn passes(&self) -> u64 {
+        self.0[PASSES].load(Ordering::Acquire)
+    }
+
+    /// The errno with which it got no memory at all.
+    #[must_use]
+    pub fn failed(&self) -> Option<i32> {
+        let errno = self.0[FAILED].load(Ordering::Acquire);
+        i32::try_from(errno).ok().filter(|errno| *errno != 0)
+    }
+}
+
+/// A copy of this process that competes for `bytes`, from when it is told to go.
+///
+/// # Errors
+/// When there can be no more processes.
+pub fn fork(bytes: usize, words: &Words) -> Result<Forked> {
+    let page = page_bytes();
+    // SAFETY: it makes system calls, and touches its own memory and the words.
+    unsafe { Forked::start(|| compete(bytes, page, &words.0)) }
+}
+
+/// Competes for `bytes`, from when it is told to go, and returns only if it gets no memory: then with 1.
+pub fn run(bytes: usize, words: &Words) -> i32 {
+    compete(bytes, page_bytes(), &words.0)
+}
+
+/// Allocates nothing and takes no lock: it runs in forked processes, too.
+fn compete(bytes: usize, page: usize, words: &[AtomicU64]) -> i32 {
+    oom::be_first();
+    while words[GO].load(Ordering::Acquire) == 0 {
+        // SAFETY: plain numbers.
+        unsafe { libc::usleep(200) };
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            // Without NORESERVE the kernel might refuse more than it has, where we want to see what becomes of it.
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        // SAFETY: the C library's own errno of this thread.
+        let errno = unsafe { *libc::__errno_location() };
+        words[FAILED].store(u64::from(errno.unsigned_abs()), Ordering::Release);
+        return 1;
+    }
+    let start: *mut u8 = start.cast();
+    loop {
+        let mut offset = 0;
+        while offset < bytes {
+            // SAFETY: within the mapping, which is ours and writable.
+            unsafe { start.add(offset).write_volatile(1) };
+            offset += page;
+            if words[PASSES].load(Ordering::Relaxed) == 0 {
+                words[TOUCHED].store(offset.min(bytes) as u64, Ordering::Release);
+            }
+        }
+        words[PASSES].fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What it is, for the command line.
+pub static DESCRIPTOR: Descriptor = Descriptor {
+    name: "compete",
+    help: "Maps memory and touches all of it, again and again, until it is killed",
+    limits: &[Limit {
+        option: "bytes",
+        least: 1,
+        most: 1 << 46,
+    }],
+};
+
+#[cfg(test)]
+mod tests {
+    use memwarden_platform::forked::Ended;
+
+    use super::*;
+
+    #[test]
+    fn a_fork_touches_all_that_it_was_told_to_and_ends_when_killed() {
+        const BYTES: usize = 1 << 20;
+        let words = Words::create().unwrap();
+        let mut child = fork(BYTES, &words).unwrap();
+        assert_eq!(words.touched_bytes(), 0);
+        words.go();
+        while words.passes() < 3 {
+            assert_eq!(child.ended(), None);
+            std::thread::yield_now();
+        }
+        assert_eq!(words.touched_bytes(), BYTES as u64);
+        assert_eq!(words.failed(), None);
+        assert_eq!(child.kill(), Some(Ended::Killed(libc::SIGKILL)));
+    }
+
+    #[test]
+    fn one_that_gets_no_memory_says_so() {
+        let words = Words::create().unwrap();
+        let mut child = fork(1 << 55, &words).unwrap();
+        words.go();
+        while child.ended().is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(child.ended(), Some(Ended::Exited(1)));
+        assert_eq!(words.failed(), Some(libc::ENOMEM));
+    }
+}
