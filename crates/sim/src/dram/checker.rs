@@ -280,7 +280,7 @@ impl Checker {
 
     fn check_command_bus(&mut self, channel: usize, then: &Command) {
         let tck = self.timings.tck;
-        if then.at_ps % tck != 0 {
+        if !then.at_ps.is_multiple_of(tck) {
             self.broken("clock edge", channel, None, then, (tck, then.at_ps % tck));
         }
         if let Some(first) = self.channels[channel].last.replace(*then)
