@@ -9,6 +9,7 @@
 //! | [`machine`] | cores that share a cache and a memory, run from event to event |
 //! | [`regulator`] | `policy/` over the simulated cores, and what reacting costs |
 //! | [`main_memory`] | what is behind the last cache, as the caches see it |
+//! | [`dram`] | a DRAM and its controller, the checker of its commands, its checks |
 //! | `private` | what a core has for itself: TLB, caches, prefetcher, pages |
 //!
 //! Time is in ps, and there is no other clock inside: the same settings and seed give
@@ -35,6 +36,7 @@
 
 mod private;
 
+pub mod dram;
 pub mod machine;
 pub mod main_memory;
 pub mod regulator;

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A DRAM and its controller.
+//!
+//! ```
+//! use memwarden_sim::MainMemory;
+//! use memwarden_sim::dram::{Controller, ControllerSettings, Memory};
+//! use memwarden_sim::main_memory::Arrival;
+//!
+//! let memory = Memory::named("ddr4-2400")?;
+//! let mut controller = Controller::new(&memory, &ControllerSettings::default())?;
+//! let read = Arrival { id: 1, core: 0, address: 4096, write: false, at_ps: 0 };
+//! controller.push(read);
+//! let mut done = Vec::new();
+//! controller.advance(1_000_000, &mut done);
+//! // tRCD and tCL, 17 clocks each, and the burst's four.
+//! assert_eq!(done[0].at_ps, (17 + 17 + 4) * 833);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`memory`] | organisation and timings, as plain data |
+//! | [`memory_file`] | the same as TOML files: seven that come with the program, and one's own |
+//! | [`mapping`] | which bits of an address say what, and back |
+//! | [`controller`] | queues, the order of requests, pages, refresh; a [`MainMemory`] |
+//! | [`ready`] | the controller's own account of when a command may go out |
+//! | [`command`] | what goes over the command bus, and who may listen |
+//! | [`checker`] | judges a command stream by a table of the standards' rules |
+//! | [`checks`] | random traffic past the checker, and figures worked out by hand |
+//! | [`statistics`] | what a controller counts |
+//!
+//! [`MainMemory`]: crate::MainMemory
+//!
+//! # What is modelled
+//! - *Commands* at clock edges, one a clock on each channel, each as early as every
+//!   rule allows: of the commands that could go first, RD and WR before ACT and PRE,
+//!   then the older request's. Row hits go before older requests up to a cap.
+//! - *Reads and writes* in turns. A read finds its line among the writes that wait.
+//! - *Refresh* of all banks of a rank, when it is due: the rank's requests stand
+//!   still from then on.
+//!
+//! # What is not
+//! - Requests of other than one burst. All memories here move 64 bytes a burst.
+//! - Refresh of single banks, postponed or pulled in; power-down; self-refresh.
+//! - The gap between two PREs (tPPD), commands of several clocks (LPDDR, DDR5), a
+//!   longer tRP for all banks (LPDDR), tDQSCK, on-die termination.
+//! - The controller's own time: it decides in no time, and a write is done when its
+//!   WR goes out.
+//! - Data. What is read isn't kept.
+
+mod channel;
+mod queue;
+
+pub mod checker;
+pub mod checks;
+pub mod command;
+pub mod controller;
+pub mod mapping;
+pub mod memory;
+pub mod memory_file;
+pub mod ready;
+pub mod statistics;
+
+pub use checker::{CheckReport, Checker, Violation};
+pub use controller::{Controller, ControllerError, ControllerSettings, PagePolicy};
+pub use memory::{Memory, Organisation, Standard, Timings};
+pub use memory_file::MemoryError;
+pub use statistics::Statistics;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One channel of the controller: from event to event, each an arrival, a command or
+//! a refresh's coming due.
+
+use std::collections::VecDeque;
+
+use super::command::{Command, Kind, Observer};
+use super::controller::{ControllerSettings, PagePolicy};
+use super::mapping::Location;
+use super::memory::Memory;
+use super::queue::{CLOSED, NONE, Queue, Slot};
+use super::ready::{ACT, PRE, RD, ReadyTimes, WR};
+use super::statistics::Statistics;
+use crate::main_memory::{Arrival, Done, NEVER_PS};
+
+/// After all requests: nobody waits for it.
+const LAST: u64 = u64::MAX;
+/// Only what is ready for data goes before an older request.
+const NOT_DATA: u64 = 1 << 63;
+/// Before all requests.
+const FIRST: u64 = 0;
+/// Below a request's age its bank, so that the least of times and keys says it all.
+const BANK_BITS: u32 = 6;
+
+/// What a bank would do next for the kind of requests whose turn it is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Choice {
+    ready_ps: u64,
+    key: u64,
+    kind: u8,
+    group: u8,
+    slot: u16,
+}
+
+/// What comes next of itself, and when.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Nothing,
+    ForRequest { bank: usize },
+    CloseIdle { bank: usize },
+    RefreshDue { rank: usize },
+    CloseRank { rank: usize },
+    Refresh { rank: usize },
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Bank {
+    open_row: u32,
+    /// Row hits served while an older request waited for another row.
+    past_older: u32,
+    /// Its last RD or WR, or ACT.
+    used_ps: u64,
+}
+
+pub(super) struct Channel {
+    index: usize,
+    settings: ControllerSettings,
+    tck: u64,
+    trefi: u64,
+    read_ps: u64,
+    line_bytes: u64,
+    group_bits: u32,
+    bank_bits: u32,
+    ready: ReadyTimes,
+    banks: Vec<Bank>,
+    choices: Vec<Choice>,
+    queue: Queue,
+    /// Requests that come later, by their time.
+    incoming: VecDeque<(Arrival, Location)>,
+    /// Reads and writes that were taken and aren't done: what has room.
+    taken: [usize; 2],
+    done: VecDeque<Done>,
+    /// Whose turn it is, and how many it has had of it.
+    writing: bool,
+    turn: u32,
+    /// Banks with an open row, and banks of ranks that are to be refreshed.
+    open: u64,
+    blocked: u64,
+    due_ps: Vec<u64>,
+    /// The next free place on the command bus.
+    slot_ps: u64,
+    next_ps: u64,
+    next_key: u64,
+    next: What,
+    age: u64,
+    counted_ps: u64,
+    pub statistics: Statistics,
+}
+
+impl Channel {
+    pub fn new(index: usize, memory: &Memory, settings: &ControllerSettings) -> Self {
+        let organisation = &memory.organisation;
+        let timings = memory.timings.in_clocks();
+        let banks = organisation.banks_per_channel() as usize;
+        let depth = settings.read_depth + settings.write_depth;
+        let mut channel = Self {
+            index,
+            settings: *settings,
+            tck: timings.tck,
+            trefi: timings.trefi,
+            read_ps: timings.tcl + timings.burst_ps(organisation.burst_length),
+            line_bytes: organisation.burst_bytes(),
+            group_bits: organisation.bank_groups.ilog2(),
+            bank_bits: organisation.banks.ilog2(),
+            ready: ReadyTimes::new(organisation, &memory.timings),
+            banks: vec![
+                Bank {
+                    open_row: CLOSED,
+                    ..Bank::default()
+                };
+                banks
+            ],
+            choices: vec![Choice::default(); banks],
+            queue: Queue::new(depth, banks),
+            incoming: VecDeque::with_capacity(depth),
+            taken: [0; 2],
+            done: VecDeque::with_capacity(4 * depth),
+            writing: false,
+            turn: 0,
+            open: 0,
+            blocked: 0,
+            // One rank after the other, so that they don't all stand still at once.
+            due_ps: (1..=organisation.ranks)
+                .map(|rank| {
+                    (timings.trefi * rank / organisation.ranks).next_multiple_of(timings.tck)
+                })
+                .collect(),
+            slot_ps: 0,
+            next_ps: NEVER_PS,
+            next_key: LAST,
+            next: What::Nothing,
+            age: 1,
+            counted_ps: 0,
+            statistics: Statistics::new(),
+        };
+        channel.decide();
+        channel
+    }
+
+    pub fn has_room(&self, write: bool) -> bool {
+        let depth = if write {
+            self.settings.write_depth
+        } else {
+            self.settings.read_depth
+        };
+        self.taken[usize::from(write)] < depth
+    }
+
+    pub fn push(&mut self, arrival: Arrival, location: Location) {
+        self.taken[usize::from(arrival.write)] += 1;
+        let mut place = self.incoming.len();
+        while place > 0 && self.incoming[place - 1].0.at_ps > arrival.at_ps {
+            place -= 1;
+        }
+        if place == self.incoming.len() {
+            self.incoming.push_back((arrival, location));
+        } else {
+            self.incoming.insert(place, (arrival, location));
+        }
+    }
+
+    fn arrival_ps(&self) -> u64 {
+        self.incoming
+            .front()
+            .map_or(NEVER_PS, |first| first.0.at_ps)
+    }
+
+    pub fn next_event_ps(&self) -> u64 {
+        let done_ps = self.done.front().map_or(NEVER_PS, |done| done.at_ps);
+        self.next_ps.min(self.arrival_ps()).min(done_ps)
+    }
+
+    pub fn advance<O: Observer>(&mut self, until_ps: u64, done: &mut Vec<Done>, observer: &mut O) {
+        loop {
+            let arrival_ps = self.arrival_ps();
+            if arrival_ps.min(self.next_ps) > until_ps {
+                break;
+            }
+            if arrival_ps <= self.next_ps {
+                self.admit();
+            } else {
+                self.act(observer);
+                self.decide();
+            }
+        }
+        while let Some(first) = self.done.front()
+            && first.at_ps <= until_ps
+        {
+            done.push(*first);
+            self.done.pop_front();
+        }
+    }
+
+    fn finish(&mut self, id: u32, at_ps: u64) {
+        let mut place = self.done.len();
+        while place > 0 && self.done[place - 1].at_ps > at_ps {
+            place -= 1;
+        }
+        if place == self.done.len() {
+            self.done.push_back(Done { id, at_ps });
+        } else {
+            self.done.insert(place, Done { id, at_ps });
+        }
+    }
+
+    /// Counts the waiting up to now. Time of events never goes back.
+    fn count_until(&mut self, now_ps: u64) {
+        let waiting = (self.queue.lengths[0] + self.queue.lengths[1]) as u64;
+        self.statistics.queue_integral_ps += waiting * (now_ps - self.counted_ps);
+        self.counted_ps = now_ps;
+    }
+
+    fn admit(&mut self) {
+        let Some((arrival, location)) = self.incoming.pop_front() else {
+            return;
+        };
+        self.count_until(arrival.at_ps);
+        if arrival.at_ps > self.slot_ps {
+            self.slot_ps = arrival.at_ps.next_multiple_of(self.tck);
+        }
+        let group = ((location.rank as usize) << self.group_bits) + location.group as usize;
+        let bank = (group << self.bank_bits) + location.bank as usize;
+        if self.queue.banks[1] & (1 << bank) != 0 && self.queue.has_write(bank, &location) {
+            // The queue has the line already.
+            self.taken[usize::from(arrival.write)] -= 1;
+            if arrival.write {
+                self.statistics.merged += 1;
+                self.finish(arrival.id, arrival.at_ps);
+            } else {
+                self.statistics.forwarded += 1;
+                self.finish(arrival.id, arrival.at_ps + self.tck);
+            }
+            return;
+        }
+        let slot = Slot::new(
+            arrival.id,
+            arrival.core as u32,
+            arrival.at_ps,
+            self.age,
+            &location,
+        );
+        self.age += 1;
+        let open_row = self.banks[bank].open_row;
+        self.queue.add(arrival.write, bank, open_row, slot);
+        self.decide_again(arrival.write, bank);
+    }
+
+    /// Finds what comes next after an arrival. Mostly that is what it was, or what the
+    /// arrival wants: only what its own bank would do is another.
+    fn decide_again(&mut self, write: bool, bank: usize) {
+        let own = matches!(self.next, What::ForRequest { bank: next } if next == bank);
+        let own_turn = write == self.writing;
+        if own_turn {
+            self.choose(bank);
+        }
+        let open_pages = self.settings.page_policy == PagePolicy::Open;
+        if self.turn_is_over() || (own && own_turn) || !open_pages {
+            self.decide();
+        } else if own_turn && self.blocked & (1 << bank) == 0 {
+            let order = self.order(bank);
+            if order < (u128::from(self.next_ps) << 64) | u128::from(self.next_key) {
+                self.next_ps = (order >> 64) as u64;
+                self.next_key = order as u64;
+                self.next = What::ForRequest { bank };
+            }
+        }
+    }
+
+    /// What the bank would do next.
+    fn choose(&mut self, bank: usize) {
+        let list = self.queue.lists[bank][usize::from(self.writing)];
+        if list.head == NONE {
+            return;
+        }
+        let Bank {
+            open_row,
+            past_older,
+            ..
+        } = self.banks[bank];
+        let may_hit = list.hit == list.head || past_older < self.settings.row_hit_cap;
+        let (kind, slot) = if open_row == CLOSED {
+            (ACT, list.head)
+        } else if list.hit != NONE && may_hit {
+            (if self.writing { WR } else { RD }, list.hit)
+        } else {
+            (PRE, list.head)
+        };
+        let age = (self.queue.slots[usize::from(slot)].age << BANK_BITS) | bank as u64;
+        self.choices[bank] = Choice {
+            ready_ps: self.ready.bank[bank][kind],
+            key: if kind >= RD { age } else { age | NOT_DATA },
+            kind: kind as u8,
+            group: (bank >> self.bank_bits) as u8,
+            slot,
+        };
+    }
+
+    /// When a bank's choice can be made, and its key.
+    #[inline]
+    fn order(&self, bank: usize) -> u128 {
+        let choice = &self.choices[bank];
+        let group_ps = self.ready.group[usize::from(choice.group)][usize::from(choice.kind) & 3];
+        let at_ps = choice.ready_ps.max(group_ps).max(self.slot_ps);
+        (u128::from(at_ps) << 64) | u128::from(choice.key)
+    }
+
+    /// Reads and writes take turns: turning the bus round costs time.
+    #[inline]
+    fn turn_is_over(&self) -> bool {
+        let [reads, writes] = self.queue.lengths;
+        let settings = &self.settings;
+        if self.writing {
+            let enough = writes <= settings.write_low || self.turn >= settings.writes_per_drain;
+            reads > 0 && enough
+        } else {
+            let enough = writes >= settings.write_high && self.turn >= settings.reads_per_turn;
+            writes > 0 && (reads == 0 || enough)
+        }
+    }
+
+    fn take_turns(&mut self) {
+        if self.turn_is_over() {
+            self.writing = !self.writing;
+            self.turn = 0;
+            let mut banks = self.queue.banks[usize::from(self.writing)];
+            while banks != 0 {
+                self.choose(banks.trailing_zeros() as usize);
+                banks &= banks - 1;
+            }
+        }
+    }
+
+    fn rank_banks(&self, rank: usize) -> u64 {
+        let banks = 1 << (self.group_bits + self.bank_bits);
+        (u64::MAX >> (64 - banks)) << (rank * banks)
+    }
+
+    /// Finds what comes next. Of what can be done first, what is ready for data goes
+    /// first, then the oldest.
+    fn decide(&mut self) {
+        self.take_turns();
+        // A time and a key as one number: their least is found without a branch that
+        // nobody could foretell.
+        let mut least = u128::MAX;
+        let mut banks = self.queue.banks[usize::from(self.writing)] & !self.blocked;
+        while banks != 0 {
+            let bank = banks.trailing_zeros() as usize;
+            banks &= banks - 1;
+            least = least.min(self.order(bank));
+        }
+        let mut best_ps = (least >> 64) as u64;
+        let mut best_key = least as u64;
+        let mut best = if least == u128::MAX {
+            What::Nothing
+        } else {
+            What::ForRequest {
+                bank: (best_key & ((1 << BANK_BITS) - 1)) as usize,
+            }
+        };
+        if self.settings.page_policy != PagePolicy::Open {
+            let asked = self.queue.banks[usize::from(self.writing)];
+            let mut banks = self.open & !asked & !self.blocked;
+            while banks != 0 {
+                let bank = banks.trailing_zeros() as usize;
+                banks &= banks - 1;
+                if let Some(at_ps) = self.close_idle_ps(bank)
+                    && at_ps < best_ps
+                {
+                    best_ps = at_ps;
+                    best_key = LAST;
+                    best = What::CloseIdle { bank };
+                }
+            }
+        }
+        for rank in 0..self.due_ps.len() {
+            let (at_ps, what) = self.refresh_next(rank);
+            if at_ps < best_ps || (at_ps == best_ps && best_key > FIRST) {
+                best_ps = at_ps;
+                best_key = FIRST;
+                best = what;
+            }
+        }
+        self.next_ps = best_ps;
+        self.next_key = best_key;
+        self.next = best;
+    }
+
+    fn close_idle_ps(&self, bank: usize) -> Option<u64> {
+        let [reads, writes] = &self.queue.lists[bank];
+        if reads.hit != NONE || writes.hit != NONE {
+            return None;
+        }
+        let idle_ps = match self.settings.page_policy {
+            PagePolicy::Open => return None,
+            PagePolicy::Closed => 0,
+            PagePolicy::Timeout { idle_ps } => idle_ps,
+        };
+        let from_ps = (self.banks[bank].used_ps + idle_ps).next_multiple_of(self.tck);
+        Some(self.ready.bank[bank][PRE].max(from_ps).max(self.slot_ps))
+    }
+
+    fn refresh_next(&self, rank: usize) -> (u64, What) {
+        let banks = self.rank_banks(rank);
+        if self.blocked & banks == 0 {
+            return (self.due_ps[rank], What::RefreshDue { rank });
+        }
+        let bank = banks.trailing_zeros() as usize;
+        if self.open & banks == 0 {
+            let at_ps = self.ready.earliest(Kind::Refresh, bank);
+            (at_ps.max(self.slot_ps), What::Refresh { rank })
+        } else {
+            let at_ps = self.ready.earliest(Kind::PrechargeAll, bank);
+            (at_ps.max(self.slot_ps), What::CloseRank { rank })
+        }
+    }
+
+    fn act<O: Observer>(&mut self, observer: &mut O) {
+        let now_ps = self.next_ps;
+        match self.next {
+            What::Nothing => {}
+            What::RefreshDue { rank } => {
+                self.blocked |= self.rank_banks(rank);
+                self.slot_ps = self.slot_ps.max(self.due_ps[rank]);
+            }
+            What::CloseIdle { bank } => self.command(Kind::Precharge, bank, 0, now_ps, observer),
+            What::CloseRank { rank } => {
+                let bank = self.rank_banks(rank).trailing_zeros() as usize;
+                self.command(Kind::PrechargeAll, bank, 0, now_ps, observer);
+            }
+            What::Refresh { rank } => {
+                let bank = self.rank_banks(rank).trailing_zeros() as usize;
+                self.command(Kind::Refresh, bank, 0, now_ps, observer);
+                self.blocked &= !self.rank_banks(rank);
+                self.due_ps[rank] += self.trefi;
+                self.statistics.refreshes += 1;
+            }
+            What::ForRequest { bank } => {
+                let Choice { kind, slot, .. } = self.choices[bank];
+                let slot = &mut self.queue.slots[usize::from(slot)];
+                let row = slot.row;
+                match usize::from(kind) {
+                    ACT => {
+                        slot.opened = true;
+                        self.command(Kind::Activate, bank, row, now_ps, observer);
+                    }
+                    PRE => {
+                        slot.closed = true;
+                        self.command(Kind::Precharge, bank, 0, now_ps, observer);
+                    }
+                    RD => self.command(Kind::Read, bank, row, now_ps, observer),
+                    _ => self.command(Kind::Write, bank, row, now_ps, observer),
+                }
+            }
+        }
+    }
+
+    fn command<O: Observer>(
+        &mut self,
+        kind: Kind,
+        bank: usize,
+        row: u32,
+        at_ps: u64,
+        observer: &mut O,
+    ) {
+        self.ready.issue(kind, bank, at_ps);
+        self.slot_ps = at_ps + self.tck;
+        let group = bank >> self.bank_bits;
+        let command = Command {
+            at_ps,
+            kind,
+            rank: (group >> self.group_bits) as u32,
+            group: (group & ((1 << self.group_bits) - 1)) as u32,
+            bank: (bank & ((1 << self.bank_bits) - 1)) as u32,
+            row,
+        };
+        observer.command(self.index, &command);
+        match kind {
+            Kind::Activate => self.row_changed(bank, row, at_ps),
+            Kind::Precharge => self.row_changed(bank, CLOSED, at_ps),
+            Kind::PrechargeAll => {
+                let mut banks = self.rank_banks(group >> self.group_bits);
+                while banks != 0 {
+                    self.row_changed(banks.trailing_zeros() as usize, CLOSED, at_ps);
+                    banks &= banks - 1;
+                }
+            }
+            Kind::Refresh => {
+                let mut banks = self.rank_banks(group >> self.group_bits);
+                while banks != 0 {
+                    self.choose(banks.trailing_zeros() as usize);
+                    banks &= banks - 1;
+                }
+            }
+            Kind::Read | Kind::Write => self.serve(kind == Kind::Write, bank, at_ps),
+        }
+    }
+
+    fn row_changed(&mut self, bank: usize, row: u32, at_ps: u64) {
+        self.banks[bank] = Bank {
+            open_row: row,
+            past_older: 0,
+            used_ps: at_ps,
+        };
+        self.open &= !(1 << bank);
+        self.open |= u64::from(row != CLOSED) << bank;
+        self.queue.row_changed(bank, row);
+        self.choose(bank);
+    }
+
+    fn serve(&mut self, write: bool, bank: usize, at_ps: u64) {
+        self.count_until(at_ps);
+        let oldest = self.queue.lists[bank][usize::from(write)];
+        let slot = self.queue.take_hit(write, bank);
+        let state = &mut self.banks[bank];
+        state.used_ps = at_ps;
+        state.past_older = if oldest.hit == oldest.head {
+            0
+        } else {
+            state.past_older + 1
+        };
+        self.choose(bank);
+        self.turn = self.turn.saturating_add(1);
+        self.taken[usize::from(write)] -= 1;
+        let statistics = &mut self.statistics;
+        statistics.row_conflicts += u64::from(slot.closed);
+        statistics.row_misses += u64::from(slot.opened && !slot.closed);
+        statistics.row_hits += u64::from(!slot.opened && !slot.closed);
+        statistics.wait_sum_ps += at_ps - slot.at_ps;
+        let core = (slot.core as usize).min(statistics.bytes_by_core.len() - 1);
+        statistics.bytes_by_core[core] += self.line_bytes;
+        if write {
+            statistics.writes += 1;
+            self.finish(slot.id, at_ps);
+        } else {
+            statistics.reads += 1;
+            statistics.read_latency_sum_ps += at_ps + self.read_ps - slot.at_ps;
+            self.finish(slot.id, at_ps + self.read_ps);
+        }
+        debug_assert!(
+            self.queue.lengths != [0; 2]
+                || self.statistics.wait_sum_ps == self.statistics.queue_integral_ps,
+            "Little's law: the time that requests waited is not the sum of their waits"
+        );
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An independent judge of a command stream.
+//!
+//! It knows nothing of the controller. Its rules are a table of the standards' own
+//! definitions (what, after what, where, how long at least), its times are the
+//! datasheet's in ps, not rounded to clocks, and it remembers commands, not earliest
+//! times. What it remembers doesn't grow with the stream.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::command::{Command, Kind, Observer};
+use super::memory::{Memory, Organisation, Timings};
+
+/// REFs that may be put off: a rank's next is at most nine tREFI after the last
+/// (JESD79-4, section on refresh; the same in the others).
+const REFRESH_INTERVALS: u64 = 9;
+/// Violations that are kept in full; all are counted.
+const KEPT: usize = 100;
+
+/// Which earlier commands a rule is about, as seen from the later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    SameBank,
+    SameGroup,
+    OtherGroup,
+    SameRank,
+}
+
+struct Rule {
+    name: &'static str,
+    first: Kind,
+    then: Kind,
+    scope: Scope,
+    gap_ps: u64,
+}
+
+/// A rule that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// The channel.
+    pub channel: usize,
+    /// The command before, where the rule is about two.
+    pub first: Option<Command>,
+    /// The command that broke it; its time is the violation's.
+    pub then: Command,
+    /// The gap that has to be, ps; for late refreshes the gap that may be. 0 for states.
+    pub required_ps: u64,
+    /// The gap that was, ps.
+    pub found_ps: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Self {
+            rule,
+            channel,
+            first,
+            then,
+            required_ps,
+            found_ps,
+        } = self;
+        write!(f, "{} ps, channel {channel}: {rule}: {then:?}", then.at_ps)?;
+        if let Some(first) = first {
+            write!(f, " after {first:?}")?;
+        }
+        write!(f, ": {required_ps} ps required, {found_ps} ps found")
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// Commands that were judged.
+    pub commands: u64,
+    /// Rules that were broken, over all commands.
+    pub violation_count: u64,
+    /// The first of them.
+    #[serde(skip)]
+    pub violations: Vec<Violation>,
+}
+
+/// The last command of each kind.
+type Last = [Option<Command>; 6];
+
+struct RankPast {
+    banks: Vec<Last>,
+    groups: Vec<Last>,
+    whole: Last,
+    activates: Vec<u64>,
+    rows: Vec<Option<u32>>,
+}
+
+struct ChannelPast {
+    ranks: Vec<RankPast>,
+    last: Option<Command>,
+    /// The burst that was last on the data bus, and when it ends.
+    data: Option<(Command, u64)>,
+}
+
+/// Judges the commands that it hears.
+pub struct Checker {
+    organisation: Organisation,
+    timings: Timings,
+    rules: Vec<Rule>,
+    channels: Vec<ChannelPast>,
+    report: CheckReport,
+}
+
+fn rules(organisation: &Organisation, t: &Timings) -> Vec<Rule> {
+    use Kind::{Activate, Precharge, PrechargeAll, Read, Refresh, Write};
+    use Scope::{OtherGroup, SameBank, SameGroup, SameRank};
+    let burst_ps = organisation.burst_length * t.tck / 2;
+    let written_ps = t.tcwl + burst_ps;
+    let rule = |name, first, then, scope, gap_ps| Rule {
+        name,
+        first,
+        then,
+        scope,
+        gap_ps,
+    };
+    vec![
+        rule("tRCD", Activate, Read, SameBank, t.trcd),
+        rule("tRCD", Activate, Write, SameBank, t.trcd),
+        rule("tRAS", Activate, Precharge, SameBank, t.tras),
+        rule("tRAS", Activate, PrechargeAll, SameRank, t.tras),
+        rule("tRC", Activate, Activate, SameBank, t.trc),
+        rule("tRC", Activate, Refresh, SameRank, t.trc),
+        rule("tRP", Precharge, Activate, SameBank, t.trp),
+        rule("tRP", PrechargeAll, Activate, SameRank, t.trp),
+        rule("tRP", Precharge, Refresh, SameRank, t.trp),
+        rule("tRP", PrechargeAll, Refresh, SameRank, t.trp),
+        rule("tRRD_S", Activate, Activate, OtherGroup, t.trrd_s),
+        rule("tRRD_L", Activate, Activate, SameGroup, t.trrd_l),
+        rule("tCCD_S", Read, Read, OtherGroup, t.tccd_s),
+        rule("tCCD_L", Read, Read, SameGroup, t.tccd_l),
+        rule("tCCD_S", Write, Write, OtherGroup, t.tccd_s),
+        rule("tCCD_L_WR", Write, Write, SameGroup, t.tccd_l_wr),
+        rule("tWTR_S", Write, Read, OtherGroup, written_ps + t.twtr_s),
+        rule("tWTR_L", Write, Read, SameGroup, written_ps + t.twtr_l),
+        rule("tRTW", Read, Write, SameRank, t.trtw),
+        rule("tRTP", Read, Precharge, SameBank, t.trtp),
+        rule("tRTP", Read, PrechargeAll, SameRank, t.trtp),
+        rule("tWR", Write, Precharge, SameBank, written_ps + t.twr),
+        rule("tWR", Write, PrechargeAll, SameRank, written_ps + t.twr),
+        rule("tRFC", Refresh, Activate, SameRank, t.trfc),
+        rule("tRFC", Refresh, Refresh, SameRank, t.trfc),
+    ]
+}
+
+impl Checker {
+    /// A judge of a memory that has been idle for long, its first refreshes due by
+    /// nine tREFI.
+    #[must_use]
+    pub fn new(memory: &Memory) -> Self {
+        let organisation = memory.organisation;
+        let rank = || RankPast {
+            banks: vec![[None; 6]; (organisation.bank_groups * organisation.banks) as usize],
+            groups: vec![[None; 6]; organisation.bank_groups as usize],
+            whole: [None; 6],
+            activates: Vec::with_capacity(5),
+            rows: vec![None; (organisation.bank_groups * organisation.banks) as usize],
+        };
+        let channel = || ChannelPast {
+            ranks: (0..organisation.ranks).map(|_| rank()).collect(),
+            last: None,
+            data: None,
+        };
+        Self {
+            organisation,
+            timings: memory.timings,
+            rules: rules(&organisation, &memory.timings),
+            channels: (0..organisation.channels).map(|_| channel()).collect(),
+            report: CheckReport::default(),
+        }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn report(&self) -> &CheckReport {
+        &self.report
+    }
+
+    /// Ends, and gives what was found.
+    #[must_use]
+    pub fn into_report(self) -> CheckReport {
+        self.report
+    }
+
+    fn broken(
+        &mut self,
+        rule: &'static str,
+        channel: usize,
+        first: Option<Command>,
+        then: &Command,
+        gaps_ps: (u64, u64),
+    ) {
+        self.report.violation_count += 1;
+        if self.report.violations.len() < KEPT {
+            self.report.violations.push(Violation {
+                rule,
+                channel,
+                first,
+                then: *then,
+                required_ps: gaps_ps.0,
+                found_ps: gaps_ps.1,
+            });
+        }
+    }
+
+    fn check_gaps(&mut self, channel: usize, then: &Command) {
+        let rank = then.rank as usize;
+        let bank = (u64::from(then.group) * self.organisation.banks) as usize + then.bank as usize;
+        for index in 0..self.rules.len() {
+            let rule = &self.rules[index];
+            if rule.then != then.kind {
+                continue;
+            }
+            let (name, gap_ps) = (rule.name, rule.gap_ps);
+            let kind = rule.first as usize;
+            let past = &self.channels[channel].ranks[rank];
+            let first = match rule.scope {
+                Scope::SameBank => past.banks[bank][kind],
+                Scope::SameGroup => past.groups[then.group as usize][kind],
+                Scope::SameRank => past.whole[kind],
+                Scope::OtherGroup => {
+                    let groups = past.groups.iter().enumerate();
+                    let others = groups.filter(|(group, _)| *group != then.group as usize);
+                    let lasts = others.filter_map(|(_, last)| last[kind]);
+                    lasts.max_by_key(|last| last.at_ps)
+                }
+            };
+            if let Some(first) = first
+                && then.at_ps < first.at_ps + gap_ps
+            {
+                let found_ps = then.at_ps.saturating_sub(first.at_ps);
+                self.broken(name, channel, Some(first), then, (gap_ps, found_ps));
+            }
+        }
+    }
+
+    /// Four ACTs of a rank in any tFAW, and no fifth.
+    fn check_window(&mut self, channel: usize, then: &Command) {
+        let tfaw = self.timings.tfaw;
+        let activates = &mut self.channels[channel].ranks[then.rank as usize].activates;
+        if activates.len() == 4 {
+            let found_ps = then.at_ps.saturating_sub(activates.remove(0));
+            activates.push(then.at_ps);
+            if found_ps < tfaw {
+                self.broken("tFAW", channel, None, then, (tfaw, found_ps));
+            }
+        } else {
+            activates.push(then.at_ps);
+        }
+    }
+
+    fn check_data_bus(&mut self, channel: usize, then: &Command) {
+        let latency_ps = match then.kind {
+            Kind::Read => self.timings.tcl,
+            Kind::Write => self.timings.tcwl,
+            _ => return,
+        };
+        let begin_ps = then.at_ps + latency_ps;
+        let end_ps = begin_ps + self.organisation.burst_length * self.timings.tck / 2;
+        let before = self.channels[channel].data.replace((*then, end_ps));
+        let Some((first, free_ps)) = before else {
+            return;
+        };
+        let found_ps = begin_ps.saturating_sub(free_ps);
+        if begin_ps < free_ps {
+            self.broken("data bus", channel, Some(first), then, (0, 0));
+        } else if first.rank != then.rank && found_ps < self.timings.trtrs {
+            let gaps_ps = (self.timings.trtrs, found_ps);
+            self.broken("tRTRS", channel, Some(first), then, gaps_ps);
+        }
+    }
+
+    fn check_command_bus(&mut self, channel: usize, then: &Command) {
+        let tck = self.timings.tck;
+        if !then.at_ps.is_multiple_of(tck) {
+            self.broken("clock edge", channel, None, then, (tck, then.at_ps % tck));
+        }
+        if let Some(first) = self.channels[channel].last.replace(*then)
+            && then.at_ps < first.at_ps + tck
+        {
+            let found_ps = then.at_ps.saturating_sub(first.at_ps);
+            self.broken("command bus", channel, Some(first), then, (tck, found_ps));
+        }
+    }
+
+    /// Rows that are open, and what may be said to them.
+    fn check_rows(&mut self, channel: usize, then: &Command) {
+        let bank = (u64::from(then.group) * self.organisation.banks) as usize + then.bank as usize;
+        let rows = &mut self.channels[channel].ranks[then.rank as usize].rows;
+        let rule = match then.kind {
+            Kind::Activate => rows[bank].replace(then.row).map(|_| "ACT on an open bank"),
+            Kind::Precharge => {
+                rows[bank] = None;
+                None
+            }
+            Kind::PrechargeAll => {
+                rows.fill(None);
+                None
+            }
+            Kind::Read | Kind::Write => match rows[bank] {
+                None => Some("data of a closed bank"),
+                Some(row) if row != then.row => Some("data of the wrong row"),
+                Some(_) => None,
+            },
+            Kind::Refresh => rows
+                .iter()
+                .any(Option::is_some)
+                .then_some("REF with an open bank"),
+        };
+        if let Some(rule) = rule {
+            self.broken(rule, channel, None, then, (0, 0));
+        }
+    }
+
+    fn check_refresh(&mut self, channel: usize, then: &Command) {
+        let most_ps = REFRESH_INTERVALS * self.timings.trefi;
+        let past = &self.channels[channel].ranks[then.rank as usize];
+        let first = past.whole[Kind::Refresh as usize];
+        let found_ps = then
+            .at_ps
+            .saturating_sub(first.map_or(0, |first| first.at_ps));
+        if found_ps > most_ps {
+            self.broken("tREFI", channel, first, then, (most_ps, found_ps));
+        }
+    }
+
+    /// Judges a command. Times of one channel must not go back.
+    pub fn check(&mut self, channel: usize, then: &Command) {
+        self.report.commands += 1;
+        self.check_command_bus(channel, then);
+        self.check_refresh(channel, then);
+        self.check_rows(channel, then);
+        self.check_gaps(channel, then);
+        if then.kind == Kind::Activate {
+            self.check_window(channel, then);
+        }
+        self.check_data_bus(channel, then);
+        let bank = (u64::from(then.group) * self.organisation.banks) as usize + then.bank as usize;
+        let past = &mut self.channels[channel].ranks[then.rank as usize];
+        let kind = then.kind as usize;
+        past.whole[kind] = Some(*then);
+        if !matches!(then.kind, Kind::PrechargeAll | Kind::Refresh) {
+            past.groups[then.group as usize][kind] = Some(*then);
+            past.banks[bank][kind] = Some(*then);
+        }
+    }
+}
+
+impl Observer for Checker {
+    fn command(&mut self, channel: usize, command: &Command) {
+        self.check(channel, command);
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory controller: takes lines, orders commands, and tells when lines are done.
+
+use serde::{Deserialize, Serialize};
+
+use super::channel::Channel;
+use super::command::{Observer, Silent};
+use super::mapping::{AddressMap, MappingError};
+use super::memory::{Memory, Organisation, Timings};
+use super::statistics::Statistics;
+use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS};
+
+/// What becomes of an open row that nobody asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum PagePolicy {
+    /// It stays open.
+    Open,
+    /// It is closed as soon as that may be.
+    Closed,
+    /// It is closed when it hasn't been used for a time.
+    Timeout {
+        /// That time, ps.
+        idle_ps: u64,
+    },
+}
+
+/// How a controller orders its requests, each channel by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerSettings {
+    /// Reads that it holds, 1 to 1024.
+    pub read_depth: usize,
+    /// Writes that it holds, 1 to 1024.
+    pub write_depth: usize,
+    /// Row hits that are served in a bank while an older request waits for another row.
+    pub row_hit_cap: u32,
+    /// With as many writes waiting, writing begins.
+    pub write_high: usize,
+    /// With as few, reading goes on, if there is a read.
+    pub write_low: usize,
+    /// So does it after as many writes, however many wait.
+    pub writes_per_drain: u32,
+    /// Writing begins only after as many reads, unless none waits.
+    pub reads_per_turn: u32,
+    /// What becomes of open rows.
+    pub page_policy: PagePolicy,
+}
+
+impl Default for ControllerSettings {
+    /// Common depths; no real controller's, as these aren't published.
+    fn default() -> Self {
+        Self {
+            read_depth: 32,
+            write_depth: 32,
+            row_hit_cap: 16,
+            write_high: 24,
+            write_low: 8,
+            writes_per_drain: 24,
+            reads_per_turn: 8,
+            page_policy: PagePolicy::Open,
+        }
+    }
+}
+
+/// A controller that can't be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControllerError {
+    /// A setting that is out of its range.
+    #[error("{name} is {found}: has to be from {min} to {max}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// What it is.
+        found: u64,
+        /// The least that it may be.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+    /// The address mapping doesn't suit the organisation.
+    #[error("the address mapping: {0}")]
+    Mapping(#[from] MappingError),
+}
+
+/// A memory with its controller.
+pub struct Controller<O = Silent> {
+    map: AddressMap,
+    channels: Vec<Channel>,
+    observer: O,
+}
+
+fn in_range(name: &'static str, found: u64, min: u64, max: u64) -> Result<(), ControllerError> {
+    if (min..=max).contains(&found) {
+        return Ok(());
+    }
+    Err(ControllerError::Range {
+        name,
+        found,
+        min,
+        max,
+    })
+}
+
+impl Controller {
+    /// A controller that nobody watches.
+    ///
+    /// # Errors
+    /// When a setting is out of its range.
+    pub fn new(memory: &Memory, settings: &ControllerSettings) -> Result<Self, ControllerError> {
+        Self::observed(memory, settings, Silent)
+    }
+}
+
+impl<O: Observer> Controller<O> {
+    /// A controller whose commands `observer` hears.
+    ///
+    /// # Errors
+    /// When a setting is out of its range.
+    pub fn observed(
+        memory: &Memory,
+        settings: &ControllerSettings,
+        observer: O,
+    ) -> Result<Self, ControllerError> {
+        for field in Organisation::FIELDS {
+            in_range(
+                field.name,
+                (field.get)(&memory.organisation),
+                field.min,
+                field.max,
+            )?;
+        }
+        for field in Timings::FIELDS {
+            in_range(
+                field.name,
+                (field.get)(&memory.timings),
+                field.min,
+                field.max,
+            )?;
+        }
+        let banks = memory.organisation.banks_per_channel();
+        in_range("banks of a channel", banks, 1, 64)?;
+        in_range("read_depth", settings.read_depth as u64, 1, 1024)?;
+        let depth = settings.write_depth as u64;
+        in_range("write_depth", depth, 1, 1024)?;
+        in_range("write_high", settings.write_high as u64, 1, depth)?;
+        let high = settings.write_high as u64;
+        in_range("write_low", settings.write_low as u64, 0, high - 1)?;
+        let most = u64::from(u32::MAX);
+        in_range(
+            "writes_per_drain",
+            settings.writes_per_drain.into(),
+            1,
+            most,
+        )?;
+        in_range("reads_per_turn", settings.reads_per_turn.into(), 1, most)?;
+        Ok(Self {
+            map: AddressMap::new(&memory.organisation, &memory.mapping)?,
+            channels: (0..memory.organisation.channels as usize)
+                .map(|index| Channel::new(index, memory, settings))
+                .collect(),
+            observer,
+        })
+    }
+
+    /// The sum over all channels.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let mut sum = Statistics::new();
+        for channel in &self.channels {
+            sum.add(&channel.statistics);
+        }
+        sum
+    }
+
+    /// Who hears the commands.
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    /// Ends, and gives back who heard the commands.
+    pub fn into_observer(self) -> O {
+        self.observer
+    }
+}
+
+impl<O: Observer> MainMemory for Controller<O> {
+    #[inline]
+    fn has_room(&self, address: u64, write: bool) -> bool {
+        self.channels[self.map.channel(address)].has_room(write)
+    }
+
+    #[inline]
+    fn push(&mut self, arrival: Arrival) {
+        let location = self.map.locate(arrival.address);
+        self.channels[location.channel as usize].push(arrival, location);
+    }
+
+    #[inline]
+    fn next_event_ps(&self) -> u64 {
+        let events = self.channels.iter().map(Channel::next_event_ps);
+        events.min().unwrap_or(NEVER_PS)
+    }
+
+    fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>) {
+        let before = done.len();
+        for channel in &mut self.channels {
+            channel.advance(until_ps, done, &mut self.observer);
+        }
+        if self.channels.len() > 1 {
+            done[before..].sort_unstable_by_key(|done| (done.at_ps, done.id));
+        }
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a memory is, as plain data: its organisation and its timings.
+
+use serde::{Deserialize, Serialize};
+
+use super::mapping::Mapping;
+
+/// The standard that a memory is made to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // The names are the standards' own.
+pub enum Standard {
+    Ddr2,
+    Ddr3,
+    Ddr4,
+    Ddr5,
+    Lpddr2,
+    Lpddr3,
+    Lpddr4,
+}
+
+impl Standard {
+    /// Each standard and its name in a file.
+    pub const NAMES: [(&'static str, Self); 7] = [
+        ("ddr2", Self::Ddr2),
+        ("ddr3", Self::Ddr3),
+        ("ddr4", Self::Ddr4),
+        ("ddr5", Self::Ddr5),
+        ("lpddr2", Self::Lpddr2),
+        ("lpddr3", Self::Lpddr3),
+        ("lpddr4", Self::Lpddr4),
+    ];
+}
+
+/// A numeric field of a memory file: its name, and what it may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Field<T> {
+    /// Its key in the file.
+    pub name: &'static str,
+    /// The least that it may be.
+    pub min: u64,
+    /// The most that it may be.
+    pub max: u64,
+    /// Has to be a power of two.
+    pub power_of_two: bool,
+    /// Reads it.
+    pub get: fn(&T) -> u64,
+    /// Sets it.
+    pub set: fn(&mut T, u64),
+}
+
+macro_rules! fields {
+    ($(#[$doc:meta])* $type:ident, $power_of_two:expr;
+     $($(#[$field_doc:meta])* $name:ident: $min:literal..=$max:literal),* $(,)?) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $type {
+            $($(#[$field_doc])* pub $name: u64,)*
+        }
+
+        impl $type {
+            /// All fields with what they may be.
+            pub const FIELDS: &'static [Field<Self>] = &[
+                $(Field {
+                    name: stringify!($name),
+                    min: $min,
+                    max: $max,
+                    power_of_two: $power_of_two,
+                    get: |all| all.$name,
+                    set: |all, value| all.$name = value,
+                },)*
+            ];
+        }
+    };
+}
+
+fields! {
+    /// How a memory is divided. All figures are powers of two.
+    Organisation, true;
+    /// Channels, each with its own buses and queues.
+    channels: 1..=16,
+    /// Ranks on each channel.
+    ranks: 1..=8,
+    /// Bank groups of each rank; 1 where the standard has none.
+    bank_groups: 1..=8,
+    /// Banks of each group.
+    banks: 1..=16,
+    /// Rows of each bank.
+    rows: 2..=4194304,
+    /// Columns of each row, each as wide as the bus.
+    columns: 32..=65536,
+    /// Width of one channel's data bus, bits.
+    bus_bits: 8..=256,
+    /// Transfers in a burst.
+    burst_length: 4..=32,
+}
+
+fields! {
+    /// The least times between commands, ps. "Same group" and "other group" are
+    /// of one rank; without bank groups both are alike.
+    Timings, false;
+    /// A clock; two transfers.
+    tck: 100..=20000,
+    /// ACT to RD or WR, same bank.
+    trcd: 100..=100000,
+    /// RD to its first data.
+    tcl: 100..=100000,
+    /// WR to its first data.
+    tcwl: 100..=100000,
+    /// PRE to ACT, same bank; to REF, same rank.
+    trp: 100..=100000,
+    /// ACT to PRE, same bank.
+    tras: 100..=200000,
+    /// ACT to ACT, same bank; to REF, same rank.
+    trc: 100..=300000,
+    /// RD to RD or WR to WR, other group.
+    tccd_s: 100..=100000,
+    /// RD to RD, same group.
+    tccd_l: 100..=100000,
+    /// WR to WR, same group.
+    tccd_l_wr: 100..=100000,
+    /// ACT to ACT, other group.
+    trrd_s: 100..=100000,
+    /// ACT to ACT, same group.
+    trrd_l: 100..=100000,
+    /// ACT to the fourth ACT after it, same rank.
+    tfaw: 100..=400000,
+    /// Last data of a WR to PRE, same bank.
+    twr: 100..=200000,
+    /// Last data of a WR to RD, other group.
+    twtr_s: 100..=100000,
+    /// Last data of a WR to RD, same group.
+    twtr_l: 100..=100000,
+    /// RD to PRE, same bank.
+    trtp: 100..=100000,
+    /// RD to WR, same rank.
+    trtw: 100..=100000,
+    /// Last data of one rank to the first of another.
+    trtrs: 0..=100000,
+    /// Between two REFs of a rank, on average.
+    trefi: 100000..=100000000,
+    /// REF to ACT or REF, same rank.
+    trfc: 1000..=2000000,
+}
+
+impl Organisation {
+    /// Bytes that a burst moves: the line that the memory reads and writes.
+    #[must_use]
+    pub fn burst_bytes(&self) -> u64 {
+        self.bus_bits / 8 * self.burst_length
+    }
+
+    /// Bursts of a row.
+    #[must_use]
+    pub fn bursts_per_row(&self) -> u64 {
+        self.columns / self.burst_length
+    }
+
+    /// Banks of a channel, over all ranks and groups.
+    #[must_use]
+    pub fn banks_per_channel(&self) -> u64 {
+        self.ranks * self.bank_groups * self.banks
+    }
+
+    /// Bytes of all channels.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        self.channels * self.banks_per_channel() * self.rows * self.columns * self.bus_bits / 8
+    }
+}
+
+impl Timings {
+    /// What a burst of `length` takes on the data bus, ps.
+    #[must_use]
+    pub fn burst_ps(&self, length: u64) -> u64 {
+        length / 2 * self.tck
+    }
+
+    /// The same with every time rounded up to whole clocks, as a controller keeps it.
+    #[must_use]
+    pub fn in_clocks(&self) -> Self {
+        let mut rounded = *self;
+        for field in Self::FIELDS {
+            let clocks = (field.get)(self).div_ceil(self.tck);
+            (field.set)(&mut rounded, clocks * self.tck);
+        }
+        rounded
+    }
+}
+
+/// A memory: all that the controller has to know of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Its name.
+    pub name: String,
+    /// What it is made to.
+    pub standard: Standard,
+    /// How it is divided.
+    pub organisation: Organisation,
+    /// Its timings, ps.
+    pub timings: Timings,
+    /// Which bits of an address say what.
+    pub mapping: Mapping,
+}
+
+impl Memory {
+    /// The most that all channels' data buses can move, bytes a second.
+    #[must_use]
+    pub fn peak_bytes_per_s(&self) -> f64 {
+        let burst_ps = self.timings.burst_ps(self.organisation.burst_length);
+        let bytes = self.organisation.burst_bytes() * self.organisation.channels;
+        bytes as f64 * 1e12 / burst_ps as f64
+    }
+}

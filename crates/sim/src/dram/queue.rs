@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A channel's waiting requests: a list for each bank and kind, in order of arrival.
+
+use super::mapping::Location;
+
+/// No slot.
+pub(super) const NONE: u16 = u16::MAX;
+/// No row is open.
+pub(super) const CLOSED: u32 = u32::MAX;
+
+/// A request that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    pub id: u32,
+    pub core: u32,
+    pub at_ps: u64,
+    /// Order of arrival.
+    pub age: u64,
+    pub row: u32,
+    pub column: u32,
+    /// A row was opened for it.
+    pub opened: bool,
+    /// A row was closed for it.
+    pub closed: bool,
+    next: u16,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct List {
+    pub head: u16,
+    tail: u16,
+    /// The oldest for the open row.
+    pub hit: u16,
+}
+
+/// Requests by bank: for each bank the list of reads, and that of writes.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    pub slots: Vec<Slot>,
+    free: Vec<u16>,
+    pub lists: Vec<[List; 2]>,
+    /// Banks that have a read, and banks that have a write, by bits.
+    pub banks: [u64; 2],
+    /// Reads and writes here.
+    pub lengths: [usize; 2],
+}
+
+impl Queue {
+    pub fn new(depth: usize, banks: usize) -> Self {
+        let empty = List {
+            head: NONE,
+            tail: NONE,
+            hit: NONE,
+        };
+        Self {
+            slots: Vec::with_capacity(depth),
+            free: Vec::with_capacity(depth),
+            lists: vec![[empty; 2]; banks],
+            banks: [0; 2],
+            lengths: [0; 2],
+        }
+    }
+
+    pub fn add(&mut self, write: bool, bank: usize, open_row: u32, slot: Slot) {
+        let index = if let Some(free) = self.free.pop() {
+            self.slots[usize::from(free)] = slot;
+            free
+        } else {
+            self.slots.push(slot);
+            (self.slots.len() - 1) as u16
+        };
+        let list = &mut self.lists[bank][usize::from(write)];
+        if list.head == NONE {
+            list.head = index;
+        } else {
+            self.slots[usize::from(list.tail)].next = index;
+        }
+        list.tail = index;
+        if list.hit == NONE && slot.row == open_row {
+            list.hit = index;
+        }
+        self.banks[usize::from(write)] |= 1 << bank;
+        self.lengths[usize::from(write)] += 1;
+    }
+
+    /// The first in a list for a row.
+    fn first(&self, mut at: u16, row: u32) -> u16 {
+        while at != NONE && self.slots[usize::from(at)].row != row {
+            at = self.slots[usize::from(at)].next;
+        }
+        at
+    }
+
+    /// A bank's row was opened or closed.
+    pub fn row_changed(&mut self, bank: usize, row: u32) {
+        for kind in 0..2 {
+            let head = self.lists[bank][kind].head;
+            self.lists[bank][kind].hit = if row == CLOSED {
+                NONE
+            } else {
+                self.first(head, row)
+            };
+        }
+    }
+
+    /// Whether a write of that line waits.
+    pub fn has_write(&self, bank: usize, location: &Location) -> bool {
+        let mut at = self.lists[bank][1].head;
+        while at != NONE {
+            let slot = &self.slots[usize::from(at)];
+            if slot.row == location.row && slot.column == location.column {
+                return true;
+            }
+            at = slot.next;
+        }
+        false
+    }
+
+    /// Takes out the oldest for the open row.
+    pub fn take_hit(&mut self, write: bool, bank: usize) -> Slot {
+        let kind = usize::from(write);
+        let List { head, tail, hit } = self.lists[bank][kind];
+        let slot = self.slots[usize::from(hit)];
+        let mut before = NONE;
+        let mut at = head;
+        while at != hit {
+            before = at;
+            at = self.slots[usize::from(at)].next;
+        }
+        let next_hit = self.first(slot.next, slot.row);
+        let list = &mut self.lists[bank][kind];
+        list.hit = next_hit;
+        if tail == hit {
+            list.tail = before;
+        }
+        if before == NONE {
+            list.head = slot.next;
+        } else {
+            self.slots[usize::from(before)].next = slot.next;
+        }
+        if slot.next == NONE && before == NONE {
+            self.banks[kind] &= !(1 << bank);
+        }
+        self.lengths[kind] -= 1;
+        self.free.push(hit);
+        slot
+    }
+}
+
+impl Slot {
+    pub fn new(id: u32, core: u32, at_ps: u64, age: u64, location: &Location) -> Self {
+        Self {
+            id,
+            core,
+            at_ps,
+            age,
+            row: location.row,
+            column: location.column,
+            opened: false,
+            closed: false,
+            next: NONE,
+        }
+    }
+}

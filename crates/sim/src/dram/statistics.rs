@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a controller counts.
+
+use serde::Serialize;
+
+/// Counts since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    /// Lines that the memory read.
+    pub reads: u64,
+    /// Lines that it wrote.
+    pub writes: u64,
+    /// Reads that got their line from a write that still waited.
+    pub forwarded: u64,
+    /// Writes of a line that already waited to be written.
+    pub merged: u64,
+    /// Reads and writes whose row was open.
+    pub row_hits: u64,
+    /// Whose bank was closed.
+    pub row_misses: u64,
+    /// Whose bank had another row open.
+    pub row_conflicts: u64,
+    /// Refreshes of a rank.
+    pub refreshes: u64,
+    /// Bytes read and written for each core.
+    pub bytes_by_core: Vec<u64>,
+    /// From arrival to the last data bit, over all `reads`, ps.
+    pub read_latency_sum_ps: u64,
+    /// From arrival to the RD or WR, over all `reads` and `writes`, ps.
+    pub wait_sum_ps: u64,
+    /// Waiting requests times the time that there were as many, ps. By Little's law
+    /// it is `wait_sum_ps` whenever nobody waits.
+    pub queue_integral_ps: u64,
+}
+
+impl Statistics {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes_by_core: vec![0; 64],
+            ..Self::default()
+        }
+    }
+
+    /// Adds another channel's.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.forwarded += other.forwarded;
+        self.merged += other.merged;
+        self.row_hits += other.row_hits;
+        self.row_misses += other.row_misses;
+        self.row_conflicts += other.row_conflicts;
+        self.refreshes += other.refreshes;
+        for (sum, bytes) in self.bytes_by_core.iter_mut().zip(&other.bytes_by_core) {
+            *sum += bytes;
+        }
+        self.read_latency_sum_ps += other.read_latency_sum_ps;
+        self.wait_sum_ps += other.wait_sum_ps;
+        self.queue_integral_ps += other.queue_integral_ps;
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory files and address mappings.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use crate::dram::mapping::{AddressMap, Mapping, MappingError};
+use crate::dram::memory_file::names;
+use crate::dram::{Memory, MemoryError};
+
+const DDR4: &str = include_str!("../../../memories/ddr4-2400.toml");
+
+fn faults(text: &str) -> String {
+    Memory::parse(Path::new("my.toml"), text)
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn every_memory_is_there_and_moves_lines_of_64_bytes() {
+    for name in names() {
+        let memory = Memory::named(name).unwrap();
+        assert_eq!(memory.organisation.burst_bytes(), 64, "{name}");
+        assert_eq!(memory.name.to_lowercase(), name);
+    }
+    let error = Memory::named("ddr1").unwrap_err();
+    assert!(matches!(error, MemoryError::Unknown { .. }));
+}
+
+#[test]
+fn every_wrong_field_is_named_with_its_line_and_range() {
+    let text = DDR4
+        .replace("rows = 65536", "rows = 65537")
+        .replace("tras = 32000", "tras = \"long\"")
+        .replace("trfc = 350000", "trfcc = 350000");
+    let line = |start: &str| {
+        1 + text
+            .lines()
+            .position(|line| line.starts_with(start))
+            .unwrap()
+    };
+    let told = faults(&text);
+    for (start, what) in [
+        (
+            "rows",
+            "organisation.rows: is 65537: has to be a power of two from 2 to 4194304",
+        ),
+        (
+            "tras",
+            "timings.tras: has to be whole ps, or \"Nck\" in clocks, from 100 to 200000",
+        ),
+        ("trfcc", "timings.trfcc: is not known"),
+        ("[timings]", "timings.trfc: is missing: has to be"),
+    ] {
+        let expected = format!("my.toml line {}, {what}", line(start));
+        assert!(told.contains(&expected), "{expected}\nnot in\n{told}");
+    }
+    assert_eq!(told.lines().count(), 4, "{told}");
+}
+
+#[test]
+fn fields_that_contradict_each_other_are_named() {
+    let told = faults(&DDR4.replace("trc = 46160", "trc = 20000"));
+    assert!(
+        told.contains("timings.trc: is 20000: has to be at least tras = 32000"),
+        "{told}"
+    );
+    let told = faults(&DDR4.replace("\"row\", ", "\"row:3\", "));
+    assert!(
+        told.contains("row has 3 bits in the order, and 16 in the organisation"),
+        "{told}"
+    );
+    assert!(faults("name = [").contains("my.toml line 1, syntax"));
+}
+
+#[test]
+fn a_mapping_names_every_bit_once() {
+    let memory = Memory::named("ddr4-2400").unwrap();
+    let error = |order: &[&str]| {
+        let order = order.iter().map(|part| (*part).to_owned()).collect();
+        let mapping = Mapping {
+            order,
+            bank_hash: false,
+        };
+        AddressMap::new(&memory.organisation, &mapping).unwrap_err()
+    };
+    assert_eq!(error(&["rows"]), MappingError::Unknown("rows".into()));
+    let twice = ["row", "row", "bank", "bank_group", "column"];
+    assert_eq!(error(&twice), MappingError::Twice("row"));
+    let missing = error(&["row", "bank_group", "column"]);
+    assert!(matches!(missing, MappingError::Bits { part: "bank", .. }));
+}
+
+proptest! {
+    #[test]
+    fn an_address_is_found_again(
+        address in 0_u64..1 << 33,
+        order in Just(vec![
+            "row:5", "row", "rank", "bank:1", "bank", "bank_group", "column", "column:3", "channel",
+        ]).prop_shuffle(),
+        bank_hash: bool,
+    ) {
+        let mut memory = Memory::named("ddr4-2400").unwrap();
+        memory.organisation.ranks = 2;
+        memory.organisation.channels = 4;
+        memory.organisation.rows /= 8;
+        let order = order.into_iter().map(str::to_owned).collect();
+        let map = AddressMap::new(&memory.organisation, &Mapping { order, bank_hash }).unwrap();
+        let location = map.locate(address);
+        prop_assert_eq!(map.address(&location), address & !63);
+        prop_assert_eq!(map.channel(address), location.channel as usize);
+        prop_assert!(u64::from(location.row) < memory.organisation.rows);
+        prop_assert!(u64::from(location.column) < memory.organisation.bursts_per_row());
+    }
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Each timing rule by itself: the controller's earliest time is the rule's, the
+//! checker finds a command that is a clock too early, and has nothing against one
+//! that isn't.
+
+use crate::dram::Memory;
+use crate::dram::checker::Checker;
+use crate::dram::command::Command;
+use crate::dram::command::Kind::{self, Activate, Precharge, PrechargeAll, Read, Refresh, Write};
+use crate::dram::ready::ReadyTimes;
+
+/// Banks of DDR4-2400 with two ranks: four a group, four groups a rank.
+const BANK: usize = 0;
+const SAME_GROUP: usize = 1;
+const OTHER_GROUP: usize = 4;
+const OTHER_RANK: usize = 16;
+const BURST: u64 = 4;
+
+fn memory() -> Memory {
+    let mut memory = Memory::named("ddr4-2400").unwrap();
+    memory.organisation.ranks = 2;
+    memory
+}
+
+fn command(kind: Kind, bank: usize, at_ps: u64) -> Command {
+    Command {
+        at_ps,
+        kind,
+        rank: (bank / 16) as u32,
+        group: (bank / 4 % 4) as u32,
+        bank: (bank % 4) as u32,
+        row: 7,
+    }
+}
+
+fn found(memory: &Memory, rule: &str, commands: &[Command]) -> bool {
+    let mut checker = Checker::new(memory);
+    for command in commands {
+        checker.check(0, command);
+    }
+    let violations = &checker.report().violations;
+    violations.iter().any(|violation| violation.rule == rule)
+}
+
+/// `then` may follow `first` after so many clocks, and by the checker's rule.
+fn gap(rule: &str, first: (Kind, usize), then: (Kind, usize), clocks: u64) {
+    let memory = memory();
+    let tck = memory.timings.tck;
+    let begin_ps = 1000 * tck;
+    let mut ready = ReadyTimes::new(&memory.organisation, &memory.timings);
+    ready.issue(first.0, first.1, begin_ps);
+    let earliest_ps = ready.earliest(then.0, then.1);
+    assert_eq!((earliest_ps - begin_ps) / tck, clocks, "{rule}");
+    let first = command(first.0, first.1, begin_ps);
+    let then = |at_ps| command(then.0, then.1, at_ps);
+    assert!(
+        found(&memory, rule, &[first, then(earliest_ps - tck)]),
+        "{rule} is broken"
+    );
+    assert!(
+        !found(&memory, rule, &[first, then(earliest_ps)]),
+        "{rule} is kept"
+    );
+}
+
+#[test]
+fn trcd() {
+    gap("tRCD", (Activate, BANK), (Read, BANK), 17);
+    gap("tRCD", (Activate, BANK), (Write, BANK), 17);
+}
+
+#[test]
+fn tras() {
+    gap("tRAS", (Activate, BANK), (Precharge, BANK), 39);
+    gap("tRAS", (Activate, BANK), (PrechargeAll, BANK), 39);
+}
+
+#[test]
+fn trc() {
+    gap("tRC", (Activate, BANK), (Activate, BANK), 56);
+    gap("tRC", (Activate, BANK), (Refresh, BANK), 56);
+}
+
+#[test]
+fn trp() {
+    gap("tRP", (Precharge, BANK), (Activate, BANK), 17);
+    gap("tRP", (PrechargeAll, BANK), (Activate, OTHER_GROUP), 17);
+    gap("tRP", (Precharge, OTHER_GROUP), (Refresh, BANK), 17);
+    gap("tRP", (PrechargeAll, BANK), (Refresh, BANK), 17);
+}
+
+#[test]
+fn tccd_s() {
+    gap("tCCD_S", (Read, BANK), (Read, OTHER_GROUP), 4);
+    gap("tCCD_S", (Write, BANK), (Write, OTHER_GROUP), 4);
+}
+
+#[test]
+fn tccd_l() {
+    gap("tCCD_L", (Read, BANK), (Read, SAME_GROUP), 6);
+}
+
+#[test]
+fn tccd_l_wr() {
+    gap("tCCD_L_WR", (Write, BANK), (Write, SAME_GROUP), 6);
+}
+
+#[test]
+fn trrd_s() {
+    gap("tRRD_S", (Activate, BANK), (Activate, OTHER_GROUP), 4);
+}
+
+#[test]
+fn trrd_l() {
+    gap("tRRD_L", (Activate, BANK), (Activate, SAME_GROUP), 6);
+}
+
+#[test]
+fn twr() {
+    gap("tWR", (Write, BANK), (Precharge, BANK), 12 + BURST + 18);
+    gap(
+        "tWR",
+        (Write, OTHER_GROUP),
+        (PrechargeAll, BANK),
+        12 + BURST + 18,
+    );
+}
+
+#[test]
+fn twtr_s() {
+    gap("tWTR_S", (Write, BANK), (Read, OTHER_GROUP), 12 + BURST + 3);
+}
+
+#[test]
+fn twtr_l() {
+    gap("tWTR_L", (Write, BANK), (Read, SAME_GROUP), 12 + BURST + 9);
+}
+
+#[test]
+fn trtp() {
+    gap("tRTP", (Read, BANK), (Precharge, BANK), 9);
+    gap("tRTP", (Read, OTHER_GROUP), (PrechargeAll, BANK), 9);
+}
+
+#[test]
+fn trtw() {
+    gap("tRTW", (Read, BANK), (Write, OTHER_GROUP), 11);
+}
+
+#[test]
+fn trtrs() {
+    gap("tRTRS", (Read, BANK), (Read, OTHER_RANK), BURST + 2);
+    gap("tRTRS", (Write, BANK), (Write, OTHER_RANK), BURST + 2);
+    gap(
+        "tRTRS",
+        (Read, BANK),
+        (Write, OTHER_RANK),
+        17 + BURST + 2 - 12,
+    );
+    gap(
+        "tRTRS",
+        (Write, BANK),
+        (Read, OTHER_RANK),
+        12 + BURST + 2 - 17,
+    );
+}
+
+#[test]
+fn trfc() {
+    // 350 ns are 420.2 clocks.
+    gap("tRFC", (Refresh, BANK), (Activate, OTHER_GROUP), 421);
+    gap("tRFC", (Refresh, BANK), (Refresh, BANK), 421);
+}
+
+#[test]
+fn tfaw() {
+    let memory = memory();
+    let tck = memory.timings.tck;
+    let begin_ps = 1000 * tck;
+    let mut ready = ReadyTimes::new(&memory.organisation, &memory.timings);
+    let mut commands: Vec<Command> = Vec::new();
+    for index in 0..4 {
+        let at_ps = begin_ps + index as u64 * 4 * tck;
+        ready.issue(Activate, 4 * index, at_ps);
+        commands.push(command(Activate, 4 * index, at_ps));
+    }
+    // 21 ns are 25.2 clocks.
+    assert_eq!(ready.earliest(Activate, SAME_GROUP), begin_ps + 26 * tck);
+    assert_eq!(
+        ready.earliest(Activate, OTHER_RANK),
+        0,
+        "each rank has its own"
+    );
+    for (clocks, broken) in [(25, true), (26, false)] {
+        commands.push(command(Activate, SAME_GROUP, begin_ps + clocks * tck));
+        assert_eq!(found(&memory, "tFAW", &commands), broken);
+        commands.pop();
+    }
+}
+
+#[test]
+fn trefi() {
+    let memory = memory();
+    let last_ps = 9 * memory.timings.trefi;
+    let late_ps = (last_ps + 1).next_multiple_of(memory.timings.tck);
+    assert!(found(&memory, "tREFI", &[command(Activate, BANK, late_ps)]));
+    let refreshed = [command(Refresh, BANK, 0), command(Activate, BANK, last_ps)];
+    assert!(!found(&memory, "tREFI", &refreshed));
+}
+
+#[test]
+fn what_a_bank_cannot_do_is_found() {
+    let memory = memory();
+    let at = |kind, clocks: u64| command(kind, BANK, clocks * memory.timings.tck);
+    let wrong_row = Command {
+        row: 8,
+        ..at(Read, 100)
+    };
+    for (rule, commands) in [
+        (
+            "ACT on an open bank",
+            vec![at(Activate, 0), at(Activate, 100)],
+        ),
+        ("data of a closed bank", vec![at(Read, 0)]),
+        (
+            "data of a closed bank",
+            vec![at(Activate, 0), at(Precharge, 50), at(Write, 100)],
+        ),
+        ("data of the wrong row", vec![at(Activate, 0), wrong_row]),
+        (
+            "REF with an open bank",
+            vec![at(Activate, 0), at(Refresh, 100)],
+        ),
+        ("command bus", vec![at(Activate, 5), at(Precharge, 5)]),
+        (
+            "data bus",
+            vec![at(Activate, 0), at(Read, 20), at(Read, 22)],
+        ),
+    ] {
+        assert!(found(&memory, rule, &commands), "{rule}");
+    }
+    let off_the_edge = Command {
+        at_ps: 1,
+        ..at(Activate, 0)
+    };
+    assert!(found(&memory, "clock edge", &[off_the_edge]));
+}

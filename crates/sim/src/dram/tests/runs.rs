@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whole runs: random traffic past the checker, what can be worked out by hand, and
+//! the controller's own rules.
+
+use crate::dram::checks::{analytical, check_traffic, saturate};
+use crate::dram::command::{Command, Kind, Observer};
+use crate::dram::mapping::{AddressMap, Location};
+use crate::dram::memory_file::names;
+use crate::dram::{Controller, ControllerSettings, Memory};
+use crate::main_memory::{Arrival, Done, MainMemory};
+
+#[derive(Default)]
+struct Recorder(Vec<Command>);
+
+impl Observer for Recorder {
+    fn command(&mut self, _channel: usize, command: &Command) {
+        self.0.push(*command);
+    }
+}
+
+#[test]
+fn random_traffic_breaks_no_rule() {
+    for name in names() {
+        for (ranks, bank_hash) in [(1, false), (2, true)] {
+            let mut memory = Memory::named(name).unwrap();
+            memory.organisation.ranks = ranks;
+            memory.mapping.bank_hash = bank_hash;
+            let report = check_traffic(&memory, 50_000, ranks).unwrap();
+            assert!(report.commands >= 50_000);
+            assert_eq!(
+                report.violation_count, 0,
+                "{name}: {}",
+                report.violations[0]
+            );
+        }
+    }
+}
+
+#[test]
+fn what_can_be_worked_out_by_hand_holds() {
+    for name in names() {
+        for check in analytical(&Memory::named(name).unwrap(), 20_000).unwrap() {
+            assert!(check.holds(), "{check:?}");
+        }
+    }
+}
+
+#[test]
+fn the_published_worst_case_of_ddr2_is_1280_mb_s() {
+    let memory = Memory::named("ddr2-800").unwrap();
+    assert!((memory.peak_bytes_per_s() - 6.4e9).abs() < 1.0);
+    let worst = memory.organisation.burst_bytes() as f64 * 1e6 / memory.timings.trc as f64;
+    assert!((worst - 1280.0).abs() < 1e-9);
+}
+
+fn ddr4() -> (Memory, AddressMap) {
+    let memory = Memory::named("ddr4-2400").unwrap();
+    let map = AddressMap::new(&memory.organisation, &memory.mapping).unwrap();
+    (memory, map)
+}
+
+fn row(map: &AddressMap, row: u32, column: u32) -> u64 {
+    map.address(&Location {
+        row,
+        column,
+        ..Location::default()
+    })
+}
+
+fn arrival(id: u32, address: u64, write: bool, at_ps: u64) -> Arrival {
+    Arrival {
+        id,
+        core: 1,
+        address,
+        write,
+        at_ps,
+    }
+}
+
+#[test]
+fn no_more_row_hits_than_the_cap_go_before_an_older_request() {
+    let (memory, map) = ddr4();
+    let settings = ControllerSettings {
+        row_hit_cap: 3,
+        ..ControllerSettings::default()
+    };
+    let recorder = Recorder::default();
+    let mut controller = Controller::observed(&memory, &settings, recorder).unwrap();
+    // The first opens row 1; the second waits for row 2, with ten hits behind it.
+    for id in 0..12 {
+        let address = row(&map, if id == 1 { 2 } else { 1 }, id);
+        controller.push(arrival(id, address, false, 0));
+    }
+    let mut done = Vec::new();
+    controller.advance(2_000_000, &mut done);
+    let place = done.iter().position(|done| done.id == 1);
+    assert_eq!(place, Some(4), "after the first and three hits: {done:?}");
+    assert_eq!(done.len(), 12);
+}
+
+#[test]
+fn a_read_gets_its_line_from_a_write_that_waits() {
+    let (memory, map) = ddr4();
+    let mut controller = Controller::new(&memory, &ControllerSettings::default()).unwrap();
+    controller.push(arrival(1, row(&map, 1, 0), true, 0));
+    controller.push(arrival(2, row(&map, 1, 0), false, 10));
+    controller.push(arrival(3, row(&map, 1, 0), true, 20));
+    let mut done: Vec<Done> = Vec::new();
+    controller.advance(1_000_000, &mut done);
+    let ids: Vec<u32> = done.iter().map(|done| done.id).collect();
+    assert_eq!(ids, [3, 2, 1]);
+    let statistics = controller.statistics();
+    assert_eq!((statistics.forwarded, statistics.merged), (1, 1));
+    assert_eq!((statistics.reads, statistics.writes), (0, 1));
+    assert_eq!(statistics.bytes_by_core[1], 64);
+}
+
+#[test]
+fn an_idle_rank_is_refreshed_every_trefi() {
+    let (memory, _) = ddr4();
+    let settings = ControllerSettings::default();
+    let mut controller = Controller::observed(&memory, &settings, Recorder::default()).unwrap();
+    controller.advance(100 * memory.timings.trefi + 1_000_000, &mut Vec::new());
+    let commands = controller.into_observer().0;
+    assert_eq!(commands.len(), 100);
+    assert!(commands.iter().all(|command| command.kind == Kind::Refresh));
+}
+
+#[test]
+fn the_same_requests_give_the_same_run() {
+    let (memory, _) = ddr4();
+    let run = || {
+        let mut random = fastrand::Rng::with_seed(7);
+        let settings = ControllerSettings::default();
+        let mut controller = Controller::observed(&memory, &settings, Recorder::default()).unwrap();
+        saturate(&mut controller, 5000, |_| {
+            (random.u64(..1 << 30), random.bool())
+        });
+        controller.into_observer().0
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn reads_are_served_while_writes_never_end() {
+    let (memory, _) = ddr4();
+    let mut controller = Controller::new(&memory, &ControllerSettings::default()).unwrap();
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut done = Vec::new();
+    controller.push(arrival(u32::MAX, 1 << 20, false, 0));
+    for id in 0..2000 {
+        let address = random.u64(..1 << 30);
+        while !controller.has_room(address, true) {
+            controller.advance(controller.next_event_ps(), &mut done);
+        }
+        controller.push(arrival(
+            id,
+            address,
+            true,
+            done.last().map_or(0, |done| done.at_ps),
+        ));
+    }
+    let place = done.iter().position(|done| done.id == u32::MAX);
+    assert!(place.is_some_and(|place| place < 200), "{place:?}");
+}
