@@ -3,6 +3,7 @@
 
 mod config;
 mod measure;
+mod simulate;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::{
 
 pub use config::Config;
 use measure::{Measured, measure};
+pub use simulate::simulate;
 
 /// One setting that is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]

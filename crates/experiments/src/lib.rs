@@ -18,6 +18,7 @@ mod pinned;
 mod proof;
 pub mod realtime;
 mod settings;
+mod simulated;
 mod traffic;
 mod workload;
 
@@ -28,6 +29,7 @@ pub use interrupt::Interrupt;
 pub use memwarden_guard::Backend;
 pub use proof::{CoreProof, Proof};
 pub use settings::Settings;
+pub use simulated::Simulated;
 pub use traffic::KnownTraffic;
 pub use workload::Workload;
 

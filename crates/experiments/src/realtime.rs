@@ -5,6 +5,7 @@ mod config;
 mod load;
 mod measure;
 mod on_miss;
+mod simulate;
 mod xserver;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, gu
 pub use config::{Config, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting};
 pub use load::Load;
 use measure::{Around, Measured, TaskRun, measure};
+pub use simulate::simulate;
 
 /// File in the run folder for what loads write to standard error.
 const LOG: &str = "load.log";

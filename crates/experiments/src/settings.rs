@@ -2,12 +2,13 @@
 //! What all experiments' settings can do.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use memwarden_run::{Existing, Summary};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Error;
+use crate::{Error, Interrupt, Progress, Simulated};
 
 /// An experiment's settings: data, as TOML or as options of its command.
 pub trait Settings: Default + Serialize + DeserializeOwned {
@@ -15,6 +16,30 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     #[must_use]
     fn for_lab() -> Self {
         Self::default()
+    }
+
+    /// The settings that suit a simulated machine.
+    #[must_use]
+    fn for_sim() -> Self {
+        Self::default()
+    }
+
+    /// Runs the experiment on a simulated machine.
+    ///
+    /// # Errors
+    /// As on any other; or the experiment isn't modelled.
+    fn simulate(
+        &self,
+        simulated: &Simulated,
+        _out: Option<&Path>,
+        _existing: Existing,
+        _interrupt: &Interrupt,
+        _progress: &mut dyn Progress,
+    ) -> Result<(PathBuf, Summary), Error> {
+        Err(Error::BadInput(format!(
+            "--on sim:{}: this experiment is not modelled; give native or lab (interfere and realtime are)",
+            simulated.asked
+        )))
     }
 
     /// The same settings as options of the experiment's command.

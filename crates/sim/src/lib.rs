@@ -10,6 +10,10 @@
 //! | [`regulator`] | `policy/` over the simulated cores, and what reacting costs |
 //! | [`main_memory`] | what is behind the last cache, as the caches see it |
 //! | [`dram`] | a DRAM and its controller, the checker of its commands, its checks |
+//! | [`platform`] | machines with a name, as TOML files: all of the above as data |
+//! | [`cases`] | what was published of them, and the same cases in the model |
+//! | [`calibrate`] | fits what no datasheet gives to what was published without a guard |
+//! | [`sweep`] | many runs at once |
 //! | `private` | what a core has for itself: TLB, caches, prefetcher, pages |
 //!
 //! Time is in ps, and there is no other clock inside: the same settings and seed give
@@ -34,17 +38,25 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod faults;
 mod private;
 
+pub mod calibrate;
+pub mod cases;
 pub mod dram;
 pub mod machine;
 pub mod main_memory;
+pub mod platform;
 pub mod regulator;
 pub mod settings;
+pub mod sweep;
 pub mod workload;
 
+pub use faults::Fault;
 pub use machine::{CoreCounts, Machine, MachineError};
 pub use main_memory::{FixedMemory, MainMemory};
+pub use memwarden_policy::{BestEffort, UNLIMITED};
+pub use platform::Platform;
 pub use regulator::{Guard, Reaction};
 pub use settings::MachineSettings;
 pub use workload::Workload;

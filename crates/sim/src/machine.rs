@@ -11,8 +11,8 @@ mod guarding;
 mod shared;
 
 use crate::main_memory::{Done, MainMemory, NEVER_PS};
-use crate::private::Private;
-use crate::regulator::{Guard, Order, Reaction, Regulator};
+use crate::private::{self, Private};
+use crate::regulator::{EndedPeriod, Guard, Order, Reaction, Regulator};
 use crate::settings::MachineSettings;
 use crate::workload::{Job, Workload};
 
@@ -36,6 +36,22 @@ pub struct CoreCounts {
     pub throttled_ps: u64,
     /// It slept or had ended, ps.
     pub idle_ps: u64,
+}
+
+impl CoreCounts {
+    /// What has come since an earlier moment.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            touches: self.touches - before.touches,
+            refills: self.refills - before.refills,
+            prefetches: self.prefetches - before.prefetches,
+            write_backs: self.write_backs - before.write_backs,
+            overflows: self.overflows - before.overflows,
+            throttled_ps: self.throttled_ps - before.throttled_ps,
+            idle_ps: self.idle_ps - before.idle_ps,
+        }
+    }
 }
 
 /// Why a core does not go on of itself.
@@ -62,6 +78,8 @@ struct Touch {
     line: u64,
     store: bool,
     depends: bool,
+    /// The line of the page table's entry that has to be read before.
+    entry: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -81,6 +99,8 @@ struct Core {
     idle_ps: Option<u64>,
     /// What interrupts took, to be made up for.
     owed_ps: u64,
+    /// Of the time that it stood still, what ended periods have told.
+    told_throttled_ps: u64,
     counts: CoreCounts,
 }
 
@@ -100,6 +120,8 @@ pub struct Machine<M> {
     orders: Vec<Order>,
     /// Periods that were opened: a timer of an earlier one is void.
     timers: u32,
+    /// Periods that have ended since they were last asked for, if they are recorded.
+    periods: Option<Vec<EndedPeriod>>,
 }
 
 /// A machine that can't be.
@@ -153,7 +175,7 @@ impl<M: MainMemory> Machine<M> {
         fastrand::Rng::with_seed(seed).shuffle(&mut free);
         let mut cores = Vec::new();
         for workload in workloads {
-            let pages = workload.buffer_bytes().div_ceil(4096) as usize;
+            let pages = private::pages(workload.buffer_bytes());
             let Some(rest) = free.len().checked_sub(pages) else {
                 return Err(MachineError::Memory {
                     wanted,
@@ -176,6 +198,7 @@ impl<M: MainMemory> Machine<M> {
             done: Vec::new(),
             orders: Vec::new(),
             timers: 0,
+            periods: None,
         };
         for core in 0..machine.cores.len() {
             machine.events.add(0, Event::Proceed(core));
@@ -208,6 +231,12 @@ impl<M: MainMemory> Machine<M> {
             .as_ref()
             .map_or(0, |regulator| regulator.overflows(core));
         counts
+    }
+
+    /// The periods that have ended since this was last asked; they are recorded from the
+    /// first time on.
+    pub fn ended_periods(&mut self) -> Vec<EndedPeriod> {
+        self.periods.replace(Vec::new()).unwrap_or_default()
     }
 
     /// The jobs of a periodic task.
@@ -307,8 +336,20 @@ impl Core {
             held: false,
             idle_ps: None,
             owed_ps: 0,
+            told_throttled_ps: 0,
             counts: CoreCounts::default(),
         }
+    }
+
+    /// An access finds no place: it is tried again, and so is what waits for it.
+    fn try_again(&mut self, touch: Touch) {
+        self.pending = Some(match self.pending.take() {
+            Some(after) => Touch {
+                entry: Some(touch.line),
+                ..after
+            },
+            None => touch,
+        });
     }
 }
 

@@ -12,6 +12,22 @@ const PAGE_BITS: u32 = 12;
 /// TLBs have few ways; which is no matter for access patterns without a stride.
 const TLB_WAYS: u64 = 4;
 
+/// An entry of a page table, on every 64-bit machine, and entries of a page.
+const ENTRY_BYTES: u64 = 8;
+const ENTRIES: u64 = (1 << PAGE_BITS) / ENTRY_BYTES;
+
+/// Of so many pages, those that have the others' page-table entries. The tables above
+/// them are left out: a walker's own cache has them.
+fn table_pages(pages: u64) -> u64 {
+    pages.div_ceil(ENTRIES + 1)
+}
+
+/// Pages for a buffer, its page table included.
+pub(crate) fn pages(buffer_bytes: u64) -> usize {
+    let pages = buffer_bytes.div_ceil(1 << PAGE_BITS);
+    (pages + pages.div_ceil(ENTRIES)) as usize
+}
+
 /// An empty cache of whole lines.
 pub(crate) fn sets(cache: &CacheSettings, line_bytes: u64) -> Sets {
     let sets = cache.size_bytes / line_bytes / cache.ways as u64;
@@ -32,7 +48,7 @@ pub(crate) struct Private {
     l2: Option<Sets>,
     tlb: Option<Sets>,
     streams: Option<Streams>,
-    /// The frame of each page of the buffer.
+    /// The frame of each page of the buffer, then those of its page table.
     frames: Box<[u32]>,
     line_bits: u32,
 }
@@ -58,25 +74,33 @@ impl Private {
         }
     }
 
-    /// The line of a byte of the buffer, and whether its page was in the TLB.
-    pub fn translate(&mut self, offset: u64) -> (u64, bool) {
+    /// The line of a byte of the buffer and, if its page wasn't in the TLB, the line of
+    /// the page table's entry.
+    pub fn translate(&mut self, offset: u64) -> (u64, Option<u64>) {
         let page = offset >> PAGE_BITS;
         let frame = u64::from(self.frames[page as usize]);
         let address = frame << PAGE_BITS | offset & ((1 << PAGE_BITS) - 1);
         let Some(tlb) = &mut self.tlb else {
-            return (address >> self.line_bits, true);
+            return (address >> self.line_bits, None);
         };
-        let held = match tlb.find(page) {
+        let entry = match tlb.find(page) {
             Some(place) => {
                 tlb.touch(place, 0);
-                true
+                None
             }
             None => {
                 tlb.insert(page, 0);
-                false
+                Some(self.entry(page))
             }
         };
-        (address >> self.line_bits, held)
+        (address >> self.line_bits, entry)
+    }
+
+    /// The line that has a page's entry. Tables have the last of the frames.
+    fn entry(&self, page: u64) -> u64 {
+        let tables = self.frames.len() as u64 - table_pages(self.frames.len() as u64);
+        let frame = u64::from(self.frames[(tables + page / ENTRIES) as usize]);
+        (frame << PAGE_BITS | (page % ENTRIES) * ENTRY_BYTES) >> self.line_bits
     }
 
     /// Looks a line up. One that the second cache has comes into the first; what

@@ -35,6 +35,21 @@ pub struct Guard {
     pub period_ps: u64,
 }
 
+/// A core's period that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedPeriod {
+    /// The core.
+    pub core: usize,
+    /// When it ended, ps.
+    pub at_ps: u64,
+    /// Events in it, by resource.
+    pub used: [u64; 2],
+    /// Events that the core was entitled to in it.
+    pub assigned: [u64; 2],
+    /// The core stood still so long in it, ps.
+    pub throttled_ps: u64,
+}
+
 /// What is to be done with one core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -140,21 +155,30 @@ impl Regulator {
         self.phase_ps + ((now_ps - self.phase_ps) / self.period_ps + 1) * self.period_ps
     }
 
-    /// A core's timer: its period ends, the next begins.
-    pub fn period_begin(&mut self, index: usize, now_ps: u64, idle: bool, orders: &mut Vec<Order>) {
+    /// A core's timer: its period ends, the next begins. What was used of the one that
+    /// ended and what might have been, unless none did.
+    pub fn period_begin(
+        &mut self,
+        index: usize,
+        now_ps: u64,
+        idle: bool,
+        orders: &mut Vec<Order>,
+    ) -> Option<[[u64; 2]; 2]> {
         let number = self.number + (now_ps - self.phase_ps) / self.period_ps;
         let core = &mut self.cores[index];
         let throttled = core.policy.is_throttled();
+        let assigned = Resource::ALL.map(|resource| core.policy.account(resource).assigned);
         let action = core.policy.period_begin(number, idle, core.used);
         if action == Action::Continue {
-            return;
+            return None;
         }
-        core.used = [0; 2];
+        let used = std::mem::take(&mut core.used);
         core.arm();
         if throttled {
             orders.push(Order::Run(index));
         }
         self.carry_out(index, action, orders);
+        Some([used, assigned])
     }
 
     /// Best effort has opened a period: it begins now.

@@ -35,7 +35,8 @@ pub struct CoreSettings {
     pub l2: Option<CacheSettings>,
     /// Pages of 4 KiB that the TLBs hold; 0 where their misses are left out.
     pub tlb_entries: u64,
-    /// What a page that they don't hold takes more, ps.
+    /// What finding a page that they don't hold takes the core, ps; reading its entry in
+    /// the page table comes on top, from the caches or from memory.
     pub page_walk_ps: u64,
     /// The stream prefetcher, if it is on: into the last level.
     pub prefetcher: Option<Prefetcher>,

@@ -45,6 +45,8 @@ pub trait Workload: fmt::Debug + Send {
 /// A job of a periodic task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
+    /// Which release it is of, from 0.
+    pub number: u64,
     /// When it might begin, ps.
     pub released_ps: u64,
     /// When its last line was there, ps.
@@ -101,13 +103,45 @@ impl Workload for Chase {
     }
 }
 
+/// What a stream does with a line of one of its arrays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Use {
+    /// Which of its arrays: the buffer is divided among them.
+    pub array: u64,
+    /// Written, not read.
+    pub store: bool,
+}
+
+/// What the kinds of `bandwidth` do with a line, as the real ones do.
+pub const USES: [(&str, &[Use]); 6] = [
+    ("read", &[load(0)]),
+    ("write", &[store(0)]),
+    ("readwrite", &[load(0), store(0)]),
+    ("copy", &[load(0), store(1)]),
+    ("triad", &[load(0), load(1), store(2)]),
+    // Scrolling moves lines within one frame buffer: as a copy, it reads one and writes one.
+    ("screen", &[load(0), store(1)]),
+];
+
+const fn load(array: u64) -> Use {
+    Use {
+        array,
+        store: false,
+    }
+}
+
+const fn store(array: u64) -> Use {
+    Use { array, store: true }
+}
+
 /// `bandwidth`: a word of each line, in order, again and again.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    bytes: u64,
+    uses: &'static [Use],
+    array_bytes: u64,
     line_bytes: u64,
     at: u64,
-    store: bool,
+    next_use: usize,
     work_ps: u64,
 }
 
@@ -115,11 +149,21 @@ impl Stream {
     /// Over `bytes`, with `work_ps` a line, written or read.
     #[must_use]
     pub fn new(bytes: u64, line_bytes: u64, store: bool, work_ps: u64) -> Self {
+        let uses = USES[usize::from(store)].1;
+        Self::of(uses, bytes, line_bytes, work_ps)
+    }
+
+    /// Over `bytes`, that are divided among as many arrays as `uses` name; `work_ps`
+    /// for each line of the first.
+    #[must_use]
+    pub fn of(uses: &'static [Use], bytes: u64, line_bytes: u64, work_ps: u64) -> Self {
+        let arrays = uses.iter().map(|one| one.array + 1).max().unwrap_or(1);
         Self {
-            bytes: bytes / line_bytes * line_bytes,
+            uses,
+            array_bytes: (bytes / arrays / line_bytes).max(1) * line_bytes,
             line_bytes,
             at: 0,
-            store,
+            next_use: 0,
             work_ps,
         }
     }
@@ -127,60 +171,128 @@ impl Stream {
 
 impl Workload for Stream {
     fn next(&mut self, _now_ps: u64) -> Step {
-        let offset = self.at;
-        self.at += self.line_bytes;
-        if self.at >= self.bytes {
-            self.at = 0;
+        let Use { array, store } = self.uses[self.next_use];
+        let offset = array * self.array_bytes + self.at;
+        let work_ps = if self.next_use == 0 { self.work_ps } else { 0 };
+        self.next_use += 1;
+        if self.next_use == self.uses.len() {
+            self.next_use = 0;
+            self.at += self.line_bytes;
+            if self.at >= self.array_bytes {
+                self.at = 0;
+            }
         }
         Step::Touch {
-            work_ps: self.work_ps,
+            work_ps,
             offset,
-            store: self.store,
+            store,
             depends: false,
         }
     }
 
     fn buffer_bytes(&self) -> u64 {
-        self.bytes
+        let arrays = self.uses.iter().map(|one| one.array + 1).max().unwrap_or(1);
+        arrays * self.array_bytes
     }
 }
 
-/// The periodic task: each period it reads a frame, in order.
+/// An X server with a terminal that scrolls: it moves some lines, then waits for the
+/// next ones to be drawn.
+#[derive(Debug)]
+pub struct Scroll {
+    stream: Stream,
+    /// Steps of one scroll, and those that are left of it.
+    steps: u64,
+    left: u64,
+    pause_ps: u64,
+    random: fastrand::Rng,
+}
+
+impl Scroll {
+    /// Moves `bytes` at once within a buffer of `buffer_bytes`, `work_ps` a line, and
+    /// then waits for half to one and a half times `pause_ps`.
+    #[must_use]
+    pub fn new(
+        buffer_bytes: u64,
+        bytes: u64,
+        line_bytes: u64,
+        work_ps: u64,
+        pause_ps: u64,
+        seed: u64,
+    ) -> Self {
+        let steps = (bytes / line_bytes).max(1) * 2;
+        Self {
+            stream: Stream::of(USES[5].1, buffer_bytes, line_bytes, work_ps),
+            steps,
+            left: steps,
+            pause_ps,
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+}
+
+impl Workload for Scroll {
+    fn next(&mut self, now_ps: u64) -> Step {
+        if self.left == 0 {
+            self.left = self.steps;
+            let pause_ps = self.pause_ps / 2 + self.random.u64(..=self.pause_ps);
+            return Step::Sleep {
+                until_ps: now_ps + pause_ps,
+            };
+        }
+        self.left -= 1;
+        self.stream.next(now_ps)
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        self.stream.buffer_bytes()
+    }
+}
+
+/// The periodic task: each period it reads a frame, in order. Releases that come up
+/// while a job still runs are skipped, as the real one does.
 #[derive(Debug)]
 pub struct Periodic {
     frame_bytes: u64,
     line_bytes: u64,
     work_ps: u64,
+    depends: bool,
     period_ps: u64,
-    count: usize,
+    releases: u64,
     at: u64,
     settled: bool,
-    released_ps: u64,
+    number: u64,
     jobs: Vec<Job>,
 }
 
 impl Periodic {
-    /// `count` jobs, one released each `period_ps`, each reads `frame_bytes` with
-    /// `work_ps` a line.
+    /// `releases` of them, one each `period_ps`; each job reads `frame_bytes` with
+    /// `work_ps` a line. If it `depends` on a line, it waits for that before the next.
     #[must_use]
     pub fn new(
         frame_bytes: u64,
         line_bytes: u64,
         work_ps: u64,
+        depends: bool,
         period_ps: u64,
-        count: usize,
+        releases: u64,
     ) -> Self {
         Self {
-            frame_bytes: frame_bytes / line_bytes * line_bytes,
+            frame_bytes: (frame_bytes / line_bytes).max(1) * line_bytes,
             line_bytes,
             work_ps,
+            depends,
             period_ps,
-            count,
+            releases,
             at: 0,
             settled: false,
-            released_ps: 0,
-            jobs: Vec::with_capacity(count),
+            number: 0,
+            jobs: Vec::new(),
         }
+    }
+
+    fn released_ps(&self) -> u64 {
+        self.number * self.period_ps
     }
 }
 
@@ -192,20 +304,20 @@ impl Workload for Periodic {
                 return Step::Settle;
             }
             self.jobs.push(Job {
-                released_ps: self.released_ps,
+                number: self.number,
+                released_ps: self.released_ps(),
                 done_ps: now_ps,
             });
-            // A job that comes after its successor's release begins that one at once.
-            self.released_ps += self.period_ps;
+            self.number = now_ps.div_ceil(self.period_ps).max(self.number + 1);
             self.at = 0;
             self.settled = false;
         }
-        if self.jobs.len() == self.count {
+        if self.number >= self.releases {
             return Step::End;
         }
-        if self.at == 0 && now_ps < self.released_ps {
+        if self.at == 0 && now_ps < self.released_ps() {
             return Step::Sleep {
-                until_ps: self.released_ps,
+                until_ps: self.released_ps(),
             };
         }
         let offset = self.at;
@@ -214,7 +326,7 @@ impl Workload for Periodic {
             work_ps: self.work_ps,
             offset,
             store: false,
-            depends: false,
+            depends: self.depends,
         }
     }
 
@@ -269,8 +381,47 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_reads_one_array_and_writes_the_other() {
+        let mut copy = Stream::of(USES[3].1, 256, 64, 5);
+        let steps: Vec<_> = (0..5)
+            .map(|_| match copy.next(0) {
+                Step::Touch {
+                    offset,
+                    store,
+                    work_ps,
+                    ..
+                } => (offset, store, work_ps),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            steps,
+            [
+                (0, false, 5),
+                (128, true, 0),
+                (64, false, 5),
+                (192, true, 0),
+                (0, false, 5)
+            ]
+        );
+        assert_eq!(copy.buffer_bytes(), 256);
+    }
+
+    #[test]
+    fn an_x_server_waits_after_each_scroll() {
+        let mut scroll = Scroll::new(1024, 128, 64, 0, 1000, 1);
+        for _ in 0..3 {
+            (0..4).for_each(|_| assert!(matches!(scroll.next(7), Step::Touch { .. })));
+            match scroll.next(7) {
+                Step::Sleep { until_ps } => assert!((507..=1507).contains(&until_ps)),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_job_is_done_when_all_is_there_and_the_next_waits_for_its_release() {
-        let mut task = Periodic::new(128, 64, 0, 1000, 2);
+        let mut task = Periodic::new(128, 64, 0, false, 1000, 4);
         assert_eq!(offset(task.next(0)), 0);
         assert_eq!(offset(task.next(10)), 64);
         assert_eq!(task.next(20), Step::Settle);
@@ -278,8 +429,17 @@ mod tests {
         assert_eq!(offset(task.next(1000)), 0);
         assert_eq!(offset(task.next(1010)), 64);
         assert_eq!(task.next(1020), Step::Settle);
-        assert_eq!(task.next(2500), Step::End);
-        let done: Vec<_> = task.jobs().iter().map(|job| job.done_ps).collect();
-        assert_eq!(done, [300, 2500]);
+        // The third was released while the second still ran.
+        assert_eq!(task.next(2500), Step::Sleep { until_ps: 3000 });
+        assert_eq!(offset(task.next(3000)), 0);
+        assert_eq!(offset(task.next(3010)), 64);
+        assert_eq!(task.next(3020), Step::Settle);
+        assert_eq!(task.next(3100), Step::End);
+        let jobs: Vec<_> = task
+            .jobs()
+            .iter()
+            .map(|job| (job.number, job.done_ps))
+            .collect();
+        assert_eq!(jobs, [(0, 300), (1, 2500), (3, 3100)]);
     }
 }

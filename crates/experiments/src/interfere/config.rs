@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the interference experiment is to do: data, as TOML or as options.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memwarden_guard::StartOptions;
 use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_run::{Existing, Summary};
 use serde::{Deserialize, Serialize};
 
-use crate::{Backend, Error, GuardSpec, Settings, Workload};
+use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +46,8 @@ pub struct Config {
     pub self_test: bool,
     /// Quiet time between aggressors that run and the victim's start.
     pub settle: String,
+    /// Simulated time of each run; elsewhere the victim's work decides how long it takes.
+    pub window: String,
 }
 
 impl Default for Config {
@@ -69,6 +73,7 @@ impl Default for Config {
             period: "1ms".into(),
             self_test: true,
             settle: "10ms".into(),
+            window: "20ms".into(),
         }
     }
 }
@@ -90,6 +95,26 @@ impl Settings for Config {
             event: "page-faults".into(),
             ..Self::default()
         }
+    }
+
+    /// The model is exact, but for where pages are.
+    fn for_sim() -> Self {
+        Self {
+            repeat: 3,
+            settle: "5ms".into(),
+            ..Self::default()
+        }
+    }
+
+    fn simulate(
+        &self,
+        simulated: &Simulated,
+        out: Option<&Path>,
+        existing: Existing,
+        interrupt: &Interrupt,
+        progress: &mut dyn Progress,
+    ) -> Result<(PathBuf, Summary), Error> {
+        super::simulate(self, simulated, out, existing, interrupt, progress)
     }
 
     fn to_arguments(&self) -> Vec<String> {
@@ -115,6 +140,8 @@ impl Settings for Config {
             self.period.clone(),
             "--settle".into(),
             self.settle.clone(),
+            "--window".into(),
+            self.window.clone(),
         ];
         if !self.cpus.is_empty() {
             words.extend(["--cpus".into(), self.cpus.to_string()]);
@@ -160,6 +187,7 @@ impl Settings for Config {
             }
         }
         self.settle()?;
+        self.window()?;
         self.start_options().map(|_| ())
     }
 }
@@ -168,6 +196,11 @@ impl Config {
     /// The quiet time.
     pub(super) fn settle(&self) -> Result<Duration, Error> {
         Ok(parse_duration(&self.settle)?)
+    }
+
+    /// The simulated time.
+    pub(super) fn window(&self) -> Result<Duration, Error> {
+        Ok(parse_duration(&self.window)?)
     }
 
     /// The cores on which the guard proves itself first.

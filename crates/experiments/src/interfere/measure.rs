@@ -33,7 +33,7 @@ pub(super) struct MeasuredAggressor {
     pub mib_s: Vec<f64>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Guarded {
     pub throttled_share: BTreeMap<usize, f64>,
     pub proof: Proof,

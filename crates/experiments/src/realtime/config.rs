@@ -2,6 +2,7 @@
 //! What the deadline case is to do: data, as TOML or as options.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use memwarden_guard::StartOptions;
 use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::parse_size;
+use memwarden_run::{Existing, Summary};
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
 use crate::settings::not_twice;
-use crate::{Backend, Error, GuardSpec, Settings, Workload};
+use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
 /// A guard's settings, or `none`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -171,6 +173,25 @@ impl Settings for Config {
             settle: "10ms".into(),
             ..Self::default()
         }
+    }
+
+    /// Enough jobs for a percentile.
+    fn for_sim() -> Self {
+        Self {
+            jobs: 200,
+            ..Self::default()
+        }
+    }
+
+    fn simulate(
+        &self,
+        simulated: &Simulated,
+        out: Option<&Path>,
+        existing: Existing,
+        interrupt: &Interrupt,
+        progress: &mut dyn Progress,
+    ) -> Result<(PathBuf, Summary), Error> {
+        super::simulate(self, simulated, out, existing, interrupt, progress)
     }
 
     fn to_arguments(&self) -> Vec<String> {

@@ -29,6 +29,23 @@ pub(super) struct TaskRun {
     pub notes: Vec<String>,
 }
 
+impl TaskRun {
+    /// What the model's task would have printed.
+    pub fn simulated(cpu: usize, frame_bytes: u64, releases: u64, jobs: Vec<Job>) -> Self {
+        let skipped = releases - jobs.len() as u64;
+        let late = jobs.iter().filter(|job| job.missed).count() as u64;
+        Self {
+            cpu,
+            frame_bytes,
+            releases,
+            skipped,
+            misses: skipped + late,
+            jobs,
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// What came out of a case until now.
 #[derive(Debug, Default)]
 pub(super) struct Measured {

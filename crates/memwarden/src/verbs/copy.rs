@@ -102,7 +102,7 @@ impl Dat {
 
 impl Common {
     fn settings<S: Settings>(&self) -> anyhow::Result<S> {
-        let on = self.place.on;
+        let on = &self.place.on;
         self.machine.check(on)?;
         #[cfg(feature = "host")]
         super::on_lab::not_native(on, "--machine", self.board.is_some())?;

@@ -2,8 +2,9 @@
 //! What the experiments' verbs share: where one runs, where its settings come from, and where its run folder goes.
 
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use memwarden_experiments::{Error, Interrupt, Progress, Settings};
+use memwarden_experiments::{Error, Interrupt, Progress, Settings, Simulated};
 use memwarden_run::{Existing, Summary};
 
 use super::on_lab::Lab;
@@ -11,12 +12,27 @@ use super::outcome;
 use super::terminal::Bar;
 
 /// Where an experiment runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// This machine
+    /// This machine.
     Native,
-    /// The emulated machine
+    /// The emulated machine.
     Lab,
+    /// A simulated one, by its name or file.
+    Sim(String),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("sim:")) {
+            ("native", _) => Ok(Self::Native),
+            ("lab", _) => Ok(Self::Lab),
+            (_, Some(platform)) if !platform.is_empty() => Ok(Self::Sim(platform.into())),
+            _ => Err("give native, lab, or sim:PLATFORM (sim:raspberry-pi-3, for example)".into()),
+        }
+    }
 }
 
 /// A run folder, and its summary.
@@ -25,8 +41,8 @@ pub type Found = (PathBuf, Summary);
 /// What every experiment takes.
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where: native (this machine) or lab (an emulated one)
-    #[arg(long, value_enum, default_value = "native")]
+    /// Where: native (this machine), lab (an emulated one), or sim:PLATFORM (a model; `memwarden sim platforms`)
+    #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
     /// Settings from a TOML file; options given here come before it
     #[arg(long, value_name = "FILE")]
@@ -51,6 +67,7 @@ impl Place {
         let defaults = match self.on {
             Target::Native => S::default(),
             Target::Lab => S::for_lab(),
+            Target::Sim(_) => S::for_sim(),
         };
         Ok(match &self.config {
             Some(path) => S::read(path, &defaults)?,
@@ -79,10 +96,15 @@ impl Place {
         }
         let out = self.out.as_deref();
         let existing = Existing::replace_if(self.replace);
-        let found = match self.on {
+        let found = match &self.on {
             Target::Native => {
                 let interrupt = Interrupt::catch()?;
                 native(settings, out, existing, &interrupt, &mut Bar::new())?
+            }
+            Target::Sim(asked) => {
+                let simulated = Simulated::find(asked)?;
+                let interrupt = Interrupt::catch()?;
+                settings.simulate(&simulated, out, existing, &interrupt, &mut Bar::new())?
             }
             Target::Lab => {
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();

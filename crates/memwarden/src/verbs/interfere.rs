@@ -17,7 +17,8 @@ use super::on_lab::Lab;
 #[command(
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
-    memwarden interfere --on lab"
+    memwarden interfere --on lab\n  \
+    memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
 )]
 pub struct Args {
     /// Who is measured: latency, or bandwidth:KIND
@@ -62,6 +63,9 @@ pub struct Args {
     /// Quiet time between running aggressors and the victim's start
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     settle: Option<String>,
+    /// Simulated time of each run, with --on sim:PLATFORM, instead of --victim-iterations
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    window: Option<String>,
     /// Don't prove first that the guard regulates
     #[arg(long)]
     no_self_test: bool,
@@ -89,7 +93,7 @@ impl Args {
             backend,
             event
         );
-        given!(bytes_per_event, period, settle);
+        given!(bytes_per_event, period, settle, window);
         if !self.aggressors.is_empty() {
             config.aggressors.clone_from(&self.aggressors);
         }

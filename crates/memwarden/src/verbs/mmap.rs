@@ -133,7 +133,7 @@ impl std::str::FromStr for Ways {
 
 impl WalkArgs {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.machine.check(self.place.on)?;
+        self.machine.check(&self.place.on)?;
         let mut config: Config = self.place.settings()?;
         if !self.flags.is_empty() {
             config.flags = self.flags.iter().flat_map(|ways| ways.0.clone()).collect();

@@ -49,7 +49,7 @@ struct Common {
 
 impl Common {
     fn settings<S: Settings>(&self) -> anyhow::Result<S> {
-        self.machine.check(self.place.on)?;
+        self.machine.check(&self.place.on)?;
         self.place.settings()
     }
 }

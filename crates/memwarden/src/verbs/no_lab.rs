@@ -39,7 +39,7 @@ impl MachineArgs {
         Ok(Lab)
     }
 
-    pub fn check(&self, _: Target) -> anyhow::Result<()> {
+    pub fn check(&self, _: &Target) -> anyhow::Result<()> {
         Ok(())
     }
 }

@@ -44,7 +44,7 @@ impl MachineArgs {
     }
 
     /// What is said of the emulated machine must not be meant for this one.
-    pub fn check(&self, on: Target) -> anyhow::Result<()> {
+    pub fn check(&self, on: &Target) -> anyhow::Result<()> {
         not_native(on, "--kernel", self.kernel.is_some())?;
         not_native(on, "--clock", self.clock.is_some())?;
         not_native(on, "--cpus", self.cpus.is_some())
@@ -52,8 +52,8 @@ impl MachineArgs {
 }
 
 /// Refuses an option that chooses the lab's machine where it is given for this one.
-pub fn not_native(on: Target, option: &str, given: bool) -> anyhow::Result<()> {
-    if on == Target::Native && given {
+pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> {
+    if *on != Target::Lab && given {
         bail!("{option}: this chooses the lab's machine; add --on lab");
     }
     Ok(())

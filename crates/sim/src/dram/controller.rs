@@ -27,7 +27,7 @@ pub enum PagePolicy {
 
 /// How a controller orders its requests, each channel by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ControllerSettings {
     /// Reads that it holds, 1 to 1024.
     pub read_depth: usize,

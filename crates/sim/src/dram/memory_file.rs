@@ -4,7 +4,6 @@
 //! A file is judged as a whole: every wrong field is told with its line and what it
 //! may be.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -12,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::mapping::{AddressMap, Mapping};
 use super::memory::{Field, Memory, Organisation, Standard, Timings};
+use crate::faults::{Fault, Listed};
 
 /// The memories that come with the program: name and file.
 const BUILT_IN: [(&str, &str); 7] = [
@@ -29,17 +29,6 @@ const BUILT_IN: [(&str, &str); 7] = [
         include_str!("../../memories/lpddr4-3200.toml"),
     ),
 ];
-
-/// Something wrong in a memory file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The line, from 1.
-    pub line: usize,
-    /// The field with its table.
-    pub field: String,
-    /// What is wrong, and what is allowed.
-    pub why: String,
-}
 
 /// Why there is no memory.
 #[derive(Debug, thiserror::Error)]
@@ -66,23 +55,6 @@ pub enum MemoryError {
         /// What was asked for.
         name: String,
     },
-}
-
-struct Listed<'a>(&'a Path, &'a [Fault]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        for (index, fault) in self.1.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            let Fault { line, field, why } = fault;
-            write!(
-                f,
-                "{newline}{} line {line}, {field}: {why}",
-                self.0.display()
-            )?;
-        }
-        Ok(())
-    }
 }
 
 /// The names of the memories that come with the program.
@@ -125,12 +97,7 @@ impl Memory {
         let memory = match DeTable::parse(text) {
             Ok(table) => reader.memory(table.get_ref()),
             Err(error) => {
-                let at = error.span().map_or(0, |span| span.start);
-                reader.fault(
-                    at,
-                    "syntax",
-                    error.message().lines().collect::<Vec<_>>().join(" "),
-                );
+                reader.faults.push(Fault::syntax(text, &error));
                 None
             }
         };
@@ -156,12 +123,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fault(&mut self, at: usize, field: &str, why: impl Into<String>) {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        self.faults.push(Fault {
-            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-            field: field.to_owned(),
-            why: why.into(),
-        });
+        self.faults.push(Fault::at(self.text, at, field, why));
     }
 
     /// Says which keys aren't known.

@@ -28,7 +28,7 @@ impl<M: MainMemory> Machine<M> {
             return;
         }
         loop {
-            let touch = match core.pending.take() {
+            let mut touch = match core.pending.take() {
                 Some(touch) => touch,
                 None => match core.workload.next(now_ps) {
                     Step::Touch {
@@ -37,18 +37,17 @@ impl<M: MainMemory> Machine<M> {
                         store,
                         depends,
                     } => {
-                        let (line, held) = core.private.translate(offset);
-                        let walk_ps = if held {
-                            0
-                        } else {
-                            self.settings.core.page_walk_ps
-                        };
+                        let (line, entry) = core.private.translate(offset);
                         core.counts.touches += 1;
-                        now_ps += work_ps + walk_ps;
+                        now_ps += work_ps;
+                        if entry.is_some() {
+                            now_ps += self.settings.core.page_walk_ps;
+                        }
                         Touch {
                             line,
                             store,
                             depends,
+                            entry,
                         }
                     }
                     Step::Settle if core.under_way == 0 => continue,
@@ -73,6 +72,16 @@ impl<M: MainMemory> Machine<M> {
                 core.pending = Some(touch);
                 self.events.add(now_ps, Event::Proceed(index));
                 return;
+            }
+            // Where its page is has to be known first.
+            if let Some(line) = touch.entry.take() {
+                core.pending = Some(touch);
+                touch = Touch {
+                    line,
+                    store: false,
+                    depends: true,
+                    entry: None,
+                };
             }
             let blocks = !touch.store && (touch.depends || self.settings.core.in_order);
             let settings = &self.settings.core;
@@ -104,13 +113,13 @@ impl<M: MainMemory> Machine<M> {
             // It is under way for this core already.
         } else if core.under_way == settings.core.mshrs {
             core.waits = Waits::OwnMshr;
-            core.pending = Some(touch);
+            core.try_again(touch);
             return;
         } else {
             match self.shared.ask(index, line, touch.store, now_ps) {
                 Answer::Full => {
                     core.waits = Waits::Shared;
-                    core.pending = Some(touch);
+                    core.try_again(touch);
                     return;
                 }
                 Answer::Hit => {

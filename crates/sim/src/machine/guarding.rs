@@ -4,7 +4,7 @@
 use super::Machine;
 use super::events::Event;
 use crate::main_memory::MainMemory;
-use crate::regulator::Order;
+use crate::regulator::{EndedPeriod, Order};
 
 impl<M: MainMemory> Machine<M> {
     pub(super) fn set_timer(&mut self) {
@@ -26,7 +26,19 @@ impl<M: MainMemory> Machine<M> {
             if !idle {
                 core.owed_ps += self.reaction.period_overhead_ps;
             }
-            regulator.period_begin(index, self.now_ps, idle, &mut orders);
+            let ended = regulator.period_begin(index, self.now_ps, idle, &mut orders);
+            if let (Some(periods), Some([used, assigned])) = (&mut self.periods, ended) {
+                let stopped_ps = core.stopped_ps.map_or(0, |since| self.now_ps - since);
+                let throttled_ps = core.counts.throttled_ps + stopped_ps;
+                periods.push(EndedPeriod {
+                    core: index,
+                    at_ps: self.now_ps,
+                    used,
+                    assigned,
+                    throttled_ps: throttled_ps - core.told_throttled_ps,
+                });
+                core.told_throttled_ps = throttled_ps;
+            }
         }
         self.timers = self.timers.wrapping_add(1);
         self.set_timer();

@@ -222,7 +222,7 @@ fn a_periodic_task_sleeps_between_its_jobs_and_is_idle_then() {
     // 1000 lines, each alone: 100 ns, of a period of 1 ms.
     let mut settings = settings(1);
     settings.core.mshrs = 1;
-    let task = Periodic::new(64_000, 64, 0, MS, 5);
+    let task = Periodic::new(64_000, 64, 0, false, MS, 5);
     let mut machine = machine(&settings, wide(), vec![Box::new(task)], None);
     machine.run_until(10 * MS);
     assert!(machine.has_ended(0));

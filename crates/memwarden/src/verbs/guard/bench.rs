@@ -19,7 +19,7 @@ use crate::verbs::terminal::Bar;
 )]
 pub(super) struct Args {
     /// Where: native (this machine) or lab (emulated ones, as many as the parts need)
-    #[arg(long, value_enum, default_value = "native")]
+    #[arg(long, value_name = "PLACE", default_value = "native")]
     on: Target,
     /// This part alone: alone, together, overhead, scaling, sharing or pmu
     #[arg(long, value_name = "PART", required_if_eq("on", "native"))]
@@ -51,7 +51,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let existing = Existing::replace_if(args.replace);
-    let (folder, summary) = match (args.on, args.part) {
+    let (folder, summary) = match (&args.on, args.part) {
         (Target::Native, Some(part)) => {
             let [backend] = args.backend.as_slice() else {
                 anyhow::bail!("guard bench on this machine: give one --backend at a time");
@@ -71,6 +71,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 &interrupt,
                 &mut bar,
             )?
+        }
+        (Target::Sim(_), _) => {
+            anyhow::bail!("guard bench measures a regulator: --on native or lab")
         }
         (Target::Native, None) => anyhow::bail!("guard bench on this machine: give --part"),
         (Target::Lab, part) => on_lab(part, args, existing)?,

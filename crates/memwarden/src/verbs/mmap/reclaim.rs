@@ -46,7 +46,7 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.machine.check(self.place.on)?;
+        self.machine.check(&self.place.on)?;
         let mut config: Config = self.place.settings()?;
         macro_rules! given {
             ($($option:ident => $field:ident),*) => { $(if let Some(value) = self.$option { config.$field = value; })* };

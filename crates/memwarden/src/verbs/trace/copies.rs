@@ -53,7 +53,7 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        self.machine.check(self.place.on)?;
+        self.machine.check(&self.place.on)?;
         let mut config: Config = self.place.settings()?;
         if !self.command.is_empty() {
             // It ends the trace, whatever time a file or the lab has.

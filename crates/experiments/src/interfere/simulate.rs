@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The experiment on a simulated machine: the same cases, the same folder, and no clock but the model's.
+
+use std::path::{Path, PathBuf};
+
+use memwarden_guard::Settings as GuardSettings;
+use memwarden_platform::units::parse_size;
+use memwarden_run::{Existing, Summary};
+use memwarden_sim::platform::PlatformError;
+use memwarden_sim::workload::{Idle, Workload as Steps};
+use memwarden_sim::{CoreCounts, Guard};
+
+use super::measure::{Guarded, Measured, MeasuredAggressor};
+use super::{Config, Plan, case, plans, remarks, samples};
+use crate::simulated::{Simulated, proof, throttled_share};
+use crate::{Error, Interrupt, Progress, Settings};
+
+/// A case with what it takes.
+struct Prepared {
+    plan: Plan,
+    settings: Option<(String, GuardSettings)>,
+    guard: Option<Guard>,
+}
+
+/// What one run of a case gave.
+struct Ran {
+    counts: Vec<CoreCounts>,
+    guarded: Option<Guarded>,
+    /// Lines that memory moved.
+    lines: u64,
+}
+
+/// Runs the experiment in the model and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense on the platform, a workload isn't modelled, or somebody interrupts.
+pub fn simulate(
+    config: &Config,
+    simulated: &Simulated,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    let config = fitted(config, simulated)?;
+    let mut summary = Summary::new("interfere", simulated.target());
+    let options = config.start_options()?;
+    let mut cases = Vec::new();
+    for plan in plans(&config) {
+        let guard = plan
+            .guard
+            .as_ref()
+            .map(|spec| simulated.guard(spec, &options))
+            .transpose()?;
+        let (settings, guard) = guard.unzip();
+        cases.push(Prepared {
+            plan,
+            settings,
+            guard,
+        });
+    }
+    let runs: Vec<(usize, u32)> = (0..cases.len())
+        .flat_map(|case| (0..config.repeat).map(move |repeat| (case, repeat)))
+        .collect();
+    let settle_ps = picoseconds(config.settle()?);
+    let window_ps = picoseconds(config.window()?);
+    // Refused before there is a folder, whatever it is.
+    for case in &cases {
+        simulated.platform.machine(
+            workloads(&config, simulated, &case.plan, 0)?,
+            case.guard.as_ref(),
+            0,
+        )?;
+    }
+    let mut folder = simulated.begin("interfere", &config, out, existing)?;
+    let ran = Simulated::all(
+        &runs,
+        |(case, repeat)| {
+            run_once(
+                &config,
+                simulated,
+                &cases[*case],
+                *repeat,
+                settle_ps,
+                window_ps,
+            )
+        },
+        interrupt,
+        progress,
+    )?;
+
+    let mut results = std::collections::BTreeMap::new();
+    let mut lines = Vec::new();
+    for ((index, case), ran) in cases
+        .iter_mut()
+        .enumerate()
+        .zip(ran.chunks(config.repeat as usize))
+    {
+        let measured = measured(
+            &config,
+            case,
+            ran,
+            simulated.platform.machine.line_bytes,
+            window_ps,
+        );
+        folder.append_all(&samples(&config, &case.plan, &measured))?;
+        lines.push(ran.iter().map(|ran| ran.lines).sum::<u64>());
+        results.insert(index, measured);
+    }
+    let solo: Vec<f64> = results[&0].victim.clone();
+    for (index, measured) in &results {
+        let mut case = case(&config, &cases[*index].plan, measured, &solo);
+        simulated.tell_traffic(
+            &mut case,
+            lines[*index],
+            window_ps * u64::from(config.repeat),
+        )?;
+        summary.cases.push(case);
+    }
+    summary.note(format!(
+        "Simulated: {}, the regulator is the real policy over modelled cores. Each case ran {} of simulated time, \
+         {} times with its pages elsewhere in memory.",
+        simulated.platform.name, config.window, config.repeat
+    ));
+    remarks(&config, &results, &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+fn picoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos())
+        .unwrap_or(u64::MAX / 1000)
+        .saturating_mul(1000)
+}
+
+/// The configuration with what only the platform can say.
+fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
+    let mut config = config.clone();
+    simulated.has("--victim-cpu", [config.victim_cpu])?;
+    if config.cpus.is_empty() {
+        config.cpus = simulated
+            .cores()
+            .iter()
+            .filter(|core| *core != config.victim_cpu)
+            .collect();
+    }
+    if config.cpus.is_empty() {
+        return Err(Error::BadInput(format!(
+            "{} has one core: interference needs a second one",
+            simulated.platform.name
+        )));
+    }
+    simulated.has("--cpus", config.cpus.iter())?;
+    config.check()?;
+    if config.window()?.is_zero() {
+        return Err(Error::BadInput(format!(
+            "--window {}: give one above 0",
+            config.window
+        )));
+    }
+    Ok(config)
+}
+
+fn workloads(
+    config: &Config,
+    simulated: &Simulated,
+    plan: &Plan,
+    seed: u64,
+) -> Result<Vec<Box<dyn Steps>>, PlatformError> {
+    let bytes = |memory: &str| parse_size(memory).unwrap_or(0) as u64;
+    let aggressors = plan.aggressors.as_ref();
+    let busy = config
+        .cpus
+        .iter()
+        .skip(config.cpus.len() - aggressors.map_or(0, |(_, count)| *count));
+    let busy: Vec<usize> = busy.collect();
+    (0..simulated.platform.machine.cores)
+        .map(|core| -> Result<Box<dyn Steps>, PlatformError> {
+            let seed = seed ^ ((core as u64) << 32);
+            Ok(if core == config.victim_cpu {
+                let name = config.victim.to_string();
+                simulated
+                    .platform
+                    .workload(&name, bytes(&config.victim_memory), seed)?
+            } else if let (true, Some((kind, _))) = (busy.contains(&core), aggressors) {
+                let memory = bytes(&config.aggressor_memory);
+                simulated
+                    .platform
+                    .workload(&kind.to_string(), memory, seed)?
+            } else {
+                Box::new(Idle)
+            })
+        })
+        .collect()
+}
+
+fn run_once(
+    config: &Config,
+    simulated: &Simulated,
+    case: &Prepared,
+    repeat: u32,
+    settle_ps: u64,
+    window_ps: u64,
+) -> Result<Ran, PlatformError> {
+    let seed = u64::from(repeat) + 1;
+    let workloads = workloads(config, simulated, &case.plan, seed)?;
+    let cores = workloads.len();
+    let mut machine = simulated
+        .platform
+        .machine(workloads, case.guard.as_ref(), seed)?;
+    machine.run_until(settle_ps);
+    let before: Vec<CoreCounts> = (0..cores).map(|core| machine.counts(core)).collect();
+    let moved = |machine: &memwarden_sim::Machine<_>| {
+        let statistics: memwarden_sim::dram::Statistics =
+            memwarden_sim::dram::Controller::statistics(machine.memory());
+        statistics.reads + statistics.writes
+    };
+    let lines = moved(&machine);
+    machine.ended_periods();
+    machine.run_until(settle_ps + window_ps);
+    let counts: Vec<CoreCounts> = (0..cores)
+        .map(|core| machine.counts(core).since(&before[core]))
+        .collect();
+    let guarded = case.settings.as_ref().map(|(_, settings)| {
+        let throttled: Vec<u64> = counts.iter().map(|counts| counts.throttled_ps).collect();
+        Guarded {
+            throttled_share: throttled_share(settings, &throttled, window_ps),
+            proof: proof(&machine.ended_periods()),
+            untraced: None,
+        }
+    });
+    Ok(Ran {
+        counts,
+        guarded,
+        lines: moved(&machine) - lines,
+    })
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn measured(
+    config: &Config,
+    case: &mut Prepared,
+    ran: &[Ran],
+    line_bytes: u64,
+    window_ps: u64,
+) -> Measured {
+    let mib_s = |touches: u64| {
+        (touches * line_bytes) as f64 / f64::from(1 << 20) / (window_ps as f64 / 1e12)
+    };
+    let victim = |ran: &Ran| {
+        let touches = ran.counts[config.victim_cpu].touches;
+        if config.victim.more_is_worse() {
+            // Of one that never had a turn, the time is at least this.
+            window_ps as f64 / 1e3 / touches.max(1) as f64
+        } else {
+            mib_s(touches)
+        }
+    };
+    let busy = |count: usize| config.cpus.iter().skip(config.cpus.len() - count);
+    let aggressors = case.plan.aggressors.iter().flat_map(|(kind, count)| {
+        busy(*count).map(|cpu| MeasuredAggressor {
+            cpu,
+            kind: kind.clone(),
+            mib_s: ran
+                .iter()
+                .map(|ran| mib_s(ran.counts[cpu].touches))
+                .collect(),
+        })
+    });
+    Measured {
+        victim: ran.iter().map(victim).collect(),
+        aggressors: aggressors.collect(),
+        settings: case.settings.take(),
+        guarded: ran.iter().filter_map(|ran| ran.guarded.clone()).collect(),
+    }
+}

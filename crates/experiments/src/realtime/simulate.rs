@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The deadline case on a simulated machine: the same cases, the same folder, and no clock but the model's.
+
+use std::path::{Path, PathBuf};
+
+use memwarden_guard::Settings as GuardSettings;
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::parse_size;
+use memwarden_run::{Existing, Summary};
+use memwarden_sim::Guard;
+use memwarden_sim::cases::Task;
+use memwarden_sim::platform::PlatformError;
+use memwarden_sim::workload::{Idle, Workload as Steps};
+use memwarden_workloads::periodic::Job;
+
+use super::load::{Achieved, Load};
+use super::measure::{Measured, TaskRun};
+use super::{Config, Plan, Running, figures, plans, remarks, samples};
+use crate::simulated::{Simulated, throttled_share};
+use crate::{Error, Interrupt, Progress, Settings};
+
+/// A load's buffer where the load is left to choose: larger than any platform's cache.
+const LOAD_BYTES: u64 = 64 << 20;
+
+/// A case with what it takes.
+struct Prepared {
+    plan: Plan,
+    settings: Option<(String, GuardSettings)>,
+    guard: Option<Guard>,
+}
+
+/// What one run of a case gave.
+struct Ran {
+    task: TaskRun,
+    loads: Vec<Achieved>,
+    throttled_ps: Vec<u64>,
+    time_ps: u64,
+    /// Lines that memory moved.
+    lines: u64,
+}
+
+/// Runs the experiment in the model and leaves its run folder.
+///
+/// # Errors
+/// When a setting makes no sense on the platform, a load isn't modelled, or somebody interrupts.
+pub fn simulate(
+    config: &Config,
+    simulated: &Simulated,
+    out: Option<&Path>,
+    existing: Existing,
+    interrupt: &Interrupt,
+    progress: &mut dyn Progress,
+) -> Result<(PathBuf, Summary), Error> {
+    let config = fitted(config, simulated)?;
+    let mut summary = Summary::new("realtime", simulated.target());
+    let options = config.start_options()?;
+    let mut cases = Vec::new();
+    for plan in plans(&config) {
+        let guard = plan
+            .guard
+            .as_ref()
+            .map(|spec| simulated.guard(spec, &options))
+            .transpose()?;
+        let (settings, guard) = guard.unzip();
+        // Refused before there is a folder, whatever it is.
+        simulated
+            .platform
+            .machine(workloads(&config, simulated, &plan, 0)?, guard.as_ref(), 0)?;
+        cases.push(Prepared {
+            plan,
+            settings,
+            guard,
+        });
+    }
+    let runs: Vec<(usize, u32)> = (0..cases.len())
+        .flat_map(|case| (0..config.repeat).map(move |repeat| (case, repeat)))
+        .collect();
+    let mut folder = simulated.begin("realtime", &config, out, existing)?;
+    let ran = Simulated::all(
+        &runs,
+        |(case, repeat)| run_once(&config, simulated, &cases[*case], *repeat),
+        interrupt,
+        progress,
+    )?;
+
+    let mut running = Vec::new();
+    let mut traffic = Vec::new();
+    let mut ran = ran.into_iter();
+    for case in cases {
+        let name = case.plan.name();
+        let mut measured = Measured {
+            settings: case.settings,
+            ..Measured::default()
+        };
+        let (mut lines, mut time_ps) = (0, 0);
+        for repeat in 0..config.repeat {
+            let Some(one) = ran.next() else { break };
+            lines += one.lines;
+            time_ps += one.time_ps;
+            if let Some((_, settings)) = &measured.settings {
+                let shares = throttled_share(settings, &one.throttled_ps, one.time_ps);
+                measured.throttled_share.push(shares);
+            }
+            measured.tasks.push(one.task);
+            if case.plan.load.is_some() {
+                measured.loads.push(one.loads);
+            }
+            folder.append_all(&samples(&config, &name, repeat, &measured))?;
+        }
+        traffic.push((lines, time_ps));
+        running.push(Running {
+            plan: case.plan,
+            measured,
+        });
+    }
+    figures(&config, &running, &mut summary)?;
+    for (case, (lines, time_ps)) in summary.cases.iter_mut().zip(traffic) {
+        simulated.tell_traffic(case, lines, time_ps)?;
+    }
+    summary.note(format!(
+        "Simulated: {}, the regulator is the real policy over modelled cores. Nothing but memory delays the task: its \
+         release jitter is 0.",
+        simulated.platform.name
+    ));
+    remarks(&config, &running, &mut summary);
+    let path = folder.finish(&summary)?;
+    Ok((path, summary))
+}
+
+/// The configuration with what only the platform can say.
+fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
+    let mut config = config.clone();
+    simulated.has("--victim-cpu", [config.victim_cpu])?;
+    if config.cpus.is_empty() {
+        config.cpus = simulated
+            .cores()
+            .iter()
+            .find(|core| *core != config.victim_cpu)
+            .into_iter()
+            .collect::<CpuSet>();
+    }
+    simulated.has("--cpus", config.cpus.iter())?;
+    config.check()?;
+    if !config.on_miss.is_empty() {
+        return Err(Error::BadInput(
+            "--on-miss: nothing is late in real time on a simulated machine".into(),
+        ));
+    }
+    if config.victim.to_string() != "bandwidth:read" {
+        return Err(Error::BadInput(format!(
+            "--victim {}: the simulated task reads its frame (bandwidth:read)",
+            config.victim
+        )));
+    }
+    if let Some(load) = config
+        .load
+        .iter()
+        .find(|load| matches!(load, Load::Command(_)))
+    {
+        return Err(Error::BadInput(format!(
+            "load `{load}`: a command cannot be simulated; give screen, xserver, latency or bandwidth:KIND"
+        )));
+    }
+    Ok(config)
+}
+
+fn task(config: &Config) -> Task {
+    let us = |time: Result<std::time::Duration, Error>| {
+        time.ok()
+            .and_then(|time| u64::try_from(time.as_micros()).ok())
+            .unwrap_or(u64::MAX)
+    };
+    Task {
+        frame_bytes: parse_size(&config.frame).unwrap_or(0) as u64,
+        period_us: us(config.period()).max(1),
+        deadline_us: us(config.deadline()),
+        jobs: config.jobs,
+    }
+}
+
+fn workloads(
+    config: &Config,
+    simulated: &Simulated,
+    plan: &Plan,
+    seed: u64,
+) -> Result<Vec<Box<dyn Steps>>, PlatformError> {
+    let bytes = match config.load_memory.as_str() {
+        "" => LOAD_BYTES,
+        memory => parse_size(memory).unwrap_or(0) as u64,
+    };
+    (0..simulated.platform.machine.cores)
+        .map(|core| -> Result<Box<dyn Steps>, PlatformError> {
+            Ok(match &plan.load {
+                _ if core == config.victim_cpu => simulated.platform.task(&task(config)),
+                Some(load) if config.cpus.contains(core) => {
+                    let name = match load {
+                        Load::Workload(workload) => workload.to_string(),
+                        other => other.to_string(),
+                    };
+                    simulated
+                        .platform
+                        .workload(&name, bytes, seed ^ ((core as u64) << 32))?
+                }
+                _ => Box::new(Idle),
+            })
+        })
+        .collect()
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn run_once(
+    config: &Config,
+    simulated: &Simulated,
+    case: &Prepared,
+    repeat: u32,
+) -> Result<Ran, PlatformError> {
+    let seed = u64::from(repeat) + 1;
+    let platform = &simulated.platform;
+    let workloads = workloads(config, simulated, &case.plan, seed)?;
+    let cores = workloads.len();
+    let mut machine = platform.machine(workloads, case.guard.as_ref(), seed)?;
+    let task = task(config);
+    while !machine.has_ended(config.victim_cpu) {
+        machine.run_until(machine.now_ps() + task.period_us * 1_000_000);
+    }
+    let time_ps = machine.now_ps();
+    let counts: Vec<_> = (0..cores).map(|core| machine.counts(core)).collect();
+    let loads = config.cpus.iter().map(|cpu| {
+        let counts = counts[cpu];
+        let bytes = (counts.touches * platform.machine.line_bytes) as f64;
+        let away_ps = counts.idle_ps + counts.throttled_ps;
+        Achieved {
+            cpu,
+            mib_s: Some(bytes / f64::from(1 << 20) / (time_ps as f64 / 1e12)),
+            cpu_share: Some(1.0 - away_ps as f64 / time_ps as f64),
+        }
+    });
+    let deadline_ns = task.deadline_us * 1000;
+    let jobs: Vec<Job> = machine
+        .jobs(config.victim_cpu)
+        .iter()
+        .map(|job| {
+            let response_ns = (job.done_ps - job.released_ps) / 1000;
+            Job {
+                number: job.number,
+                release_jitter_ns: 0,
+                response_ns,
+                execution_ns: response_ns,
+                missed: response_ns > deadline_ns,
+            }
+        })
+        .collect();
+    let statistics = machine.memory().statistics();
+    Ok(Ran {
+        task: TaskRun::simulated(config.victim_cpu, task.frame_bytes, task.jobs, jobs),
+        loads: loads.collect(),
+        throttled_ps: counts.iter().map(|counts| counts.throttled_ps).collect(),
+        time_ps,
+        lines: statistics.reads + statistics.writes,
+    })
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What experiments on a simulated machine share: its cores, its guard, its run folder.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memwarden_guard::budget::Events;
+use memwarden_guard::trace::{Recording, TraceEvent, What};
+use memwarden_guard::{BestEffort, Null, Regulator, Settings, StartOptions};
+use memwarden_platform::cpus::CpuSet;
+use memwarden_run::{Case, Existing, Run, RunFolder};
+use memwarden_sim::platform::PlatformError;
+use memwarden_sim::regulator::EndedPeriod;
+use memwarden_sim::sweep::sweep;
+use memwarden_sim::{Guard, Platform};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{Error, GuardSpec, Interrupt, Progress, Proof};
+
+/// The regulator's name in a summary.
+const BACKEND: &str = "sim";
+
+/// A platform, and what it was asked for by.
+#[derive(Debug, Clone)]
+pub struct Simulated {
+    /// As it is behind `sim:`.
+    pub asked: String,
+    /// The platform.
+    pub platform: Platform,
+}
+
+impl From<PlatformError> for Error {
+    fn from(error: PlatformError) -> Self {
+        Self::BadInput(error.to_string())
+    }
+}
+
+impl Simulated {
+    /// The platform of that name or file.
+    ///
+    /// # Errors
+    /// When there is none, or its file makes no sense.
+    pub fn find(asked: &str) -> Result<Self, Error> {
+        Ok(Self {
+            asked: asked.into(),
+            platform: Platform::find(asked)?,
+        })
+    }
+
+    /// `sim:PLATFORM`.
+    pub(crate) fn target(&self) -> String {
+        format!("sim:{}", self.asked)
+    }
+
+    /// Its cores.
+    pub(crate) fn cores(&self) -> CpuSet {
+        (0..self.platform.machine.cores).collect()
+    }
+
+    /// Refuses cores that it doesn't have.
+    pub(crate) fn has(
+        &self,
+        option: &str,
+        cpus: impl IntoIterator<Item = usize>,
+    ) -> Result<(), Error> {
+        let cores = self.cores();
+        match cpus.into_iter().find(|cpu| !cores.contains(*cpu)) {
+            Some(cpu) => Err(Error::BadInput(format!(
+                "{option}: core {cpu} is not one of {}'s {cores}",
+                self.platform.name
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Begins the run folder: the platform and its memory are in it, whole.
+    pub(crate) fn begin(
+        &self,
+        experiment: &str,
+        settings: &impl Serialize,
+        out: Option<&Path>,
+        existing: Existing,
+    ) -> Result<RunFolder, Error> {
+        let mut record = Run::new(experiment, self.target());
+        if let Ok(Value::Object(settings)) = serde_json::to_value(settings) {
+            record.configuration = settings;
+        }
+        record.platform = Some(json!({
+            "platform": self.platform,
+            "memory": self.platform.memory().map_err(PlatformError::from)?,
+        }));
+        Ok(RunFolder::create(out, record, existing)?)
+    }
+
+    /// The guard's settings as any regulator would have them, and as the model's wants them.
+    pub(crate) fn guard(
+        &self,
+        spec: &GuardSpec,
+        options: &StartOptions,
+    ) -> Result<((String, Settings), Guard), Error> {
+        let mut null = Null::new(self.cores());
+        null.start(&StartOptions {
+            bytes_per_event: Some(self.platform.machine.line_bytes),
+            ..options.clone()
+        })?;
+        spec.apply(&mut null)?;
+        let mut settings = null.settings()?;
+        settings.control.event = "refills of the last cache".into();
+        let control = &settings.control;
+        let limit = |events: Option<&Events>| match events {
+            Some(Some(events)) => *events,
+            _ => memwarden_sim::UNLIMITED,
+        };
+        let guard = Guard {
+            budgets: self
+                .cores()
+                .iter()
+                .map(|core| {
+                    [
+                        limit(settings.read_budget_events.get(&core)),
+                        limit(settings.write_budget_events.get(&core)),
+                    ]
+                })
+                .collect(),
+            best_effort: match control.best_effort {
+                BestEffort::None => memwarden_sim::BestEffort::None,
+                BestEffort::Spare => memwarden_sim::BestEffort::Spare,
+                BestEffort::Proportional => memwarden_sim::BestEffort::Proportional,
+            },
+            reclaim: control.reclaim,
+            period_ps: control.period_us * 1_000_000,
+        };
+        Ok(((BACKEND.into(), settings), guard))
+    }
+
+    /// Runs them all, on all CPUs.
+    pub(crate) fn all<T: Sync, R: Send>(
+        all: &[T],
+        run: impl Fn(&T) -> Result<R, PlatformError> + Sync,
+        interrupt: &Interrupt,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<R>, Error> {
+        let results = sweep(all, run, |done| {
+            progress.step(
+                done.min(all.len().saturating_sub(1)),
+                all.len(),
+                "simulating",
+            );
+            !interrupt.came()
+        });
+        progress.step(all.len(), all.len(), "done");
+        let results = results.ok_or(Error::Interrupted)?;
+        results
+            .into_iter()
+            .map(|one| one.map_err(Error::from))
+            .collect()
+    }
+
+    /// What memory moved in `time_ps`, in the case's figures.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn tell_traffic(
+        &self,
+        case: &mut Case,
+        lines: u64,
+        time_ps: u64,
+    ) -> Result<(), Error> {
+        let memory = self.platform.memory().map_err(PlatformError::from)?;
+        let bytes = (lines * memory.organisation.burst_bytes()) as f64;
+        let bytes_per_s = bytes / (time_ps as f64 / 1e12);
+        case.set("memory_gb_s", bytes_per_s / 1e9);
+        case.set("memory_peak_share", bytes_per_s / memory.peak_bytes_per_s());
+        Ok(())
+    }
+}
+
+/// The periods as a real regulator's trace tells them.
+pub(crate) fn proof(periods: &[EndedPeriod]) -> Proof {
+    let events = periods.iter().map(|period| TraceEvent {
+        cpu: period.core,
+        t_ns: period.at_ps / 1000,
+        what: What::Period {
+            epoch: 0,
+            late_ns: 0,
+            used_read: period.used[0],
+            assigned_read: period.assigned[0],
+            used_write: period.used[1],
+            assigned_write: period.assigned[1],
+            throttled_ns: period.throttled_ps / 1000,
+        },
+    });
+    Proof::of(&Recording {
+        events: events.collect(),
+        lost: 0,
+    })
+}
+
+/// By core, the share of `time_ps` that it was throttled, where it was regulated.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn throttled_share(
+    settings: &Settings,
+    throttled_ps: &[u64],
+    time_ps: u64,
+) -> BTreeMap<usize, f64> {
+    let regulated = settings
+        .read_budget_events
+        .iter()
+        .filter(|(_, events)| events.is_some());
+    regulated
+        .filter_map(|(core, _)| Some((*core, *throttled_ps.get(*core)? as f64 / time_ps as f64)))
+        .collect()
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds the numbers of a platform that no datasheet gives, from what was published of
+//! it without a guard. What the model then says of guarded cases is a prediction.
+//!
+//! A pattern search (Hooke and Jeeves, "Direct search solution of numerical and
+//! statistical problems", 1961): from where it stands, each number is tried a step
+//! down and a step up within its range; the best of these is where it goes on, and
+//! when none is better the steps are halved.
+
+use std::collections::BTreeMap;
+
+use crate::cases::{Case, Facts, Measure};
+use crate::platform::{Platform, PlatformError};
+use crate::sweep::sweep;
+
+/// One figure of a case, published, modelled, or both.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Compared {
+    /// The case.
+    pub case: String,
+    /// The figure.
+    pub measure: Measure,
+    /// What was published; nothing where nobody did.
+    pub published: Option<f64>,
+    /// What the model says.
+    pub found: f64,
+    /// Relative difference, for shares the absolute one.
+    pub difference: Option<f64>,
+    /// The platform was fitted to it; otherwise it is a prediction.
+    pub fitted: bool,
+}
+
+/// A number that may be fitted.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Parameter {
+    /// Its path in the platform file.
+    pub path: String,
+    /// The least that is plausible.
+    pub least: u64,
+    /// The most.
+    pub most: u64,
+    /// Before.
+    pub before: u64,
+    /// Now.
+    pub now: u64,
+}
+
+/// What a calibration gave.
+#[derive(Debug, Clone)]
+pub struct Calibrated {
+    /// The platform with its new numbers.
+    pub platform: Platform,
+    /// All numbers that might be changed.
+    pub parameters: Vec<Parameter>,
+    /// The largest difference of what was fitted to, before.
+    pub worst_before: f64,
+    /// And now.
+    pub worst_now: f64,
+    /// Platforms that were tried.
+    pub tried: usize,
+}
+
+/// What a calibration says while it goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// Platforms tried.
+    pub tried: usize,
+    /// The most that will be.
+    pub most: usize,
+    /// The largest difference so far.
+    pub worst: f64,
+}
+
+/// When to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Small enough a difference.
+    pub within: f64,
+    /// Platforms that are tried at most.
+    pub tries: usize,
+    /// Spreads pages.
+    pub seed: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            within: 0.02,
+            tries: 400,
+            seed: 1,
+        }
+    }
+}
+
+/// The model beside what was published, all cases.
+///
+/// # Errors
+/// When the platform is none for a case. `None` when `told` ended it.
+pub fn compare(
+    platform: &Platform,
+    facts: &Facts,
+    seed: u64,
+    told: impl FnMut(usize) -> bool,
+) -> Result<Option<Vec<Compared>>, PlatformError> {
+    let Some(figures) = sweep(&facts.cases, |case| case.run(platform, seed), told) else {
+        return Ok(None);
+    };
+    let mut all = Vec::new();
+    for (case, figures) in facts.cases.iter().zip(figures) {
+        for (measure, found) in figures? {
+            let published = case.published.get(&measure).copied();
+            all.push(Compared {
+                case: case.name.clone(),
+                measure,
+                published,
+                found,
+                difference: published.map(|published| measure.difference(found, published)),
+                fitted: published.is_some() && may_be_fitted(case),
+            });
+        }
+    }
+    Ok(Some(all))
+}
+
+fn may_be_fitted(case: &Case) -> bool {
+    case.guard.is_none() && !case.published.is_empty()
+}
+
+/// How far a platform is from what was published: the largest difference, and the sum
+/// of all, so that a platform with the same worst figure and better others is better.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+struct Distance {
+    worst: f64,
+    sum: f64,
+}
+
+fn distance(platform: &Platform, cases: &[&Case], seed: u64) -> Result<Distance, PlatformError> {
+    let mut distance = Distance {
+        worst: 0.0,
+        sum: 0.0,
+    };
+    for case in cases {
+        let figures: BTreeMap<Measure, f64> = case.run(platform, seed)?;
+        for (measure, published) in &case.published {
+            let found = figures.get(measure).copied().unwrap_or(f64::INFINITY);
+            let apart = measure.difference(found, *published).abs();
+            distance.worst = distance.worst.max(apart);
+            distance.sum += apart;
+        }
+    }
+    Ok(distance)
+}
+
+/// Fits the platform to the facts' cases without a guard. `None` when `told` ended it.
+///
+/// # Errors
+/// When the platform is none for a case.
+pub fn calibrate(
+    platform: &Platform,
+    facts: &Facts,
+    limits: Limits,
+    mut told: impl FnMut(Standing) -> bool,
+) -> Result<Option<Calibrated>, PlatformError> {
+    let cases: Vec<&Case> = facts
+        .cases
+        .iter()
+        .filter(|case| may_be_fitted(case))
+        .collect();
+    let ranges: Vec<(&String, u64, u64)> = platform
+        .fit
+        .iter()
+        .map(|(path, [least, most])| (path, *least, *most))
+        .collect();
+    let mut steps: Vec<u64> = ranges
+        .iter()
+        .map(|(_, least, most)| ((most - least) / 4).max(1))
+        .collect();
+    let mut best = platform.clone();
+    let before = distance(&best, &cases, limits.seed)?;
+    let mut least = before;
+    let mut tried = 1;
+    while tried < limits.tries && least.worst > limits.within {
+        let mut candidates = Vec::new();
+        for ((path, least, most), step) in ranges.iter().zip(&steps) {
+            let now = best.get(path).unwrap_or(*least);
+            for value in [
+                now.saturating_sub(*step).max(*least),
+                (now + step).min(*most),
+            ] {
+                if value != now {
+                    candidates.push(best.with(path, value));
+                }
+            }
+        }
+        let standing = |done| Standing {
+            tried: tried + done,
+            most: limits.tries,
+            worst: least.worst,
+        };
+        let found = sweep(
+            &candidates,
+            |candidate| distance(candidate, &cases, limits.seed),
+            |done| told(standing(done)),
+        );
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        tried += candidates.len();
+        let mut better = None;
+        for (candidate, found) in candidates.into_iter().zip(found) {
+            // A number that no controller has is no candidate.
+            if let Ok(found) = found
+                && found < least
+            {
+                least = found;
+                better = Some(candidate);
+            }
+        }
+        match better {
+            Some(candidate) => best = candidate,
+            None if steps.iter().all(|step| *step == 1) => break,
+            None => {
+                let ranges = ranges.iter().map(|(_, least, most)| most - least);
+                if steps
+                    .iter()
+                    .zip(ranges)
+                    .all(|(step, range)| *step <= range / 256)
+                {
+                    break;
+                }
+                steps.iter_mut().for_each(|step| *step = (*step / 2).max(1));
+            }
+        }
+    }
+    let parameters = ranges
+        .iter()
+        .map(|(path, least, most)| Parameter {
+            path: (*path).clone(),
+            least: *least,
+            most: *most,
+            before: platform.get(path).unwrap_or(0),
+            now: best.get(path).unwrap_or(0),
+        })
+        .collect();
+    Ok(Some(Calibrated {
+        platform: best,
+        parameters,
+        worst_before: before.worst,
+        worst_now: least.worst,
+        tried,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Facts that the model itself made: a calibration has to find its way back.
+    #[test]
+    fn what_the_model_made_is_found_again() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let far = pi
+            .with("machine.shared.to_memory_ps", 5000)
+            .with("machine.core.page_walk_ps", 0);
+        let mut facts = Facts::parse(
+            Path::new("facts.toml"),
+            "source = \"the model\"\n[[case]]\nname = \"alone\"\nworkloads = [\"latency\"]\nmemory_bytes = 4194304\n\
+             [[case]]\nname = \"guarded\"\nworkloads = [\"latency\"]\nguard = { mib_s = [10] }\n\
+             published = { latency_ns = 1.0 }\n",
+        )
+        .unwrap();
+        let told = facts.cases[0].run(&pi, 1).unwrap();
+        facts.cases[0]
+            .published
+            .insert(Measure::LatencyNs, told[&Measure::LatencyNs]);
+        let limits = Limits {
+            within: 0.01,
+            tries: 60,
+            seed: 1,
+        };
+        let found = calibrate(&far, &facts, limits, |_| true).unwrap().unwrap();
+        assert!(found.worst_before > 0.1, "{}", found.worst_before);
+        assert!(found.worst_now <= 0.01, "{}", found.worst_now);
+        for parameter in &found.parameters {
+            assert!((parameter.least..=parameter.most).contains(&parameter.now));
+        }
+        // A case with a guard is not fitted to, whatever it says.
+        let compared = compare(&found.platform, &facts, 1, |_| true)
+            .unwrap()
+            .unwrap();
+        let guarded = |one: &&Compared| one.case == "guarded" && one.published.is_some();
+        assert!(!compared.iter().find(guarded).unwrap().fitted);
+        assert!(
+            calibrate(&far, &facts, limits, |_| false)
+                .unwrap()
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was published of a machine, case by case, and the same cases in the model.
+//!
+//! A facts file is TOML: a `source`, and one `[[case]]` for each setting with what was
+//! measured there. Cases without a guard may be fitted to; those with one never are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use memwarden_policy::{BestEffort, UNLIMITED};
+use serde::{Deserialize, Serialize};
+
+use crate::platform::{Platform, PlatformError};
+use crate::regulator::Guard;
+use crate::workload::{Idle, Periodic, Workload};
+
+/// The facts that come with the program: platform and file.
+const BUILT_IN: [(&str, &str); 2] = [
+    (
+        "raspberry-pi-3",
+        include_str!("../facts/raspberry-pi-3.toml"),
+    ),
+    ("xeon-w3530", include_str!("../facts/xeon-w3530.toml")),
+];
+
+/// Before anything is measured: long enough to fill the caches.
+const SETTLE_PS: u64 = 5_000_000_000;
+/// What a case without a task is measured for.
+const WINDOW_PS: u64 = 10_000_000_000;
+const MS_PS: f64 = 1e9;
+
+/// What was published of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Facts {
+    /// Where from.
+    pub source: String,
+    /// The cases.
+    #[serde(rename = "case")]
+    pub cases: Vec<Case>,
+}
+
+/// One setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What it is called.
+    pub name: String,
+    /// A workload for each core, the first ones first: `idle`, `latency`,
+    /// `bandwidth:KIND`, `xserver`, or `task`.
+    pub workloads: Vec<String>,
+    /// The workloads' buffers, bytes.
+    #[serde(default = "sixteen_mib")]
+    pub memory_bytes: u64,
+    /// The periodic task, where one of the workloads is.
+    #[serde(default)]
+    pub task: Option<Task>,
+    /// The guard, if there was one.
+    #[serde(default)]
+    pub guard: Option<Budgets>,
+    /// What was measured; empty where nobody published it.
+    #[serde(default)]
+    pub published: BTreeMap<Measure, f64>,
+}
+
+fn sixteen_mib() -> u64 {
+    16 << 20
+}
+
+/// A periodic task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// What a job reads, bytes.
+    pub frame_bytes: u64,
+    /// From one release to the next, us.
+    pub period_us: u64,
+    /// From a release to when its job must have finished, us.
+    pub deadline_us: u64,
+    /// Releases.
+    pub jobs: u64,
+}
+
+/// A guard's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budgets {
+    /// For each core, MB/s (2^20 bytes); 0 is none.
+    pub mib_s: Vec<u64>,
+    /// `none`, `spare` or `proportional`.
+    #[serde(default)]
+    pub best_effort: Mode,
+    /// Donation and reclaim.
+    #[serde(default)]
+    pub reclaim: bool,
+    /// The period, us.
+    #[serde(default = "one_ms")]
+    pub period_us: u64,
+}
+
+fn one_ms() -> u64 {
+    1000
+}
+
+/// What happens once all have used their budgets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // The names are the regulator's.
+pub enum Mode {
+    #[default]
+    None,
+    Spare,
+    Proportional,
+}
+
+/// A figure of a case: of its first workload that is not idle, or of the second, its load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Time from one access to the next, ns.
+    LatencyNs,
+    /// What it moves, MB/s (2^20 bytes), a line counted once.
+    MibS,
+    /// The task's 99th percentile (nearest rank), ms.
+    P99Ms,
+    /// Releases whose job came after its deadline or was skipped, of all.
+    MissShare,
+    /// The load's time on its core that was neither idle nor throttled.
+    LoadCpuShare,
+    /// What the load moves, MB/s (2^20 bytes).
+    LoadMibS,
+}
+
+impl Measure {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::LatencyNs,
+        Self::MibS,
+        Self::P99Ms,
+        Self::MissShare,
+        Self::LoadCpuShare,
+        Self::LoadMibS,
+    ];
+
+    /// Its name in a facts file.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::LatencyNs => "latency_ns",
+            Self::MibS => "mib_s",
+            Self::P99Ms => "p99_ms",
+            Self::MissShare => "miss_share",
+            Self::LoadCpuShare => "load_cpu_share",
+            Self::LoadMibS => "load_mib_s",
+        }
+    }
+
+    /// How far two of them are apart: relatively, shares absolutely.
+    #[must_use]
+    pub fn difference(self, found: f64, published: f64) -> f64 {
+        match self {
+            Self::MissShare | Self::LoadCpuShare => found - published,
+            _ => found / published - 1.0,
+        }
+    }
+}
+
+/// Why there are no facts.
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    /// The file can't be read.
+    #[error("reading {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What the file says makes no sense.
+    #[error("{path} line {line}: {why}")]
+    Fault {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        line: usize,
+        /// What is wrong, and what is allowed.
+        why: String,
+    },
+    /// Nothing was published that the program knows.
+    #[error(
+        "no facts of \"{name}\" come with the program (there are {}): give a file",
+        known()
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+}
+
+fn known() -> String {
+    BUILT_IN.map(|facts| facts.0).join(", ")
+}
+
+impl Facts {
+    /// Facts that come with the program, or that are in a file.
+    ///
+    /// # Errors
+    /// When there are none of that name, or the file makes no sense.
+    pub fn find(name: &str) -> Result<Self, FactsError> {
+        if name.contains('/') || name.ends_with(".toml") {
+            let path = Path::new(name);
+            let text = std::fs::read_to_string(path).map_err(|source| FactsError::Read {
+                path: path.to_owned(),
+                source,
+            })?;
+            return Self::parse(path, &text);
+        }
+        let known = BUILT_IN.iter().find(|facts| facts.0 == name);
+        let (name, text) = known.ok_or_else(|| FactsError::Unknown { name: name.into() })?;
+        Self::parse(Path::new(name), text)
+    }
+
+    /// Facts from the text of the file `path`.
+    ///
+    /// # Errors
+    /// The first thing in it that makes no sense.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FactsError> {
+        let fault = |at: usize, why: String| FactsError::Fault {
+            path: path.to_owned(),
+            line: text[..at.min(text.len())].matches('\n').count() + 1,
+            why,
+        };
+        let facts: Self = toml::from_str(text).map_err(|error| {
+            let message = error.message().lines().collect::<Vec<_>>().join(" ");
+            fault(error.span().map_or(0, |span| span.start), message)
+        })?;
+        for case in &facts.cases {
+            if let Some(why) = case.wrong() {
+                let at = text.find(&case.name).unwrap_or(0);
+                return Err(fault(at, format!("case \"{}\": {why}", case.name)));
+            }
+        }
+        Ok(facts)
+    }
+}
+
+impl Case {
+    /// A figure that is neither a time nor a rate can be nothing but a share.
+    fn wrong(&self) -> Option<String> {
+        let subject = self.workloads.iter().position(|name| name != "idle");
+        if subject.is_none() {
+            return Some("workloads: one at least has to do something".into());
+        }
+        let tasks = self.workloads.iter().filter(|name| *name == "task").count();
+        if tasks != usize::from(self.task.is_some()) {
+            return Some(
+                "has to have a [case.task] if one of its workloads is task, and only then".into(),
+            );
+        }
+        if let Some(task) = &self.task {
+            let whole = [
+                task.frame_bytes / 64,
+                task.period_us,
+                task.deadline_us,
+                task.jobs,
+            ];
+            if whole.contains(&0) || task.deadline_us > task.period_us {
+                return Some(
+                    "task: frame_bytes from 64, period_us, deadline_us (at most period_us) and jobs from 1".into(),
+                );
+            }
+        }
+        if let Some(guard) = &self.guard
+            && (guard.period_us == 0 || guard.mib_s.is_empty())
+        {
+            return Some("guard: mib_s for a core or more, period_us from 1".into());
+        }
+        for (measure, value) in &self.published {
+            let share = matches!(measure, Measure::MissShare | Measure::LoadCpuShare);
+            let allowed = if share {
+                (0.0..=1.0).contains(value)
+            } else {
+                *value > 0.0 && value.is_finite()
+            };
+            if !allowed {
+                let what = if share { "from 0 to 1" } else { "above 0" };
+                return Some(format!("{} is {value}: has to be {what}", measure.word()));
+            }
+        }
+        None
+    }
+
+    /// What the model says of it. `seed` spreads pages over memory.
+    ///
+    /// # Errors
+    /// When the platform is none for that case.
+    pub fn run(
+        &self,
+        platform: &Platform,
+        seed: u64,
+    ) -> Result<BTreeMap<Measure, f64>, PlatformError> {
+        let mut workloads: Vec<Box<dyn Workload>> = Vec::new();
+        for (core, name) in (1..).zip(&self.workloads) {
+            workloads.push(match (name.as_str(), &self.task) {
+                ("idle", _) => Box::new(Idle),
+                ("task", Some(task)) => platform.task(task),
+                (name, _) => platform.workload(name, self.memory_bytes, seed ^ core)?,
+            });
+        }
+        let guard = self.guard.as_ref().map(|guard| guard.for_cores(platform));
+        let mut machine = platform.machine(workloads, guard.as_ref(), seed)?;
+        let first = self
+            .workloads
+            .iter()
+            .position(|name| name != "idle")
+            .unwrap_or(0);
+        let second = (first + 1..self.workloads.len()).find(|core| self.workloads[*core] != "idle");
+        let line = platform.machine.line_bytes as f64;
+        if let Some(task) = &self.task {
+            while !machine.has_ended(first) {
+                machine.run_until(machine.now_ps() + task.period_us * 1_000_000);
+            }
+        } else {
+            machine.run_until(SETTLE_PS);
+        }
+        let of_all = self.task.is_some();
+        let before = |core| {
+            if of_all {
+                Default::default()
+            } else {
+                machine.counts(core)
+            }
+        };
+        let (subject, load) = (before(first), second.map(before));
+        if !of_all {
+            machine.run_until(SETTLE_PS + WINDOW_PS);
+        }
+        let passed_ps = if of_all { machine.now_ps() } else { WINDOW_PS } as f64;
+        let mib_s = |touches: u64| touches as f64 * line / f64::from(1 << 20) / (passed_ps / 1e12);
+        let mut figures = BTreeMap::new();
+        let touches = machine.counts(first).touches - subject.touches;
+        if touches > 0 {
+            figures.insert(Measure::LatencyNs, passed_ps / touches as f64 / 1e3);
+        }
+        figures.insert(Measure::MibS, mib_s(touches));
+        if let (Some(second), Some(before)) = (second, load) {
+            let after = machine.counts(second);
+            let away =
+                (after.idle_ps - before.idle_ps) + (after.throttled_ps - before.throttled_ps);
+            figures.insert(Measure::LoadCpuShare, 1.0 - away as f64 / passed_ps);
+            figures.insert(Measure::LoadMibS, mib_s(after.touches - before.touches));
+        }
+        if let Some(task) = &self.task {
+            let jobs = machine.jobs(first);
+            let mut times: Vec<f64> = jobs
+                .iter()
+                .map(|job| (job.done_ps - job.released_ps) as f64 / MS_PS)
+                .collect();
+            times.sort_by(f64::total_cmp);
+            let rank = (times.len() * 99).div_ceil(100).max(1) - 1;
+            let deadline_ms = task.deadline_us as f64 / 1e3;
+            let in_time = times.iter().filter(|time| **time <= deadline_ms).count();
+            figures.insert(Measure::P99Ms, times[rank]);
+            figures.insert(Measure::MissShare, 1.0 - in_time as f64 / task.jobs as f64);
+            figures.remove(&Measure::LatencyNs);
+            figures.remove(&Measure::MibS);
+        }
+        Ok(figures)
+    }
+}
+
+impl Budgets {
+    /// As the regulator wants them: events a period, for every core of the platform.
+    #[must_use]
+    pub fn for_cores(&self, platform: &Platform) -> Guard {
+        let line = platform.machine.line_bytes;
+        let events = |mib_s: u64| match mib_s {
+            0 => UNLIMITED,
+            _ => ((mib_s << 20) * self.period_us / 1_000_000 / line).max(1),
+        };
+        let given = self.mib_s.iter().copied().chain(std::iter::repeat(0));
+        Guard {
+            budgets: given
+                .take(platform.machine.cores)
+                .map(|mib_s| [events(mib_s), UNLIMITED])
+                .collect(),
+            best_effort: match self.best_effort {
+                Mode::None => BestEffort::None,
+                Mode::Spare => BestEffort::Spare,
+                Mode::Proportional => BestEffort::Proportional,
+            },
+            reclaim: self.reclaim,
+            period_ps: self.period_us * 1_000_000,
+        }
+    }
+}
+
+impl Platform {
+    /// The periodic task on this platform.
+    #[must_use]
+    pub fn task(&self, task: &Task) -> Box<dyn Workload> {
+        Box::new(Periodic::new(
+            task.frame_bytes,
+            self.machine.line_bytes,
+            self.work.frame_ps,
+            self.work.frame_depends,
+            task.period_us * 1_000_000,
+            task.jobs,
+        ))
+    }
+}

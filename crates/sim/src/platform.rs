@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Machines that have a name: cores, caches, controller, memory, what the regulator's
+//! reacting costs and what the workloads' own instructions take, in one TOML file.
+//!
+//! A file is judged as a whole: every wrong field is told with its line and what it
+//! may be. Its table `[fit]` lists what no datasheet gives, each with the range in
+//! which it is plausible; a calibration may change these and nothing else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use toml::de::{DeTable, DeValue};
+
+use crate::dram::{Controller, ControllerError, ControllerSettings, Memory, MemoryError};
+use crate::faults::{Fault, Listed};
+use crate::machine::{Machine, MachineError};
+use crate::regulator::{Guard, Reaction};
+use crate::settings::MachineSettings;
+use crate::workload::{Chase, Scroll, Stream, USES, Workload};
+
+/// The platforms that come with the program: name and file.
+const BUILT_IN: [(&str, &str); 4] = [
+    (
+        "raspberry-pi-3",
+        include_str!("../platforms/raspberry-pi-3.toml"),
+    ),
+    (
+        "raspberry-pi-4",
+        include_str!("../platforms/raspberry-pi-4.toml"),
+    ),
+    ("xeon-6426y", include_str!("../platforms/xeon-6426y.toml")),
+    ("xeon-w3530", include_str!("../platforms/xeon-w3530.toml")),
+];
+
+/// Which memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryChoice {
+    /// One that comes with the program, or a file: from the platform file's folder.
+    pub name: String,
+    /// Channels, where they are not as many as the memory says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channels: Option<u64>,
+}
+
+/// What workloads do between two accesses, ps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    /// `latency`: a load of its chase.
+    pub chase_ps: u64,
+    /// `bandwidth`: a line.
+    pub line_ps: u64,
+    /// The periodic task: a line of its frame.
+    pub frame_ps: u64,
+    /// It needs a line before it asks for the next.
+    pub frame_depends: bool,
+    /// The X server: a line that it scrolls.
+    pub xserver_ps: u64,
+    /// The X server: from one scroll to the next, on average.
+    pub xserver_pause_ps: u64,
+    /// The X server: what it scrolls at once, bytes.
+    pub xserver_bytes: u64,
+}
+
+/// A machine with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Platform {
+    /// What it is called.
+    pub name: String,
+    /// Its memory.
+    pub memory: MemoryChoice,
+    /// Its cores and caches.
+    pub machine: MachineSettings,
+    /// Its memory controller.
+    pub controller: ControllerSettings,
+    /// What regulating takes on it.
+    pub reaction: Reaction,
+    /// What workloads take for themselves.
+    pub work: Work,
+    /// Fields that no datasheet gives, each with the least and the most that is plausible.
+    #[serde(default)]
+    pub fit: BTreeMap<String, [u64; 2]>,
+    /// The file's folder: where a memory file is looked for.
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+/// Why there is no platform.
+#[derive(Debug, thiserror::Error)]
+pub enum PlatformError {
+    /// The file can't be read.
+    #[error("reading {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What the file says makes no sense.
+    #[error("{}", Listed(.path, .faults))]
+    Faults {
+        /// The file.
+        path: PathBuf,
+        /// Everything that is wrong with it.
+        faults: Vec<Fault>,
+    },
+    /// No platform of that name comes with the program.
+    #[error("there is no platform \"{name}\"; there are {}, or give a file", names().collect::<Vec<_>>().join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// Its memory can't be had.
+    #[error("memory.name: {0}")]
+    Memory(#[from] MemoryError),
+    /// Its controller can't be.
+    #[error("controller: {0}")]
+    Controller(#[from] ControllerError),
+    /// A workload that the model doesn't have.
+    #[error(
+        "the simulator has no workload \"{name}\"; it has latency, xserver and {}",
+        USES.map(|uses| format!("bandwidth:{}", uses.0)).join(", ")
+    )]
+    Workload {
+        /// What was asked for.
+        name: String,
+    },
+    /// A run that can't be.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+/// The names of the platforms that come with the program.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|platform| platform.0)
+}
+
+impl Platform {
+    /// A platform that comes with the program, or that is in a file: whatever has a
+    /// `/` in it or ends with `.toml` is a file.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the file makes no sense.
+    pub fn find(name: &str) -> Result<Self, PlatformError> {
+        if name.contains('/') || name.ends_with(".toml") {
+            let path = Path::new(name);
+            let text = std::fs::read_to_string(path).map_err(|source| PlatformError::Read {
+                path: path.to_owned(),
+                source,
+            })?;
+            return Self::parse(path, &text);
+        }
+        let known = BUILT_IN.iter().find(|platform| platform.0 == name);
+        let (name, text) = known.ok_or_else(|| PlatformError::Unknown { name: name.into() })?;
+        Self::parse(Path::new(name), text)
+    }
+
+    /// A platform from the text of the file `path`.
+    ///
+    /// # Errors
+    /// Everything in it that makes no sense.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, PlatformError> {
+        let mut faults = match DeTable::parse(text) {
+            Ok(table) => judge(text, table.get_ref()),
+            Err(error) => vec![Fault::syntax(text, &error)],
+        };
+        if faults.is_empty() {
+            match toml::from_str::<Self>(text) {
+                Ok(mut platform) => {
+                    platform.folder = path.parent().unwrap_or(Path::new("")).to_owned();
+                    platform.check(text, &mut faults);
+                    if faults.is_empty() {
+                        // What the memory and the controller have to say.
+                        platform.controller()?;
+                        return Ok(platform);
+                    }
+                }
+                Err(error) => faults.push(Fault::syntax(text, &error)),
+            }
+        }
+        faults.sort_by_key(|fault| fault.line);
+        Err(PlatformError::Faults {
+            path: path.to_owned(),
+            faults,
+        })
+    }
+
+    /// What each field may be by itself is known; here is what they have to be together.
+    fn check(&self, text: &str, faults: &mut Vec<Fault>) {
+        let mut fault = |field: &str, why: String| {
+            let last = field.rsplit('.').next().unwrap_or(field);
+            let at = text.find(last).unwrap_or(0);
+            faults.push(Fault::at(text, at, field, why));
+        };
+        let line = self.machine.line_bytes;
+        let caches = [
+            ("machine.core.l1d", Some(self.machine.core.l1d)),
+            ("machine.core.l2", self.machine.core.l2),
+            ("machine.shared.cache", Some(self.machine.shared.cache)),
+        ];
+        for (name, cache) in caches {
+            if let Some(cache) = cache
+                && (cache.size_bytes % (line * cache.ways as u64)) != 0
+            {
+                let why = format!(
+                    "has to be a multiple of {} ways of {line} bytes",
+                    cache.ways
+                );
+                fault(&format!("{name}.size_bytes"), why);
+            }
+        }
+        for (path, [least, most]) in &self.fit {
+            match self.get(path) {
+                Some(value) if (*least..=*most).contains(&value) => {}
+                Some(value) => {
+                    let why = format!("{path} is {value}: has to be from {least} to {most}");
+                    fault(path, why);
+                }
+                None => fault(path, "there is no such number to fit".into()),
+            }
+        }
+    }
+
+    /// Its memory, with as many channels as it has here.
+    ///
+    /// # Errors
+    /// When there is no such memory.
+    pub fn memory(&self) -> Result<Memory, MemoryError> {
+        let name = &self.memory.name;
+        let mut memory = if name.ends_with(".toml") {
+            Memory::read(&self.folder.join(name))?
+        } else {
+            Memory::named(name)?
+        };
+        if let Some(channels) = self.memory.channels {
+            memory.organisation.channels = channels;
+            // The fields of an address that choose among one have no bits; those of
+            // channels have to be named.
+            if channels > 1 && !memory.mapping.order.iter().any(|name| name == "channel") {
+                let place = memory.mapping.order.len() - 1;
+                memory.mapping.order.insert(place, "channel".into());
+            }
+        }
+        Ok(memory)
+    }
+
+    fn controller(&self) -> Result<Controller, PlatformError> {
+        Ok(Controller::new(&self.memory()?, &self.controller)?)
+    }
+
+    /// The machine at time 0, with a workload for each of its first cores; the others
+    /// are idle. `seed` spreads the workloads' pages over memory.
+    ///
+    /// # Errors
+    /// When there are more workloads than cores, they don't fit, or a budget is none.
+    pub fn machine(
+        &self,
+        mut workloads: Vec<Box<dyn Workload>>,
+        guard: Option<&Guard>,
+        seed: u64,
+    ) -> Result<Machine<Controller>, PlatformError> {
+        while workloads.len() < self.machine.cores {
+            workloads.push(Box::new(crate::workload::Idle));
+        }
+        let memory = self.controller()?;
+        Ok(Machine::new(
+            &self.machine,
+            memory,
+            workloads,
+            guard,
+            self.reaction,
+            seed,
+        )?)
+    }
+
+    /// A workload by the name that the experiments give it: `latency`,
+    /// `bandwidth:KIND` or `xserver`, with its buffer.
+    ///
+    /// # Errors
+    /// When it isn't modelled.
+    pub fn workload(
+        &self,
+        name: &str,
+        bytes: u64,
+        seed: u64,
+    ) -> Result<Box<dyn Workload>, PlatformError> {
+        let (line, work) = (self.machine.line_bytes, &self.work);
+        let kind = name.strip_prefix("bandwidth:");
+        let uses = USES.iter().find(|uses| Some(uses.0) == kind);
+        Ok(match (name, uses) {
+            ("latency", _) => Box::new(Chase::new(bytes.max(2 * line), line, work.chase_ps, seed)),
+            ("xserver", _) => {
+                let pause_ps = work.xserver_pause_ps;
+                let (at_once, of_line) = (work.xserver_bytes, work.xserver_ps);
+                Box::new(Scroll::new(bytes, at_once, line, of_line, pause_ps, seed))
+            }
+            (_, Some((_, uses))) => Box::new(Stream::of(uses, bytes, line, work.line_ps)),
+            _ => {
+                return Err(PlatformError::Workload { name: name.into() });
+            }
+        })
+    }
+
+    /// A number of the platform by its path, such as `machine.shared.mshrs`.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<u64> {
+        let all = toml::Table::try_from(self).ok()?;
+        let mut at = &toml::Value::Table(all);
+        for word in path.split('.') {
+            at = at.as_table()?.get(word)?;
+        }
+        u64::try_from(at.as_integer()?).ok()
+    }
+
+    /// The same platform with one number changed.
+    ///
+    /// # Panics
+    /// When there is no number of that path; [`get`](Self::get) says whether there is.
+    #[must_use]
+    pub fn with(&self, path: &str, value: u64) -> Self {
+        fn set(table: &mut toml::Table, path: &str, value: i64) {
+            match path.split_once('.') {
+                None => {
+                    table.insert(path.into(), value.into());
+                }
+                Some((first, rest)) => {
+                    let inner = table.get_mut(first).and_then(toml::Value::as_table_mut);
+                    set(inner.expect("a table"), rest, value);
+                }
+            }
+        }
+        let mut all = toml::Table::try_from(self).expect("a platform is a table");
+        let value = i64::try_from(value).expect("small numbers");
+        set(&mut all, path, value);
+        let mut platform: Self = all.try_into().expect("still a platform");
+        platform.folder.clone_from(&self.folder);
+        platform
+    }
+}
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy)]
+enum Holds {
+    Whole(u64, u64),
+    Flag,
+    Text,
+    Words(&'static [&'static str]),
+    /// A page policy.
+    Policy,
+}
+
+/// A field of a platform file.
+struct Known {
+    path: &'static str,
+    holds: Holds,
+    /// It may be missing: a table that nobody has to have, or a default.
+    optional: bool,
+}
+
+const fn whole(path: &'static str, min: u64, max: u64) -> Known {
+    Known {
+        path,
+        holds: Holds::Whole(min, max),
+        optional: false,
+    }
+}
+
+const fn of(path: &'static str, holds: Holds) -> Known {
+    Known {
+        path,
+        holds,
+        optional: false,
+    }
+}
+
+const fn optional(known: Known) -> Known {
+    Known {
+        optional: true,
+        ..known
+    }
+}
+
+/// A microsecond in ps: more than anything between a core and its memory takes.
+const US: u64 = 1_000_000;
+/// A second in ps.
+const S: u64 = 1_000_000 * US;
+const SIZE: u64 = 1 << 30;
+
+/// Tables that nobody has to have; with one of its fields there, all have to be.
+const GROUPS: [&str; 2] = ["machine.core.l2.", "machine.core.prefetcher."];
+
+const KNOWN: &[Known] = &[
+    of("name", Holds::Text),
+    of("memory.name", Holds::Text),
+    optional(whole("memory.channels", 1, 16)),
+    whole("machine.cores", 1, 32),
+    whole("machine.line_bytes", 64, 64),
+    whole("machine.memory_bytes", 1 << 20, 1 << 36),
+    of("machine.core.in_order", Holds::Flag),
+    whole("machine.core.issue_ps", 50, US),
+    whole("machine.core.mshrs", 1, 64),
+    whole("machine.core.prefetch_mshrs", 0, 64),
+    whole("machine.core.tlb_entries", 0, 65536),
+    whole("machine.core.page_walk_ps", 0, US),
+    whole("machine.core.l1d.size_bytes", 1024, SIZE),
+    whole("machine.core.l1d.ways", 1, 64),
+    whole("machine.core.l1d.hit_ps", 50, US),
+    whole("machine.core.l2.size_bytes", 1024, SIZE),
+    whole("machine.core.l2.ways", 1, 64),
+    whole("machine.core.l2.hit_ps", 50, US),
+    of("machine.core.prefetcher.into", Holds::Words(&["l1d", "l2"])),
+    whole("machine.core.prefetcher.streams", 1, 64),
+    whole("machine.core.prefetcher.trigger_steps", 1, 64),
+    whole("machine.core.prefetcher.degree", 1, 64),
+    whole("machine.core.prefetcher.distance", 1, 64),
+    whole("machine.shared.cache.size_bytes", 1024, SIZE),
+    whole("machine.shared.cache.ways", 1, 64),
+    whole("machine.shared.cache.hit_ps", 50, US),
+    whole("machine.shared.mshrs", 1, 256),
+    whole("machine.shared.write_backs", 1, 256),
+    of("machine.shared.inclusive", Holds::Flag),
+    whole("machine.shared.to_memory_ps", 0, US),
+    whole("machine.shared.from_memory_ps", 0, US),
+    optional(whole("controller.read_depth", 1, 1024)),
+    optional(whole("controller.write_depth", 1, 1024)),
+    optional(whole("controller.row_hit_cap", 0, 1 << 20)),
+    optional(whole("controller.write_high", 1, 1024)),
+    optional(whole("controller.write_low", 0, 1023)),
+    optional(whole("controller.writes_per_drain", 1, 1 << 20)),
+    optional(whole("controller.reads_per_turn", 1, 1 << 20)),
+    optional(of("controller.page_policy", Holds::Policy)),
+    whole("reaction.overflow_ps", 0, 1000 * US),
+    whole("reaction.throttle_ps", 0, 1000 * US),
+    whole("reaction.release_ps", 0, 1000 * US),
+    whole("reaction.period_overhead_ps", 0, 1000 * US),
+    whole("work.chase_ps", 0, US),
+    whole("work.line_ps", 0, US),
+    whole("work.frame_ps", 0, US),
+    of("work.frame_depends", Holds::Flag),
+    whole("work.xserver_ps", 0, US),
+    whole("work.xserver_pause_ps", 0, S),
+    whole("work.xserver_bytes", 64, SIZE),
+];
+
+impl Holds {
+    fn allows(self, value: &DeValue) -> bool {
+        match self {
+            Self::Whole(min, max) => value
+                .as_integer()
+                .and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok())
+                .is_some_and(|number| (min..=max).contains(&number)),
+            Self::Flag => value.as_bool().is_some(),
+            Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
+            Self::Words(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Self::Policy => value
+                .as_str()
+                .is_some_and(|text| ["open", "closed"].contains(&text)),
+        }
+    }
+
+    fn what(self) -> String {
+        match self {
+            Self::Whole(min, max) if min == max => format!("has to be {min}"),
+            Self::Whole(min, max) => format!("has to be a whole number from {min} to {max}"),
+            Self::Flag => "has to be true or false".into(),
+            Self::Text => "has to be a text".into(),
+            Self::Words(words) => format!("has to be one of {}", words.join(", ")),
+            Self::Policy => {
+                "has to be \"open\", \"closed\" or a table page_policy.timeout with idle_ps".into()
+            }
+        }
+    }
+}
+
+/// All that is wrong with single fields.
+fn judge(text: &str, file: &DeTable) -> Vec<Fault> {
+    let mut leaves: Vec<(String, usize, &DeValue)> = Vec::new();
+    flatten("", file, &mut leaves);
+    let mut faults = Vec::new();
+    for (path, at, value) in &leaves {
+        if let Some(fitted) = path.strip_prefix("fit.") {
+            let known = KNOWN.iter().find(|known| known.path == fitted);
+            let range = value.as_array().filter(|array| array.len() == 2);
+            let allowed = match (known.map(|known| known.holds), range) {
+                (Some(Holds::Whole(min, max)), Some(range)) => {
+                    let holds = Holds::Whole(min, max);
+                    range.iter().all(|bound| holds.allows(bound.get_ref()))
+                }
+                _ => false,
+            };
+            if !allowed {
+                let why = match known.map(|known| known.holds) {
+                    Some(Holds::Whole(min, max)) => {
+                        format!("has to be [LEAST, MOST] between {min} and {max}")
+                    }
+                    _ => "is no number of a platform: name one by its path, in quotes".into(),
+                };
+                faults.push(Fault::at(text, *at, path, why));
+            }
+            continue;
+        }
+        if path == "controller.page_policy.timeout.idle_ps" {
+            let holds = Holds::Whole(0, S);
+            if !holds.allows(value) {
+                faults.push(Fault::at(text, *at, path, holds.what()));
+            }
+            continue;
+        }
+        match KNOWN.iter().find(|known| known.path == path) {
+            None => {
+                let table = path.rsplit_once('.').map_or("", |(table, _)| table);
+                let there = KNOWN.iter().filter_map(|known| {
+                    let (group, name) = known.path.rsplit_once('.').unwrap_or(("", known.path));
+                    (group == table).then_some(name)
+                });
+                let there: Vec<&str> = there.collect();
+                let why = if there.is_empty() {
+                    "is not known".to_owned()
+                } else {
+                    format!("is not known; known are {}", there.join(", "))
+                };
+                faults.push(Fault::at(text, *at, path, why));
+            }
+            Some(known) if !known.holds.allows(value) => {
+                faults.push(Fault::at(text, *at, path, known.holds.what()));
+            }
+            Some(_) => {}
+        }
+    }
+    for known in KNOWN {
+        let there = |path: &str| leaves.iter().any(|leaf| leaf.0.starts_with(path));
+        let group = GROUPS.iter().find(|group| known.path.starts_with(**group));
+        let wanted = group.map_or(!known.optional, |group| there(group));
+        if wanted && !leaves.iter().any(|leaf| leaf.0 == known.path) {
+            let table = known.path.rsplit_once('.').map_or("", |(table, _)| table);
+            let at = leaves.iter().find(|leaf| leaf.0.starts_with(table));
+            let why = format!("is missing: {}", known.holds.what());
+            let at = at.map_or(0, |leaf| leaf.1);
+            faults.push(Fault::at(text, at, known.path, why));
+        }
+    }
+    faults
+}
+
+/// All values that are no tables, with their path and place.
+fn flatten<'t, 'i>(
+    prefix: &str,
+    table: &'t DeTable<'i>,
+    leaves: &mut Vec<(String, usize, &'t DeValue<'i>)>,
+) {
+    for (key, value) in table {
+        let path = format!("{prefix}{}", key.get_ref());
+        match value.get_ref() {
+            DeValue::Table(inner) => flatten(&format!("{path}."), inner, leaves),
+            other => leaves.push((path, key.span().start, other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

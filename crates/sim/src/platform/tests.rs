@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Platform files: those that come with the program, and wrong ones.
+
+use super::*;
+use crate::cases::{Case, Facts, Measure};
+
+const PI: &str = include_str!("../../platforms/raspberry-pi-3.toml");
+
+fn faults(text: &str) -> Vec<String> {
+    match Platform::parse(Path::new("board.toml"), text) {
+        Err(error) => error.to_string().lines().map(str::to_owned).collect(),
+        Ok(_) => panic!("taken:\n{text}"),
+    }
+}
+
+fn line_of(word: &str) -> usize {
+    let at = PI.find(word).unwrap();
+    PI[..at].matches('\n').count() + 1
+}
+
+#[test]
+fn every_platform_can_be_built_and_written_down() {
+    for name in names() {
+        let platform = Platform::find(name).unwrap();
+        let text = toml::to_string(&platform).unwrap();
+        let back = Platform::parse(Path::new(name), &text).unwrap();
+        assert_eq!(toml::to_string(&back).unwrap(), text);
+        platform.machine(Vec::new(), None, 1).unwrap();
+        let capacity = platform.memory().unwrap().organisation.capacity_bytes();
+        assert!(
+            platform.machine.memory_bytes <= capacity,
+            "{name}: {capacity}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_platform_is_answered_with_the_known_ones() {
+    let error = Platform::find("raspberry-pi-2").unwrap_err().to_string();
+    assert!(
+        error.contains("raspberry-pi-3") && error.contains("or give a file"),
+        "{error}"
+    );
+    let error = Platform::find("./none.toml").unwrap_err().to_string();
+    assert!(error.contains("./none.toml"), "{error}");
+}
+
+#[test]
+fn every_wrong_field_is_named_with_its_line_and_range() {
+    let text = PI
+        .replace("cores = 4", "cores = 40")
+        .replace("in_order = true", "in_order = 1")
+        .replace("ways = 16", "wags = 16")
+        .replace("into = \"l1d\"", "into = \"l3\"")
+        .replace("chase_ps = 833", "chase_ps = -1");
+    let found = faults(&text);
+    let expected = [
+        (
+            "cores = 4",
+            "machine.cores: has to be a whole number from 1 to 32",
+        ),
+        ("in_order", "machine.core.in_order: has to be true or false"),
+        (
+            "into",
+            "machine.core.prefetcher.into: has to be one of l1d, l2",
+        ),
+        (
+            "ways = 16",
+            "machine.shared.cache.wags: is not known; known are size_bytes, ways, hit_ps",
+        ),
+        (
+            "chase_ps",
+            "work.chase_ps: has to be a whole number from 0 to 1000000",
+        ),
+    ];
+    for (word, why) in expected {
+        let line = format!("board.toml line {}, {why}", line_of(word));
+        assert!(found.contains(&line), "{line}\n{found:#?}");
+    }
+    assert!(
+        found
+            .iter()
+            .any(|line| line.contains("machine.shared.cache.ways: is missing"))
+    );
+}
+
+#[test]
+fn what_does_not_go_together_is_named() {
+    let text = PI.replace("size_bytes = 524288", "size_bytes = 524289");
+    assert!(faults(&text)[0].contains("machine.shared.cache.size_bytes: has to be a multiple"));
+    let text = PI.replace(
+        "\"controller.row_hit_cap\" = [",
+        "\"controller.row_hit_cap\" = [60, 64]\n#",
+    );
+    assert!(
+        faults(&text)[0].contains("has to be from 60 to 64"),
+        "{:?}",
+        faults(&text)
+    );
+    let text = PI.replace("\"controller.row_hit_cap\"", "\"controller.row_hits\"");
+    assert!(faults(&text)[0].contains("is no number of a platform"));
+    let text = PI.replace("write_low = 8", "write_low = 30");
+    assert!(
+        faults(&text)[0].starts_with("controller: write_low is 30"),
+        "{:?}",
+        faults(&text)
+    );
+    let text = PI.replace("lpddr2-900", "lpddr2-1");
+    assert!(faults(&text)[0].contains("there is no memory \"lpddr2-1\""));
+    assert!(faults("name = ")[0].contains("board.toml line 1, syntax"));
+}
+
+#[test]
+fn a_number_is_read_and_changed_by_its_path() {
+    let pi = Platform::find("raspberry-pi-3").unwrap();
+    let changed = pi.with("machine.shared.cache.ways", 8);
+    assert_eq!(changed.get("machine.shared.cache.ways"), Some(8));
+    assert_eq!(changed.machine.shared.cache.ways, 8);
+    assert_eq!(pi.get("machine.shared.cache"), None);
+    assert_eq!(pi.get("nothing"), None);
+}
+
+#[test]
+fn a_workload_that_is_not_modelled_is_refused() {
+    let pi = Platform::find("raspberry-pi-3").unwrap();
+    for name in ["bandwidth:fresh-pages", "bandwidth:ntwrite", "stress", ""] {
+        let error = pi.workload(name, 1 << 20, 1).unwrap_err().to_string();
+        assert!(error.contains("bandwidth:triad"), "{error}");
+    }
+}
+
+fn figure(facts: &Facts, platform: &Platform, name: &str, measure: Measure) -> (f64, f64) {
+    let named = |case: &&Case| case.name == name;
+    let case = facts.cases.iter().find(named).unwrap();
+    let found = case.run(platform, 1).unwrap()[&measure];
+    (
+        found,
+        case.published.get(&measure).copied().unwrap_or(f64::NAN),
+    )
+}
+
+/// The spec's tolerance, for what the platform file was fitted to.
+#[test]
+fn the_pi_alone_and_beside_readers_is_as_it_was_published() {
+    let pi = Platform::find("raspberry-pi-3").unwrap();
+    let facts = Facts::find("raspberry-pi-3").unwrap();
+    for name in [
+        "latency alone",
+        "latency, 3x bandwidth:read",
+        "latency, 3x bandwidth:write",
+    ] {
+        let (found, published) = figure(&facts, &pi, name, Measure::LatencyNs);
+        assert!(
+            (found / published - 1.0).abs() <= 0.1,
+            "{name}: {found} for {published} ns"
+        );
+    }
+}
+
+#[test]
+fn facts_that_make_no_sense_are_named() {
+    let refused = |text: &str| {
+        let error = Facts::parse(Path::new("facts.toml"), text);
+        error.unwrap_err().to_string()
+    };
+    let head = "source = \"x\"\n[[case]]\nname = \"a\"\n";
+    for (text, why) in [
+        ("workloads = [\"idle\"]", "one at least has to do something"),
+        ("workloads = [\"task\"]", "has to have a [case.task]"),
+        (
+            "workloads = [\"latency\"]\npublished = { latency_ns = -1.0 }",
+            "has to be above 0",
+        ),
+        (
+            "workloads = [\"latency\"]\npublished = { miss_share = 28.0 }",
+            "has to be from 0 to 1",
+        ),
+        (
+            "workloads = [\"latency\"]\npublished = { latency = 1.0 }",
+            "latency_ns",
+        ),
+        (
+            "workloads = [\"latency\"]\nguard = { mib_s = [] }",
+            "mib_s for a core",
+        ),
+        ("workloads = 3", "line 4"),
+    ] {
+        let error = refused(&format!("{head}{text}\n"));
+        assert!(
+            error.contains(why) && error.starts_with("facts.toml line "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many runs at once, on all CPUs: each run is its own, so they need nothing of each other.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// How often the caller is told how far it is.
+const TOLD_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs `run` on each of `all`, on as many threads as there are CPUs, and gives what
+/// came out in their order. `told` hears now and then how many are done, on the calling
+/// thread; when it says false no more are begun, and what was not run is missing: the
+/// answer is `None`.
+pub fn sweep<T: Sync, R: Send>(
+    all: &[T],
+    run: impl Fn(&T) -> R + Sync,
+    mut told: impl FnMut(usize) -> bool,
+) -> Option<Vec<R>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(all.iter().map(|_| None).collect());
+    let kept = || {
+        results
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    };
+    let caller = thread::current();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.min(all.len()))
+            .map(|_| {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(one) = all.get(index) else { break };
+                        let result = run(one);
+                        kept()[index] = Some(result);
+                        done.fetch_add(1, Ordering::Release);
+                        caller.unpark();
+                    }
+                    caller.unpark();
+                })
+            })
+            .collect();
+        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            if !told(done.load(Ordering::Acquire)) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            thread::park_timeout(TOLD_EVERY);
+        }
+    });
+    let results = std::mem::take(&mut *kept());
+    results.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_what_was_asked() {
+        let all: Vec<u64> = (0..100).collect();
+        let mut last = 0;
+        let squares = sweep(
+            &all,
+            |n| n * n,
+            |done| {
+                assert!(done >= last);
+                last = done;
+                true
+            },
+        );
+        assert_eq!(squares, Some(all.iter().map(|n| n * n).collect()));
+    }
+
+    #[test]
+    fn who_is_told_may_end_it() {
+        let all = [(); 1000];
+        let slow = |(): &()| thread::sleep(Duration::from_millis(20));
+        assert_eq!(sweep(&all, slow, |_| false), None);
+    }
+
+    #[test]
+    fn nothing_is_done_at_once() {
+        assert_eq!(sweep(&[(); 0], |()| 1, |_| true), Some(vec![]));
+    }
+}
