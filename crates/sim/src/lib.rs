@@ -10,6 +10,8 @@
 //! | [`regulator`] | `policy/` over the simulated cores, and what reacting costs |
 //! | [`main_memory`] | what is behind the last cache, as the caches see it |
 //! | [`dram`] | a DRAM and its controller, the checker of its commands, its checks |
+//! | [`trace`] | a memory's requests as a file, text or binary |
+//! | [`replay`] | a trace through a controller, and what came of it |
 //! | `private` | what a core has for itself: TLB, caches, prefetcher, pages |
 //!
 //! Time is in ps, and there is no other clock inside: the same settings and seed give
@@ -40,7 +42,9 @@ pub mod dram;
 pub mod machine;
 pub mod main_memory;
 pub mod regulator;
+pub mod replay;
 pub mod settings;
+pub mod trace;
 pub mod workload;
 
 pub use machine::{CoreCounts, Machine, MachineError};
