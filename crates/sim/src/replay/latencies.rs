@@ -30,7 +30,6 @@ impl Default for Latencies {
 /// two.
 fn bucket(latency_ps: u64) -> usize {
     let shift = (u64::BITS - PARTS_BITS - 1).saturating_sub(latency_ps.leading_zeros());
-    let shift = if latency_ps < PARTS { 0 } else { shift };
     (u64::from(shift) * PARTS + (latency_ps >> shift)) as usize
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dram::checks::saturate;
+use crate::dram::mapping::{AddressMap, Location};
 use crate::dram::memory_file::names;
 use crate::trace::{Pattern, Patterned};
 
@@ -42,9 +43,14 @@ fn a_request_that_waits_for_room_waits_since_its_time() {
         ..ControllerSettings::default()
     };
     // Two rows of a bank: the second is taken when the first was read.
-    let row_bytes = 1 << 17;
-    let requests = [read(0, Some(0)), read(row_bytes, Some(0))];
-    let mut trace = requests.into_iter().map(Ok);
+    let map = AddressMap::new(&memory.organisation, &memory.mapping).unwrap();
+    let rows = [0, 1].map(|row| {
+        map.address(&Location {
+            row,
+            ..Location::default()
+        })
+    });
+    let mut trace = rows.into_iter().map(|address| Ok(read(address, Some(0))));
     let replay = replay(&memory, &settings, &mut trace, false).unwrap();
     assert_eq!(replay.statistics.row_conflicts, 1);
     assert_eq!(replay.read_latencies.quantile_ps(1.0), Some(replay.time_ps));
@@ -67,7 +73,12 @@ fn as_fast_as_they_are_taken_is_what_saturates() {
             (request.address, request.write)
         });
         assert_eq!(replay.time_ps, end_ps, "{name}");
-        assert_eq!(replay.statistics, controller.statistics(), "{name}");
+        // There it is four cores that ask.
+        let statistics = Statistics {
+            bytes_by_core: replay.statistics.bytes_by_core.clone(),
+            ..controller.statistics()
+        };
+        assert_eq!(replay.statistics, statistics, "{name}");
         assert_eq!(replay.reads + replay.writes, count);
         assert_eq!(replay.check.unwrap().violation_count, 0);
     }
