@@ -174,7 +174,7 @@ fn a_trace_gives_the_same_figures_as_text_and_as_binary() {
 #[test]
 fn requests_come_at_their_times() {
     let desk = Desk::new();
-    desk.write("my.trace", "# two reads of a row\nR 0x0 100\nR 64 1100.5\n");
+    desk.write("my.trace", "# a line, twice\nR 0x0 100\nR 63 1100.5\n");
     let told = desk.json("replay my.trace --json");
     let figures = &told["figures"];
     assert_eq!(figures["timed"], true);

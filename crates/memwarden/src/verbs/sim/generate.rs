@@ -22,8 +22,7 @@ const BETWEEN_LOOKS: u64 = 1 << 16;
 /// Write a trace of requests after a pattern
 #[derive(clap::Args)]
 #[command(
-    after_help = "A line of the text is R or W and a byte address. The same options give the same trace. The file appears\n\
-    when it is complete.\n\
+    after_help = "The same options give the same trace. The file appears when it is complete.\n\
     Examples:\n  memwarden sim generate --pattern random --count 1000000 -o random.trace\n  \
     memwarden sim generate --pattern stream --count 10000000 --write-share 0 --binary -o stream.trace"
 )]
@@ -43,7 +42,7 @@ pub(super) struct Args {
     /// Chooses the random lines
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the binary form, which is smaller for times and faster to read
+    /// Write the binary form, which is faster to read
     #[arg(long)]
     binary: bool,
     /// Where to write it
