@@ -67,6 +67,11 @@ lines=(
 	'guard user-regulator nonsense'
 	'lab' 'lab run' 'lab run --cpus 0 -- true' 'lab run --clock wall -- true' 'lab run --timeout soon -- true'
 	'lab run --with missing -- true' 'lab shell extra'
+	'sim' 'sim memories extra' 'sim check ddr1' 'sim check nonsense.toml' 'sim check missing.toml' 'sim check --commands 0'
+	'sim generate' 'sim generate --pattern zigzag --count 1 -o new' 'sim generate --pattern stream --count 0 -o new'
+	'sim generate --pattern stream --count 1 --write-share 2 -o new' 'sim generate --pattern stream --count 1 --memory ddr1 -o new'
+	'sim generate --pattern stream --count 1 -o empty --replace' 'sim generate --pattern stream --count 1 -o nonsense.toml'
+	'sim replay' 'sim replay missing' 'sim replay nonsense.toml' 'sim replay empty' 'sim replay nonsense.toml --page-policy shut'
 	'report' 'report missing' 'report empty' 'report --compare empty' 'report --compare missing empty'
 )
 

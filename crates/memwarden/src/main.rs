@@ -36,6 +36,8 @@ enum Verb {
     Lab(verbs::lab::Args),
     #[cfg(feature = "host")]
     Report(verbs::report::Args),
+    #[cfg(feature = "host")]
+    Sim(verbs::sim::Args),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
         Verb::Lab(args) => verbs::lab::run(args),
         #[cfg(feature = "host")]
         Verb::Report(args) => verbs::report::run(args),
+        #[cfg(feature = "host")]
+        Verb::Sim(args) => verbs::sim::run(args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("memwarden: {error:#}");

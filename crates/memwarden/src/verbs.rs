@@ -23,6 +23,8 @@ pub mod periodic;
 pub mod realtime;
 #[cfg(feature = "host")]
 pub mod report;
+#[cfg(feature = "host")]
+pub mod sim;
 mod terminal;
 pub mod top;
 pub mod trace;

@@ -14,6 +14,8 @@
 //! | [`cases`] | what was published of them, and the same cases in the model |
 //! | [`calibrate`] | fits what no datasheet gives to what was published without a guard |
 //! | [`sweep`] | many runs at once |
+//! | [`trace`] | a memory's requests as a file, text or binary |
+//! | [`replay`] | a trace through a controller, and what came of it |
 //! | `private` | what a core has for itself: TLB, caches, prefetcher, pages |
 //!
 //! Time is in ps, and there is no other clock inside: the same settings and seed give
@@ -48,8 +50,10 @@ pub mod machine;
 pub mod main_memory;
 pub mod platform;
 pub mod regulator;
+pub mod replay;
 pub mod settings;
 pub mod sweep;
+pub mod trace;
 pub mod workload;
 
 pub use faults::Fault;

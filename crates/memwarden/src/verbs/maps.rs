@@ -4,12 +4,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table};
 use memwarden_platform::Root;
 use memwarden_platform::maps::{Address, Aslr, Explained, Explanation, Object, Role, Sum, explain};
 use memwarden_platform::units::size_text;
 
-use super::terminal::table;
+use super::terminal::{lines, table};
 use super::workload::print;
 
 const EXAMPLES: &str = "\
@@ -97,21 +96,6 @@ fn shown(text: &str) -> String {
             escaped.into_iter().flatten().chain(plain)
         })
         .collect()
-}
-
-/// With figures to the right, and nothing before the first column or behind the last.
-fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
-    for index in figures {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let text = table.to_string();
-    let lines: Vec<&str> = text
-        .lines()
-        .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
-        .collect();
-    lines.join("\n")
 }
 
 fn kib(bytes: Option<u64>) -> String {

@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{Table, presets};
+use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use memwarden_experiments::Progress;
 
@@ -14,6 +14,21 @@ pub fn table(headings: &[&str]) -> Table {
         .load_preset(presets::NOTHING)
         .set_header(headings.iter().copied());
     table
+}
+
+/// A table's text: with figures to the right, and nothing before the first column or behind the last.
+pub fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
+    for index in figures {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
+        .collect();
+    lines.join("\n")
 }
 
 /// A figure with so many decimals.

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden sim`: the memory system as a model.
+
+mod check;
+mod generate;
+mod memories;
+mod replay;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use memwarden_sim::dram::{Memory, MemoryError};
+
+/// Model a DRAM and its controller: check the model, and replay traces of requests
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Memories(memories::Args),
+    Check(check::Args),
+    Generate(generate::Args),
+    Replay(replay::Args),
+}
+
+/// Carries out `memwarden sim ...`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Memories(args) => memories::run(&args),
+        Verb::Check(args) => check::run(&args),
+        Verb::Generate(args) => generate::run(&args),
+        Verb::Replay(args) => replay::run(&args),
+    }
+}
+
+/// A memory that comes with the program, or one's own from a file.
+fn memory(asked: &str) -> anyhow::Result<Memory> {
+    match Memory::named(asked) {
+        Err(unknown @ MemoryError::Unknown { .. }) => {
+            let path = Path::new(asked);
+            if asked.contains(['/', '.']) || path.exists() {
+                Ok(Memory::read(path)?)
+            } else {
+                Err(anyhow::anyhow!("{unknown}, or give a TOML file"))
+            }
+        }
+        found => Ok(found?),
+    }
+}

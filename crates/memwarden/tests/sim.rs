@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden sim` as a person types it.
+#![cfg(feature = "host")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+const DDR4: &str = include_str!("../../sim/memories/ddr4-2400.toml");
+
+/// A folder to work in.
+struct Desk(TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// `memwarden sim` with these words.
+    fn sim(&self, line: &str) -> Output {
+        Command::new(MEMWARDEN)
+            .arg("sim")
+            .args(line.split_whitespace())
+            .current_dir(self.0.path())
+            .output()
+            .unwrap()
+    }
+
+    fn json(&self, line: &str) -> Value {
+        let output = self.sim(line);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What a refusal says.
+    fn refusal(&self, line: &str) -> String {
+        let output = self.sim(line);
+        assert!(!output.status.success(), "{line} was taken");
+        assert!(output.stdout.is_empty(), "{line}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+#[test]
+fn the_memories_are_listed() {
+    let desk = Desk::new();
+    let list = desk.json("memories --json");
+    let list = list.as_array().unwrap();
+    assert_eq!(list.len(), 7);
+    let ddr4 = list
+        .iter()
+        .find(|one| one["option"] == "ddr4-2400")
+        .unwrap();
+    assert_eq!(ddr4["capacity_bytes"], 8_u64 << 30);
+    assert_eq!(ddr4["idle_latency_ps"], (17 + 17 + 4) * 833);
+    assert_eq!(ddr4["timings"]["trc"], 46160);
+    let output = desk.sim("memories");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 8, "{text}");
+    assert!(text.contains("ddr4-2400"), "{text}");
+}
+
+#[test]
+fn a_check_finds_nothing_wrong() {
+    let desk = Desk::new();
+    desk.write("my.toml", DDR4.replace("DDR4-2400", "mine"));
+    let found = desk.json("check ddr3-1333 my.toml --commands 30000 --json");
+    assert_eq!(found["fault"], Value::Null);
+    let memories = found["memories"].as_array().unwrap();
+    assert_eq!(memories[0]["memory"], "DDR3-1333");
+    assert_eq!(memories[1]["memory"], "mine");
+    for memory in memories {
+        assert!(memory["traffic"]["commands"].as_u64().unwrap() >= 30_000);
+        assert_eq!(memory["traffic"]["violation_count"], 0);
+        let checks = memory["checks"].as_array().unwrap();
+        assert!(checks.len() >= 6);
+        assert!(
+            checks.iter().all(|check| check["holds"] == true),
+            "{checks:?}"
+        );
+    }
+    let output = desk.sim("check lpddr2-900 --commands 1000");
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("LPDDR2-900: idle latency"), "{text}");
+    assert!(text.contains("violations"), "{text}");
+}
+
+#[test]
+fn a_memory_that_misses_its_figures_fails_the_check() {
+    let desk = Desk::new();
+    // Bursts that may follow each other only every second time.
+    let slow = DDR4
+        .lines()
+        .map(|line| match line.split_once(" = ") {
+            Some(("tccd_s", _)) => "tccd_s = \"8ck\"",
+            Some(("tccd_l" | "tccd_l_wr", _)) if line.starts_with("tccd_l ") => "tccd_l = \"8ck\"",
+            Some(("tccd_l_wr", _)) => "tccd_l_wr = \"8ck\"",
+            _ => line,
+        })
+        .collect::<Vec<_>>()
+        .join("\n");
+    desk.write("slow.toml", slow);
+    let output = desk.sim("check slow.toml --commands 1000");
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let wrong: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("WRONG"))
+        .collect();
+    assert_eq!(wrong.len(), 1, "{text}");
+    assert!(wrong[0].contains("streaming reads"), "{text}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors, "memwarden: wrong figures: 1, broken rules: 0\n");
+}
+
+#[test]
+fn a_trace_gives_the_same_figures_as_text_and_as_binary() {
+    let desk = Desk::new();
+    for pattern in ["random", "stream"] {
+        let generate = format!("generate --pattern {pattern} --count 20000 --memory ddr3-1333");
+        assert!(
+            desk.sim(&format!("{generate} -o {pattern}.text"))
+                .status
+                .success()
+        );
+        let binary = desk.sim(&format!("{generate} -o {pattern}.binary --binary"));
+        assert!(binary.status.success());
+        let [text, binary] = ["text", "binary"].map(|form| {
+            desk.json(&format!(
+                "replay {pattern}.{form} --memory ddr3-1333 --check --json"
+            ))
+        });
+        assert_eq!(text["format"], "text");
+        assert_eq!(binary["format"], "binary");
+        assert_eq!(text["figures"], binary["figures"]);
+        assert_eq!(text["figures"]["reads"], 16_000);
+        assert_eq!(text["figures"]["writes"], 4_000);
+        assert_eq!(text["check"]["violation_count"], 0);
+        assert!(text["check"]["commands"].as_u64().unwrap() >= 20_000 - 100);
+        assert_eq!(text["memory"]["name"], "DDR3-1333");
+        assert_eq!(text["controller"]["read_depth"], 32);
+        assert_eq!(text["controller"]["page_policy"], "open");
+        assert!(text["speed"]["requests_per_s"].as_f64().unwrap() > 0.0);
+    }
+    let [stream, random] = ["stream", "random"].map(|pattern| {
+        let told = desk.json(&format!("replay {pattern}.text --memory ddr3-1333 --json"));
+        assert_eq!(told["check"], Value::Null);
+        told["figures"]["percent_of_peak"].as_f64().unwrap()
+    });
+    assert!(random < stream && stream < 100.0, "{random} {stream}");
+}
+
+#[test]
+fn requests_come_at_their_times() {
+    let desk = Desk::new();
+    desk.write("my.trace", "# a line, twice\nR 0x0 100\nR 63 1100.5\n");
+    let told = desk.json("replay my.trace --json");
+    let figures = &told["figures"];
+    assert_eq!(figures["timed"], true);
+    assert_eq!(figures["row_misses"], 1);
+    assert_eq!(figures["row_hits"], 1);
+    let time_ps = figures["time_ps"].as_u64().unwrap();
+    assert!((1_000_500..1_050_000).contains(&time_ps), "{time_ps}");
+    let closed = desk.json("replay my.trace --page-policy timeout:200 --json");
+    assert_eq!(closed["figures"]["row_misses"], 2);
+    assert_eq!(
+        closed["controller"]["page_policy"]["timeout"]["idle_ps"],
+        200_000
+    );
+    let output = desk.sim("replay my.trace --check");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in ["at their times", "row misses", "p99", "% of", "violations"] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("million requests a second"), "{errors}");
+}
+
+#[test]
+fn a_file_is_replaced_only_on_request_and_whole() {
+    let desk = Desk::new();
+    let generate = "generate --pattern stream --count 100 --write-share 0 -o my.trace";
+    desk.write("my.trace", "mine");
+    let told = desk.refusal(generate);
+    assert_eq!(
+        told,
+        "memwarden: my.trace exists already: choose another --output, or --replace it\n"
+    );
+    assert_eq!(std::fs::read(desk.path("my.trace")).unwrap(), b"mine");
+    assert!(desk.sim(&format!("{generate} --replace")).status.success());
+    let text = std::fs::read_to_string(desk.path("my.trace")).unwrap();
+    assert_eq!(text.lines().count(), 101);
+    assert!(text.ends_with("R 0x18c0\n"), "{text}");
+    // What can't be finished leaves nothing.
+    std::fs::create_dir(desk.path("folder")).unwrap();
+    let told = desk.refusal("generate --pattern stream --count 9 -o folder --replace");
+    assert!(
+        told.contains("folder is there, and no plain file"),
+        "{told}"
+    );
+    let told = desk.refusal("generate --pattern stream --count 9 -o nowhere/my.trace");
+    assert!(told.contains("writing nowhere/my.trace"), "{told}");
+    assert_eq!(desk.files(), ["folder", "my.trace"]);
+}
+
+#[test]
+fn a_signal_leaves_no_partial_trace() {
+    let desk = Desk::new();
+    let mut child = Command::new(MEMWARDEN)
+        .args("sim generate --pattern random --count 100000000000 -o my.trace".split(' '))
+        .current_dir(desk.0.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while desk.files().is_empty() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(desk.files().is_empty(), "{:?}", desk.files());
+}
+
+#[test]
+fn bad_input_gets_one_line_that_names_it() {
+    let desk = Desk::new();
+    desk.write("bad.trace", "R 0\n\nR 0x1g\n");
+    desk.write("far.trace", "W 0\nR 0x200000000\n");
+    desk.write("empty.trace", "# nothing\n");
+    desk.write("cut.trace", b"\x89MWT\r\n\x1a\n\x01\0\0\0\0\0\0\0\0\0\0");
+    desk.write("good.trace", "R 0\n");
+    for (line, expected) in [
+        (
+            "replay bad.trace",
+            "bad.trace line 3: \"0x1g\" is no address: has to be a byte's, decimal or with 0x",
+        ),
+        (
+            "replay far.trace",
+            "far.trace line 2: address 0x200000000 is beyond the memory: has to be from 0 to 0x1ffffffff",
+        ),
+        ("replay empty.trace", "the trace has no request"),
+        (
+            "replay cut.trace",
+            "cut.trace byte 16: the last record has 3 of its 20 bytes",
+        ),
+        ("replay none.trace", "reading none.trace: No such file"),
+        (
+            "replay good.trace --memory ddr1",
+            "there is no memory \"ddr1\"; there are ddr2-800, ddr3-1333",
+        ),
+        ("replay good.trace --memory none.toml", "reading none.toml"),
+        (
+            "replay good.trace --read-depth 0",
+            "read_depth is 0: has to be from 1 to 1024",
+        ),
+        (
+            "replay good.trace --write-depth 8",
+            "write_high is 24: has to be from 1 to 8",
+        ),
+        ("check ddr1", "there is no memory \"ddr1\""),
+        (
+            "generate --pattern stream --count 9 --memory ddr1 -o new",
+            "there is no memory \"ddr1\"",
+        ),
+    ] {
+        let told = desk.refusal(line);
+        assert!(
+            told.starts_with("memwarden: ") && told.lines().count() == 1,
+            "{line}: {told}"
+        );
+        assert!(told.contains(expected), "{line}: {told}");
+    }
+    for (line, expected) in [
+        ("replay", "TRACE"),
+        ("replay good.trace --page-policy shut", "timeout:NS"),
+        (
+            "generate --pattern zigzag --count 9 -o new",
+            "random, stream",
+        ),
+        ("generate --pattern stream --count 0 -o new", "0 is not in"),
+        ("generate --pattern stream --count 9", "--output"),
+        (
+            "generate --pattern stream --count 9 --write-share 2 -o new",
+            "from 0 (reads only) to 1",
+        ),
+        ("check --commands 0", "0 is not in"),
+        ("check --commands many", "invalid digit"),
+    ] {
+        let told = desk.refusal(line);
+        assert!(told.contains(expected), "{line}: {told}");
+    }
+    assert!(!desk.path("new").exists());
+}
+
+#[test]
+fn every_wrong_field_of_a_memory_file_is_told() {
+    let desk = Desk::new();
+    let text = DDR4
+        .replace("rows = 65536", "rows = 65537")
+        .replace("tras = 32000", "tras = \"long\"");
+    let line = |start: &str| {
+        1 + text
+            .lines()
+            .position(|line| line.starts_with(start))
+            .unwrap()
+    };
+    desk.write("my.toml", &text);
+    desk.write("good.trace", "R 0\n");
+    for verb in ["check my.toml", "replay good.trace --memory my.toml"] {
+        let told = desk.refusal(verb);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                format!(
+                    "memwarden: my.toml line {}, organisation.rows: is 65537: has to be a power of two from 2 to 4194304",
+                    line("rows")
+                ),
+                format!(
+                    "my.toml line {}, timings.tras: has to be whole ps, or \"Nck\" in clocks, from 100 to 200000",
+                    line("tras")
+                ),
+            ]
+        );
+    }
+}

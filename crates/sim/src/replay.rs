@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A trace through a controller, and what came of it.
+//!
+//! Requests are taken in the trace's order: one that finds no room holds up those
+//! after it. Without a time it arrives when it is taken, otherwise at its time. What
+//! is kept doesn't grow with the trace.
+
+mod latencies;
+
+pub use latencies::Latencies;
+
+use crate::dram::command::{Observer, Silent};
+use crate::dram::{
+    CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory, Statistics,
+};
+use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS};
+use crate::trace::{Request, TraceError};
+
+/// What came of a trace.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// Requests to read, also those that a waiting write answered.
+    pub reads: u64,
+    /// Requests to write, also those that went into a waiting one.
+    pub writes: u64,
+    /// Whether the requests had times.
+    pub timed: bool,
+    /// From the first request's arrival to the end of the last, ps.
+    pub time_ps: u64,
+    /// From a read's arrival to its last data bit.
+    pub read_latencies: Latencies,
+    /// The controller's own counts.
+    pub statistics: Statistics,
+    /// What the checker found, if it was asked.
+    pub check: Option<CheckReport>,
+}
+
+impl Replay {
+    /// Bytes that the memory's data buses moved, a second.
+    #[must_use]
+    pub fn bytes_per_s(&self, memory: &Memory) -> f64 {
+        let lines = self.statistics.reads + self.statistics.writes;
+        let bytes = lines * memory.organisation.burst_bytes();
+        // A merged write takes no time: a trace may be over as it begins.
+        bytes as f64 * 1e12 / self.time_ps.max(1) as f64
+    }
+}
+
+/// Why a trace wasn't replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no such controller.
+    #[error("the controller: {0}")]
+    Controller(#[from] ControllerError),
+    /// The trace can't be read to its end.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// There is nothing to replay.
+    #[error("the trace has no request")]
+    Empty,
+}
+
+/// Takes all of a trace through a controller; with `check` past the independent
+/// checker, too.
+///
+/// # Errors
+/// When there can be no such controller, or the trace has a fault or no request.
+pub fn replay(
+    memory: &Memory,
+    settings: &ControllerSettings,
+    trace: &mut dyn Iterator<Item = Result<Request, TraceError>>,
+    check: bool,
+) -> Result<Replay, ReplayError> {
+    if check {
+        let controller = Controller::observed(memory, settings, Checker::new(memory))?;
+        let (mut replay, checker) = run(controller, trace)?;
+        replay.check = Some(checker.into_report());
+        Ok(replay)
+    } else {
+        let controller = Controller::observed(memory, settings, Silent)?;
+        Ok(run(controller, trace)?.0)
+    }
+}
+
+/// A request that isn't done.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    at_ps: u64,
+    write: bool,
+}
+
+struct Run<O> {
+    controller: Controller<O>,
+    now_ps: u64,
+    end_ps: u64,
+    /// Requests by their number, and the numbers that are free.
+    under_way: Vec<UnderWay>,
+    free: Vec<u32>,
+    done: Vec<Done>,
+    reads: u64,
+    writes: u64,
+    read_latencies: Latencies,
+}
+
+fn run<O: Observer>(
+    controller: Controller<O>,
+    trace: &mut dyn Iterator<Item = Result<Request, TraceError>>,
+) -> Result<(Replay, O), ReplayError> {
+    let mut run = Run {
+        controller,
+        now_ps: 0,
+        end_ps: 0,
+        under_way: Vec::new(),
+        free: Vec::new(),
+        done: Vec::new(),
+        reads: 0,
+        writes: 0,
+        read_latencies: Latencies::default(),
+    };
+    let mut begin = None;
+    for request in trace {
+        let request = request?;
+        begin = begin.or(Some(request.at_ps));
+        run.take(&request);
+    }
+    let begin = begin.ok_or(ReplayError::Empty)?;
+    while run.free.len() < run.under_way.len() {
+        run.go_on();
+    }
+    let replay = Replay {
+        reads: run.reads,
+        writes: run.writes,
+        timed: begin.is_some(),
+        time_ps: run.end_ps - begin.unwrap_or(0),
+        read_latencies: run.read_latencies,
+        statistics: run.controller.statistics(),
+        check: None,
+    };
+    Ok((replay, run.controller.into_observer()))
+}
+
+impl<O: Observer> Run<O> {
+    fn take(&mut self, request: &Request) {
+        let Request { address, write, .. } = *request;
+        if let Some(at_ps) = request.at_ps
+            && at_ps > self.now_ps
+        {
+            self.advance(at_ps);
+        }
+        while !self.controller.has_room(address, write) {
+            self.go_on();
+        }
+        let under_way = UnderWay {
+            // Waiting for room is waiting for the memory.
+            at_ps: request.at_ps.unwrap_or(self.now_ps),
+            write,
+        };
+        let id = if let Some(id) = self.free.pop() {
+            self.under_way[id as usize] = under_way;
+            id
+        } else {
+            self.under_way.push(under_way);
+            (self.under_way.len() - 1) as u32
+        };
+        self.controller.push(Arrival {
+            id,
+            core: 0,
+            address,
+            write,
+            at_ps: self.now_ps,
+        });
+    }
+
+    /// To the controller's next event.
+    fn go_on(&mut self) {
+        let next_ps = self.controller.next_event_ps();
+        assert_ne!(next_ps, NEVER_PS, "a request is under way, and none moves");
+        self.advance(self.now_ps.max(next_ps));
+    }
+
+    fn advance(&mut self, until_ps: u64) {
+        self.now_ps = until_ps;
+        self.controller.advance(until_ps, &mut self.done);
+        for done in self.done.drain(..) {
+            let UnderWay { at_ps, write } = self.under_way[done.id as usize];
+            self.free.push(done.id);
+            self.end_ps = self.end_ps.max(done.at_ps);
+            if write {
+                self.writes += 1;
+            } else {
+                self.reads += 1;
+                self.read_latencies.add(done.at_ps - at_ps);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::*;
+use crate::dram::checks::saturate;
+use crate::dram::mapping::{AddressMap, Location};
+use crate::dram::memory_file::names;
+use crate::trace::{Pattern, Patterned};
+
+fn ddr4() -> Memory {
+    Memory::named("ddr4-2400").unwrap()
+}
+
+fn replayed(memory: &Memory, requests: impl IntoIterator<Item = Request>) -> Replay {
+    let mut requests = requests.into_iter().map(Ok);
+    replay(memory, &ControllerSettings::default(), &mut requests, true).unwrap()
+}
+
+fn read(address: u64, at_ps: Option<u64>) -> Request {
+    Request {
+        address,
+        write: false,
+        at_ps,
+    }
+}
+
+#[test]
+fn one_read_takes_the_idle_latency_whenever_it_comes() {
+    let idle_ps = (17 + 17 + 4) * 833;
+    for at_ps in [None, Some(0), Some(833_000), Some(833_000_000)] {
+        let replay = replayed(&ddr4(), [read(4096, at_ps)]);
+        assert_eq!((replay.reads, replay.writes), (1, 0));
+        assert_eq!(replay.timed, at_ps.is_some());
+        assert_eq!(replay.time_ps, idle_ps);
+        assert_eq!(replay.read_latencies.quantile_ps(0.5), Some(idle_ps));
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_room_waits_since_its_time() {
+    let memory = ddr4();
+    let settings = ControllerSettings {
+        read_depth: 1,
+        ..ControllerSettings::default()
+    };
+    // Two rows of a bank: the second is taken when the first was read.
+    let map = AddressMap::new(&memory.organisation, &memory.mapping).unwrap();
+    let rows = [0, 1].map(|row| {
+        map.address(&Location {
+            row,
+            ..Location::default()
+        })
+    });
+    let mut trace = rows.into_iter().map(|address| Ok(read(address, Some(0))));
+    let replay = replay(&memory, &settings, &mut trace, false).unwrap();
+    assert_eq!(replay.statistics.row_conflicts, 1);
+    assert_eq!(replay.read_latencies.quantile_ps(1.0), Some(replay.time_ps));
+    assert!(replay.check.is_none());
+}
+
+#[test]
+fn as_fast_as_they_are_taken_is_what_saturates() {
+    for name in names() {
+        let memory = Memory::named(name).unwrap();
+        let requests: Vec<Request> = Patterned::new(Pattern::Random, &memory, 0.2, 7)
+            .take(20_000)
+            .collect();
+        let replay = replayed(&memory, requests.iter().copied());
+        let settings = ControllerSettings::default();
+        let mut controller = Controller::new(&memory, &settings).unwrap();
+        let count = requests.len() as u64;
+        let end_ps = saturate(&mut controller, count, |index| {
+            let request = requests[(index as usize).min(requests.len() - 1)];
+            (request.address, request.write)
+        });
+        assert_eq!(replay.time_ps, end_ps, "{name}");
+        // There it is four cores that ask.
+        let statistics = Statistics {
+            bytes_by_core: replay.statistics.bytes_by_core.clone(),
+            ..controller.statistics()
+        };
+        assert_eq!(replay.statistics, statistics, "{name}");
+        assert_eq!(replay.reads + replay.writes, count);
+        assert_eq!(replay.check.unwrap().violation_count, 0);
+    }
+}
+
+#[test]
+fn at_their_times_they_take_as_long_as_the_times() {
+    let memory = ddr4();
+    let gap_ps = 100_000;
+    let requests = (0..10_000).map(|index| read(index * 64, Some(index * gap_ps)));
+    let replay = replayed(&memory, requests);
+    assert!(replay.time_ps > 9_999 * gap_ps && replay.time_ps < 10_010 * gap_ps);
+    let expected = 64e12 / gap_ps as f64;
+    assert!((replay.bytes_per_s(&memory) / expected - 1.0).abs() < 0.01);
+    assert_eq!(replay.check.unwrap().violation_count, 0);
+}
+
+#[test]
+fn nothing_and_a_fault_are_told() {
+    let settings = ControllerSettings::default();
+    let none = replay(&ddr4(), &settings, &mut std::iter::empty(), false);
+    assert!(matches!(none, Err(ReplayError::Empty)));
+    let bad = ControllerSettings {
+        read_depth: 0,
+        ..settings
+    };
+    let error = replay(&ddr4(), &bad, &mut std::iter::empty(), false).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the controller: read_depth is 0: has to be from 1 to 1024"
+    );
+}

@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Traces of a memory's requests, in and out, as text or binary.
+//!
+//! *Text* has a request a line: `R` or `W`, the byte address (decimal, or hexadecimal
+//! with `0x`), and perhaps the time at which it arrives, in ns with at most three
+//! decimals. `#` begins a comment; lines without anything else are skipped.
+//!
+//! ```text
+//! # kind, address, ns
+//! R 0x1f40 0
+//! W 8000   12.5
+//! ```
+//!
+//! *Binary* is known by its first eight bytes; all numbers are little-endian:
+//!
+//! | bytes | header |
+//! | --- | --- |
+//! | 8 | `89 4d 57 54 0d 0a 1a 0a` ([`MAGIC`]) |
+//! | 4 | the version, 1 |
+//! | 4 | 0 |
+//!
+//! | bytes | each record |
+//! | --- | --- |
+//! | 8 | byte address |
+//! | 4 | flags: 1 it is a write, 2 it has a time; no others |
+//! | 8 | the time, ps; 0 without the flag |
+//!
+//! Either all requests of a trace have a time, or none; times never go back. A reader
+//! goes through a trace once and keeps nothing of it; its first fault ends it.
+//!
+//! ```
+//! use memwarden_sim::trace::{Reader, Request};
+//!
+//! let text: &[u8] = b"R 0x40 # a read\nW 8000\n";
+//! let requests: Vec<Request> = Reader::new(Box::new(text), "my.trace".as_ref())?
+//!     .collect::<Result<_, _>>()?;
+//! assert_eq!(requests[1], Request { address: 8000, write: true, at_ps: None });
+//! # Ok::<(), memwarden_sim::trace::TraceError>(())
+//! ```
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Write};
+use std::path::{Path, PathBuf};
+
+mod pattern;
+
+pub use pattern::{Pattern, Patterned};
+
+/// What a binary trace begins with. The first byte is none of a text, and the line
+/// ends tell a file whose line ends were "corrected".
+pub const MAGIC: [u8; 8] = *b"\x89MWT\r\n\x1a\n";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 16;
+const RECORD_BYTES: usize = 20;
+const FLAG_WRITE: u32 = 1;
+const FLAG_TIMED: u32 = 2;
+/// The latest time, 10^6 s: far from any overflow of a sum of times.
+const MAX_PS: u64 = 1_000_000_000_000_000_000;
+/// A longer line is no request, and would be kept whole.
+const MAX_LINE_BYTES: usize = 4096;
+
+/// A request to a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// A byte of its line.
+    pub address: u64,
+    /// Whether the line is written.
+    pub write: bool,
+    /// When it arrives, ps; without, as soon as the controller takes it.
+    pub at_ps: Option<u64>,
+}
+
+/// How a trace is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// A request a line.
+    Text,
+    /// A header, and records of one size.
+    Binary,
+}
+
+/// Where in a trace something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a line of a text, from 1.
+    Line(u64),
+    /// In what begins at that byte, from 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
+}
+
+/// Why a trace can't be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The system doesn't give it.
+    #[error("reading {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What it says makes no sense.
+    #[error("{path} {place}: {why}")]
+    Bad {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        place: Place,
+        /// What is wrong, and what is allowed.
+        why: String,
+    },
+}
+
+/// Reads a trace, request after request.
+pub struct Reader {
+    input: Chain<Cursor<Vec<u8>>, Box<dyn BufRead>>,
+    path: PathBuf,
+    format: Format,
+    capacity_bytes: Option<u64>,
+    /// Lines and bytes that were read.
+    lines: u64,
+    bytes: u64,
+    line: Vec<u8>,
+    /// The last request's time, where they have one; before the first it isn't known.
+    last_ps: Option<Option<u64>>,
+    over: bool,
+}
+
+impl Reader {
+    /// Reads the file `path`.
+    ///
+    /// # Errors
+    /// When it can't be read, or has a header that makes no sense.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let file = File::open(path).map_err(|source| TraceError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(Box::new(BufReader::with_capacity(1 << 16, file)), path)
+    }
+
+    /// Reads `input`, which errors name `path`.
+    ///
+    /// # Errors
+    /// When it can't be read, or has a header that makes no sense.
+    pub fn new(mut input: Box<dyn BufRead>, path: &Path) -> Result<Self, TraceError> {
+        let failed = |source| TraceError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let bad = |byte, why| TraceError::Bad {
+            path: path.to_owned(),
+            place: Place::Byte(byte),
+            why,
+        };
+        let mut begin = Vec::with_capacity(HEADER_BYTES);
+        let mut take = |count: usize, begin: &mut Vec<u8>| {
+            let mut part = (&mut input).take(count as u64);
+            part.read_to_end(begin).map_err(failed)
+        };
+        take(MAGIC.len(), &mut begin)?;
+        let mut format = Format::Text;
+        if begin == MAGIC {
+            format = Format::Binary;
+            take(HEADER_BYTES - MAGIC.len(), &mut begin)?;
+            let Some(&[_, _, version, rest]) = begin.as_chunks::<4>().0.first_chunk() else {
+                let why = format!("the header ends after {} of {HEADER_BYTES}", begin.len());
+                return Err(bad(begin.len() as u64, why));
+            };
+            let version = u32::from_le_bytes(version);
+            if version != VERSION {
+                return Err(bad(8, format!("version {version}: has to be {VERSION}")));
+            }
+            if rest != [0; 4] {
+                let found = u32::from_le_bytes(rest);
+                return Err(bad(12, format!("{found:#x}: has to be 0")));
+            }
+            begin.clear();
+        }
+        Ok(Self {
+            input: Cursor::new(begin).chain(input),
+            path: path.to_owned(),
+            format,
+            capacity_bytes: None,
+            lines: 0,
+            bytes: match format {
+                Format::Text => 0,
+                Format::Binary => HEADER_BYTES as u64,
+            },
+            line: Vec::new(),
+            last_ps: None,
+            over: false,
+        })
+    }
+
+    /// The same for a memory of that size: an address beyond it is a fault.
+    #[must_use]
+    pub fn within(mut self, capacity_bytes: u64) -> Self {
+        self.capacity_bytes = Some(capacity_bytes);
+        self
+    }
+
+    /// How the trace is written down.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Bytes of the trace that were read.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes
+    }
+
+    fn failed(&self, source: io::Error) -> TraceError {
+        TraceError::Read {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn bad(&self, place: Place, why: String) -> TraceError {
+        TraceError::Bad {
+            path: self.path.clone(),
+            place,
+            why,
+        }
+    }
+
+    /// The next line that is a request.
+    fn text(&mut self) -> Result<Option<(Place, Request)>, TraceError> {
+        loop {
+            self.line.clear();
+            let mut part = (&mut self.input).take(MAX_LINE_BYTES as u64 + 1);
+            let read = part.read_until(b'\n', &mut self.line);
+            let read = read.map_err(|source| self.failed(source))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.lines += 1;
+            self.bytes += read as u64;
+            let place = Place::Line(self.lines);
+            if read > MAX_LINE_BYTES {
+                let why =
+                    format!("is longer than {MAX_LINE_BYTES} bytes, the most that a line has");
+                return Err(self.bad(place, why));
+            }
+            match parse_line(&self.line) {
+                Ok(None) => {}
+                Ok(Some(request)) => return Ok(Some((place, request))),
+                Err(why) => return Err(self.bad(place, why)),
+            }
+        }
+    }
+
+    fn record(&mut self) -> Result<Option<(Place, Request)>, TraceError> {
+        let mut record = [0; RECORD_BYTES];
+        let place = Place::Byte(self.bytes);
+        let mut filled = 0;
+        while filled < RECORD_BYTES {
+            match self.input.read(&mut record[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => {
+                    let why = format!("the last record has {filled} of its {RECORD_BYTES} bytes");
+                    return Err(self.bad(place, why));
+                }
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        self.bytes += RECORD_BYTES as u64;
+        let request = parse_record(&record).map_err(|why| self.bad(place, why))?;
+        Ok(Some((place, request)))
+    }
+
+    /// What a request has to be beside the others, and in its memory.
+    fn judge(&mut self, request: &Request) -> Result<(), String> {
+        if let Some(capacity_bytes) = self.capacity_bytes
+            && request.address >= capacity_bytes
+        {
+            return Err(format!(
+                "address {:#x} is beyond the memory: has to be from 0 to {:#x}",
+                request.address,
+                capacity_bytes - 1
+            ));
+        }
+        match (self.last_ps, request.at_ps) {
+            (Some(Some(_)), None) => {
+                return Err("has no time, and those before have: all have to, or none".into());
+            }
+            (Some(None), Some(_)) => {
+                return Err("has a time, and those before have none: all have to, or none".into());
+            }
+            (Some(Some(last_ps)), Some(at_ps)) if at_ps < last_ps => {
+                return Err(format!(
+                    "the time {} ns goes back: has to be at least {} ns, as the request's before",
+                    Nanoseconds(at_ps),
+                    Nanoseconds(last_ps)
+                ));
+            }
+            _ => {}
+        }
+        self.last_ps = Some(request.at_ps);
+        Ok(())
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Request, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let found = match self.format {
+            Format::Text => self.text(),
+            Format::Binary => self.record(),
+        };
+        let judged = found.and_then(|found| {
+            let Some((place, request)) = found else {
+                return Ok(None);
+            };
+            match self.judge(&request) {
+                Ok(()) => Ok(Some(request)),
+                Err(why) => Err(self.bad(place, why)),
+            }
+        });
+        self.over = !matches!(judged, Ok(Some(_)));
+        judged.transpose()
+    }
+}
+
+/// Text that somebody wrote, for a message: short, and on one line.
+fn shown(text: &[u8]) -> String {
+    let (begin, rest) = text.split_at(text.len().min(40));
+    let more = if rest.is_empty() { "" } else { "..." };
+    format!("\"{}{more}\"", begin.escape_ascii())
+}
+
+fn parse_line(line: &[u8]) -> Result<Option<Request>, String> {
+    let line = line.split(|byte| *byte == b'#').next().unwrap_or(line);
+    let mut columns = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|column| !column.is_empty());
+    let Some(kind) = columns.next() else {
+        return Ok(None);
+    };
+    let write = match kind {
+        b"R" => false,
+        b"W" => true,
+        _ => return Err(format!("{} is no kind: has to be R or W", shown(kind))),
+    };
+    let columns = [columns.next(), columns.next(), columns.next()];
+    let (address, time) = match columns {
+        [Some(address), time, None] => (address, time),
+        [None, ..] => {
+            return Err("1 column: has to be R or W, an address, and perhaps a time".into());
+        }
+        [.., Some(more)] => {
+            return Err(format!(
+                "{} is a column too many: has to be R or W, an address, and perhaps a time",
+                shown(more)
+            ));
+        }
+    };
+    let address = parse_address(address).ok_or_else(|| {
+        format!(
+            "{} is no address: has to be a byte's, decimal or with 0x, from 0 to {:#x}",
+            shown(address),
+            u64::MAX
+        )
+    })?;
+    let at_ps = time.map(|time| {
+        parse_time(time).ok_or_else(|| {
+            format!(
+                "{} is no time: has to be in ns, from 0 to {}, with at most three decimals",
+                shown(time),
+                Nanoseconds(MAX_PS)
+            )
+        })
+    });
+    Ok(Some(Request {
+        address,
+        write,
+        at_ps: at_ps.transpose()?,
+    }))
+}
+
+fn parse_address(text: &[u8]) -> Option<u64> {
+    let hexadecimal = text.strip_prefix(b"0x").or(text.strip_prefix(b"0X"));
+    parse_digits(hexadecimal.unwrap_or(text), hexadecimal.map_or(10, |_| 16))
+}
+
+/// Digits alone: a sign is none.
+fn parse_digits(text: &[u8], radix: u32) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |value, byte| {
+        let digit = char::from(*byte).to_digit(radix)?;
+        value.checked_mul(radix.into())?.checked_add(digit.into())
+    })
+}
+
+fn parse_time(text: &[u8]) -> Option<u64> {
+    let mut parts = text.splitn(2, |byte| *byte == b'.');
+    let whole_ps = parse_digits(parts.next()?, 10)?.checked_mul(1000)?;
+    let part_ps = match parts.next() {
+        None => 0,
+        Some(decimals) if decimals.len() > 3 => return None,
+        Some(decimals) => parse_digits(decimals, 10)? * 10_u64.pow(3 - decimals.len() as u32),
+    };
+    whole_ps.checked_add(part_ps).filter(|ps| *ps <= MAX_PS)
+}
+
+fn parse_record(record: &[u8; RECORD_BYTES]) -> Result<Request, String> {
+    let (address, rest) = record.split_first_chunk().expect("8 of 20 bytes");
+    let (flags, rest) = rest.split_first_chunk().expect("4 of 12 bytes");
+    let (time, _) = rest.split_first_chunk().expect("8 of 8 bytes");
+    let flags = u32::from_le_bytes(*flags);
+    let at_ps = u64::from_le_bytes(*time);
+    if flags & !(FLAG_WRITE | FLAG_TIMED) != 0 {
+        return Err(format!(
+            "flags {flags:#x}: has to be the sum of 1 for a write and 2 with a time, or 0"
+        ));
+    }
+    let timed = flags & FLAG_TIMED != 0;
+    let most = if timed { MAX_PS } else { 0 };
+    if at_ps > most {
+        let kind = if timed { "with" } else { "without" };
+        return Err(format!(
+            "the time is {at_ps} ps: {kind} the flag 2 it has to be from 0 to {most}"
+        ));
+    }
+    Ok(Request {
+        address: u64::from_le_bytes(*address),
+        write: flags & FLAG_WRITE != 0,
+        at_ps: timed.then_some(at_ps),
+    })
+}
+
+/// A time in ps, shown in ns.
+struct Nanoseconds(u64);
+
+impl fmt::Display for Nanoseconds {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}", self.0 / 1000)?;
+        match self.0 % 1000 {
+            0 => Ok(()),
+            part if part % 100 == 0 => write!(f, ".{}", part / 100),
+            part if part % 10 == 0 => write!(f, ".{:02}", part / 10),
+            part => write!(f, ".{part:03}"),
+        }
+    }
+}
+
+/// Writes a trace, request after request.
+pub struct Writer<W> {
+    output: W,
+    format: Format,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to `output`, which should be buffered.
+    ///
+    /// # Errors
+    /// When the header can't be written.
+    pub fn new(mut output: W, format: Format) -> io::Result<Self> {
+        match format {
+            Format::Text => writeln!(output, "# R or W, byte address, and perhaps ns")?,
+            Format::Binary => {
+                output.write_all(&MAGIC)?;
+                output.write_all(&VERSION.to_le_bytes())?;
+                output.write_all(&[0; 4])?;
+            }
+        }
+        Ok(Self { output, format })
+    }
+
+    /// Writes a request. That times don't go back, and that all have one or none, is
+    /// the caller's part.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn write(&mut self, request: &Request) -> io::Result<()> {
+        let Request {
+            address,
+            write,
+            at_ps,
+        } = *request;
+        match self.format {
+            Format::Text => {
+                let kind = if write { 'W' } else { 'R' };
+                write!(self.output, "{kind} {address:#x}")?;
+                if let Some(at_ps) = at_ps {
+                    write!(self.output, " {}", Nanoseconds(at_ps))?;
+                }
+                writeln!(self.output)
+            }
+            Format::Binary => {
+                let write = if write { FLAG_WRITE } else { 0 };
+                let timed = at_ps.map_or(0, |_| FLAG_TIMED);
+                let mut record = [0; RECORD_BYTES];
+                record[..8].copy_from_slice(&address.to_le_bytes());
+                record[8..12].copy_from_slice(&(write | timed).to_le_bytes());
+                record[12..].copy_from_slice(&at_ps.unwrap_or(0).to_le_bytes());
+                self.output.write_all(&record)
+            }
+        }
+    }
+
+    /// Writes what is still held back, and gives the output back.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.output.flush()?;
+        Ok(self.output)
+    }
+}
+
+#[cfg(test)]
+mod tests;
