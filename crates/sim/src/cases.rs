@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use memwarden_policy::{BestEffort, UNLIMITED};
 use serde::{Deserialize, Serialize};
 
+use crate::machine::{CoreCounts, Machine};
 use crate::platform::{Platform, PlatformError};
 use crate::regulator::Guard;
 use crate::workload::{Idle, Periodic, Workload};
@@ -113,7 +114,7 @@ pub enum Mode {
     Proportional,
 }
 
-/// A figure of a case: of its first workload that is not idle, or of the second, its load.
+/// A figure of a case: of its first workload that is not idle, or of the others, its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -123,20 +124,24 @@ pub enum Measure {
     MibS,
     /// The task's 99th percentile (nearest rank), ms.
     P99Ms,
+    /// The task's longest, ms.
+    WorstMs,
     /// Releases whose job came after its deadline or was skipped, of all.
     MissShare,
-    /// The load's time on its core that was neither idle nor throttled.
+    /// The other workloads' time on their cores that was neither idle nor throttled, on
+    /// average.
     LoadCpuShare,
-    /// What the load moves, MB/s (2^20 bytes).
+    /// What the other workloads move together, MB/s (2^20 bytes), a line counted once.
     LoadMibS,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::LatencyNs,
         Self::MibS,
         Self::P99Ms,
+        Self::WorstMs,
         Self::MissShare,
         Self::LoadCpuShare,
         Self::LoadMibS,
@@ -149,6 +154,7 @@ impl Measure {
             Self::LatencyNs => "latency_ns",
             Self::MibS => "mib_s",
             Self::P99Ms => "p99_ms",
+            Self::WorstMs => "worst_ms",
             Self::MissShare => "miss_share",
             Self::LoadCpuShare => "load_cpu_share",
             Self::LoadMibS => "load_mib_s",
@@ -309,49 +315,54 @@ impl Case {
         }
         let guard = self.guard.as_ref().map(|guard| guard.for_cores(platform));
         let mut machine = platform.machine(workloads, guard.as_ref(), seed)?;
-        let first = self
-            .workloads
-            .iter()
-            .position(|name| name != "idle")
-            .unwrap_or(0);
-        let second = (first + 1..self.workloads.len()).find(|core| self.workloads[*core] != "idle");
-        let line = platform.machine.line_bytes as f64;
-        if let Some(task) = &self.task {
-            while !machine.has_ended(first) {
+        let busy = |core: &usize| self.workloads[*core] != "idle";
+        let cores = 0..self.workloads.len();
+        let is_task = |core: &usize| self.workloads[*core] == "task";
+        let subject = cores.clone().find(is_task);
+        let subject = subject.or(cores.clone().find(busy)).unwrap_or(0);
+        let loads: Vec<usize> = cores
+            .filter(|core| busy(core) && *core != subject)
+            .collect();
+        let counts = |machine: &Machine<_>| -> Vec<CoreCounts> {
+            let all = 0..self.workloads.len();
+            all.map(|core| machine.counts(core)).collect()
+        };
+        let (before, passed_ps) = if let Some(task) = &self.task {
+            while !machine.has_ended(subject) {
                 machine.run_until(machine.now_ps() + task.period_us * 1_000_000);
             }
+            (
+                vec![CoreCounts::default(); self.workloads.len()],
+                machine.now_ps(),
+            )
         } else {
             machine.run_until(SETTLE_PS);
-        }
-        let of_all = self.task.is_some();
-        let before = |core| {
-            if of_all {
-                Default::default()
-            } else {
-                machine.counts(core)
-            }
-        };
-        let (subject, load) = (before(first), second.map(before));
-        if !of_all {
+            let before = counts(&machine);
             machine.run_until(SETTLE_PS + WINDOW_PS);
-        }
-        let passed_ps = if of_all { machine.now_ps() } else { WINDOW_PS } as f64;
+            (before, WINDOW_PS)
+        };
+        let after = counts(&machine);
+        let since: Vec<CoreCounts> = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after.since(before))
+            .collect();
+        let passed_ps = passed_ps as f64;
+        let line = platform.machine.line_bytes as f64;
         let mib_s = |touches: u64| touches as f64 * line / f64::from(1 << 20) / (passed_ps / 1e12);
         let mut figures = BTreeMap::new();
-        let touches = machine.counts(first).touches - subject.touches;
-        if touches > 0 {
-            figures.insert(Measure::LatencyNs, passed_ps / touches as f64 / 1e3);
-        }
-        figures.insert(Measure::MibS, mib_s(touches));
-        if let (Some(second), Some(before)) = (second, load) {
-            let after = machine.counts(second);
-            let away =
-                (after.idle_ps - before.idle_ps) + (after.throttled_ps - before.throttled_ps);
-            figures.insert(Measure::LoadCpuShare, 1.0 - away as f64 / passed_ps);
-            figures.insert(Measure::LoadMibS, mib_s(after.touches - before.touches));
+        if !loads.is_empty() {
+            let of_loads = || loads.iter().map(|core| since[*core]);
+            let away: u64 = of_loads().map(|one| one.idle_ps + one.throttled_ps).sum();
+            let share = 1.0 - away as f64 / (passed_ps * loads.len() as f64);
+            figures.insert(Measure::LoadCpuShare, share);
+            figures.insert(
+                Measure::LoadMibS,
+                mib_s(of_loads().map(|one| one.touches).sum()),
+            );
         }
         if let Some(task) = &self.task {
-            let jobs = machine.jobs(first);
+            let jobs = machine.jobs(subject);
             let mut times: Vec<f64> = jobs
                 .iter()
                 .map(|job| (job.done_ps - job.released_ps) as f64 / MS_PS)
@@ -361,9 +372,14 @@ impl Case {
             let deadline_ms = task.deadline_us as f64 / 1e3;
             let in_time = times.iter().filter(|time| **time <= deadline_ms).count();
             figures.insert(Measure::P99Ms, times[rank]);
+            figures.insert(Measure::WorstMs, times[times.len() - 1]);
             figures.insert(Measure::MissShare, 1.0 - in_time as f64 / task.jobs as f64);
-            figures.remove(&Measure::LatencyNs);
-            figures.remove(&Measure::MibS);
+        } else {
+            let touches = since[subject].touches;
+            if touches > 0 {
+                figures.insert(Measure::LatencyNs, passed_ps / touches as f64 / 1e3);
+            }
+            figures.insert(Measure::MibS, mib_s(touches));
         }
         Ok(figures)
     }

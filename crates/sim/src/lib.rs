@@ -13,6 +13,7 @@
 //! | [`platform`] | machines with a name, as TOML files: all of the above as data |
 //! | [`cases`] | what was published of them, and the same cases in the model |
 //! | [`calibrate`] | fits what no datasheet gives to what was published without a guard |
+//! | [`plan`] | from a deadline to budgets |
 //! | [`sweep`] | many runs at once |
 //! | [`trace`] | a memory's requests as a file, text or binary |
 //! | [`replay`] | a trace through a controller, and what came of it |
@@ -48,6 +49,7 @@ pub mod cases;
 pub mod dram;
 pub mod machine;
 pub mod main_memory;
+pub mod plan;
 pub mod platform;
 pub mod regulator;
 pub mod replay;

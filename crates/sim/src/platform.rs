@@ -58,7 +58,9 @@ pub struct Work {
     pub frame_depends: bool,
     /// The X server: a line that it scrolls.
     pub xserver_ps: u64,
-    /// The X server: from one scroll to the next, on average.
+    /// The X server: drawing after a scroll, which moves next to nothing; on average.
+    pub xserver_draw_ps: u64,
+    /// The X server: waiting after it has drawn, on average.
     pub xserver_pause_ps: u64,
     /// The X server: what it scrolls at once, bytes.
     pub xserver_bytes: u64,
@@ -293,9 +295,9 @@ impl Platform {
         Ok(match (name, uses) {
             ("latency", _) => Box::new(Chase::new(bytes.max(2 * line), line, work.chase_ps, seed)),
             ("xserver", _) => {
-                let pause_ps = work.xserver_pause_ps;
+                let pauses_ps = [work.xserver_draw_ps, work.xserver_pause_ps];
                 let (at_once, of_line) = (work.xserver_bytes, work.xserver_ps);
-                Box::new(Scroll::new(bytes, at_once, line, of_line, pause_ps, seed))
+                Box::new(Scroll::new(bytes, at_once, line, of_line, pauses_ps, seed))
             }
             (_, Some((_, uses))) => Box::new(Stream::of(uses, bytes, line, work.line_ps)),
             _ => {
@@ -441,6 +443,7 @@ const KNOWN: &[Known] = &[
     whole("work.frame_ps", 0, US),
     of("work.frame_depends", Holds::Flag),
     whole("work.xserver_ps", 0, US),
+    whole("work.xserver_draw_ps", 0, S),
     whole("work.xserver_pause_ps", 0, S),
     whole("work.xserver_bytes", 64, SIZE),
 ];

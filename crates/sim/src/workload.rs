@@ -196,28 +196,30 @@ impl Workload for Stream {
     }
 }
 
-/// An X server with a terminal that scrolls: it moves some lines, then waits for the
-/// next ones to be drawn.
+/// An X server with a terminal that scrolls: it moves some lines, draws the next ones,
+/// and waits for more.
 #[derive(Debug)]
 pub struct Scroll {
     stream: Stream,
     /// Steps of one scroll, and those that are left of it.
     steps: u64,
     left: u64,
-    pause_ps: u64,
+    drawn: bool,
+    /// Drawing and waiting, on average.
+    pauses_ps: [u64; 2],
     random: fastrand::Rng,
 }
 
 impl Scroll {
-    /// Moves `bytes` at once within a buffer of `buffer_bytes`, `work_ps` a line, and
-    /// then waits for half to one and a half times `pause_ps`.
+    /// Moves `bytes` at once within a buffer of `buffer_bytes`, `work_ps` a line; then
+    /// draws and waits, each for half to one and a half times what `pauses_ps` says.
     #[must_use]
     pub fn new(
         buffer_bytes: u64,
         bytes: u64,
         line_bytes: u64,
         work_ps: u64,
-        pause_ps: u64,
+        pauses_ps: [u64; 2],
         seed: u64,
     ) -> Self {
         let steps = (bytes / line_bytes).max(1) * 2;
@@ -225,23 +227,46 @@ impl Scroll {
             stream: Stream::of(USES[5].1, buffer_bytes, line_bytes, work_ps),
             steps,
             left: steps,
-            pause_ps,
+            drawn: false,
+            pauses_ps,
             random: fastrand::Rng::with_seed(seed),
         }
+    }
+
+    fn about(&mut self, time_ps: u64) -> u64 {
+        time_ps / 2 + self.random.u64(..=time_ps)
     }
 }
 
 impl Workload for Scroll {
     fn next(&mut self, now_ps: u64) -> Step {
-        if self.left == 0 {
-            self.left = self.steps;
-            let pause_ps = self.pause_ps / 2 + self.random.u64(..=self.pause_ps);
-            return Step::Sleep {
-                until_ps: now_ps + pause_ps,
+        if self.left > 0 {
+            self.left -= 1;
+            return self.stream.next(now_ps);
+        }
+        if !self.drawn {
+            self.drawn = true;
+            let work_ps = self.about(self.pauses_ps[0]);
+            return match self.stream.next(now_ps) {
+                Step::Touch {
+                    offset,
+                    store,
+                    depends,
+                    ..
+                } => Step::Touch {
+                    work_ps,
+                    offset,
+                    store,
+                    depends,
+                },
+                other => other,
             };
         }
-        self.left -= 1;
-        self.stream.next(now_ps)
+        self.left = self.steps;
+        self.drawn = false;
+        Step::Sleep {
+            until_ps: now_ps + self.about(self.pauses_ps[1]),
+        }
     }
 
     fn buffer_bytes(&self) -> u64 {
@@ -408,10 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn an_x_server_waits_after_each_scroll() {
-        let mut scroll = Scroll::new(1024, 128, 64, 0, 1000, 1);
+    fn an_x_server_draws_and_waits_after_each_scroll() {
+        let mut scroll = Scroll::new(1024, 128, 64, 0, [200, 1000], 1);
         for _ in 0..3 {
-            (0..4).for_each(|_| assert!(matches!(scroll.next(7), Step::Touch { .. })));
+            (0..4).for_each(|_| assert!(matches!(scroll.next(7), Step::Touch { work_ps: 0, .. })));
+            match scroll.next(7) {
+                Step::Touch { work_ps, .. } => assert!((100..=300).contains(&work_ps)),
+                other => panic!("{other:?}"),
+            }
             match scroll.next(7) {
                 Step::Sleep { until_ps } => assert!((507..=1507).contains(&until_ps)),
                 other => panic!("{other:?}"),

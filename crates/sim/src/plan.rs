@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a deadline to budgets: the model tries settings of the regulator, and the best
+//! of those with which the task is in time is the plan.
+//!
+//! The search goes in stages. First all sharing modes with budgets for the load a factor
+//! of two apart; then between the largest budget with which the task is in time and the
+//! smallest with which it isn't, by halves; then other periods with the best of these.
+//! Nothing says that more budget is always worse for the task, so each figure is a run
+//! of its own, and what is recommended was run.
+
+use serde::Serialize;
+
+use crate::cases::{Budgets, Case, Measure, Mode, Task};
+use crate::platform::{Platform, PlatformError};
+use crate::sweep::sweep;
+
+/// Budgets that are tried first for a core of the load, MB/s (2^20 bytes).
+const FIRST: [u64; 9] = [12, 25, 50, 100, 200, 400, 800, 1600, 3200];
+/// Periods that are tried with the best setting, us.
+const PERIODS_US: [u64; 3] = [500, 2000, 5000];
+/// The period of all others, us.
+const PERIOD_US: u64 = 1000;
+/// Halvings between a budget that will do and one that won't.
+const HALVINGS: usize = 3;
+/// The uncertain numbers are taken to be wrong by as much, percent.
+const WRONG_BY: u64 = 10;
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Goal {
+    /// Each job is in time.
+    Deadline,
+    /// 99 of 100 are (nearest rank).
+    P99,
+}
+
+/// What is to be had as much of as the goal allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Maximise {
+    /// What the load moves.
+    Load,
+    /// The time from the longest job's end to its deadline.
+    Margin,
+}
+
+/// A task, its company, and what is wanted of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Problem {
+    /// The task.
+    pub task: Task,
+    /// Its core.
+    pub task_core: usize,
+    /// Other workloads, as [`Platform::workload`] names them, each with its core.
+    pub loads: Vec<(String, usize)>,
+    /// The loads' buffers, bytes each.
+    pub load_bytes: u64,
+    /// What is wanted.
+    pub goal: Goal,
+    /// And then.
+    pub maximise: Maximise,
+    /// Spreads pages.
+    pub seed: u64,
+}
+
+/// How the regulator is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// For the task's core, MB/s (2^20 bytes); nothing is no limit.
+    pub task_mib_s: Option<u64>,
+    /// For each core of the load.
+    pub load_mib_s: u64,
+    /// What happens once all have used theirs.
+    pub best_effort: Mode,
+    /// The period, us.
+    pub period_us: u64,
+}
+
+/// What comes of a setting.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The setting; nothing is no regulator.
+    pub setting: Option<Setting>,
+    /// Releases whose job came too late or was skipped, of all.
+    pub miss_share: f64,
+    /// 99th percentile (nearest rank), ms.
+    pub p99_ms: f64,
+    /// The longest job, ms.
+    pub worst_ms: f64,
+    /// From that to the deadline, ms; below 0 it came too late.
+    pub margin_ms: f64,
+    /// What the loads moved together, MB/s (2^20 bytes).
+    pub load_mib_s: f64,
+    /// The goal is reached.
+    pub reached: bool,
+}
+
+/// An uncertain number of the platform, and what comes of the recommended setting when
+/// it is something else.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sensitivity {
+    /// Its path in the platform file.
+    pub path: String,
+    /// What the platform says.
+    pub value: u64,
+    /// What it was taken to be.
+    pub changed: u64,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Without the regulator: with the loads, and alone.
+    pub unguarded: Outcome,
+    /// The task with nothing beside it.
+    pub alone: Outcome,
+    /// All settings that were tried.
+    pub tried: Vec<Outcome>,
+    /// Those of them, and no regulator, than which none has both more load and an
+    /// earlier longest job; by load.
+    pub front: Vec<Outcome>,
+    /// The setting to be used; nothing when none reaches the goal.
+    pub recommended: Option<Outcome>,
+    /// What would change it.
+    pub sensitivity: Vec<Sensitivity>,
+}
+
+impl Problem {
+    fn case(&self, platform: &Platform, setting: Option<&Setting>, loads: bool) -> Case {
+        let cores = platform.machine.cores;
+        let mut workloads = vec!["idle".to_owned(); cores];
+        if loads {
+            for (name, core) in &self.loads {
+                workloads[*core].clone_from(name);
+            }
+        }
+        workloads[self.task_core] = "task".into();
+        let guard = setting.map(|setting| Budgets {
+            mib_s: setting.budgets(self, cores),
+            best_effort: setting.best_effort,
+            reclaim: false,
+            period_us: setting.period_us,
+        });
+        Case {
+            name: String::new(),
+            workloads,
+            memory_bytes: self.load_bytes,
+            task: Some(self.task),
+            guard,
+            published: Default::default(),
+        }
+    }
+
+    fn run(
+        &self,
+        platform: &Platform,
+        setting: Option<Setting>,
+        loads: bool,
+    ) -> Result<Outcome, PlatformError> {
+        let figures = self
+            .case(platform, setting.as_ref(), loads)
+            .run(platform, self.seed)?;
+        let figure = |measure| figures.get(&measure).copied().unwrap_or(0.0);
+        let deadline_ms = self.task.deadline_us as f64 / 1e3;
+        let (p99_ms, worst_ms) = (figure(Measure::P99Ms), figure(Measure::WorstMs));
+        let miss_share = figure(Measure::MissShare);
+        Ok(Outcome {
+            setting,
+            miss_share,
+            p99_ms,
+            worst_ms,
+            margin_ms: deadline_ms - worst_ms,
+            load_mib_s: figure(Measure::LoadMibS),
+            reached: match self.goal {
+                Goal::Deadline => miss_share == 0.0,
+                Goal::P99 => p99_ms <= deadline_ms && miss_share <= 0.01,
+            },
+        })
+    }
+
+    /// Whether one outcome is better than another, both reaching the goal.
+    fn better(&self, one: &Outcome, other: &Outcome) -> bool {
+        let key = |outcome: &Outcome| match self.maximise {
+            Maximise::Load => (outcome.load_mib_s, outcome.margin_ms),
+            Maximise::Margin => (outcome.margin_ms, outcome.load_mib_s),
+        };
+        key(one) > key(other)
+    }
+
+    /// What the task needs to be in time, MB/s (2^20 bytes), a tenth more than that.
+    fn needed_mib_s(&self) -> u64 {
+        let bytes_per_s = self.task.frame_bytes * 1_000_000 / self.task.deadline_us;
+        (bytes_per_s * 11 / 10).div_ceil(1 << 20).max(1)
+    }
+
+    fn first_settings(&self) -> Vec<Setting> {
+        let mut all = Vec::new();
+        for best_effort in [Mode::None, Mode::Spare, Mode::Proportional] {
+            // Best effort begins when every core has used its budget: the task's must
+            // be one that it uses up.
+            let task_mib_s = match best_effort {
+                Mode::None => None,
+                Mode::Spare | Mode::Proportional => Some(self.needed_mib_s()),
+            };
+            all.extend(FIRST.map(|load_mib_s| Setting {
+                task_mib_s,
+                load_mib_s,
+                best_effort,
+                period_us: PERIOD_US,
+            }));
+        }
+        all
+    }
+}
+
+impl Setting {
+    /// For every core in its order, MB/s (2^20 bytes); 0 is no limit.
+    #[must_use]
+    pub fn budgets(&self, problem: &Problem, cores: usize) -> Vec<u64> {
+        let mut budgets = vec![0; cores];
+        for (_, core) in &problem.loads {
+            budgets[*core] = self.load_mib_s;
+        }
+        budgets[problem.task_core] = self.task_mib_s.unwrap_or(0);
+        budgets
+    }
+}
+
+/// Outcomes than which none of the others has more load and an earlier longest job.
+fn front(all: &[&Outcome]) -> Vec<Outcome> {
+    let mut sorted = all.to_vec();
+    sorted.sort_by(|a, b| {
+        let load = b.load_mib_s.total_cmp(&a.load_mib_s);
+        load.then(a.worst_ms.total_cmp(&b.worst_ms))
+    });
+    let mut least_ms = f64::INFINITY;
+    let mut front = Vec::new();
+    for outcome in sorted {
+        if outcome.worst_ms < least_ms {
+            least_ms = outcome.worst_ms;
+            front.push(outcome.clone());
+        }
+    }
+    front
+}
+
+/// Runs a stage; `None` when `told` ended it.
+struct Stages<'a, F> {
+    platform: &'a Platform,
+    problem: &'a Problem,
+    told: F,
+    done: usize,
+}
+
+impl<F: FnMut(usize) -> bool> Stages<'_, F> {
+    fn run(
+        &mut self,
+        all: &[(Option<Setting>, bool)],
+    ) -> Result<Option<Vec<Outcome>>, PlatformError> {
+        let (platform, problem, before) = (self.platform, self.problem, self.done);
+        let told = &mut self.told;
+        let outcomes = sweep(
+            all,
+            |(setting, loads)| problem.run(platform, *setting, *loads),
+            |done| told(before + done),
+        );
+        self.done += all.len();
+        outcomes.map(|all| all.into_iter().collect()).transpose()
+    }
+}
+
+/// Looks for the setting. `told` hears how many runs are done, and ends it by saying
+/// false: the answer is then `None`.
+///
+/// # Errors
+/// When the platform is none for the problem.
+pub fn plan(
+    platform: &Platform,
+    problem: &Problem,
+    told: impl FnMut(usize) -> bool,
+) -> Result<Option<Plan>, PlatformError> {
+    let mut stages = Stages {
+        platform,
+        problem,
+        told,
+        done: 0,
+    };
+    let mut first = vec![(None, true), (None, false)];
+    first.extend(
+        problem
+            .first_settings()
+            .into_iter()
+            .map(|setting| (Some(setting), true)),
+    );
+    let Some(mut outcomes) = stages.run(&first)? else {
+        return Ok(None);
+    };
+    let mut tried = outcomes.split_off(2);
+    let alone = outcomes.pop();
+    let unguarded = outcomes.pop();
+    let (Some(unguarded), Some(alone)) = (unguarded, alone) else {
+        return Ok(None);
+    };
+
+    for _ in 0..HALVINGS {
+        let between: Vec<_> = [Mode::None, Mode::Spare, Mode::Proportional]
+            .into_iter()
+            .filter_map(|mode| between(&tried, mode))
+            .map(|setting| (Some(setting), true))
+            .collect();
+        if between.is_empty() {
+            break;
+        }
+        let Some(more) = stages.run(&between)? else {
+            return Ok(None);
+        };
+        tried.extend(more);
+    }
+
+    let best = |tried: &[Outcome]| {
+        let reached = tried.iter().filter(|outcome| outcome.reached);
+        reached
+            .cloned()
+            .reduce(|a, b| if problem.better(&b, &a) { b } else { a })
+    };
+    if let Some(setting) = best(&tried).and_then(|best| best.setting) {
+        let periods: Vec<_> = PERIODS_US
+            .into_iter()
+            .filter(|period_us| *period_us < problem.task.period_us)
+            .map(|period_us| {
+                (
+                    Some(Setting {
+                        period_us,
+                        ..setting
+                    }),
+                    true,
+                )
+            })
+            .collect();
+        let Some(more) = stages.run(&periods)? else {
+            return Ok(None);
+        };
+        tried.extend(more);
+    }
+    // Where nothing has to be regulated, nothing should be.
+    let recommended = if unguarded.reached && problem.maximise == Maximise::Load {
+        Some(unguarded.clone())
+    } else {
+        best(&tried)
+    };
+
+    let mut sensitivity = Vec::new();
+    if let Some(recommended) = &recommended {
+        let mut changed = Vec::new();
+        for path in platform.fit.keys() {
+            let value = platform.get(path).unwrap_or(0);
+            let by = (value * WRONG_BY / 100).max(1);
+            for other in [value.saturating_sub(by), value + by] {
+                changed.push((path.clone(), value, other));
+            }
+        }
+        let (before, told) = (stages.done, &mut stages.told);
+        let outcomes = sweep(
+            &changed,
+            |(path, _, other)| {
+                let platform = platform.with(path, *other);
+                problem.run(&platform, recommended.setting, true)
+            },
+            |done| told(before + done),
+        );
+        let Some(outcomes) = outcomes else {
+            return Ok(None);
+        };
+        for ((path, value, changed), outcome) in changed.into_iter().zip(outcomes) {
+            // A number that no controller has tells nothing.
+            if let Ok(outcome) = outcome {
+                sensitivity.push(Sensitivity {
+                    path,
+                    value,
+                    changed,
+                    outcome,
+                });
+            }
+        }
+    }
+    let all: Vec<&Outcome> = std::iter::once(&unguarded).chain(&tried).collect();
+    Ok(Some(Plan {
+        front: front(&all),
+        unguarded,
+        alone,
+        tried,
+        recommended,
+        sensitivity,
+    }))
+}
+
+/// Between the largest budget with which the goal is reached, below all with which it
+/// isn't, and the next larger one.
+fn between(tried: &[Outcome], mode: Mode) -> Option<Setting> {
+    let mut of_mode: Vec<(Setting, bool)> = tried
+        .iter()
+        .filter_map(|outcome| Some((outcome.setting?, outcome.reached)))
+        .filter(|(setting, _)| setting.best_effort == mode)
+        .collect();
+    of_mode.sort_by_key(|(setting, _)| setting.load_mib_s);
+    let first_not = of_mode.iter().position(|(_, reached)| !reached)?;
+    let (above, _) = of_mode[first_not];
+    let below = of_mode[..first_not]
+        .last()
+        .map_or(0, |(setting, _)| setting.load_mib_s);
+    let middle = below.midpoint(above.load_mib_s);
+    (middle > below).then_some(Setting {
+        load_mib_s: middle,
+        ..above
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(load_mib_s: f64, worst_ms: f64) -> Outcome {
+        Outcome {
+            setting: None,
+            miss_share: 0.0,
+            p99_ms: worst_ms,
+            worst_ms,
+            margin_ms: 10.0 - worst_ms,
+            load_mib_s,
+            reached: true,
+        }
+    }
+
+    #[test]
+    fn the_front_has_none_that_another_beats_in_both() {
+        let all = [
+            outcome(100.0, 5.0),
+            outcome(200.0, 4.0),
+            outcome(300.0, 9.0),
+            outcome(300.0, 8.0),
+            outcome(50.0, 3.0),
+        ];
+        let front = front(&all.iter().collect::<Vec<_>>());
+        let loads: Vec<_> = front.iter().map(|one| one.load_mib_s).collect();
+        assert_eq!(loads, [300.0, 200.0, 50.0]);
+        assert!((front[0].worst_ms - 8.0).abs() < 1e-9);
+    }
+
+    /// A small task: the model has to find that the readers hurt it, and a budget that
+    /// helps, and what it recommends has to be in time when it is run again.
+    #[test]
+    fn a_task_that_is_late_unguarded_gets_budgets_with_which_it_is_in_time() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let mut problem = Problem {
+            task: Task {
+                frame_bytes: 256 << 10,
+                period_us: 2000,
+                deadline_us: 500,
+                jobs: 2,
+            },
+            task_core: 0,
+            loads: (1..4)
+                .map(|core| ("bandwidth:write".into(), core))
+                .collect(),
+            load_bytes: 2 << 20,
+            goal: Goal::Deadline,
+            maximise: Maximise::Load,
+            seed: 1,
+        };
+        let mut runs = 0;
+        let plan = plan(&pi, &problem, |done| {
+            runs = done;
+            true
+        });
+        let plan = plan.unwrap().unwrap();
+        assert!(plan.alone.reached, "{:?}", plan.alone);
+        assert!(!plan.unguarded.reached, "{:?}", plan.unguarded);
+        let recommended = plan.recommended.unwrap();
+        assert!(recommended.margin_ms >= 0.0 && recommended.load_mib_s > 0.0);
+        assert!(recommended.load_mib_s < plan.unguarded.load_mib_s);
+        assert_eq!(
+            problem.run(&pi, recommended.setting, true).unwrap(),
+            recommended
+        );
+        for other in plan.tried.iter().filter(|other| other.reached) {
+            assert!(other.load_mib_s <= recommended.load_mib_s);
+        }
+        assert_eq!(plan.sensitivity.len(), 2 * pi.fit.len());
+        // A deadline that it misses alone has no plan.
+        problem.task.deadline_us = 100;
+        let none = super::plan(&pi, &problem, |_| true).unwrap().unwrap();
+        assert!(none.recommended.is_none() && none.sensitivity.is_empty());
+    }
+}
