@@ -38,6 +38,8 @@ enum Verb {
     Report(verbs::report::Args),
     #[cfg(feature = "host")]
     Sim(verbs::sim::Args),
+    #[cfg(feature = "host")]
+    Plan(Box<verbs::plan::Args>),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +65,8 @@ fn main() -> ExitCode {
         Verb::Report(args) => verbs::report::run(args),
         #[cfg(feature = "host")]
         Verb::Sim(args) => verbs::sim::run(args),
+        #[cfg(feature = "host")]
+        Verb::Plan(args) => verbs::plan::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("memwarden: {error:#}");

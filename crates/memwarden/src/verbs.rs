@@ -20,6 +20,8 @@ mod on_lab;
 mod on_lab;
 mod outcome;
 pub mod periodic;
+#[cfg(feature = "host")]
+pub mod plan;
 pub mod realtime;
 #[cfg(feature = "host")]
 pub mod report;

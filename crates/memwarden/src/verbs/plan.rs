@@ -1,0 +1,662 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden plan`: from a deadline to budgets, in the model of a platform.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use memwarden_experiments::{Interrupt, Progress};
+use memwarden_guard::units::parse_duration;
+use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::parse_size;
+use memwarden_sim::Platform;
+use memwarden_sim::cases::{Mode, Task};
+use memwarden_sim::plan::{self, Goal, Maximise, Outcome, Plan, Problem, Setting};
+use serde_json::{Value, json};
+
+use super::terminal::{Bar, lines, number, table};
+
+/// Find the budgets with which a task meets its deadline beside a load that keeps as much as possible
+#[derive(clap::Args)]
+#[command(
+    after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is what\n\
+    `memwarden interfere` and `realtime` take, and its cores. Budgets are MB/s (2^20 bytes).\n\
+    The model's numbers that no datasheet gives are each taken to be 10 % less and more: the last table says what would\n\
+    change. --verify runs the deadline case with the recommended setting, natively as it was asked for, in the lab with\n\
+    the lab's own frame and load (its event is the page fault).\n\
+    Examples:\n  memwarden plan --platform raspberry-pi-3 --task hrt:frame=8294400,period=20ms,deadline=13ms@0 --load bandwidth:write@1-3\n  \
+    memwarden plan --platform my-board.toml --task cam:frame=2M,period=10ms,deadline=5ms@0 --load screen@1 --maximise margin"
+)]
+pub struct Args {
+    /// A platform's name (`memwarden sim platforms`) or TOML file
+    #[arg(long, value_name = "PLATFORM")]
+    platform: String,
+    /// The task: NAME:frame=BYTES,period=TIME,deadline=TIME@CORE
+    #[arg(long, value_name = "TASK")]
+    task: TaskSpec,
+    /// What runs beside it: WORKLOAD@CORES (repeatable)
+    #[arg(long, value_name = "LOAD", required = true)]
+    load: Vec<LoadSpec>,
+    /// The loads' buffers
+    #[arg(long, value_name = "SIZE", default_value = "16M")]
+    load_memory: String,
+    /// What is wanted
+    #[arg(long, value_enum, default_value = "deadline")]
+    goal: GoalArg,
+    /// What is to be had as much of as the goal allows
+    #[arg(long, value_enum, default_value = "load")]
+    maximise: MaximiseArg,
+    /// Jobs of each run; what is recommended is run with ten times as many
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    jobs: u64,
+    /// Where the workloads' pages are in memory
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Run the recommended setting, too, and report predicted against measured
+    #[arg(long, value_enum, value_name = "PLACE")]
+    verify: Option<Verify>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum GoalArg {
+    /// Each job in time
+    Deadline,
+    /// 99 of 100 jobs in time
+    P99,
+}
+
+/// And then.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MaximiseArg {
+    /// What the load moves
+    Load,
+    /// The time from the longest job's end to its deadline
+    Margin,
+}
+
+/// Where the setting is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Verify {
+    /// This machine
+    Native,
+    /// The emulated machine
+    Lab,
+}
+
+/// A task as it is typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TaskSpec {
+    name: String,
+    frame_bytes: u64,
+    period_us: u64,
+    deadline_us: u64,
+    core: usize,
+}
+
+impl FromStr for TaskSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORM: &str = "give NAME:frame=BYTES,period=TIME,deadline=TIME@CORE";
+        let (rest, core) = text.rsplit_once('@').ok_or(FORM)?;
+        let core = core.parse().map_err(|_| format!("core `{core}`: {FORM}"))?;
+        let (name, fields) = rest.split_once(':').ok_or(FORM)?;
+        let (mut frame, mut period, mut deadline) = (None, None, None);
+        for field in fields.split(',') {
+            let (key, value) = field
+                .split_once('=')
+                .ok_or_else(|| format!("`{field}`: {FORM}"))?;
+            let time = || -> Result<u64, String> {
+                let time = parse_duration(value).map_err(|error| format!("{key}: {error}"))?;
+                u64::try_from(time.as_micros()).map_err(|error| format!("{key}: {error}"))
+            };
+            match key {
+                // A plain number is bytes here: a frame is seldom whole KiB.
+                "frame" => {
+                    frame = Some(match value.parse() {
+                        Ok(bytes) => bytes,
+                        Err(_) => {
+                            parse_size(value).map_err(|error| format!("frame: {error}"))? as u64
+                        }
+                    });
+                }
+                "period" => period = Some(time()?),
+                "deadline" => deadline = Some(time()?),
+                _ => return Err(format!("`{key}` is not known: {FORM}")),
+            }
+        }
+        let missing = |field: &str| format!("{field} is missing: {FORM}");
+        let task = Self {
+            name: name.into(),
+            frame_bytes: frame.ok_or_else(|| missing("frame"))?,
+            period_us: period.ok_or_else(|| missing("period"))?,
+            deadline_us: deadline.ok_or_else(|| missing("deadline"))?,
+            core,
+        };
+        if !(64..=1 << 30).contains(&task.frame_bytes) {
+            return Err(format!(
+                "frame {}: give 64 bytes to 1 GiB",
+                task.frame_bytes
+            ));
+        }
+        if task.deadline_us == 0 || task.deadline_us > task.period_us || task.period_us > 60_000_000
+        {
+            return Err(
+                "give a deadline above 0 and not above the period, and a period of at most 60s"
+                    .into(),
+            );
+        }
+        Ok(task)
+    }
+}
+
+/// A load as it is typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LoadSpec {
+    workload: String,
+    cores: CpuSet,
+}
+
+impl FromStr for LoadSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (workload, cores) = text
+            .rsplit_once('@')
+            .ok_or("give WORKLOAD@CORES, such as bandwidth:write@1-3")?;
+        let workload = match workload {
+            "screen" => "bandwidth:screen",
+            other => other,
+        };
+        Ok(Self {
+            workload: workload.into(),
+            cores: cores
+                .parse()
+                .map_err(|error| format!("cores `{cores}`: {error}"))?,
+        })
+    }
+}
+
+impl Args {
+    /// The problem, when it makes sense on the platform.
+    fn problem(&self, platform: &Platform) -> anyhow::Result<Problem> {
+        let cores = platform.machine.cores;
+        let last = cores - 1;
+        let bytes = parse_size(&self.load_memory)
+            .with_context(|| format!("--load-memory {}", self.load_memory))?
+            as u64;
+        if self.task.core > last {
+            bail!(
+                "--task: core {} is not one of {}'s 0-{last}",
+                self.task.core,
+                platform.name
+            );
+        }
+        let mut loads: Vec<(String, usize)> = Vec::new();
+        for load in &self.load {
+            platform
+                .workload(&load.workload, bytes, 0)
+                .context("--load")?;
+            for core in load.cores.iter() {
+                if core > last {
+                    bail!(
+                        "--load: core {core} is not one of {}'s 0-{last}",
+                        platform.name
+                    );
+                }
+                if core == self.task.core || loads.iter().any(|(_, taken)| *taken == core) {
+                    bail!("--load: core {core} has something else to do already");
+                }
+                loads.push((load.workload.clone(), core));
+            }
+        }
+        if loads.is_empty() {
+            bail!("--load: name a core, as in bandwidth:write@1-3");
+        }
+        Ok(Problem {
+            task: Task {
+                frame_bytes: self.task.frame_bytes,
+                period_us: self.task.period_us,
+                deadline_us: self.task.deadline_us,
+                jobs: self.jobs,
+            },
+            task_core: self.task.core,
+            loads,
+            load_bytes: bytes,
+            goal: match self.goal {
+                GoalArg::Deadline => Goal::Deadline,
+                GoalArg::P99 => Goal::P99,
+            },
+            maximise: match self.maximise {
+                MaximiseArg::Load => Maximise::Load,
+                MaximiseArg::Margin => Maximise::Margin,
+            },
+            seed: self.seed,
+        })
+    }
+}
+
+/// Carries out `memwarden plan`. The exit code is 1 when no setting reaches the goal.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let platform = Platform::find(&args.platform)?;
+    let problem = args.problem(&platform)?;
+    let interrupt = Interrupt::catch()?;
+    let mut bar = Bar::new();
+    // About: how often budgets are halved depends on what comes out.
+    let most = 35 + 2 * platform.fit.len();
+    let plan = plan::plan(&platform, &problem, |done| {
+        bar.step(done.min(most - 1), most, "simulating");
+        !interrupt.came()
+    })?;
+    bar.step(most, most, "done");
+    let Some(plan) = plan else {
+        bail!("interrupted: nothing was planned");
+    };
+    let recommended = plan.recommended.as_ref();
+    let commands =
+        recommended.map(|outcome| commands(outcome.setting.as_ref(), &problem, &platform));
+    let verified = match (args.verify, recommended) {
+        (Some(place), Some(outcome)) => Some(verify(place, args, &platform, &problem, outcome)?),
+        _ => None,
+    };
+    if args.json {
+        let all = json!({
+            "platform": platform,
+            "memory": platform.memory()?,
+            "task": args.task.name,
+            "problem": problem,
+            "plan": plan,
+            "commands": commands,
+            "verified": verified,
+        });
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    } else {
+        tell(args, &platform, &problem, &plan, commands.as_deref())?;
+        if let Some(verified) = &verified {
+            tell_verified(verified);
+        }
+    }
+    Ok(ExitCode::from(u8::from(recommended.is_none())))
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::None => "none",
+        Mode::Spare => "spare",
+        Mode::Proportional => "proportional",
+    }
+}
+
+/// The budgets of all cores, as `guard set --mb` takes them.
+fn budgets(setting: &Setting, problem: &Problem, platform: &Platform) -> String {
+    let budgets = setting.budgets(problem, platform.machine.cores);
+    let words = budgets.iter().map(|budget| match budget {
+        0 => "max".to_owned(),
+        budget => budget.to_string(),
+    });
+    words.collect::<Vec<_>>().join(",")
+}
+
+/// What to type on the board.
+fn commands(setting: Option<&Setting>, problem: &Problem, platform: &Platform) -> Vec<String> {
+    let Some(setting) = setting else {
+        return Vec::new();
+    };
+    let mut all = vec![format!(
+        "memwarden guard start --period {}us",
+        setting.period_us
+    )];
+    all.push(format!(
+        "memwarden guard set --mb {}",
+        budgets(setting, problem, platform)
+    ));
+    if setting.best_effort != Mode::None {
+        all.push(format!(
+            "memwarden guard mode --best-effort {}",
+            mode(setting.best_effort)
+        ));
+    }
+    all
+}
+
+fn row(
+    outcome: &Outcome,
+    problem: &Problem,
+    platform: &Platform,
+    unguarded: &Outcome,
+) -> Vec<String> {
+    let setting = outcome.setting.as_ref();
+    vec![
+        setting.map_or("no guard".into(), |setting| {
+            budgets(setting, problem, platform)
+        }),
+        setting
+            .map_or("-", |setting| mode(setting.best_effort))
+            .into(),
+        setting.map_or("-".into(), |setting| setting.period_us.to_string()),
+        number(100.0 * outcome.miss_share, 1),
+        number(outcome.p99_ms, 2),
+        number(outcome.margin_ms, 2),
+        number(outcome.load_mib_s, 0),
+        number(100.0 * outcome.load_mib_s / unguarded.load_mib_s, 1),
+    ]
+}
+
+const HEADINGS: [&str; 8] = [
+    "budgets MB/s",
+    "best effort",
+    "period us",
+    "missed %",
+    "p99 ms",
+    "margin ms",
+    "load MB/s",
+    "of unguarded %",
+];
+
+fn tell(
+    args: &Args,
+    platform: &Platform,
+    problem: &Problem,
+    plan: &Plan,
+    commands: Option<&[String]>,
+) -> anyhow::Result<()> {
+    let memory = platform.memory()?;
+    println!(
+        "{} on {}, {} ({:.2} GB/s peak): {} bytes each {} us, in time within {} us; {} jobs a run, {} settings tried\n",
+        args.task.name,
+        platform.name,
+        memory.name,
+        memory.peak_bytes_per_s() / 1e9,
+        problem.task.frame_bytes,
+        problem.task.period_us,
+        problem.task.deadline_us,
+        problem.task.jobs,
+        plan.tried.len()
+    );
+    println!(
+        "alone      {:.1} % missed, p99 {:.2} ms, margin {:.2} ms\nno guard   {:.1} % missed, p99 {:.2} ms, margin {:.2} ms, \
+         the load moves {:.0} MB/s\n",
+        100.0 * plan.alone.miss_share,
+        plan.alone.p99_ms,
+        plan.alone.margin_ms,
+        100.0 * plan.unguarded.miss_share,
+        plan.unguarded.p99_ms,
+        plan.unguarded.margin_ms,
+        plan.unguarded.load_mib_s
+    );
+    println!(
+        "None of the settings that were tried has both more load and an earlier longest job than one of these:"
+    );
+    let mut front = table(&HEADINGS);
+    for outcome in &plan.front {
+        front.add_row(row(outcome, problem, platform, &plan.unguarded));
+    }
+    println!("{}", lines(front, 2..HEADINGS.len()));
+    let Some(recommended) = &plan.recommended else {
+        println!(
+            "\nNo setting reaches the goal. Alone, the longest job leaves {:.2} ms.",
+            plan.alone.margin_ms
+        );
+        return Ok(());
+    };
+    println!("\nRecommended:");
+    let mut one = table(&HEADINGS);
+    one.add_row(row(recommended, problem, platform, &plan.unguarded));
+    println!("{}", lines(one, 2..HEADINGS.len()));
+    match commands {
+        Some([]) | None => println!("\nNothing has to be regulated."),
+        Some(commands) => commands
+            .iter()
+            .for_each(|command| println!("    {command}")),
+    }
+    if plan.sensitivity.is_empty() {
+        println!(
+            "\nThe platform's file names no uncertain number ([fit]): what would change the plan is not known."
+        );
+        return Ok(());
+    }
+    println!("\nThe same setting, were the platform's uncertain numbers 10 % less or more:");
+    let mut all = table(&[
+        "number",
+        "is",
+        "were",
+        "missed %",
+        "p99 ms",
+        "margin ms",
+        "load MB/s",
+        "goal",
+    ]);
+    for one in &plan.sensitivity {
+        let outcome = &one.outcome;
+        all.add_row(vec![
+            one.path.clone(),
+            one.value.to_string(),
+            one.changed.to_string(),
+            number(100.0 * outcome.miss_share, 1),
+            number(outcome.p99_ms, 2),
+            number(outcome.margin_ms, 2),
+            number(outcome.load_mib_s, 0),
+            if outcome.reached { "reached" } else { "MISSED" }.into(),
+        ]);
+    }
+    println!("{}", lines(all, 1..7));
+    Ok(())
+}
+
+/// Runs the deadline case with the setting, and without a guard.
+fn verify(
+    place: Verify,
+    args: &Args,
+    platform: &Platform,
+    problem: &Problem,
+    recommended: &Outcome,
+) -> anyhow::Result<Value> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(own);
+    command.args(["realtime", "--json", "--guard", "none"]);
+    if let Some(setting) = &recommended.setting {
+        let mut guard = budgets(setting, problem, platform);
+        match setting.best_effort {
+            Mode::None => {}
+            Mode::Spare => guard += "+spare",
+            Mode::Proportional => guard += "+ps",
+        }
+        command.args(["--guard", &guard]);
+        command.args(["--guard-period", &format!("{}us", setting.period_us)]);
+    }
+    match place {
+        Verify::Lab => {
+            if problem.task_core != 0 {
+                bail!("--verify lab: the lab's task is on core 0");
+            }
+            command.args(["--on", "lab"]);
+            let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
+            command.args(["--cpus", &cores.to_string()]);
+        }
+        Verify::Native => {
+            let [(workload, _), rest @ ..] = problem.loads.as_slice() else {
+                bail!("--verify native: no load");
+            };
+            if rest.iter().any(|(other, _)| other != workload) {
+                bail!("--verify native: `memwarden realtime` runs one kind of load at a time");
+            }
+            let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
+            let (task, memory) = (&args.task, &args.load_memory);
+            let frame_kib = task.frame_bytes.div_ceil(1024);
+            for (option, value) in [
+                ("--victim-cpu", task.core.to_string()),
+                ("--frame", format!("{frame_kib}K")),
+                ("--period", format!("{}us", task.period_us)),
+                ("--deadline", format!("{}us", task.deadline_us)),
+                ("--load", workload.clone()),
+                ("--load-memory", memory.clone()),
+                ("--cpus", cores.to_string()),
+                ("--jobs", args.jobs.max(100).to_string()),
+            ] {
+                command.args([option, &value]);
+            }
+        }
+    }
+    let result = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running memwarden realtime")?;
+    if !result.status.success() {
+        bail!("--verify: memwarden realtime ended with {}", result.status);
+    }
+    let summary: Value = serde_json::from_slice(&result.stdout)
+        .context("reading what memwarden realtime printed")?;
+    let measured = |guarded: bool| {
+        let cases = summary["cases"].as_array().into_iter().flatten();
+        let mut beside = cases.filter(|case| {
+            case["aggressors"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty())
+        });
+        let found = beside.find(|case| case["guard"].is_null() != guarded);
+        found.map(|case| {
+            json!({
+                "case": case["name"],
+                "miss_share": case["miss_share"],
+                "p99_ms": case["victim"]["p99"].as_f64().map(|ns| ns / 1e6),
+            })
+        })
+    };
+    Ok(json!({
+        "place": if place == Verify::Lab { "lab" } else { "native" },
+        "predicted": {"miss_share": recommended.miss_share, "p99_ms": recommended.p99_ms},
+        "unguarded": measured(false),
+        "guarded": measured(true),
+    }))
+}
+
+fn tell_verified(verified: &Value) {
+    let place = verified["place"].as_str().unwrap_or_default();
+    println!("\nPredicted against measured ({place}):");
+    let mut all = table(&["", "missed %", "p99 ms"]);
+    for (name, key) in [
+        ("predicted, with the setting", "predicted"),
+        ("measured, with the setting", "guarded"),
+        ("measured, no guard", "unguarded"),
+    ] {
+        let figure = |name: &str, by: f64| {
+            let value = verified[key][name].as_f64();
+            value.map_or("-".into(), |value| number(by * value, 2))
+        };
+        all.add_row(vec![
+            name.into(),
+            figure("miss_share", 100.0),
+            figure("p99_ms", 1.0),
+        ]);
+    }
+    println!("{}", lines(all, 1..3));
+    if place == "lab" {
+        println!(
+            "The lab's frame, load and clock are its own (`memwarden realtime --on lab --print-config`): its shares of \
+             missed jobs say whether the setting regulates there, its times are not the board's."
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_read_as_it_is_typed() {
+        let task: TaskSpec = "hrt:frame=8294400,period=20ms,deadline=13ms@0"
+            .parse()
+            .unwrap();
+        assert_eq!(
+            task,
+            TaskSpec {
+                name: "hrt".into(),
+                frame_bytes: 8_294_400,
+                period_us: 20_000,
+                deadline_us: 13_000,
+                core: 0,
+            }
+        );
+        let small: TaskSpec = "t:deadline=500us,frame=64K,period=1ms@3".parse().unwrap();
+        assert_eq!((small.frame_bytes, small.core), (65_536, 3));
+    }
+
+    #[test]
+    fn a_task_or_load_that_makes_no_sense_is_refused() {
+        for (text, why) in [
+            ("hrt", "NAME:frame"),
+            ("hrt:frame=1M,period=20ms,deadline=13ms", "NAME:frame"),
+            ("hrt:frame=1M,period=20ms,deadline=13ms@x", "core `x`"),
+            ("hrt:frame=1M,period=20ms@0", "deadline is missing"),
+            ("hrt:frame=1Q,period=20ms,deadline=1ms@0", "frame"),
+            ("hrt:frame=1M,period=20,deadline=1ms@0", "period"),
+            (
+                "hrt:frame=1M,period=20ms,deadline=21ms@0",
+                "not above the period",
+            ),
+            (
+                "hrt:frame=1M,period=20ms,deadline=1ms,jobs=3@0",
+                "`jobs` is not known",
+            ),
+            (
+                "hrt:frame=1,period=20ms,deadline=1ms@0",
+                "64 bytes to 1 GiB",
+            ),
+        ] {
+            let error = text.parse::<TaskSpec>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        assert!(
+            "bandwidth:write"
+                .parse::<LoadSpec>()
+                .unwrap_err()
+                .contains("@CORES")
+        );
+        assert!(
+            "bandwidth:write@3-1"
+                .parse::<LoadSpec>()
+                .unwrap_err()
+                .contains("cores `3-1`")
+        );
+    }
+
+    #[test]
+    fn a_setting_becomes_the_commands_that_make_it() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let problem = Problem {
+            task: Task {
+                frame_bytes: 64,
+                period_us: 2,
+                deadline_us: 1,
+                jobs: 1,
+            },
+            task_core: 0,
+            loads: vec![("bandwidth:read".into(), 1), ("bandwidth:read".into(), 3)],
+            load_bytes: 64,
+            goal: Goal::Deadline,
+            maximise: Maximise::Load,
+            seed: 1,
+        };
+        let setting = Setting {
+            task_mib_s: Some(700),
+            load_mib_s: 50,
+            best_effort: Mode::Proportional,
+            period_us: 1000,
+        };
+        assert_eq!(
+            commands(Some(&setting), &problem, &pi),
+            [
+                "memwarden guard start --period 1000us",
+                "memwarden guard set --mb 700,50,max,50",
+                "memwarden guard mode --best-effort proportional",
+            ]
+        );
+        assert!(commands(None, &problem, &pi).is_empty());
+    }
+}
