@@ -353,7 +353,8 @@ fn the_platforms_are_listed() {
     assert_eq!(options, known);
     assert_eq!(list[0]["name"], "Raspberry Pi 3 Model B");
     assert_eq!(list[0]["machine"]["cores"], 4);
-    assert_eq!(list[0]["peak_bytes_per_s"], 3.6e9);
+    let peak = list[0]["peak_bytes_per_s"].as_f64().unwrap();
+    assert!((3.59e9..3.61e9).contains(&peak), "{peak}");
     assert_eq!(list[0]["facts"]["fitted_to"], 3);
     assert_eq!(list[1]["facts"], Value::Null);
     let output = desk.sim("platforms");
