@@ -439,7 +439,10 @@ fn a_platform_is_fitted_and_written() {
     let again = desk.json("calibrate mine.toml --against facts.toml --compare-only --json");
     assert_eq!(again["cases"], told["cases"]);
     let told = desk.refusal("calibrate mine.toml --against facts.toml -o nowhere/mine.toml");
-    assert!(told.contains("writing nowhere/"), "{told}");
+    assert_eq!(
+        told,
+        "memwarden: writing nowhere/mine.toml: there is no folder nowhere\n"
+    );
     let text = String::from_utf8(
         desk.sim("calibrate mine.toml --against facts.toml --tries 1")
             .stdout,

@@ -42,10 +42,18 @@ impl<'a> Output<'a> {
     /// Begins it beside where it is to be.
     pub fn begin(path: &'a Path, replace: bool) -> Result<Self> {
         may_write(path, replace)?;
+        let folder = folder(path);
+        if !folder.is_dir() {
+            bail!(
+                "writing {}: there is no folder {}",
+                path.display(),
+                folder.display()
+            );
+        }
         let file = tempfile::Builder::new()
             .prefix(".memwarden-")
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder(path))
+            .tempfile_in(folder)
             .with_context(|| format!("writing {}", path.display()))?;
         Ok(Self {
             path,
