@@ -279,7 +279,7 @@ fn write(output: &Output, args: &Args, platform: &Platform, facts: &Facts) -> Re
 fn beyond(compared: &[Compared]) -> impl Iterator<Item = &Compared> {
     compared.iter().filter(|one| {
         let apart = one.difference.map_or(0.0, f64::abs);
-        one.fitted && apart.is_nan() || one.fitted && apart > TOLERANCE
+        one.fitted && apart > TOLERANCE
     })
 }
 
