@@ -11,6 +11,26 @@ use tempfile::TempDir;
 const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
 const DDR4: &str = include_str!("../../sim/memories/ddr4-2400.toml");
 
+const PI: &str = include_str!("../../sim/platforms/raspberry-pi-3.toml");
+
+/// Published of a small chase, without a guard and with one.
+const FACTS: &str = "\
+source = \"a test\"
+
+[[case]]
+name = \"alone\"
+workloads = [\"latency\"]
+memory_bytes = 2097152
+published = { latency_ns = 20.0 }
+
+[[case]]
+name = \"guarded\"
+workloads = [\"latency\", \"bandwidth:read\"]
+memory_bytes = 2097152
+guard = { mib_s = [100, 100] }
+published = { latency_ns = 600.0, load_cpu_share = 0.5 }
+";
+
 /// A folder to work in.
 struct Desk(TempDir);
 
@@ -309,6 +329,254 @@ fn bad_input_gets_one_line_that_names_it() {
         ("check --commands many", "invalid digit"),
     ] {
         let told = desk.refusal(line);
+        assert!(told.contains(expected), "{line}: {told}");
+    }
+    assert!(!desk.path("new").exists());
+}
+
+#[test]
+fn the_platforms_are_listed() {
+    let desk = Desk::new();
+    let list = desk.json("platforms --json");
+    let options: Vec<&str> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["option"].as_str().unwrap())
+        .collect();
+    let known = [
+        "raspberry-pi-3",
+        "raspberry-pi-4",
+        "xeon-6426y",
+        "xeon-w3530",
+    ];
+    assert_eq!(options, known);
+    assert_eq!(list[0]["name"], "Raspberry Pi 3 Model B");
+    assert_eq!(list[0]["machine"]["cores"], 4);
+    let peak = list[0]["peak_bytes_per_s"].as_f64().unwrap();
+    assert!((3.59e9..3.61e9).contains(&peak), "{peak}");
+    assert_eq!(list[0]["facts"]["fitted_to"], 3);
+    assert_eq!(list[1]["facts"], Value::Null);
+    let output = desk.sim("platforms");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 5, "{text}");
+    for option in known {
+        assert!(text.contains(option), "{text}");
+    }
+}
+
+#[test]
+fn a_platform_is_compared_and_changes_nothing() {
+    let desk = Desk::new();
+    desk.write("facts.toml", FACTS);
+    let compare = "calibrate raspberry-pi-3 --against facts.toml --compare-only";
+    let told = desk.json(&format!("{compare} --json"));
+    assert_eq!(told["fit"], Value::Null);
+    let cases = told["cases"].as_array().unwrap();
+    let find = |case: &str, measure: &str| {
+        let mut cases = cases.iter();
+        cases
+            .find(|one| one["case"] == case && one["measure"] == measure)
+            .unwrap()
+    };
+    let alone = find("alone", "latency_ns");
+    assert_eq!(alone["fitted"], true);
+    let found = alone["found"].as_f64().unwrap();
+    assert_eq!(alone["difference"].as_f64().unwrap(), found / 20.0 - 1.0);
+    // The guard leaves a tenth of its 100 MB/s at most above it.
+    let guarded = find("guarded", "latency_ns");
+    assert_eq!(guarded["fitted"], false);
+    let found = guarded["found"].as_f64().unwrap();
+    assert!((500.0..=700.0).contains(&found), "{found}");
+    let share = find("guarded", "load_cpu_share");
+    assert_eq!(
+        share["difference"].as_f64().unwrap(),
+        share["found"].as_f64().unwrap() - 0.5
+    );
+
+    let text = String::from_utf8(desk.sim(compare).stdout).unwrap();
+    let row = |start: &str, middle: &str| {
+        let mut rows = text.lines();
+        rows.find(|line| line.starts_with(start) && line.contains(middle))
+            .unwrap()
+    };
+    assert!(row("alone", "latency_ns").ends_with(" fitted"), "{text}");
+    assert!(
+        row("guarded", "latency_ns").ends_with(" predicted"),
+        "{text}"
+    );
+    assert!(
+        row("guarded", "load_cpu_share").contains(" points "),
+        "{text}"
+    );
+    assert!(
+        text.contains("MORE THAN 10 % OFF: alone, latency_ns: +"),
+        "{text}"
+    );
+    assert!(text.contains("nothing was changed"), "{text}");
+    assert_eq!(desk.files(), ["facts.toml"]);
+}
+
+#[test]
+fn a_platform_is_fitted_and_written() {
+    let desk = Desk::new();
+    desk.write("facts.toml", FACTS);
+    desk.write("mine.toml", "mine");
+    let calibrate = "calibrate raspberry-pi-3 --against facts.toml --tries 5 -o mine.toml";
+    assert_eq!(
+        desk.refusal(calibrate),
+        "memwarden: mine.toml exists already: choose another --output, or --replace it\n"
+    );
+    assert_eq!(std::fs::read(desk.path("mine.toml")).unwrap(), b"mine");
+    let told = desk.json(&format!("{calibrate} --replace --json"));
+    let fit = &told["fit"];
+    assert_eq!(fit["tried"], 5);
+    let worst = |of: &str| fit[of].as_f64().unwrap();
+    assert!(worst("worst_now") <= worst("worst_before"), "{fit}");
+    let parameters = fit["parameters"].as_array().unwrap();
+    assert_eq!(parameters.len(), 9);
+    // What was written says the same again.
+    let again = desk.json("calibrate mine.toml --against facts.toml --compare-only --json");
+    assert_eq!(again["cases"], told["cases"]);
+    let told = desk.refusal("calibrate mine.toml --against facts.toml -o nowhere/mine.toml");
+    assert_eq!(
+        told,
+        "memwarden: writing nowhere/mine.toml: there is no folder nowhere\n"
+    );
+    let text = String::from_utf8(
+        desk.sim("calibrate mine.toml --against facts.toml --tries 1")
+            .stdout,
+    );
+    let text = text.unwrap();
+    for words in [
+        "parameter",
+        "machine.shared.to_memory_ps",
+        " before, ",
+        "platforms tried: 1",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    assert_eq!(desk.files(), ["facts.toml", "mine.toml"]);
+}
+
+#[test]
+fn a_memory_file_is_found_from_where_the_platform_is_written() {
+    let desk = Desk::new();
+    for folder in ["boards", "fitted"] {
+        std::fs::create_dir(desk.path(folder)).unwrap();
+    }
+    desk.write("boards/my-memory.toml", DDR4);
+    desk.write(
+        "boards/my.toml",
+        PI.replace("\"lpddr2-900\"", "\"my-memory.toml\""),
+    );
+    desk.write("facts.toml", FACTS);
+    let against = "--against facts.toml --json";
+    for to in ["fitted/my.toml", "boards/mine.toml"] {
+        let told = desk.json(&format!(
+            "calibrate boards/my.toml {against} --tries 1 -o {to}"
+        ));
+        let again = desk.json(&format!("calibrate {to} {against} --compare-only"));
+        assert_eq!(again["cases"], told["cases"]);
+    }
+    let text = std::fs::read_to_string(desk.path("boards/mine.toml")).unwrap();
+    assert!(text.contains("name = \"my-memory.toml\""), "{text}");
+}
+
+#[test]
+fn a_signal_ends_a_calibration_and_leaves_nothing() {
+    let desk = Desk::new();
+    let mut child = Command::new(MEMWARDEN)
+        .args("sim calibrate raspberry-pi-3 -o my.toml".split(' '))
+        .current_dir(desk.0.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while desk.files().is_empty() {
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(desk.files().is_empty(), "{:?}", desk.files());
+}
+
+#[test]
+fn wrong_platforms_and_facts_get_one_line_that_names_them() {
+    let desk = Desk::new();
+    desk.write("my.toml", PI);
+    desk.write("unfit.toml", PI.split("[fit]").next().unwrap());
+    desk.write("good.toml", FACTS);
+    desk.write(
+        "field.toml",
+        FACTS.replace("latency_ns = 20.0", "latency = 20.0"),
+    );
+    desk.write("guard.toml", FACTS.replace("[100, 100]", "[]"));
+    desk.write("large.toml", FACTS.replace("2097152", "2097152000000"));
+    desk.write(
+        "load.toml",
+        FACTS.replace("\"bandwidth:read\"", "\"bandwidth:erase\""),
+    );
+    desk.write(
+        "guarded.toml",
+        FACTS.replace("published = { latency_ns = 20.0 }", ""),
+    );
+    for (line, expected) in [
+        (
+            "raspberry-pi-2",
+            "there is no platform \"raspberry-pi-2\"; there are raspberry-pi-3, raspberry-pi-4, ",
+        ),
+        ("none.toml", "reading none.toml: No such file"),
+        ("good.toml", "good.toml line "),
+        (
+            "raspberry-pi-4",
+            "no facts of \"raspberry-pi-4\" come with the program (there are raspberry-pi-3, xeon-w3530)",
+        ),
+        ("my.toml", "give --against: no facts of \"my\""),
+        (
+            "my.toml --against none.toml",
+            "reading none.toml: No such file",
+        ),
+        (
+            "my.toml --against field.toml",
+            "field.toml line 7: unknown variant `latency`",
+        ),
+        (
+            "my.toml --against guard.toml",
+            "guard.toml line 9: case \"guarded\": guard: mib_s for a core or more",
+        ),
+        (
+            "my.toml --against large.toml",
+            "large.toml line 3: case \"alone\": memory_bytes has to be from 4096 to 1073741824",
+        ),
+        (
+            "my.toml --against load.toml",
+            "case \"guarded\": the simulator has no workload \"bandwidth:erase\"",
+        ),
+        ("my.toml --against guarded.toml", "only --compare-only"),
+        (
+            "unfit.toml --against good.toml",
+            "unfit.toml has no [fit] table",
+        ),
+    ] {
+        let told = desk.refusal(&format!("calibrate {line} --tries 1"));
+        assert!(told.starts_with("memwarden: "), "{line}: {told}");
+        assert!(told.contains(expected), "{line}: {told}");
+        assert!(
+            told.lines().count() == 1 || line == "good.toml",
+            "{line}: {told}"
+        );
+    }
+    for (line, expected) in [
+        ("", "PLATFORM"),
+        ("my.toml --within 2", "from 0 to 1"),
+        ("my.toml --tries 0", "from 1 to 1000000"),
+        ("my.toml --compare-only --output new", "cannot be used with"),
+        ("my.toml --replace", "--output"),
+    ] {
+        let told = desk.refusal(&format!("calibrate {line}"));
         assert!(told.contains(expected), "{line}: {told}");
     }
     assert!(!desk.path("new").exists());

@@ -122,7 +122,9 @@ pub fn compare(
     Ok(Some(all))
 }
 
-fn may_be_fitted(case: &Case) -> bool {
+/// Whether a platform may be fitted to the case: it has no guard, and was published.
+#[must_use]
+pub fn may_be_fitted(case: &Case) -> bool {
     case.guard.is_none() && !case.published.is_empty()
 }
 
@@ -192,6 +194,7 @@ pub fn calibrate(
                 }
             }
         }
+        candidates.truncate(limits.tries - tried);
         let standing = |done| Standing {
             tried: tried + done,
             most: limits.tries,

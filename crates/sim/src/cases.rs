@@ -29,6 +29,13 @@ const SETTLE_PS: u64 = 5_000_000_000;
 /// What a case without a task is measured for.
 const WINDOW_PS: u64 = 10_000_000_000;
 const MS_PS: f64 = 1e9;
+/// The largest buffer.
+const MAX_BYTES: u64 = 1 << 30;
+/// The longest period.
+const MAX_PERIOD_US: u64 = 1_000_000;
+const MAX_JOBS: u64 = 100_000;
+/// The largest budget: more than any memory moves.
+const MAX_MIB_S: u64 = 1_000_000;
 
 /// What was published of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -204,7 +211,12 @@ pub enum FactsError {
 }
 
 fn known() -> String {
-    BUILT_IN.map(|facts| facts.0).join(", ")
+    names().collect::<Vec<_>>().join(", ")
+}
+
+/// The names of the platforms whose facts come with the program.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|facts| facts.0)
 }
 
 impl Facts {
@@ -240,9 +252,10 @@ impl Facts {
             let message = error.message().lines().collect::<Vec<_>>().join(" ");
             fault(error.span().map_or(0, |span| span.start), message)
         })?;
-        for case in &facts.cases {
+        for (index, case) in facts.cases.iter().enumerate() {
             if let Some(why) = case.wrong() {
-                let at = text.find(&case.name).unwrap_or(0);
+                let at = text.match_indices("[[case]]").nth(index);
+                let at = at.map_or(0, |found| found.0);
                 return Err(fault(at, format!("case \"{}\": {why}", case.name)));
             }
         }
@@ -257,6 +270,9 @@ impl Case {
         if subject.is_none() {
             return Some("workloads: one at least has to do something".into());
         }
+        if !(4096..=MAX_BYTES).contains(&self.memory_bytes) {
+            return Some(format!("memory_bytes has to be from 4096 to {MAX_BYTES}"));
+        }
         let tasks = self.workloads.iter().filter(|name| *name == "task").count();
         if tasks != usize::from(self.task.is_some()) {
             return Some(
@@ -265,21 +281,25 @@ impl Case {
         }
         if let Some(task) = &self.task {
             let whole = [
-                task.frame_bytes / 64,
-                task.period_us,
-                task.deadline_us,
-                task.jobs,
+                ("frame_bytes", task.frame_bytes, 64, MAX_BYTES),
+                ("period_us", task.period_us, 1, MAX_PERIOD_US),
+                ("deadline_us", task.deadline_us, 1, task.period_us),
+                ("jobs", task.jobs, 1, MAX_JOBS),
             ];
-            if whole.contains(&0) || task.deadline_us > task.period_us {
-                return Some(
-                    "task: frame_bytes from 64, period_us, deadline_us (at most period_us) and jobs from 1".into(),
-                );
+            for (name, value, least, most) in whole {
+                if !(least..=most).contains(&value) {
+                    return Some(format!("task.{name} has to be from {least} to {most}"));
+                }
             }
         }
         if let Some(guard) = &self.guard
-            && (guard.period_us == 0 || guard.mib_s.is_empty())
+            && (!(1..=MAX_PERIOD_US).contains(&guard.period_us)
+                || guard.mib_s.is_empty()
+                || guard.mib_s.iter().any(|mib_s| *mib_s > MAX_MIB_S))
         {
-            return Some("guard: mib_s for a core or more, period_us from 1".into());
+            return Some(format!(
+                "guard: mib_s for a core or more, each up to {MAX_MIB_S}; period_us from 1 to {MAX_PERIOD_US}"
+            ));
         }
         for (measure, value) in &self.published {
             let share = matches!(measure, Measure::MissShare | Measure::LoadCpuShare);

@@ -306,6 +306,22 @@ impl Platform {
         })
     }
 
+    /// As a file that [`find`](Self::find) takes. A memory file is looked for from the
+    /// folder of that file.
+    ///
+    /// # Panics
+    /// Never: all of it is plain data.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("plain data")
+    }
+
+    /// The folder of the file that it is from: where a memory file is looked for.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// A number of the platform by its path, such as `machine.shared.mshrs`.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<u64> {

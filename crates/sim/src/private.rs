@@ -100,7 +100,7 @@ impl Private {
     fn entry(&self, page: u64) -> u64 {
         let tables = self.frames.len() as u64 - table_pages(self.frames.len() as u64);
         let frame = u64::from(self.frames[(tables + page / ENTRIES) as usize]);
-        (frame << PAGE_BITS | (page % ENTRIES) * ENTRY_BYTES) >> self.line_bits
+        ((frame << PAGE_BITS) | ((page % ENTRIES) * ENTRY_BYTES)) >> self.line_bits
     }
 
     /// Looks a line up. One that the second cache has comes into the first; what

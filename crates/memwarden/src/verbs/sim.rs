@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden sim`: the memory system as a model.
 
+mod calibrate;
 mod check;
 mod generate;
 mod memories;
+mod output;
+mod platforms;
 mod replay;
 
 use std::path::Path;
@@ -12,7 +15,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use memwarden_sim::dram::{Memory, MemoryError};
 
-/// Model a DRAM and its controller: check the model, and replay traces of requests
+/// Model a DRAM, its controller and machines around it: check and calibrate the model, replay traces of requests
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -22,6 +25,8 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     Memories(memories::Args),
+    Platforms(platforms::Args),
+    Calibrate(calibrate::Args),
     Check(check::Args),
     Generate(generate::Args),
     Replay(replay::Args),
@@ -31,6 +36,8 @@ enum Verb {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Memories(args) => memories::run(&args),
+        Verb::Platforms(args) => platforms::run(&args),
+        Verb::Calibrate(args) => calibrate::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Generate(args) => generate::run(&args),
         Verb::Replay(args) => replay::run(&args),

@@ -184,6 +184,27 @@ fn facts_that_make_no_sense_are_named() {
             "mib_s for a core",
         ),
         ("workloads = 3", "line 4"),
+        (
+            "workloads = [\"latency\"]\nmemory_bytes = 1000000000000",
+            "memory_bytes has to be from 4096 to 1073741824",
+        ),
+        (
+            "workloads = [\"latency\"]\nguard = { mib_s = [9], period_us = 9000000 }",
+            "period_us from 1 to 1000000",
+        ),
+        (
+            "workloads = [\"task\"]\ntask = { frame_bytes = 64, period_us = 9, deadline_us = 10, jobs = 1 }",
+            "task.deadline_us has to be from 1 to 9",
+        ),
+        (
+            "workloads = [\"task\"]\ntask = { frame_bytes = 64, period_us = 9, deadline_us = 9, jobs = 999999 }",
+            "task.jobs has to be from 1 to 100000",
+        ),
+        // The second case: its line, not the first one's.
+        (
+            "workloads = [\"latency\"]\n[[case]]\nname = \"a\"\nworkloads = [\"idle\"]",
+            "facts.toml line 5: case \"a\": workloads",
+        ),
     ] {
         let error = refused(&format!("{head}{text}\n"));
         assert!(

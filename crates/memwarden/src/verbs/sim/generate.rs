@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden sim generate`: a trace after a pattern.
 
-use std::fs::Permissions;
-use std::io::{BufWriter, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io::BufWriter;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use memwarden_experiments::Interrupt;
 use memwarden_platform::units::size_text;
 use memwarden_sim::trace::{Format, Pattern, Patterned, Writer};
 
 use super::memory;
+use super::output::Output;
 use crate::verbs::workload::print;
 
 /// Requests between two looks at whether a signal came.
@@ -66,36 +65,11 @@ fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "a share is from 0 (reads only) to 1 (writes only), such as 0.2".to_owned())
 }
 
-/// Nothing but a plain file is replaced, and that only on request.
-fn may_write(path: &Path, replace: bool) -> Result<()> {
-    let shown = path.display();
-    match path.symlink_metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("looking at {shown}")),
-        Ok(found) if !found.is_file() => bail!("{shown} is there, and no plain file"),
-        Ok(_) if !replace => {
-            bail!("{shown} exists already: choose another --output, or --replace it")
-        }
-        Ok(_) => Ok(()),
-    }
-}
-
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let memory = memory(&args.memory)?;
-    let path = &args.output;
-    may_write(path, args.replace)?;
     let interrupt = Interrupt::catch()?;
-    let writing = || format!("writing {}", path.display());
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    // Removed on every way out of here but the last.
-    let file = tempfile::Builder::new()
-        .prefix(".memwarden-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-        .with_context(writing)?;
+    let output = Output::begin(&args.output, args.replace)?;
+    let writing = || output.writing();
     let format = if args.binary {
         Format::Binary
     } else {
@@ -106,8 +80,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         Order::Stream => Pattern::Stream,
     };
     let requests = Patterned::new(pattern, &memory, args.write_share, args.seed);
-    let output = BufWriter::with_capacity(1 << 16, file.as_file());
-    let mut writer = Writer::new(output, format).with_context(writing)?;
+    let buffered = BufWriter::with_capacity(1 << 16, output.file());
+    let mut writer = Writer::new(buffered, format).with_context(writing)?;
     let mut writes = 0_u64;
     for (index, request) in (0..args.count).zip(requests) {
         if index % BETWEEN_LOOKS == 0 {
@@ -118,17 +92,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     }
     writer.finish().with_context(writing)?;
     interrupt.check()?;
-    let bytes = file.as_file().metadata().with_context(writing)?.len();
-    let kept = if args.replace {
-        file.persist(path)
-    } else {
-        // Somebody may have made it in the meantime.
-        file.persist_noclobber(path)
-    };
-    kept.map_err(|error| error.error).with_context(writing)?;
+    let bytes = output.file().metadata().with_context(writing)?.len();
+    output.keep()?;
     print(&format!(
         "{}: {} requests, {writes} of them writes, {}",
-        path.display(),
+        args.output.display(),
         args.count,
         size_text(bytes)
     ))?;
@@ -147,13 +115,5 @@ mod tests {
         for text in ["-0.1", "1.1", "NaN", "inf", "", "4:1"] {
             assert!(share(text).unwrap_err().contains("from 0"), "{text}");
         }
-    }
-
-    #[test]
-    fn a_folder_is_not_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let error = may_write(folder.path(), true).unwrap_err();
-        assert!(error.to_string().contains("no plain file"), "{error}");
-        assert!(may_write(&folder.path().join("new"), false).is_ok());
     }
 }

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden sim calibrate`: a platform fitted to what was published of it without a
+//! guard, and beside all that was published.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use memwarden_experiments::{Interrupt, Progress};
+use memwarden_sim::Platform;
+use memwarden_sim::calibrate::{
+    Calibrated, Compared, Limits, Parameter, calibrate, compare, may_be_fitted,
+};
+use memwarden_sim::cases::{Facts, Measure};
+use memwarden_sim::platform::PlatformError;
+use serde::Serialize;
+
+use super::output::{Output, folder};
+use crate::verbs::terminal::{Bar, lines, number, table};
+use crate::verbs::workload::print;
+
+/// A fitted figure that is farther off is told apart.
+const TOLERANCE: f64 = 0.1;
+/// Between two looks at whether a signal came.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// Fit a platform to what was published of it without a guard, and predict the rest
+#[derive(clap::Args)]
+#[command(
+    after_help = "What the platform's [fit] table names may change, each within its range; the cases without a guard that have\n\
+    published figures decide (\"fitted\"). All else is \"predicted\": cases with a guard are never fitted to. A difference\n\
+    is in %, of shares in percentage points. The exit code is 0 however far the figures are from each other.\n\
+    Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
+    memwarden sim calibrate my-board.toml --against my-facts.toml -o my-board-fitted.toml"
+)]
+pub(super) struct Args {
+    /// A name (`memwarden sim platforms` lists them) or a TOML file
+    #[arg(value_name = "PLATFORM")]
+    platform: String,
+    /// What was published: a platform's name or a TOML file [default: the facts of PLATFORM's name that come with the program]
+    #[arg(long, value_name = "FACTS")]
+    against: Option<String>,
+    /// Change nothing: only compare
+    #[arg(long, conflicts_with_all = ["within", "tries", "output"])]
+    compare_only: bool,
+    /// End the search when no fitted figure is farther off
+    #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = within)]
+    within: f64,
+    /// Platforms that are tried at most
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = tries)]
+    tries: usize,
+    /// Spreads the workloads' pages over memory
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the fitted platform, as TOML
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long, requires = "output")]
+    replace: bool,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn within(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    share
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| "a share is from 0 to 1, such as 0.02 for 2 %".to_owned())
+}
+
+fn tries(text: &str) -> Result<usize, String> {
+    let tries = text.parse().ok();
+    tries
+        .filter(|tries| (1..=1_000_000).contains(tries))
+        .ok_or_else(|| "a whole number from 1 to 1000000".to_owned())
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    platform: &'a str,
+    source: &'a str,
+    seed: u64,
+    /// Nothing when it was only compared.
+    fit: Option<Fit<'a>>,
+    cases: &'a [Compared],
+    /// Fitted figures that are more than a tenth off.
+    beyond_tolerance: Vec<&'a Compared>,
+    output: Option<&'a Path>,
+}
+
+#[derive(Serialize)]
+struct Fit<'a> {
+    worst_before: f64,
+    worst_now: f64,
+    tried: usize,
+    parameters: &'a [Parameter],
+}
+
+/// What the thread that calculates says.
+enum Said<T> {
+    Step(usize, usize, String),
+    Done(T),
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let platform = Platform::find(&args.platform)?;
+    let facts = facts(args)?;
+    for case in &facts.cases {
+        let names = case.workloads.iter();
+        for name in names.filter(|name| !matches!(name.as_str(), "idle" | "task")) {
+            platform
+                .workload(name, case.memory_bytes, args.seed)
+                .with_context(|| format!("case \"{}\"", case.name))?;
+        }
+    }
+    if !args.compare_only {
+        if platform.fit.is_empty() {
+            bail!(
+                "{} has no [fit] table that says what may change: only --compare-only",
+                args.platform
+            );
+        }
+        if !facts.cases.iter().any(may_be_fitted) {
+            bail!("none of the facts is published and without a guard: only --compare-only");
+        }
+    }
+    let interrupt = Interrupt::catch()?;
+    let output = args.output.as_deref();
+    let output = output.map(|path| Output::begin(path, args.replace));
+    let output = output.transpose()?;
+    let fitted = if args.compare_only {
+        None
+    } else {
+        Some(fit(args, &platform, &facts, &interrupt)?)
+    };
+    let compared = {
+        let platform = fitted.as_ref().map_or(&platform, |fitted| &fitted.platform);
+        let (platform, facts, seed) = (platform.clone(), facts.clone(), args.seed);
+        let all = facts.cases.len();
+        aside(&interrupt, move |step| {
+            compare(&platform, &facts, seed, |done| {
+                step(done, all, "cases".to_owned());
+                true
+            })
+        })?
+    };
+    if let (Some(output), Some(fitted)) = (output, &fitted) {
+        write(&output, args, &fitted.platform, &facts)?;
+        output.keep()?;
+    }
+    if args.json {
+        let report = Report {
+            platform: &platform.name,
+            source: &facts.source,
+            seed: args.seed,
+            fit: fitted.as_ref().map(|fitted| Fit {
+                worst_before: fitted.worst_before,
+                worst_now: fitted.worst_now,
+                tried: fitted.tried,
+                parameters: &fitted.parameters,
+            }),
+            cases: &compared,
+            beyond_tolerance: beyond(&compared).collect(),
+            output: args.output.as_deref(),
+        };
+        print(&serde_json::to_string_pretty(&report)?)?;
+    } else {
+        print(&text(args, &facts, fitted.as_ref(), &compared))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those that were asked for, or those of the platform's name: of a file's, its stem.
+fn facts(args: &Args) -> Result<Facts> {
+    if let Some(asked) = &args.against {
+        return Ok(Facts::find(asked)?);
+    }
+    let stem = Path::new(&args.platform).file_stem();
+    let name = stem.and_then(|stem| stem.to_str()).unwrap_or_default();
+    Facts::find(name).context("give --against")
+}
+
+fn fit(
+    args: &Args,
+    platform: &Platform,
+    facts: &Facts,
+    interrupt: &Interrupt,
+) -> Result<Calibrated> {
+    let limits = Limits {
+        within: args.within,
+        tries: args.tries,
+        seed: args.seed,
+    };
+    let (platform, facts) = (platform.clone(), facts.clone());
+    aside(interrupt, move |step| {
+        calibrate(&platform, &facts, limits, |standing| {
+            let what = format!("platforms, worst {}", percent(standing.worst));
+            step(standing.tried, standing.most, what);
+            true
+        })
+    })
+}
+
+/// Calculates on a thread of its own: a single case can take long, and a signal ends
+/// the program all the same.
+fn aside<T: Send + 'static>(
+    interrupt: &Interrupt,
+    work: impl FnOnce(&mut dyn FnMut(usize, usize, String)) -> Result<Option<T>, PlatformError>
+    + Send
+    + 'static,
+) -> Result<T> {
+    let (send, receive) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let mut step = |done, all, what| {
+            // Nobody listens any more after a signal, and the program ends.
+            let _ = send.send(Said::Step(done, all, what));
+        };
+        let found = work(&mut step);
+        let _ = send.send(Said::Done(found));
+    });
+    let mut bar = Bar::new();
+    let found = loop {
+        if let Err(interrupted) = interrupt.check() {
+            bar.step(1, 1, "");
+            return Err(interrupted.into());
+        }
+        match receive.recv_timeout(BETWEEN_LOOKS) {
+            // A bar that is full is gone.
+            Ok(Said::Step(done, all, what)) if done < all => bar.step(done, all, &what),
+            Ok(Said::Step(..)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Said::Done(found)) => break Some(found),
+            Err(RecvTimeoutError::Disconnected) => break None,
+        }
+    };
+    bar.step(1, 1, "");
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+    match found {
+        Some(found) => found?.context("nobody ended it"),
+        None => bail!("nothing was calculated"),
+    }
+}
+
+/// The fitted platform, as a file that is taken again.
+fn write(output: &Output, args: &Args, platform: &Platform, facts: &Facts) -> Result<()> {
+    let mut platform = platform.clone();
+    let to = folder(args.output.as_deref().unwrap_or(Path::new("")));
+    let from = platform.folder().join("");
+    let from = if from == Path::new("") {
+        Path::new(".")
+    } else {
+        &from
+    };
+    // A memory file is looked for from the platform's folder.
+    if platform.memory.name.ends_with(".toml") && from.canonicalize()? != to.canonicalize()? {
+        let file = from.join(&platform.memory.name).canonicalize()?;
+        platform.memory.name = file.to_string_lossy().into_owned();
+    }
+    let source = facts.source.replace(['\n', '\r'], " ");
+    let text = format!(
+        "# Fitted by `memwarden sim calibrate {}`\n# to {source}.\n{}",
+        args.platform,
+        platform.to_toml()
+    );
+    output
+        .file()
+        .write_all(text.as_bytes())
+        .with_context(|| output.writing())
+}
+
+/// Fitted figures that are too far off.
+fn beyond(compared: &[Compared]) -> impl Iterator<Item = &Compared> {
+    compared.iter().filter(|one| {
+        let apart = one.difference.map_or(0.0, f64::abs);
+        one.fitted && apart > TOLERANCE
+    })
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", number(100.0 * share, 1))
+}
+
+/// A difference in its unit.
+fn apart(measure: Measure, difference: f64) -> String {
+    match measure {
+        Measure::MissShare | Measure::LoadCpuShare => format!("{:+.1} points", 100.0 * difference),
+        _ => format!("{:+.1} %", 100.0 * difference),
+    }
+}
+
+/// A figure with as many decimals as mean something.
+fn figure(measure: Measure, value: f64) -> String {
+    let digits = match measure {
+        Measure::MissShare | Measure::LoadCpuShare => 3,
+        _ => 2,
+    };
+    number(value, digits)
+}
+
+fn text(args: &Args, facts: &Facts, fitted: Option<&Calibrated>, compared: &[Compared]) -> String {
+    let mut text = String::new();
+    if let Some(fitted) = fitted {
+        let mut rows = table(&["parameter", "least", "most", "before", "now"]);
+        for one in &fitted.parameters {
+            let numbers = [one.least, one.most, one.before, one.now];
+            let cells = std::iter::once(one.path.clone());
+            rows.add_row(cells.chain(numbers.map(|number| number.to_string())));
+        }
+        text += &format!("{}\n\n", lines(rows, 1..5));
+    }
+    let headings = ["case", "figure", "published", "model", "difference", "is"];
+    let mut rows = table(&headings);
+    for one in compared {
+        let published = one.published.map(|value| figure(one.measure, value));
+        let difference = one
+            .difference
+            .map(|difference| apart(one.measure, difference));
+        rows.add_row([
+            one.case.clone(),
+            one.measure.word().to_owned(),
+            published.unwrap_or_default(),
+            figure(one.measure, one.found),
+            difference.unwrap_or_default(),
+            if one.fitted { "fitted" } else { "predicted" }.to_owned(),
+        ]);
+    }
+    text += &format!("{}\n\npublished: {}\n", lines(rows, 2..5), facts.source);
+    let worst = |one: &&Compared| one.difference.map_or(0.0, f64::abs);
+    let all = compared.iter().filter(|one| one.fitted);
+    let now = all.max_by(|a, b| worst(a).total_cmp(&worst(b)));
+    text += &match (fitted, now) {
+        (Some(fitted), _) => format!(
+            "worst fitted difference: {} before, {} now; platforms tried: {}",
+            percent(fitted.worst_before),
+            percent(fitted.worst_now),
+            fitted.tried
+        ),
+        (None, Some(one)) => format!(
+            "worst fitted difference: {}; nothing was changed",
+            percent(worst(&one))
+        ),
+        (None, None) => "nothing to fit to was published; nothing was changed".to_owned(),
+    };
+    for one in beyond(compared) {
+        text += &format!(
+            "\nMORE THAN {:.0} % OFF: {}, {}: {}",
+            100.0 * TOLERANCE,
+            one.case,
+            one.measure.word(),
+            apart(one.measure, one.difference.unwrap_or(f64::NAN))
+        );
+    }
+    if let Some(path) = &args.output {
+        text += &format!("\n{}: the fitted platform", path.display());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_differ_in_points_and_the_rest_in_percent() {
+        assert_eq!(apart(Measure::LatencyNs, -0.0619), "-6.2 %");
+        assert_eq!(apart(Measure::MissShare, 0.013), "+1.3 points");
+        assert_eq!(figure(Measure::LoadCpuShare, 0.78), "0.780");
+    }
+
+    #[test]
+    fn what_is_fitted_and_far_off_is_told() {
+        let one = |difference, fitted| Compared {
+            case: "a".into(),
+            measure: Measure::LatencyNs,
+            published: Some(1.0),
+            found: 1.0,
+            difference: Some(difference),
+            fitted,
+        };
+        let all = [one(0.1, true), one(-0.11, true), one(0.5, false)];
+        let told: Vec<_> = beyond(&all).collect();
+        assert_eq!(told, [&all[1]]);
+    }
+
+    #[test]
+    fn options_are_checked() {
+        assert_eq!(within("0.02"), Ok(0.02));
+        assert!(within("2").is_err() && within("NaN").is_err() && within("-1").is_err());
+        assert_eq!(tries("1"), Ok(1));
+        assert!(tries("0").is_err() && tries("x").is_err());
+    }
+}

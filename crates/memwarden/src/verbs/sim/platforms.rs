@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden sim platforms`: the machines that come with the program.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use memwarden_platform::units::size_text;
+use memwarden_sim::cases::{self, Facts};
+use memwarden_sim::{Platform, calibrate, platform};
+use serde::Serialize;
+
+use crate::verbs::terminal::{lines, number, table};
+use crate::verbs::workload::print;
+
+/// List the platforms that come with the program
+#[derive(clap::Args)]
+#[command(
+    after_help = "A platform is a whole machine: `memwarden interfere --on sim:PLATFORM`, `memwarden realtime --on sim:PLATFORM`.\n\
+    GB/s are 10^9 bytes a second, of all channels together. Facts are what was published of the machine: a platform\n\
+    with facts can be fitted to them (`memwarden sim calibrate PLATFORM`). With --json all that the model knows of each."
+)]
+pub(super) struct Args {
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    /// What the other verbs take.
+    option: &'static str,
+    peak_bytes_per_s: f64,
+    channels: u64,
+    facts: Option<Published>,
+    #[serde(flatten)]
+    platform: Platform,
+}
+
+#[derive(Serialize)]
+struct Published {
+    source: String,
+    cases: usize,
+    /// Those that a calibration goes by.
+    fitted_to: usize,
+}
+
+fn listed(option: &'static str) -> Result<Listed> {
+    let platform = Platform::find(option)?;
+    let memory = platform.memory()?;
+    let facts = if cases::names().any(|name| name == option) {
+        let facts = Facts::find(option)?;
+        let fitted_to = facts.cases.iter();
+        Some(Published {
+            fitted_to: fitted_to
+                .filter(|case| calibrate::may_be_fitted(case))
+                .count(),
+            cases: facts.cases.len(),
+            source: facts.source,
+        })
+    } else {
+        None
+    };
+    Ok(Listed {
+        option,
+        peak_bytes_per_s: memory.peak_bytes_per_s(),
+        channels: memory.organisation.channels,
+        facts,
+        platform,
+    })
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let all: Vec<Listed> = platform::names().map(listed).collect::<Result<_>>()?;
+    if args.json {
+        print(&serde_json::to_string_pretty(&all)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let headings = [
+        "platform",
+        "machine",
+        "memory",
+        "cores",
+        "last cache",
+        "channels",
+        "bytes",
+        "peak GB/s",
+        "facts",
+    ];
+    let mut rows = table(&headings);
+    for one in &all {
+        let platform = &one.platform;
+        let facts = one.facts.as_ref().map_or_else(
+            || "none: not fitted".to_owned(),
+            |facts| format!("{} cases, {} to fit to", facts.cases, facts.fitted_to),
+        );
+        rows.add_row([
+            one.option.to_owned(),
+            platform.name.clone(),
+            platform.memory.name.clone(),
+            platform.machine.cores.to_string(),
+            size_text(platform.machine.shared.cache.size_bytes),
+            one.channels.to_string(),
+            size_text(platform.machine.memory_bytes),
+            number(one.peak_bytes_per_s / 1e9, 2),
+            facts,
+        ]);
+    }
+    print(&lines(rows, 3..8))?;
+    Ok(ExitCode::SUCCESS)
+}
