@@ -3,10 +3,10 @@
 //! of those with which the task is in time is the plan.
 //!
 //! The search goes in stages. First all sharing modes with budgets for the load a factor
-//! of two apart; then between the largest budget with which the task is in time and the
+//! of four apart; then between the largest budget with which the task is in time and the
 //! smallest with which it isn't, by halves; then other periods with the best of these.
 //! Nothing says that more budget is always worse for the task, so each figure is a run
-//! of its own; and the best are run again with ten times the jobs, until one keeps its
+//! of its own; and the best are run again with four times the jobs, until one keeps its
 //! word: that is recommended.
 
 use std::cmp::Ordering;
@@ -17,9 +17,10 @@ use crate::cases::{Budgets, Case, Measure, Mode, Task};
 use crate::platform::{Platform, PlatformError};
 use crate::sweep::sweep;
 
-/// The smallest budget that is tried for a core of the load, MB/s (2^20 bytes); each
-/// next one is twice as large, up to what the memory can move at its peak.
+/// The smallest budget that is tried for a core of the load, MB/s (2^20 bytes).
 const SMALLEST: u64 = 25;
+/// Each next one is as many times as large, up to what the memory can move at its peak.
+const APART: u64 = 4;
 /// Periods that are tried with the best setting, us.
 const PERIODS_US: [u64; 3] = [500, 2000, 5000];
 /// The period of all others, us.
@@ -27,7 +28,7 @@ const PERIOD_US: u64 = 1000;
 /// Halvings between a budget that will do and one that won't.
 const HALVINGS: usize = 3;
 /// What is recommended was in time in so many times the jobs of the others' runs.
-const CONFIRMED_BY: u64 = 10;
+const CONFIRMED_BY: u64 = 4;
 /// The uncertain numbers are taken to be wrong by as much, percent.
 const WRONG_BY: u64 = 10;
 
@@ -221,7 +222,7 @@ impl Problem {
                     best_effort,
                     period_us: PERIOD_US,
                 });
-                load_mib_s *= 2;
+                load_mib_s *= APART;
             }
         }
         all

@@ -47,7 +47,7 @@ pub struct Args {
     /// What is to be had as much of as the goal allows
     #[arg(long, value_enum, default_value = "load")]
     maximise: MaximiseArg,
-    /// Jobs of each run; what is recommended is run with ten times as many
+    /// Jobs of each run; what is recommended is run with four times as many
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     jobs: u64,
     /// Where the workloads' pages are in memory
@@ -248,7 +248,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let mut bar = Bar::new();
     // About: how often budgets are halved depends on what comes out.
-    let most = 35 + 2 * platform.fit.len();
+    let most = 25 + 2 * platform.fit.len();
     let plan = plan::plan(&platform, &problem, |done| {
         bar.step(done.min(most - 1), most, "simulating");
         !interrupt.came()
