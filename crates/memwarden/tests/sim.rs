@@ -490,7 +490,7 @@ fn a_signal_ends_a_calibration_and_leaves_nothing() {
         .args("sim calibrate raspberry-pi-3 -o my.toml".split(' '))
         .current_dir(desk.0.path())
         .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     while desk.files().is_empty() {
@@ -499,7 +499,10 @@ fn a_signal_ends_a_calibration_and_leaves_nothing() {
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told, "memwarden: interrupted: nothing was written\n");
     assert!(desk.files().is_empty(), "{:?}", desk.files());
 }
 

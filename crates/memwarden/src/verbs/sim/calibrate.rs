@@ -226,9 +226,9 @@ fn aside<T: Send + 'static>(
     });
     let mut bar = Bar::new();
     let found = loop {
-        if let Err(interrupted) = interrupt.check() {
+        if interrupt.came() {
             bar.step(1, 1, "");
-            return Err(interrupted.into());
+            bail!("interrupted: nothing was written");
         }
         match receive.recv_timeout(BETWEEN_LOOKS) {
             // A bar that is full is gone.

@@ -5,7 +5,7 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use memwarden_experiments::Interrupt;
 use memwarden_platform::units::size_text;
@@ -84,14 +84,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let mut writer = Writer::new(buffered, format).with_context(writing)?;
     let mut writes = 0_u64;
     for (index, request) in (0..args.count).zip(requests) {
-        if index % BETWEEN_LOOKS == 0 {
-            interrupt.check()?;
+        if index % BETWEEN_LOOKS == 0 && interrupt.came() {
+            bail!("interrupted: nothing was written");
         }
         writes += u64::from(request.write);
         writer.write(&request).with_context(writing)?;
     }
     writer.finish().with_context(writing)?;
-    interrupt.check()?;
+    if interrupt.came() {
+        bail!("interrupted: nothing was written");
+    }
     let bytes = output.file().metadata().with_context(writing)?.len();
     output.keep()?;
     print(&format!(
