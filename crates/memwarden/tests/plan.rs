@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden plan`, and the experiments on a simulated machine, as a person runs them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn memwarden(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memwarden"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn refused(arguments: &[&str], words: &str) {
+    let output = memwarden(arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{arguments:?} was taken");
+    assert!(message.contains(words), "{arguments:?}: {message}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed something");
+}
+
+/// A small task, so that a plan takes a second.
+const SMALL: [&str; 6] = [
+    "plan",
+    "--platform",
+    "raspberry-pi-3",
+    "--task",
+    "t:frame=128K,period=1ms,deadline=300us@0",
+    "--load-memory=1M",
+];
+
+#[test]
+fn a_plan_names_the_setting_and_the_commands_that_make_it() {
+    let load = ["--load", "bandwidth:write@1-3", "--jobs", "2", "--json"];
+    let output = memwarden(&[&SMALL[..], &load].concat());
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let recommended = &plan["plan"]["recommended"];
+    let budget = recommended["setting"]["load_mib_s"].as_u64().unwrap();
+    assert!(recommended["margin_ms"].as_f64().unwrap() >= 0.0);
+    assert!(plan["plan"]["unguarded"]["margin_ms"].as_f64().unwrap() < 0.0);
+    let set = plan["commands"][1].as_str().unwrap();
+    assert!(set.starts_with("memwarden guard set --mb "), "{set}");
+    assert!(
+        set.ends_with(&format!("{budget},{budget},{budget}")),
+        "{set}"
+    );
+    assert!(plan["plan"]["front"].as_array().unwrap().len() > 1);
+    assert!(!plan["plan"]["sensitivity"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_deadline_that_nothing_meets_is_said_and_is_an_error() {
+    let task = "t:frame=128K,period=1ms,deadline=20us@0";
+    let load = ["--load", "bandwidth:read@1", "--jobs", "1"];
+    let output = memwarden(&[&SMALL[..4], &[task], &load].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("No setting reaches the goal"), "{text}");
+}
+
+#[test]
+fn bad_input_to_a_plan_gets_a_clear_line() {
+    let with = |load: &'static str| [&SMALL[..], &["--load", load]].concat();
+    refused(&with("bandwidth:write"), "WORKLOAD@CORES");
+    refused(
+        &with("bandwidth:write@1-4"),
+        "core 4 is not one of Raspberry Pi 3 Model B's 0-3",
+    );
+    refused(
+        &with("bandwidth:write@0"),
+        "core 0 has something else to do",
+    );
+    refused(
+        &with("bandwidth:fresh-pages@1"),
+        "the simulator has no workload",
+    );
+    refused(&SMALL, "--load");
+    let mut other = with("bandwidth:read@1");
+    other[2] = "raspberry-pi-9";
+    refused(
+        &other,
+        "there is no platform \"raspberry-pi-9\"; there are raspberry-pi-3",
+    );
+}
+
+fn summary(folder: &Path) -> Value {
+    let text = std::fs::read_to_string(folder.join("summary.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn interference_on_a_simulated_machine_leaves_the_same_folder() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("run");
+    let to = out.to_str().unwrap();
+    let output = memwarden(&[
+        "interfere",
+        "--on",
+        "sim:raspberry-pi-3",
+        "--aggressors",
+        "bandwidth:write",
+        "--cpus",
+        "2-3",
+        "--guard",
+        "1000,100,100,100",
+        "--victim-memory",
+        "4M",
+        "--aggressor-memory",
+        "4M",
+        "--repeat",
+        "2",
+        "--settle",
+        "1ms",
+        "--window",
+        "3ms",
+        "--out",
+        to,
+    ]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let told = summary(&out);
+    assert_eq!(told["target"], "sim:raspberry-pi-3");
+    let cases = told["cases"].as_array().unwrap();
+    let names: Vec<_> = cases
+        .iter()
+        .map(|case| case["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    let slowdown = |index: usize| cases[index]["slowdown"].as_f64().unwrap();
+    assert!(
+        slowdown(2) > 2.0 && slowdown(5) < 1.5,
+        "{} {}",
+        slowdown(2),
+        slowdown(5)
+    );
+    assert_eq!(cases[5]["guard"]["backend"], "sim");
+    assert!(cases[2]["memory_peak_share"].as_f64().unwrap() > 0.5);
+    let core = &cases[5]["cores"][3];
+    assert_eq!(
+        (core["cpu"].as_u64(), core["budget_events"].as_u64()),
+        (Some(3), Some(1638))
+    );
+    assert!(core["periods"].as_u64().unwrap() >= 4, "{core}");
+    let run: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
+    assert_eq!(run["platform"]["memory"]["name"], "LPDDR2-900");
+    assert!(out.join("report.html").exists());
+}
+
+#[test]
+fn the_deadline_case_on_a_simulated_machine_counts_misses() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("run");
+    let to = out.to_str().unwrap();
+    let output = memwarden(&[
+        "realtime",
+        "--on",
+        "sim:raspberry-pi-3",
+        "--frame",
+        "128K",
+        "--period",
+        "1ms",
+        "--deadline",
+        "300us",
+        "--jobs",
+        "5",
+        "--load",
+        "bandwidth:write",
+        "--cpus",
+        "1-3",
+        "--load-memory",
+        "1M",
+        "--guard",
+        "none",
+        "--guard",
+        "max,25,25,25",
+        "--out",
+        to,
+    ]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let told = summary(&out);
+    let misses = |index: usize| told["cases"][index]["misses"].as_u64().unwrap();
+    assert_eq!((misses(0), misses(1), misses(3)), (0, 5, 0), "{told}");
+}
+
+#[test]
+fn what_is_not_modelled_is_refused_and_leaves_nothing() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("run");
+    let to = out.to_str().unwrap();
+    let sim = ["--on", "sim:raspberry-pi-3", "--out", to];
+    let with = |verb: &[&'static str]| -> Vec<String> {
+        let all = verb.iter().copied().map(str::to_owned);
+        all.chain(sim.iter().map(|word| (*word).to_owned()))
+            .collect()
+    };
+    for (verb, words) in [
+        (
+            &["interfere", "--aggressors", "bandwidth:fresh-pages"][..],
+            "the simulator has no workload",
+        ),
+        (&["interfere", "--cpus", "3-5"], "core 4 is not one of"),
+        (
+            &["interfere", "--guard", "1,1,1,1,1"],
+            "5 budgets for 4 cores",
+        ),
+        (&["interfere", "--window", "0ms"], "--window 0ms"),
+        (
+            &["realtime", "--load", "cmd: true"],
+            "a command cannot be simulated",
+        ),
+        (&["realtime", "--on-miss", "true"], "--on-miss"),
+        (&["mmap", "--size", "1M"], "this experiment is not modelled"),
+    ] {
+        let words_of = with(verb);
+        let arguments: Vec<&str> = words_of.iter().map(String::as_str).collect();
+        refused(&arguments, words);
+    }
+    refused(
+        &["interfere", "--on", "sim:pi"],
+        "there is no platform \"pi\"",
+    );
+    refused(&["interfere", "--on", "sim:"], "sim:PLATFORM");
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
