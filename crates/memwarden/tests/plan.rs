@@ -79,6 +79,10 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
         "the simulator has no workload",
     );
     refused(&SMALL, "--load");
+    let and = |more: &'static str| [&with("bandwidth:read@1")[..], &[more]].concat();
+    refused(&and("--miss-ratio=1"), "a share from 0 to below 1");
+    refused(&and("--margin=300us"), "less than the deadline");
+    refused(&and("--margin=3"), "--margin 3");
     let mut other = with("bandwidth:read@1");
     other[2] = "raspberry-pi-9";
     refused(

@@ -41,7 +41,7 @@ pub type Found = (PathBuf, Summary);
 /// What every experiment takes.
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where: native (this machine), lab (an emulated one), or sim:PLATFORM (a model; `memwarden sim platforms`)
+    /// Where: native (this machine), lab (an emulated one), or, interfere and realtime, sim:PLATFORM (a model)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
     /// Settings from a TOML file; options given here come before it

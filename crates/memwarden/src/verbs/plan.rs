@@ -44,6 +44,17 @@ pub struct Args {
     /// What is wanted
     #[arg(long, value_enum, default_value = "deadline")]
     goal: GoalArg,
+    /// The share of jobs that may be late, from 0 to 1 (p99: 0.01)
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_if("goal", "p99", "0.01"),
+        default_value = "0"
+    )]
+    miss_ratio: f64,
+    /// A job is late when it ends less than this before its deadline
+    #[arg(long, value_name = "TIME", default_value = "0us")]
+    margin: String,
     /// What is to be had as much of as the goal allows
     #[arg(long, value_enum, default_value = "load")]
     maximise: MaximiseArg,
@@ -64,7 +75,7 @@ pub struct Args {
 /// What is wanted.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum GoalArg {
-    /// Each job in time
+    /// Each job in time, but for --miss-ratio
     Deadline,
     /// 99 of 100 jobs in time
     P99,
@@ -183,6 +194,22 @@ impl FromStr for LoadSpec {
 }
 
 impl Args {
+    fn goal(&self) -> anyhow::Result<Goal> {
+        let (miss_ratio, margin) = (self.miss_ratio, &self.margin);
+        if !(0.0..1.0).contains(&miss_ratio) {
+            bail!("--miss-ratio {miss_ratio}: give a share from 0 to below 1");
+        }
+        let margin_us = parse_duration(margin).with_context(|| format!("--margin {margin}"))?;
+        let margin_us = u64::try_from(margin_us.as_micros()).unwrap_or(u64::MAX);
+        if margin_us >= self.task.deadline_us {
+            bail!("--margin {margin}: give less than the deadline");
+        }
+        Ok(Goal {
+            miss_ratio,
+            margin_us,
+        })
+    }
+
     /// The problem, when it makes sense on the platform.
     fn problem(&self, platform: &Platform) -> anyhow::Result<Problem> {
         let cores = platform.machine.cores;
@@ -228,10 +255,7 @@ impl Args {
             task_core: self.task.core,
             loads,
             load_bytes: bytes,
-            goal: match self.goal {
-                GoalArg::Deadline => Goal::Deadline,
-                GoalArg::P99 => Goal::P99,
-            },
+            goal: self.goal()?,
             maximise: match self.maximise {
                 MaximiseArg::Load => Maximise::Load,
                 MaximiseArg::Margin => Maximise::Margin,
