@@ -7,7 +7,7 @@
 # pause, and a channel that is stuck after a transfer was terminated.
 . /host/lab/check.sh
 
-operations=${OPERATIONS:-10000}
+operations=$OPERATIONS
 
 check "it takes a channel for each CPU" "modprobe cftu && dmesg | tail -n 1" 0 "cftu: 4 channels of .*, aligned to 1 bytes, can't pause"
 rmmod cftu

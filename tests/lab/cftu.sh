@@ -7,7 +7,7 @@
 # memory do. KASAN, kmemleak, UBSAN and lockdep watch, and what they find fails the run.
 . /host/lab/check.sh
 
-operations=${OPERATIONS:-10000}
+operations=$OPERATIONS
 parameters=/sys/module/cftu/parameters
 engine=/sys/module/swdma/parameters
 
@@ -69,7 +69,7 @@ check "policies change under traffic" "fresh channels=4 '' && /host/lab/cftu-pol
 # Comes and goes.
 cycle() {
 	i=0
-	while [ $i -lt "${CYCLES:-20}" ]; do
+	while [ $i -lt "$CYCLES" ]; do
 		fresh channels=4 '' || return 1
 		i=$((i + 1))
 	done

@@ -6,7 +6,7 @@
 # on all CPUs at once; KASAN, kmemleak and lockdep watch.
 . /host/lab/check.sh
 
-operations=${OPERATIONS:-10000}
+operations=$OPERATIONS
 count() { /host/lab/copytrace-count "$@"; }
 # fresh [PARAMETER...]
 # shellcheck disable=SC2120
@@ -64,7 +64,7 @@ check "  nor by probes" "fresh from=probes records=1024 && count requests $((ope
 # Comes and goes.
 cycle() {
 	i=0
-	while [ $i -lt "${CYCLES:-20}" ]; do
+	while [ $i -lt "$CYCLES" ]; do
 		fresh records=1024 && count count 3 >/dev/null || return 1
 		i=$((i + 1))
 	done

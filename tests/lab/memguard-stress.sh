@@ -7,7 +7,7 @@
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
-cycles=${CYCLES:-20} writes=${WRITES:-500}
+cycles=$CYCLES writes=$WRITES
 
 # cycle TIMES
 cycle() {

@@ -135,6 +135,14 @@ pub struct Plan {
     pub sensitivity: Vec<Sensitivity>,
 }
 
+/// The budget of a task that reads so many bytes within so long: a tenth more than what
+/// that takes, MB/s (2^20 bytes).
+#[must_use]
+pub fn needed_mib_s(frame_bytes: u64, within_us: u64) -> u64 {
+    let bytes_per_s = frame_bytes * 1_000_000 / within_us.max(1);
+    (bytes_per_s * 11 / 10).div_ceil(1 << 20).max(1)
+}
+
 impl Problem {
     fn case(&self, platform: &Platform, setting: Option<&Setting>, loads: bool) -> Case {
         let cores = platform.machine.cores;
@@ -198,11 +206,11 @@ impl Problem {
         }
     }
 
-    /// What the task needs to reach the goal, MB/s (2^20 bytes), a tenth more than that.
     fn needed_mib_s(&self) -> u64 {
-        let within_us = self.task.deadline_us - self.goal.margin_us;
-        let bytes_per_s = self.task.frame_bytes * 1_000_000 / within_us;
-        (bytes_per_s * 11 / 10).div_ceil(1 << 20).max(1)
+        needed_mib_s(
+            self.task.frame_bytes,
+            self.task.deadline_us - self.goal.margin_us,
+        )
     }
 
     fn first_settings(&self, peak_mib_s: u64) -> Vec<Setting> {

@@ -23,8 +23,8 @@ use super::terminal::{Bar, lines, number, table};
     after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is what\n\
     `memwarden interfere` and `realtime` take, and its cores. Budgets are MB/s (2^20 bytes).\n\
     The model's numbers that no datasheet gives are each taken to be 10 % less and more: the last table says what would\n\
-    change. --verify runs the deadline case with the recommended setting, natively as it was asked for, in the lab with\n\
-    the lab's own frame and load (its event is the page fault).\n\
+    change. --verify runs the deadline case with the recommended setting: natively as it was asked for, in the lab with\n\
+    the lab's own frame and load and budgets of the same shares (its event is the page fault).\n\
     Examples:\n  memwarden plan --platform raspberry-pi-3 --task hrt:frame=8294400,period=20ms,deadline=13ms@0 --load bandwidth:write@1-3\n  \
     memwarden plan --platform my-board.toml --task cam:frame=2M,period=10ms,deadline=5ms@0 --load screen@1 --maximise margin"
 )]
@@ -285,7 +285,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let commands =
         recommended.map(|outcome| commands(outcome.setting.as_ref(), &problem, &platform));
     let verified = match (args.verify, recommended) {
-        (Some(place), Some(outcome)) => Some(verify(place, args, &platform, &problem, outcome)?),
+        (Some(place), Some(outcome)) => Some(verify(place, args, &platform, &problem, &plan, outcome)?),
         _ => None,
     };
     if args.json {
@@ -472,35 +472,108 @@ fn tell(
     Ok(())
 }
 
-/// Runs the deadline case with the setting, and without a guard.
+/// What was measured of the task beside its loads.
+struct Measured {
+    case: String,
+    miss_share: f64,
+    p99_ms: Option<f64>,
+    load_mib_s: f64,
+}
+
+impl Measured {
+    /// Of the case that has loads, and a guard or none.
+    fn of(summary: &Value, guarded: bool) -> anyhow::Result<Self> {
+        let cases = summary["cases"].as_array().into_iter().flatten();
+        let loads = |case: &Value| case["aggressors"].as_array().cloned().unwrap_or_default();
+        let case = cases
+            .filter(|case| !loads(case).is_empty())
+            .find(|case| case["guard"].is_null() != guarded)
+            .context("--verify: memwarden realtime measured no such case")?;
+        let moved = loads(case);
+        let moved = moved.iter().filter_map(|load| load["mib_s"].as_f64());
+        Ok(Self {
+            case: case["name"].as_str().unwrap_or_default().into(),
+            miss_share: case["miss_share"]
+                .as_f64()
+                .context("--verify: no misses were counted")?,
+            p99_ms: case["victim"]["p99"].as_f64().map(|ns| ns / 1e6),
+            load_mib_s: moved.sum(),
+        })
+    }
+}
+
+/// `memwarden realtime` with these options.
+fn realtime(options: &[String]) -> anyhow::Result<Value> {
+    let own = std::env::current_exe().context("finding this program")?;
+    let result = Command::new(own)
+        .args(["realtime", "--json"])
+        .args(options)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running memwarden realtime")?;
+    if !result.status.success() {
+        bail!("--verify: memwarden realtime ended with {}", result.status);
+    }
+    serde_json::from_slice(&result.stdout).context("reading what memwarden realtime printed")
+}
+
+/// The options that set the regulator.
+fn guard_options(setting: &Setting, budgets: &str) -> Vec<String> {
+    let sharing = match setting.best_effort {
+        Mode::None => "",
+        Mode::Spare => "+spare",
+        Mode::Proportional => "+ps",
+    };
+    vec![
+        "--guard".into(),
+        format!("{budgets}{sharing}"),
+        "--guard-period".into(),
+        format!("{}us", setting.period_us),
+    ]
+}
+
+/// Runs the deadline case without a guard, and with the setting if there is one.
 fn verify(
     place: Verify,
     args: &Args,
     platform: &Platform,
     problem: &Problem,
+    plan: &Plan,
     recommended: &Outcome,
 ) -> anyhow::Result<Value> {
-    let own = std::env::current_exe().context("finding this program")?;
-    let mut command = Command::new(own);
-    command.args(["realtime", "--json", "--guard", "none"]);
-    if let Some(setting) = &recommended.setting {
-        let mut guard = budgets(setting, problem, platform);
-        match setting.best_effort {
-            Mode::None => {}
-            Mode::Spare => guard += "+spare",
-            Mode::Proportional => guard += "+ps",
-        }
-        command.args(["--guard", &guard]);
-        command.args(["--guard-period", &format!("{}us", setting.period_us)]);
-    }
-    match place {
+    let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
+    let mut options = vec!["--cpus".to_owned(), cores.to_string()];
+    let mut of_the_lab = None;
+    let (unguarded, guarded) = match place {
         Verify::Lab => {
             if problem.task_core != 0 {
                 bail!("--verify lab: the lab's task is on core 0");
             }
-            command.args(["--on", "lab"]);
-            let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
-            command.args(["--cpus", &cores.to_string()]);
+            options.extend(["--on".to_owned(), "lab".to_owned()]);
+            let none = ["--guard".to_owned(), "none".to_owned()];
+            let summary = realtime(&[&options[..], &none].concat())?;
+            let unguarded = Measured::of(&summary, false)?;
+            let guarded = match &recommended.setting {
+                Some(setting) => {
+                    let whole = |key: &str| summary[key].as_u64().unwrap_or_default();
+                    let within_us = whole("deadline_ns") / 1000;
+                    let share = unguarded.load_mib_s / plan.unguarded.load_mib_s;
+                    let setting = Setting {
+                        task_mib_s: setting
+                            .task_mib_s
+                            .map(|_| plan::needed_mib_s(whole("frame_bytes"), within_us)),
+                        load_mib_s: ((setting.load_mib_s as f64 * share).round() as u64).max(1),
+                        ..*setting
+                    };
+                    let budgets = budgets(&setting, problem, platform);
+                    options.extend(guard_options(&setting, &budgets));
+                    of_the_lab = Some(budgets);
+                    Some(Measured::of(&realtime(&options)?, true)?)
+                }
+                None => None,
+            };
+            (unguarded, guarded)
         }
         Verify::Native => {
             let [(workload, _), rest @ ..] = problem.loads.as_slice() else {
@@ -509,7 +582,6 @@ fn verify(
             if rest.iter().any(|(other, _)| other != workload) {
                 bail!("--verify native: `memwarden realtime` runs one kind of load at a time");
             }
-            let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
             let (task, memory) = (&args.task, &args.load_memory);
             let frame_kib = task.frame_bytes.div_ceil(1024);
             for (option, value) in [
@@ -519,71 +591,78 @@ fn verify(
                 ("--deadline", format!("{}us", task.deadline_us)),
                 ("--load", workload.clone()),
                 ("--load-memory", memory.clone()),
-                ("--cpus", cores.to_string()),
                 ("--jobs", args.jobs.max(100).to_string()),
+                ("--guard", "none".into()),
             ] {
-                command.args([option, &value]);
+                options.extend([option.to_owned(), value]);
             }
+            if let Some(setting) = &recommended.setting {
+                let budgets = budgets(setting, problem, platform);
+                options.extend(guard_options(setting, &budgets));
+            }
+            let summary = realtime(&options)?;
+            let guarded = recommended.setting.map(|_| Measured::of(&summary, true));
+            (Measured::of(&summary, false)?, guarded.transpose()?)
         }
-    }
-    let result = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running memwarden realtime")?;
-    if !result.status.success() {
-        bail!("--verify: memwarden realtime ended with {}", result.status);
-    }
-    let summary: Value = serde_json::from_slice(&result.stdout)
-        .context("reading what memwarden realtime printed")?;
-    let measured = |guarded: bool| {
-        let cases = summary["cases"].as_array().into_iter().flatten();
-        let mut beside = cases.filter(|case| {
-            case["aggressors"]
-                .as_array()
-                .is_some_and(|all| !all.is_empty())
-        });
-        let found = beside.find(|case| case["guard"].is_null() != guarded);
-        found.map(|case| {
-            json!({
-                "case": case["name"],
-                "miss_share": case["miss_share"],
-                "p99_ms": case["victim"]["p99"].as_f64().map(|ns| ns / 1e6),
-            })
+    };
+    let share_of = |load: f64, all: f64| if all > 0.0 { load / all } else { 0.0 };
+    let told = |measured: &Measured| {
+        json!({
+            "case": measured.case,
+            "miss_share": measured.miss_share,
+            "p99_ms": measured.p99_ms,
+            "load_mib_s": measured.load_mib_s,
+            "load_share": share_of(measured.load_mib_s, unguarded.load_mib_s),
         })
     };
     Ok(json!({
         "place": if place == Verify::Lab { "lab" } else { "native" },
-        "predicted": {"miss_share": recommended.miss_share, "p99_ms": recommended.p99_ms},
-        "unguarded": measured(false),
-        "guarded": measured(true),
+        "budgets_of_the_lab": of_the_lab,
+        "predicted": {
+            "miss_share": recommended.miss_share,
+            "p99_ms": recommended.p99_ms,
+            "load_mib_s": recommended.load_mib_s,
+            "load_share": share_of(recommended.load_mib_s, plan.unguarded.load_mib_s),
+        },
+        "predicted_unguarded": {
+            "miss_share": plan.unguarded.miss_share,
+            "p99_ms": plan.unguarded.p99_ms,
+            "load_mib_s": plan.unguarded.load_mib_s,
+            "load_share": 1.0,
+        },
+        "unguarded": told(&unguarded),
+        "guarded": guarded.as_ref().map(told),
     }))
 }
 
 fn tell_verified(verified: &Value) {
     let place = verified["place"].as_str().unwrap_or_default();
     println!("\nPredicted against measured ({place}):");
-    let mut all = table(&["", "missed %", "p99 ms"]);
+    let mut all = table(&["", "missed %", "p99 ms", "load MB/s", "of unguarded %"]);
     for (name, key) in [
+        ("predicted, no guard", "predicted_unguarded"),
+        ("measured, no guard", "unguarded"),
         ("predicted, with the setting", "predicted"),
         ("measured, with the setting", "guarded"),
-        ("measured, no guard", "unguarded"),
     ] {
-        let figure = |name: &str, by: f64| {
+        let figure = |name: &str, by: f64, digits: usize| {
             let value = verified[key][name].as_f64();
-            value.map_or("-".into(), |value| number(by * value, 2))
+            value.map_or("-".into(), |value| number(by * value, digits))
         };
         all.add_row(vec![
             name.into(),
-            figure("miss_share", 100.0),
-            figure("p99_ms", 1.0),
+            figure("miss_share", 100.0, 1),
+            figure("p99_ms", 1.0, 2),
+            figure("load_mib_s", 1.0, 0),
+            figure("load_share", 100.0, 1),
         ]);
     }
-    println!("{}", lines(all, 1..3));
-    if place == "lab" {
+    println!("{}", lines(all, 1..5));
+    if let Some(budgets) = verified["budgets_of_the_lab"].as_str() {
         println!(
-            "The lab's frame, load and clock are its own (`memwarden realtime --on lab --print-config`): its shares of \
-             missed jobs say whether the setting regulates there, its times are not the board's."
+            "The lab has a frame, a load and a speed of its own (`memwarden realtime --on lab --print-config`), so its budgets \
+             were {budgets}: for the load the same share of what it moves unguarded, for the task what its frame needs. Compare \
+             the shares; the times are not the board's."
         );
     }
 }
