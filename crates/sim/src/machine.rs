@@ -10,7 +10,7 @@ mod events;
 mod guarding;
 mod shared;
 
-use crate::main_memory::{Done, MainMemory, NEVER_PS};
+use crate::main_memory::{Done, MainMemory};
 use crate::private::{self, Private};
 use crate::regulator::{EndedPeriod, Guard, Order, Reaction, Regulator};
 use crate::settings::MachineSettings;
@@ -252,28 +252,25 @@ impl<M: MainMemory> Machine<M> {
     }
 
     /// Lets time go on until `until_ps`.
-    pub fn run_until(&mut self, until_ps: u64) {
+    pub fn advance(&mut self, until_ps: u64) {
         self.until_ps = until_ps;
         loop {
-            let memory_ps = self.shared.memory.next_event_ps();
-            let event_ps = self.events.next_ps();
-            if memory_ps.min(event_ps) > until_ps || memory_ps.min(event_ps) == NEVER_PS {
-                break;
-            }
-            if memory_ps <= event_ps {
+            let first_ps = self.events.next_ps().min(until_ps);
+            if let Some(memory_ps) = self.shared.memory.go_on(first_ps, &mut self.done) {
                 self.now_ps = self.now_ps.max(memory_ps);
-                self.memory_goes_on();
-            } else if let Some((at_ps, event)) = self.events.take() {
+                self.memory_went_on();
+            } else if let Some((at_ps, event)) = self.events.take(until_ps) {
                 self.now_ps = at_ps;
                 self.handle(event);
+            } else {
+                break;
             }
         }
         self.now_ps = self.now_ps.max(until_ps);
     }
 
-    fn memory_goes_on(&mut self) {
+    fn memory_went_on(&mut self) {
         let mut done = std::mem::take(&mut self.done);
-        self.shared.memory.advance(self.now_ps, &mut done);
         let mut written = false;
         for Done { id, at_ps } in done.drain(..) {
             if id == shared::WRITE {
@@ -295,7 +292,7 @@ impl<M: MainMemory> Machine<M> {
         match event {
             Event::Proceed(core) => self.proceed(core),
             Event::Wake(core) => self.wake_up(core),
-            Event::Hit { core, line, store } => self.line_is_there(core, line, store),
+            Event::Hit { core, line, store } => self.line_is_there(core.into(), line, store),
             Event::Fill(slot) => self.fill(slot),
             Event::Overflow(core, resource) => {
                 let mut orders = std::mem::take(&mut self.orders);

@@ -43,6 +43,19 @@ pub trait MainMemory {
 
     /// Lets time go on until `until_ps`, that moment included, and adds what is done.
     fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>);
+
+    /// Lets time go on to the first moment at which anything is done, or there is room
+    /// where there was none, and adds what is done. It may stop before that, but not
+    /// after. Return: that moment, or `None` once all has happened that does until
+    /// `until_ps`.
+    fn go_on(&mut self, until_ps: u64, done: &mut Vec<Done>) -> Option<u64> {
+        let next_ps = self.next_event_ps();
+        if next_ps > until_ps || next_ps == NEVER_PS {
+            return None;
+        }
+        self.advance(next_ps, done);
+        Some(next_ps)
+    }
 }
 
 /// A memory without banks: each line takes as long, and one begins after the other.

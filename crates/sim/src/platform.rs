@@ -140,6 +140,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|platform| platform.0)
 }
 
+impl Machine<Controller> {
+    /// Lets time go on until `until_ps`. It is [`Machine::advance`], compiled here and as
+    /// fast as this crate, not where it is called and as fast as the caller.
+    pub fn run_until(&mut self, until_ps: u64) {
+        self.advance(until_ps);
+    }
+}
+
 impl Platform {
     /// A platform that comes with the program, or that is in a file: whatever has a
     /// `/` in it or ends with `.toml` is a file.

@@ -171,16 +171,21 @@ impl<O: Observer> Run<O> {
         });
     }
 
-    /// To the controller's next event.
+    /// To where something is done, or there is room.
     fn go_on(&mut self) {
-        let next_ps = self.controller.next_event_ps();
-        assert_ne!(next_ps, NEVER_PS, "a request is under way, and none moves");
-        self.advance(self.now_ps.max(next_ps));
+        let moved_ps = self.controller.go_on(NEVER_PS, &mut self.done);
+        let moved_ps = moved_ps.expect("a request is under way, so one will be done");
+        self.now_ps = self.now_ps.max(moved_ps);
+        self.count_done();
     }
 
     fn advance(&mut self, until_ps: u64) {
         self.now_ps = until_ps;
         self.controller.advance(until_ps, &mut self.done);
+        self.count_done();
+    }
+
+    fn count_done(&mut self) {
         for done in self.done.drain(..) {
             let UnderWay { at_ps, write } = self.under_way[done.id as usize];
             self.free.push(done.id);

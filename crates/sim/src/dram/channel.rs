@@ -9,7 +9,7 @@ use super::controller::{ControllerSettings, PagePolicy};
 use super::mapping::Location;
 use super::memory::Memory;
 use super::queue::{CLOSED, NONE, Queue, Slot};
-use super::ready::{ACT, PRE, RD, ReadyTimes, WR};
+use super::ready::{ACT, PRE, RD, ReadyTimes, WR, gate};
 use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, NEVER_PS};
 
@@ -21,6 +21,8 @@ const NOT_DATA: u64 = 1 << 63;
 const FIRST: u64 = 0;
 /// Below a request's age its bank, so that the least of times and keys says it all.
 const BANK_BITS: u32 = 6;
+/// The most that there are.
+const BANKS: usize = 1 << BANK_BITS;
 
 /// What a bank would do next for the kind of requests whose turn it is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -28,7 +30,8 @@ struct Choice {
     ready_ps: u64,
     key: u64,
     kind: u8,
-    group: u8,
+    /// Where in [`ReadyTimes::group`] its group's time for this kind is.
+    gate: u8,
     slot: u16,
 }
 
@@ -63,7 +66,8 @@ pub(super) struct Channel {
     bank_bits: u32,
     ready: ReadyTimes,
     banks: Vec<Bank>,
-    choices: Vec<Choice>,
+    /// For as many banks as there can be: no place of 64 has to be checked.
+    choices: Box<[Choice; BANKS]>,
     queue: Queue,
     /// Requests that come later, by their time.
     incoming: VecDeque<(Arrival, Location)>,
@@ -110,7 +114,7 @@ impl Channel {
                 };
                 banks
             ],
-            choices: vec![Choice::default(); banks],
+            choices: Box::new([Choice::default(); BANKS]),
             queue: Queue::new(depth, banks),
             incoming: VecDeque::with_capacity(depth),
             taken: [0; 2],
@@ -146,6 +150,10 @@ impl Channel {
         self.taken[usize::from(write)] < depth
     }
 
+    fn room(&self) -> [bool; 2] {
+        [false, true].map(|write| self.has_room(write))
+    }
+
     pub fn push(&mut self, arrival: Arrival, location: Location) {
         self.taken[usize::from(arrival.write)] += 1;
         let mut place = self.incoming.len();
@@ -165,24 +173,64 @@ impl Channel {
             .map_or(NEVER_PS, |first| first.0.at_ps)
     }
 
+    fn done_ps(&self) -> u64 {
+        self.done.front().map_or(NEVER_PS, |done| done.at_ps)
+    }
+
     pub fn next_event_ps(&self) -> u64 {
-        let done_ps = self.done.front().map_or(NEVER_PS, |done| done.at_ps);
-        self.next_ps.min(self.arrival_ps()).min(done_ps)
+        self.next_ps.min(self.arrival_ps()).min(self.done_ps())
     }
 
     pub fn advance<O: Observer>(&mut self, until_ps: u64, done: &mut Vec<Done>, observer: &mut O) {
+        while self.arrival_ps().min(self.next_ps) <= until_ps {
+            self.step(observer);
+        }
+        self.hand_out(until_ps, done);
+    }
+
+    /// As [`MainMemory::go_on`](crate::MainMemory::go_on): what nobody outside would see
+    /// is gone through without asking them.
+    pub fn go_on<O: Observer>(
+        &mut self,
+        mut until_ps: u64,
+        done: &mut Vec<Done>,
+        observer: &mut O,
+    ) -> Option<u64> {
+        let room = self.room();
+        let mut seen_ps = None;
         loop {
-            let arrival_ps = self.arrival_ps();
-            if arrival_ps.min(self.next_ps) > until_ps {
+            let event_ps = self.arrival_ps().min(self.next_ps);
+            let done_ps = self.done_ps();
+            // What is done at the moment of an event is told with what the event does.
+            if done_ps < event_ps && done_ps <= until_ps {
+                until_ps = done_ps;
+                seen_ps = Some(done_ps);
                 break;
             }
-            if arrival_ps <= self.next_ps {
-                self.admit();
-            } else {
-                self.act(observer);
-                self.decide();
+            if event_ps > until_ps {
+                break;
+            }
+            self.step(observer);
+            if self.room() != room {
+                until_ps = event_ps;
+                seen_ps = Some(event_ps);
             }
         }
+        self.hand_out(until_ps, done);
+        seen_ps
+    }
+
+    /// The next arrival, or what comes next of itself.
+    fn step<O: Observer>(&mut self, observer: &mut O) {
+        if self.arrival_ps() <= self.next_ps {
+            self.admit();
+        } else {
+            self.act(observer);
+            self.decide();
+        }
+    }
+
+    fn hand_out(&mut self, until_ps: u64, done: &mut Vec<Done>) {
         while let Some(first) = self.done.front()
             && first.at_ps <= until_ps
         {
@@ -220,7 +268,7 @@ impl Channel {
         }
         let group = ((location.rank as usize) << self.group_bits) + location.group as usize;
         let bank = (group << self.bank_bits) + location.bank as usize;
-        if self.queue.banks[1] & (1 << bank) != 0 && self.queue.has_write(bank, &location) {
+        if self.queue.has_write(bank, &location) {
             // The queue has the line already.
             self.taken[usize::from(arrival.write)] -= 1;
             if arrival.write {
@@ -290,16 +338,17 @@ impl Channel {
             ready_ps: self.ready.bank[bank][kind],
             key: if kind >= RD { age } else { age | NOT_DATA },
             kind: kind as u8,
-            group: (bank >> self.bank_bits) as u8,
+            gate: gate(bank >> self.bank_bits, kind),
             slot,
         };
     }
 
-    /// When a bank's choice can be made, and its key.
+    /// When a bank's choice can be made, and its key: as one number, so that the least is
+    /// found without a branch that nobody could foretell.
     #[inline]
     fn order(&self, bank: usize) -> u128 {
-        let choice = &self.choices[bank];
-        let group_ps = self.ready.group[usize::from(choice.group)][usize::from(choice.kind) & 3];
+        let choice = &self.choices[bank % BANKS];
+        let group_ps = self.ready.group[usize::from(choice.gate)];
         let at_ps = choice.ready_ps.max(group_ps).max(self.slot_ps);
         (u128::from(at_ps) << 64) | u128::from(choice.key)
     }
@@ -339,24 +388,19 @@ impl Channel {
     /// first, then the oldest.
     fn decide(&mut self) {
         self.take_turns();
-        // A time and a key as one number: their least is found without a branch that
-        // nobody could foretell.
-        let mut least = u128::MAX;
         let mut banks = self.queue.banks[usize::from(self.writing)] & !self.blocked;
-        while banks != 0 {
-            let bank = banks.trailing_zeros() as usize;
-            banks &= banks - 1;
-            least = least.min(self.order(bank));
-        }
-        let mut best_ps = (least >> 64) as u64;
-        let mut best_key = least as u64;
-        let mut best = if least == u128::MAX {
-            What::Nothing
-        } else {
-            What::ForRequest {
-                bank: (best_key & ((1 << BANK_BITS) - 1)) as usize,
+        let (mut best_ps, mut best_key, mut best) = (NEVER_PS, LAST, What::Nothing);
+        if banks != 0 {
+            let mut least = u128::MAX;
+            while banks != 0 {
+                least = least.min(self.order(banks.trailing_zeros() as usize));
+                banks &= banks - 1;
             }
-        };
+            best_ps = (least >> 64) as u64;
+            best_key = least as u64;
+            let bank = best_key as usize % BANKS;
+            best = What::ForRequest { bank };
+        }
         if self.settings.page_policy != PagePolicy::Open {
             let asked = self.queue.banks[usize::from(self.writing)];
             let mut banks = self.open & !asked & !self.blocked;

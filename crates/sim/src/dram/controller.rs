@@ -211,4 +211,15 @@ impl<O: Observer> MainMemory for Controller<O> {
             done[before..].sort_unstable_by_key(|done| (done.at_ps, done.id));
         }
     }
+
+    fn go_on(&mut self, until_ps: u64, done: &mut Vec<Done>) -> Option<u64> {
+        if let [channel] = &mut self.channels[..] {
+            return channel.go_on(until_ps, done, &mut self.observer);
+        }
+        let next_ps = self.next_event_ps();
+        (next_ps <= until_ps).then(|| {
+            self.advance(next_ps, done);
+            next_ps
+        })
+    }
 }

@@ -7,6 +7,13 @@ use super::mapping::Location;
 pub(super) const NONE: u16 = u16::MAX;
 /// No row is open.
 pub(super) const CLOSED: u32 = u32::MAX;
+/// Many times as many as writes wait.
+const MARKS: usize = 1024;
+
+/// Lines of a row have marks in a row, and rows theirs apart.
+fn mark(row: u32, column: u32) -> usize {
+    row.wrapping_mul(0x9e37_79b1).wrapping_add(column) as usize % MARKS
+}
 
 /// A request that waits.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +50,9 @@ pub(super) struct Queue {
     pub banks: [u64; 2],
     /// Reads and writes here.
     pub lengths: [usize; 2],
+    /// How many writes there are by their lines' [`mark`]s: mostly none has that of a line
+    /// that comes, and the writes need not be gone through.
+    marks: Box<[u16; MARKS]>,
 }
 
 impl Queue {
@@ -58,6 +68,7 @@ impl Queue {
             lists: vec![[empty; 2]; banks],
             banks: [0; 2],
             lengths: [0; 2],
+            marks: Box::new([0; MARKS]),
         }
     }
 
@@ -81,6 +92,9 @@ impl Queue {
         }
         self.banks[usize::from(write)] |= 1 << bank;
         self.lengths[usize::from(write)] += 1;
+        if write {
+            self.marks[mark(slot.row, slot.column)] += 1;
+        }
     }
 
     /// The first in a list for a row.
@@ -105,6 +119,9 @@ impl Queue {
 
     /// Whether a write of that line waits.
     pub fn has_write(&self, bank: usize, location: &Location) -> bool {
+        if self.marks[mark(location.row, location.column)] == 0 {
+            return false;
+        }
         let mut at = self.lists[bank][1].head;
         while at != NONE {
             let slot = &self.slots[usize::from(at)];
@@ -142,6 +159,9 @@ impl Queue {
             self.banks[kind] &= !(1 << bank);
         }
         self.lengths[kind] -= 1;
+        if write {
+            self.marks[mark(slot.row, slot.column)] -= 1;
+        }
         self.free.push(hit);
         slot
     }

@@ -22,10 +22,16 @@ pub struct ReadyTimes {
     bank_bits: u32,
     /// Of the bank alone.
     pub(super) bank: Vec<[u64; 4]>,
-    /// Of its group, rank and channel.
-    pub(super) group: Vec<[u64; 4]>,
+    /// Of its group, rank and channel, each at its [`gate`].
+    pub(super) group: Box<[u64; 1 << u8::BITS]>,
+    groups: usize,
     /// The last four ACTs of each rank, the oldest at the index.
     windows: Vec<([u64; 4], usize)>,
+}
+
+/// The place of a group's time for a kind. A bank or more to a group, there are up to 64.
+pub(super) fn gate(group: usize, kind: usize) -> u8 {
+    (group * 4 + kind) as u8
 }
 
 fn later(time: &mut u64, least: u64) {
@@ -44,7 +50,8 @@ impl ReadyTimes {
             group_bits: organisation.bank_groups.ilog2(),
             bank_bits: organisation.banks.ilog2(),
             bank: vec![[0; 4]; organisation.banks_per_channel() as usize],
-            group: vec![[0; 4]; groups],
+            group: Box::new([0; 1 << u8::BITS]),
+            groups,
             windows: vec![([0; 4], 0); organisation.ranks as usize],
         }
     }
@@ -60,7 +67,8 @@ impl ReadyTimes {
     pub fn earliest(&self, kind: Kind, bank: usize) -> u64 {
         let group = bank >> self.bank_bits;
         let rank = group >> self.group_bits;
-        let own = |kind: usize| self.bank[bank][kind].max(self.group[group][kind]);
+        let own =
+            |kind: usize| self.bank[bank][kind].max(self.group[usize::from(gate(group, kind))]);
         let all = |kind: usize| {
             let banks = self.bank[self.banks_of(rank)].iter();
             banks.map(|times| times[kind]).max().unwrap_or(0)
@@ -111,45 +119,56 @@ impl ReadyTimes {
         window[*oldest] = at_ps + t.tfaw;
         *oldest = (*oldest + 1) % 4;
         let other = (at_ps + t.trrd_s).max(window[*oldest]);
-        for times in &mut self.group[rank << self.group_bits..(rank + 1) << self.group_bits] {
+        let (groups, _) = self.group.as_chunks_mut::<4>();
+        for times in &mut groups[rank << self.group_bits..(rank + 1) << self.group_bits] {
             later(&mut times[ACT], other);
         }
-        later(&mut self.group[group][ACT], at_ps + t.trrd_l);
+        later(&mut groups[group][ACT], at_ps + t.trrd_l);
     }
 
     fn read(&mut self, bank: usize, group: usize, rank: usize, at_ps: u64) {
         let t = &self.timings;
         later(&mut self.bank[bank][PRE], at_ps + t.trtp);
         let data_end = at_ps + t.tcl + self.burst_ps;
-        for (index, times) in self.group.iter_mut().enumerate() {
-            if index >> self.group_bits == rank {
-                later(&mut times[RD], at_ps + t.tccd_s.max(self.burst_ps));
-                later(
-                    &mut times[WR],
-                    (at_ps + t.trtw).max(data_end.saturating_sub(t.tcwl)),
-                );
-            } else {
-                later(&mut times[RD], at_ps + self.burst_ps + t.trtrs);
-                later(&mut times[WR], (data_end + t.trtrs).saturating_sub(t.tcwl));
-            }
+        let same = [
+            at_ps + t.tccd_s.max(self.burst_ps),
+            (at_ps + t.trtw).max(data_end.saturating_sub(t.tcwl)),
+        ];
+        let other = [
+            at_ps + self.burst_ps + t.trtrs,
+            (data_end + t.trtrs).saturating_sub(t.tcwl),
+        ];
+        self.data(rank, same, other);
+        self.data_of_group(group, [at_ps + self.timings.tccd_l, 0]);
+    }
+
+    /// Data keep the next RD and WR off the bus: so long in the same rank, so long in others.
+    fn data(&mut self, rank: usize, same: [u64; 2], other: [u64; 2]) {
+        let (groups, _) = self.group.as_chunks_mut::<4>();
+        for (group, times) in groups[..self.groups].iter_mut().enumerate() {
+            let own = group >> self.group_bits == rank;
+            let [read, write] = if own { same } else { other };
+            later(&mut times[RD], read);
+            later(&mut times[WR], write);
         }
-        later(&mut self.group[group][RD], at_ps + t.tccd_l);
+    }
+
+    fn data_of_group(&mut self, group: usize, [read, write]: [u64; 2]) {
+        later(&mut self.group[usize::from(gate(group, RD))], read);
+        later(&mut self.group[usize::from(gate(group, WR))], write);
     }
 
     fn write(&mut self, bank: usize, group: usize, rank: usize, at_ps: u64) {
         let t = &self.timings;
         let data_end = at_ps + t.tcwl + self.burst_ps;
         later(&mut self.bank[bank][PRE], data_end + t.twr);
-        for (index, times) in self.group.iter_mut().enumerate() {
-            if index >> self.group_bits == rank {
-                later(&mut times[WR], at_ps + t.tccd_s.max(self.burst_ps));
-                later(&mut times[RD], data_end + t.twtr_s);
-            } else {
-                later(&mut times[WR], at_ps + self.burst_ps + t.trtrs);
-                later(&mut times[RD], (data_end + t.trtrs).saturating_sub(t.tcl));
-            }
-        }
-        later(&mut self.group[group][WR], at_ps + t.tccd_l_wr);
-        later(&mut self.group[group][RD], data_end + t.twtr_l);
+        let same = [data_end + t.twtr_s, at_ps + t.tccd_s.max(self.burst_ps)];
+        let other = [
+            (data_end + t.trtrs).saturating_sub(t.tcl),
+            at_ps + self.burst_ps + t.trtrs,
+        ];
+        let group_own = [data_end + t.twtr_l, at_ps + t.tccd_l_wr];
+        self.data(rank, same, other);
+        self.data_of_group(group, group_own);
     }
 }

@@ -129,7 +129,7 @@ impl<M: MainMemory> Machine<M> {
                     self.events.add(
                         at_ps,
                         Event::Hit {
-                            core: index,
+                            core: index as u16,
                             line,
                             store,
                         },

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What will happen, first things first; of two at once, what was added first.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use memwarden_policy::Resource;
 
 use crate::main_memory::NEVER_PS;
@@ -16,7 +13,7 @@ pub(super) enum Event {
     /// A sleeping core goes on.
     Wake(usize),
     /// The shared cache has given a line.
-    Hit { core: usize, line: u64, store: bool },
+    Hit { core: u16, line: u64, store: bool },
     /// Memory has given the line of a place.
     Fill(usize),
     /// A counter interrupts.
@@ -29,48 +26,28 @@ pub(super) enum Event {
     Period(u32),
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    at_ps: u64,
-    number: u64,
-    event: Event,
-}
-
-/// The heap has its greatest on top: that is what comes first.
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at_ps, other.number).cmp(&(self.at_ps, self.number))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
+/// Few wait at a time, and most that is added comes soon: a list in order is faster than
+/// a heap.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    heap: BinaryHeap<Entry>,
-    number: u64,
+    /// With their times, the last one first.
+    waiting: Vec<(u64, Event)>,
 }
 
 impl Events {
     pub fn add(&mut self, at_ps: u64, event: Event) {
-        self.number += 1;
-        self.heap.push(Entry {
-            at_ps,
-            number: self.number,
-            event,
-        });
+        let later = self.waiting.iter().rposition(|other| other.0 > at_ps);
+        self.waiting
+            .insert(later.map_or(0, |place| place + 1), (at_ps, event));
     }
 
     /// When the first comes, or [`NEVER_PS`].
     pub fn next_ps(&self) -> u64 {
-        self.heap.peek().map_or(NEVER_PS, |entry| entry.at_ps)
+        self.waiting.last().map_or(NEVER_PS, |first| first.0)
     }
 
-    pub fn take(&mut self) -> Option<(u64, Event)> {
-        self.heap.pop().map(|entry| (entry.at_ps, entry.event))
+    /// The first, if it comes until then.
+    pub fn take(&mut self, until_ps: u64) -> Option<(u64, Event)> {
+        self.waiting.pop_if(|first| first.0 <= until_ps)
     }
 }

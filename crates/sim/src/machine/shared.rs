@@ -14,6 +14,8 @@ pub(super) const WRITE: u32 = u32::MAX;
 
 /// No line is under way in a place.
 const FREE: u64 = u64::MAX;
+/// Many times as many as lines are under way.
+const FILTER: usize = 1024;
 
 /// What came of a core's asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,9 +61,13 @@ pub(super) struct Shared<M> {
     /// The line under way in each place, or [`FREE`].
     lines: Box<[u64]>,
     misses: Box<[Miss]>,
-    /// For which memory had no room yet.
-    reads: VecDeque<Arrival>,
-    writes: VecDeque<Arrival>,
+    /// Places without a line, a bit each.
+    free: Box<[u64]>,
+    /// How many lines are under way by their lowest bits: mostly none has those of a line
+    /// that is looked for, and no place has to be looked at.
+    under_way: Box<[u16; FILTER]>,
+    /// Reads and writes for which memory had no room yet.
+    waiting: [VecDeque<Arrival>; 2],
     /// Writes that memory has not done yet, waiting ones included.
     writes_under_way: usize,
     /// The last arrival's time: they come in order.
@@ -78,8 +84,11 @@ impl<M: MainMemory> Shared<M> {
             line_bits: machine.line_bytes.trailing_zeros(),
             lines: vec![FREE; settings.mshrs].into_boxed_slice(),
             misses: vec![Miss::default(); settings.mshrs].into_boxed_slice(),
-            reads: VecDeque::new(),
-            writes: VecDeque::new(),
+            free: (0..settings.mshrs.div_ceil(64))
+                .map(|word| u64::MAX >> 64_usize.saturating_sub(settings.mshrs - 64 * word))
+                .collect(),
+            under_way: Box::new([0; FILTER]),
+            waiting: [VecDeque::new(), VecDeque::new()],
             writes_under_way: 0,
             last_ps: 0,
         }
@@ -109,35 +118,42 @@ impl<M: MainMemory> Shared<M> {
             self.misses[place].stores |= stores;
             return Answer::Joined;
         }
+        let Some(place) = self.free_place() else {
+            return Answer::Full;
+        };
         let miss = Miss {
             core,
             prefetch: false,
             waiters: 1 << core,
             stores,
         };
-        if self.begin(line, miss, now_ps) {
-            Answer::Miss
-        } else {
-            Answer::Full
-        }
+        self.begin(place, line, miss, now_ps);
+        Answer::Miss
     }
 
     /// Fetches a line that nobody waits for; false if it is here, under way, or there
     /// is no place for it.
     pub fn prefetch(&mut self, core: usize, line: u64, now_ps: u64) -> bool {
+        let Some(place) = self.free_place() else {
+            return false;
+        };
+        if self.place(line).is_some() || self.cache.search(line).is_some() {
+            return false;
+        }
         let miss = Miss {
             core,
             prefetch: true,
             ..Miss::default()
         };
-        self.cache.search(line).is_none()
-            && self.place(line).is_none()
-            && self.begin(line, miss, now_ps)
+        self.begin(place, line, miss, now_ps);
+        true
     }
 
     /// The line of a place has come.
     pub fn fill(&mut self, place: usize) -> Filled {
         let line = std::mem::replace(&mut self.lines[place], FREE);
+        self.free[place / 64] |= 1 << (place % 64);
+        self.under_way[line as usize % FILTER] -= 1;
         let miss = self.misses[place];
         // A dirty line of a core's may have come first.
         let victim = match self.cache.search(line) {
@@ -168,8 +184,7 @@ impl<M: MainMemory> Shared<M> {
     pub fn write(&mut self, core: usize, line: u64, now_ps: u64) {
         let arrival = self.arrival(WRITE, core, line, now_ps);
         self.writes_under_way += 1;
-        self.writes.push_back(arrival);
-        self.hand_over(now_ps);
+        self.send(arrival, now_ps);
     }
 
     /// Memory has done one of the writes.
@@ -179,33 +194,50 @@ impl<M: MainMemory> Shared<M> {
 
     /// Gives memory what it has room for. Reads go first: somebody waits for them.
     pub fn hand_over(&mut self, now_ps: u64) {
-        for waiting in [&mut self.reads, &mut self.writes] {
-            while let Some(first) = waiting.front()
+        for write in 0..2 {
+            while let Some(&first) = self.waiting[write].front()
                 && self.memory.has_room(first.address, first.write)
             {
-                self.last_ps = self.last_ps.max(first.at_ps).max(now_ps);
-                self.memory.push(Arrival {
-                    at_ps: self.last_ps,
-                    ..*first
-                });
-                waiting.pop_front();
+                self.waiting[write].pop_front();
+                self.give(first, now_ps);
             }
         }
     }
 
-    fn begin(&mut self, line: u64, miss: Miss, now_ps: u64) -> bool {
-        if self.writes_under_way >= self.settings.write_backs {
-            return false;
+    /// Gives memory one more, after what waits already.
+    fn send(&mut self, arrival: Arrival, now_ps: u64) {
+        let waiting = &mut self.waiting[usize::from(arrival.write)];
+        if waiting.is_empty() && self.memory.has_room(arrival.address, arrival.write) {
+            self.give(arrival, now_ps);
+        } else {
+            waiting.push_back(arrival);
         }
-        let Some(place) = self.place(FREE) else {
-            return false;
-        };
+    }
+
+    fn give(&mut self, arrival: Arrival, now_ps: u64) {
+        self.last_ps = self.last_ps.max(arrival.at_ps).max(now_ps);
+        self.memory.push(Arrival {
+            at_ps: self.last_ps,
+            ..arrival
+        });
+    }
+
+    /// Where another line can be under way, unless too much is.
+    fn free_place(&self) -> Option<usize> {
+        if self.writes_under_way >= self.settings.write_backs {
+            return None;
+        }
+        let word = self.free.iter().position(|bits| *bits != 0)?;
+        Some(64 * word + self.free[word].trailing_zeros() as usize)
+    }
+
+    fn begin(&mut self, place: usize, line: u64, miss: Miss, now_ps: u64) {
+        self.free[place / 64] &= !(1 << (place % 64));
         self.lines[place] = line;
+        self.under_way[line as usize % FILTER] += 1;
         self.misses[place] = miss;
         let arrival = self.arrival(place as u32, miss.core, line, now_ps);
-        self.reads.push_back(arrival);
-        self.hand_over(now_ps);
-        true
+        self.send(arrival, now_ps);
     }
 
     fn arrival(&self, id: u32, core: usize, line: u64, now_ps: u64) -> Arrival {
@@ -218,7 +250,11 @@ impl<M: MainMemory> Shared<M> {
         }
     }
 
+    /// Where a line is under way.
     fn place(&self, line: u64) -> Option<usize> {
+        if self.under_way[line as usize % FILTER] == 0 {
+            return None;
+        }
         self.lines.iter().position(|held| *held == line)
     }
 }

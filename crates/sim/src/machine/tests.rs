@@ -79,7 +79,7 @@ fn chase(bytes: u64) -> Box<dyn Workload> {
 #[test]
 fn a_chase_beyond_all_caches_takes_the_sum_of_its_ways() {
     let mut machine = machine(&settings(1), wide(), vec![chase(32 * MIB)], None);
-    machine.run_until(10 * MS);
+    machine.advance(10 * MS);
     let counts = machine.counts(0);
     // One in 64 is in the shared cache by chance, as 32 MiB are 64 times as large.
     let average = 10 * MS / counts.touches;
@@ -91,9 +91,9 @@ fn a_chase_beyond_all_caches_takes_the_sum_of_its_ways() {
 fn a_chase_within_a_cache_takes_that_caches_time() {
     for (bytes, expected) in [(16 << 10, 2 * NS), (256 << 10, 10 * NS)] {
         let mut machine = machine(&settings(1), wide(), vec![chase(bytes)], None);
-        machine.run_until(MS);
+        machine.advance(MS);
         let before = machine.counts(0);
-        machine.run_until(2 * MS);
+        machine.advance(2 * MS);
         let after = machine.counts(0);
         assert_eq!(after.refills, before.refills);
         let average = MS as f64 / (after.touches - before.touches) as f64;
@@ -110,7 +110,7 @@ fn streams_have_as_many_lines_under_way_as_a_core_may() {
         let mut settings = settings(1);
         settings.core.mshrs = mshrs;
         let mut machine = machine(&settings, wide(), vec![stream(8 * MIB, false)], None);
-        machine.run_until(10 * MS);
+        machine.advance(10 * MS);
         let lines = machine.counts(0).refills as f64;
         let expected = f64::from(mshrs) * 10.0 * MS as f64 / (MEMORY + WAY) as f64;
         assert!((lines / expected - 1.0).abs() < 0.02, "{mshrs}: {lines}");
@@ -123,7 +123,7 @@ fn an_in_order_core_waits_for_each_load_and_for_no_store() {
     settings.core.in_order = true;
     let lines = |store| {
         let mut machine = machine(&settings, wide(), vec![stream(8 * MIB, store)], None);
-        machine.run_until(10 * MS);
+        machine.advance(10 * MS);
         machine.counts(0).refills as f64
     };
     let one = 10.0 * MS as f64 / (MEMORY + WAY) as f64;
@@ -138,7 +138,7 @@ fn a_prefetcher_hides_what_an_in_order_core_would_wait_for() {
     settings.core.in_order = true;
     let lines = |settings: &MachineSettings| {
         let mut machine = machine(settings, wide(), vec![stream(8 * MIB, false)], None);
-        machine.run_until(10 * MS);
+        machine.advance(10 * MS);
         machine.counts(0)
     };
     let without = lines(&settings);
@@ -159,7 +159,7 @@ fn a_prefetcher_hides_what_an_in_order_core_would_wait_for() {
 #[test]
 fn each_stored_line_is_written_back_once() {
     let mut machine = machine(&settings(1), wide(), vec![stream(8 * MIB, true)], None);
-    machine.run_until(20 * MS);
+    machine.advance(20 * MS);
     let counts = machine.counts(0);
     // What the caches hold is not written yet.
     let held = (512 + 32) * 1024 / 64;
@@ -173,7 +173,7 @@ fn a_memory_of_one_line_at_a_time_is_shared_evenly() {
     let narrow = FixedMemory::new(MEMORY, 40 * NS, 16);
     let workloads = (0..4).map(|_| stream(8 * MIB, false)).collect();
     let mut machine = machine(&settings(4), narrow, workloads, None);
-    machine.run_until(10 * MS);
+    machine.advance(10 * MS);
     let lines: Vec<_> = (0..4).map(|core| machine.counts(core).refills).collect();
     let sum: u64 = lines.iter().sum();
     assert!(sum.abs_diff(10 * MS / (40 * NS)) < 40, "{lines:?}");
@@ -192,7 +192,7 @@ fn a_budget_is_kept_to_the_event_where_reacting_takes_no_time() {
     };
     let workloads = vec![stream(8 * MIB, false), chase(8 * MIB)];
     let mut machine = machine(&settings(2), wide(), workloads, Some(&guard));
-    machine.run_until(50 * MS - 1);
+    machine.advance(50 * MS - 1);
     let counts = machine.counts(0);
     assert_eq!(counts.overflows, 50);
     // The overflow is an event of its own: what is begun at that moment still counts.
@@ -211,7 +211,7 @@ fn a_stored_line_counts_against_the_write_budget_as_well() {
     };
     let workloads = vec![stream(8 * MIB, true)];
     let mut machine = machine(&settings(1), wide(), workloads, Some(&guard));
-    machine.run_until(20 * MS - 1);
+    machine.advance(20 * MS - 1);
     let counts = machine.counts(0);
     // The first periods fill the caches, and write nothing back.
     assert!((9_000..=10_200).contains(&counts.write_backs), "{counts:?}");
@@ -224,7 +224,7 @@ fn a_periodic_task_sleeps_between_its_jobs_and_is_idle_then() {
     settings.core.mshrs = 1;
     let task = Periodic::new(64_000, 64, 0, false, MS, 5);
     let mut machine = machine(&settings, wide(), vec![Box::new(task)], None);
-    machine.run_until(10 * MS);
+    machine.advance(10 * MS);
     assert!(machine.has_ended(0));
     let jobs = machine.jobs(0);
     assert_eq!(jobs.len(), 5);
@@ -258,7 +258,7 @@ fn with_reclaim_an_idle_cores_budget_is_anothers() {
         let workloads: Vec<Box<dyn Workload>> = vec![stream(8 * MIB, false), Box::new(Idle)];
         let guard = guard(reclaim);
         let mut machine = machine(&settings(2), wide(), workloads, Some(&guard));
-        machine.run_until(50 * MS);
+        machine.advance(50 * MS);
         machine.counts(0).refills
     };
     assert!(
@@ -276,7 +276,7 @@ fn the_same_seed_gives_the_same_run() {
         let narrow = FixedMemory::new(MEMORY, 10 * NS, 16);
         let mut machine =
             Machine::new(&settings(2), narrow, workloads, None, REACTION, seed).unwrap();
-        machine.run_until(3 * MS);
+        machine.advance(3 * MS);
         [machine.counts(0), machine.counts(1)]
     };
     assert_eq!(run(1), run(1));
