@@ -217,6 +217,7 @@ fn said(event: &str, findings: &[Finding]) -> String {
 
 /// The configuration with what only the machine can say.
 fn fitted(config: &Config) -> Result<Config, Error> {
+    config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
     if !online.contains(config.victim_cpu) {

@@ -140,6 +140,7 @@ pub fn run(
 
 /// The configuration with what only the machine can say.
 fn fitted(config: &Config) -> Result<Config, Error> {
+    config.check_real()?;
     let mut config = config.clone();
     let online = cpus::online()?;
     let missing = |option: &str, cpu: usize| {

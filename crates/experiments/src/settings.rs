@@ -51,6 +51,14 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     /// The first setting that makes no sense.
     fn check(&self) -> Result<(), Error>;
 
+    /// Whether a real machine can do it, native or emulated.
+    ///
+    /// # Errors
+    /// The first setting that only a simulated one can.
+    fn check_real(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Reads a TOML file; what it doesn't say is as in `defaults`.
     ///
     /// # Errors

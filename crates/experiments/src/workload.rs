@@ -23,7 +23,7 @@ const KINDS: [&str; 8] = [
 /// Maps, touches and unmaps: each page costs a fault.
 const FRESH_PAGES: &str = "fresh-pages";
 
-/// `latency`, or `bandwidth:KIND`.
+/// `latency`, `bandwidth:KIND` or `trace:FILE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Workload {
@@ -31,6 +31,8 @@ pub enum Workload {
     Latency,
     /// Touches one word a line, in order.
     Bandwidth(String),
+    /// A recorded trace, on a simulated machine.
+    Trace(String),
 }
 
 /// What a workload is to do.
@@ -49,7 +51,20 @@ impl Workload {
     pub fn metric(&self) -> (&'static str, &'static str) {
         match self {
             Self::Latency => ("latency_ns", "ns"),
-            Self::Bandwidth(_) => ("mib_s", "MiB/s"),
+            Self::Bandwidth(_) | Self::Trace(_) => ("mib_s", "MiB/s"),
+        }
+    }
+
+    /// Whether a real machine has it.
+    ///
+    /// # Errors
+    /// When it is for a simulated one.
+    pub fn check_real(&self) -> Result<(), Error> {
+        match self {
+            Self::Trace(_) => Err(Error::BadInput(format!(
+                "workload `{self}`: a trace is walked on a simulated machine (--on sim:PLATFORM)"
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -63,7 +78,7 @@ impl Workload {
         matches!(self, Self::Bandwidth(kind) if kind == FRESH_PAGES)
     }
 
-    /// memwarden's arguments that run it.
+    /// memwarden's arguments that run it; none when no real machine has it.
     pub fn arguments(&self, task: Task) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         match self {
@@ -72,6 +87,7 @@ impl Workload {
                 words.extend(["bandwidth".into(), "--fresh-pages".into()]);
             }
             Self::Bandwidth(kind) => words.extend(["bandwidth".into(), "-a".into(), kind.clone()]),
+            Self::Trace(_) => return words,
         }
         words.extend(["-c".into(), task.cpu.to_string()]);
         if !task.memory.is_empty() {
@@ -86,7 +102,9 @@ impl Workload {
             (Self::Latency, Some(iterations)) => {
                 words.extend(["-i".into(), iterations.to_string()])
             }
-            (Self::Latency, None) => words.extend(["-i".into(), u32::MAX.to_string()]),
+            (Self::Latency | Self::Trace(_), _) => {
+                words.extend(["-i".into(), u32::MAX.to_string()])
+            }
         }
         words.push("--json".into());
         words
@@ -99,9 +117,10 @@ impl FromStr for Workload {
     fn from_str(text: &str) -> Result<Self, Error> {
         match text.split_once(':') {
             None if text == "latency" => Ok(Self::Latency),
+            Some(("trace", file)) if !file.is_empty() => Ok(Self::Trace(file.into())),
             Some(("bandwidth", kind)) if KINDS.contains(&kind) => Ok(Self::Bandwidth(kind.into())),
             _ => Err(Error::BadInput(format!(
-                "workload `{text}`: give latency or bandwidth:KIND, KIND one of {}",
+                "workload `{text}`: give latency, bandwidth:KIND, KIND one of {}, or trace:FILE on a simulated machine",
                 KINDS.join(", ")
             ))),
         }
@@ -127,6 +146,7 @@ impl fmt::Display for Workload {
         match self {
             Self::Latency => f.write_str("latency"),
             Self::Bandwidth(kind) => write!(f, "bandwidth:{kind}"),
+            Self::Trace(file) => write!(f, "trace:{file}"),
         }
     }
 }
@@ -163,6 +183,15 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_is_for_a_simulated_machine() {
+        let trace: Workload = "trace:my.trace".parse().unwrap();
+        assert_eq!(trace.to_string(), "trace:my.trace");
+        let error = trace.check_real().unwrap_err().to_string();
+        assert!(error.contains("--on sim:PLATFORM"), "{error}");
+        assert!("latency".parse::<Workload>().unwrap().check_real().is_ok());
+    }
+
+    #[test]
     fn unknown_workloads_are_refused_with_what_is_known() {
         for name in [
             "",
@@ -170,6 +199,7 @@ mod tests {
             "bandwidth:",
             "bandwidth:reed",
             "latency:read",
+            "trace:",
             "Latency",
             "stress",
         ] {

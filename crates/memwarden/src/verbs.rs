@@ -10,6 +10,8 @@ pub mod interfere;
 #[cfg(feature = "host")]
 pub mod lab;
 pub mod latency;
+#[cfg(feature = "host")]
+mod loads;
 pub mod maps;
 pub mod mmap;
 pub mod mymem;

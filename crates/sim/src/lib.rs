@@ -17,6 +17,7 @@
 //! | [`sweep`] | many runs at once |
 //! | [`trace`] | a memory's requests as a file, text or binary |
 //! | [`replay`] | a trace through a controller, and what came of it |
+//! | [`traced`] | a trace as what a core does; what a machine asks of its memory |
 //! | `private` | what a core has for itself: TLB, caches, prefetcher, pages |
 //!
 //! Time is in ps, and there is no other clock inside: the same settings and seed give
@@ -56,6 +57,7 @@ pub mod replay;
 pub mod settings;
 pub mod sweep;
 pub mod trace;
+pub mod traced;
 pub mod workload;
 
 pub use faults::Fault;

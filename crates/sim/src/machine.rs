@@ -171,7 +171,8 @@ impl<M: MainMemory> Machine<M> {
             .iter()
             .map(|workload| workload.buffer_bytes())
             .sum();
-        let mut free: Vec<u32> = (0..(settings.memory_bytes >> 12) as u32).collect();
+        let mut free: Vec<u32> =
+            (0..(settings.memory_bytes / private::PAGE_BYTES) as u32).collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut free);
         let mut cores = Vec::new();
         for workload in workloads {

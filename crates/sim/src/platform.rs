@@ -15,8 +15,11 @@ use toml::de::{DeTable, DeValue};
 use crate::dram::{Controller, ControllerError, ControllerSettings, Memory, MemoryError};
 use crate::faults::{Fault, Listed};
 use crate::machine::{Machine, MachineError};
+use crate::main_memory::MainMemory;
 use crate::regulator::{Guard, Reaction};
 use crate::settings::MachineSettings;
+use crate::trace::{Request, TraceError};
+use crate::traced::{Heard, Traced};
 use crate::workload::{Chase, Scroll, Stream, USES, Workload};
 
 /// The platforms that come with the program: name and file.
@@ -123,13 +126,16 @@ pub enum PlatformError {
     Controller(#[from] ControllerError),
     /// A workload that the model doesn't have.
     #[error(
-        "the simulator has no workload \"{name}\"; it has latency, xserver and {}",
+        "the simulator has no workload \"{name}\"; it has latency, xserver, trace:FILE and {}",
         USES.map(|uses| format!("bandwidth:{}", uses.0)).join(", ")
     )]
     Workload {
         /// What was asked for.
         name: String,
     },
+    /// A trace that no core can walk.
+    #[error("workload trace: {0}")]
+    Trace(#[from] TraceError),
     /// A run that can't be.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -268,14 +274,37 @@ impl Platform {
     /// When there are more workloads than cores, they don't fit, or a budget is none.
     pub fn machine(
         &self,
-        mut workloads: Vec<Box<dyn Workload>>,
+        workloads: Vec<Box<dyn Workload>>,
         guard: Option<&Guard>,
         seed: u64,
     ) -> Result<Machine<Controller>, PlatformError> {
+        self.machine_with(self.controller()?, workloads, guard, seed)
+    }
+
+    /// The same, and `hear` is told what memory is asked for.
+    ///
+    /// # Errors
+    /// As [`machine`](Self::machine).
+    pub fn heard_machine<F: FnMut(Request)>(
+        &self,
+        workloads: Vec<Box<dyn Workload>>,
+        guard: Option<&Guard>,
+        seed: u64,
+        hear: F,
+    ) -> Result<Machine<Heard<Controller, F>>, PlatformError> {
+        self.machine_with(Heard::new(self.controller()?, hear), workloads, guard, seed)
+    }
+
+    fn machine_with<M: MainMemory>(
+        &self,
+        memory: M,
+        mut workloads: Vec<Box<dyn Workload>>,
+        guard: Option<&Guard>,
+        seed: u64,
+    ) -> Result<Machine<M>, PlatformError> {
         while workloads.len() < self.machine.cores {
             workloads.push(Box::new(crate::workload::Idle));
         }
-        let memory = self.controller()?;
         Ok(Machine::new(
             &self.machine,
             memory,
@@ -287,10 +316,10 @@ impl Platform {
     }
 
     /// A workload by the name that the experiments give it: `latency`,
-    /// `bandwidth:KIND` or `xserver`, with its buffer.
+    /// `bandwidth:KIND` or `xserver`, with its buffer; `trace:FILE` brings its own.
     ///
     /// # Errors
-    /// When it isn't modelled.
+    /// When it isn't modelled, or the trace is none.
     pub fn workload(
         &self,
         name: &str,
@@ -298,6 +327,10 @@ impl Platform {
         seed: u64,
     ) -> Result<Box<dyn Workload>, PlatformError> {
         let (line, work) = (self.machine.line_bytes, &self.work);
+        if let Some(file) = name.strip_prefix("trace:") {
+            let memory_bytes = self.machine.memory_bytes;
+            return Ok(Box::new(Traced::open(Path::new(file), memory_bytes)?));
+        }
         let kind = name.strip_prefix("bandwidth:");
         let uses = USES.iter().find(|uses| Some(uses.0) == kind);
         Ok(match (name, uses) {

@@ -9,6 +9,8 @@ use crate::settings::{CacheSettings, MachineSettings};
 
 /// Pages of the smallest size; a line is in one of them.
 const PAGE_BITS: u32 = 12;
+/// A page of memory.
+pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_BITS;
 /// TLBs have few ways; which is no matter for access patterns without a stride.
 const TLB_WAYS: u64 = 4;
 

@@ -124,7 +124,7 @@ pub enum TraceError {
 
 /// Reads a trace, request after request.
 pub struct Reader {
-    input: Chain<Cursor<Vec<u8>>, Box<dyn BufRead>>,
+    input: Chain<Cursor<Vec<u8>>, Box<dyn BufRead + Send>>,
     path: PathBuf,
     format: Format,
     capacity_bytes: Option<u64>,
@@ -154,7 +154,7 @@ impl Reader {
     ///
     /// # Errors
     /// When it can't be read, or has a header that makes no sense.
-    pub fn new(mut input: Box<dyn BufRead>, path: &Path) -> Result<Self, TraceError> {
+    pub fn new(mut input: Box<dyn BufRead + Send>, path: &Path) -> Result<Self, TraceError> {
         let failed = |source| TraceError::Read {
             path: path.to_owned(),
             source,
@@ -221,6 +221,15 @@ impl Reader {
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes
+    }
+
+    /// Where it is: the last line, or the next record's first byte.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match self.format {
+            Format::Text => Place::Line(self.lines),
+            Format::Binary => Place::Byte(self.bytes),
+        }
     }
 
     fn failed(&self, source: io::Error) -> TraceError {

@@ -161,6 +161,11 @@ impl Settings for Config {
         words
     }
 
+    fn check_real(&self) -> Result<(), Error> {
+        let mut all = std::iter::once(&self.victim).chain(&self.aggressors);
+        all.try_for_each(Workload::check_real)
+    }
+
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         if self.repeat == 0 {

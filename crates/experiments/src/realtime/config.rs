@@ -237,12 +237,20 @@ impl Settings for Config {
         words
     }
 
+    fn check_real(&self) -> Result<(), Error> {
+        self.load.iter().try_for_each(|load| match load {
+            Load::Workload(workload) => workload.check_real(),
+            _ => Ok(()),
+        })
+    }
+
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        if self.victim == Workload::Latency {
-            return bad(
-                "--victim latency: give bandwidth:KIND, as a job goes once over a frame".into(),
-            );
+        if !matches!(self.victim, Workload::Bandwidth(_)) {
+            return bad(format!(
+                "--victim {}: give bandwidth:KIND, as a job goes once over a frame",
+                self.victim
+            ));
         }
         if self.jobs == 0 {
             return bad("--jobs 0: give 1 or more".into());

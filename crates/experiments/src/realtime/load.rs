@@ -95,7 +95,7 @@ impl FromStr for Load {
             "xserver" => Ok(Self::Xserver),
             _ => text.parse().map(Self::Workload).map_err(|_| {
                 Error::BadInput(format!(
-                    "load `{text}`: give screen, xserver, latency, bandwidth:KIND (as `memwarden interfere` has them) \
+                    "load `{text}`: give screen, xserver, latency, bandwidth:KIND, trace:FILE (as `memwarden interfere` has them) \
                      or '{COMMAND} COMMAND'"
                 ))
             }),

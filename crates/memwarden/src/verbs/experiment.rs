@@ -107,6 +107,7 @@ impl Place {
                 settings.simulate(&simulated, out, existing, &interrupt, &mut Bar::new())?
             }
             Target::Lab => {
+                settings.check_real()?;
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
                 lab()?.carry_out(words, out, existing)?

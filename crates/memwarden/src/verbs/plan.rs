@@ -15,6 +15,7 @@ use memwarden_sim::cases::{Mode, Task};
 use memwarden_sim::plan::{self, Goal, Maximise, Outcome, Plan, Problem, Setting};
 use serde_json::{Value, json};
 
+use super::loads::{self, LoadSpec};
 use super::terminal::{Bar, lines, number, table};
 
 /// Find the budgets with which a task meets its deadline beside a load that keeps as much as possible
@@ -166,33 +167,6 @@ impl FromStr for TaskSpec {
     }
 }
 
-/// A load as it is typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct LoadSpec {
-    workload: String,
-    cores: CpuSet,
-}
-
-impl FromStr for LoadSpec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (workload, cores) = text
-            .rsplit_once('@')
-            .ok_or("give WORKLOAD@CORES, such as bandwidth:write@1-3")?;
-        let workload = match workload {
-            "screen" => "bandwidth:screen",
-            other => other,
-        };
-        Ok(Self {
-            workload: workload.into(),
-            cores: cores
-                .parse()
-                .map_err(|error| format!("cores `{cores}`: {error}"))?,
-        })
-    }
-}
-
 impl Args {
     fn goal(&self) -> anyhow::Result<Goal> {
         let (miss_ratio, margin) = (self.miss_ratio, &self.margin);
@@ -224,27 +198,7 @@ impl Args {
                 platform.name
             );
         }
-        let mut loads: Vec<(String, usize)> = Vec::new();
-        for load in &self.load {
-            platform
-                .workload(&load.workload, bytes, 0)
-                .context("--load")?;
-            for core in load.cores.iter() {
-                if core > last {
-                    bail!(
-                        "--load: core {core} is not one of {}'s 0-{last}",
-                        platform.name
-                    );
-                }
-                if core == self.task.core || loads.iter().any(|(_, taken)| *taken == core) {
-                    bail!("--load: core {core} has something else to do already");
-                }
-                loads.push((load.workload.clone(), core));
-            }
-        }
-        if loads.is_empty() {
-            bail!("--load: name a core, as in bandwidth:write@1-3");
-        }
+        let loads = loads::spread("--load", &self.load, platform, bytes, Some(self.task.core))?;
         Ok(Problem {
             task: Task {
                 frame_bytes: self.task.frame_bytes,
@@ -285,7 +239,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let commands =
         recommended.map(|outcome| commands(outcome.setting.as_ref(), &problem, &platform));
     let verified = match (args.verify, recommended) {
-        (Some(place), Some(outcome)) => Some(verify(place, args, &platform, &problem, &plan, outcome)?),
+        (Some(place), Some(outcome)) => {
+            Some(verify(place, args, &platform, &problem, &plan, outcome)?)
+        }
         _ => None,
     };
     if args.json {
@@ -742,7 +698,10 @@ mod tests {
             task_core: 0,
             loads: vec![("bandwidth:read".into(), 1), ("bandwidth:read".into(), 3)],
             load_bytes: 64,
-            goal: Goal::Deadline,
+            goal: Goal {
+                miss_ratio: 0.0,
+                margin_us: 0,
+            },
             maximise: Maximise::Load,
             seed: 1,
         };

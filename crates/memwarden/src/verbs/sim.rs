@@ -7,6 +7,7 @@ mod generate;
 mod memories;
 mod output;
 mod platforms;
+mod record;
 mod replay;
 
 use std::path::Path;
@@ -29,6 +30,7 @@ enum Verb {
     Calibrate(calibrate::Args),
     Check(check::Args),
     Generate(generate::Args),
+    Record(record::Args),
     Replay(replay::Args),
 }
 
@@ -40,6 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Calibrate(args) => calibrate::run(&args),
         Verb::Check(args) => check::run(&args),
         Verb::Generate(args) => generate::run(&args),
+        Verb::Record(args) => record::run(&args),
         Verb::Replay(args) => replay::run(&args),
     }
 }

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden sim record`: what a simulated machine asks of its memory, as a trace.
+
+use std::cell::RefCell;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use memwarden_experiments::{Interrupt, Progress};
+use memwarden_guard::units::parse_duration;
+use memwarden_platform::units::{parse_size, size_text};
+use memwarden_sim::Platform;
+use memwarden_sim::trace::{Format, Request, Writer};
+use memwarden_sim::workload::Idle;
+
+use super::output::Output;
+use crate::verbs::loads::{self, LoadSpec};
+use crate::verbs::terminal::Bar;
+use crate::verbs::workload::print;
+
+/// Write what a simulated machine asks of its memory as a trace
+#[derive(clap::Args)]
+#[command(
+    after_help = "A workload is latency, bandwidth:KIND, xserver or trace:FILE, and its cores; the other cores are idle.\n\
+    A request's time is when it arrives at the memory, from the end of --settle on: `memwarden sim replay` makes the\n\
+    same of it, or what another memory would. The file appears when it is complete.\n\
+    Examples:\n  memwarden sim record --platform raspberry-pi-3 --workload latency@0 --workload bandwidth:write@1-3 -o pi.trace\n  \
+    memwarden sim replay pi.trace --memory lpddr4-3200"
+)]
+pub(super) struct Args {
+    /// A platform's name (`memwarden sim platforms`) or TOML file
+    #[arg(long, value_name = "PLATFORM")]
+    platform: String,
+    /// What runs: WORKLOAD@CORES (repeatable)
+    #[arg(long, value_name = "LOAD", required = true)]
+    workload: Vec<LoadSpec>,
+    /// The workloads' buffers
+    #[arg(long, value_name = "SIZE", default_value = "16M")]
+    memory: String,
+    /// How long it is recorded, in simulated time
+    #[arg(long = "for", value_name = "TIME", default_value = "1ms")]
+    time: String,
+    /// What passes before, while caches fill
+    #[arg(long, value_name = "TIME", default_value = "1ms")]
+    settle: String,
+    /// Where the workloads' pages are in memory
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the binary form, which is faster to read
+    #[arg(long)]
+    binary: bool,
+    /// Where to write it
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    replace: bool,
+}
+
+/// Looks at whether a signal came.
+const LOOKS: u64 = 100;
+
+/// Simulated time, ps; up to an hour.
+fn picoseconds(option: &str, text: &str) -> Result<u64> {
+    const HOUR_US: u128 = 3_600_000_000;
+    let time = parse_duration(text).with_context(|| format!("{option} {text}"))?;
+    if time.as_micros() > HOUR_US {
+        bail!("{option} {text}: give at most 3600s");
+    }
+    Ok(u64::try_from(time.as_nanos())? * 1000)
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let platform = Platform::find(&args.platform)?;
+    let bytes =
+        parse_size(&args.memory).with_context(|| format!("--memory {}", args.memory))? as u64;
+    let settle_ps = picoseconds("--settle", &args.settle)?;
+    let time_ps = picoseconds("--for", &args.time)?;
+    if time_ps == 0 {
+        bail!("--for {}: give more than 0", args.time);
+    }
+    let mut workloads: Vec<Box<dyn memwarden_sim::Workload>> = Vec::new();
+    let named = loads::spread("--workload", &args.workload, &platform, bytes, None)?;
+    for core in 0..platform.machine.cores {
+        let name = named.iter().find(|(_, of)| *of == core);
+        workloads.push(match name {
+            Some((name, _)) => platform.workload(name, bytes, args.seed ^ ((core as u64) << 32))?,
+            None => Box::new(Idle),
+        });
+    }
+    let interrupt = Interrupt::catch()?;
+    let output = Output::begin(&args.output, args.replace)?;
+    let writing = || output.writing();
+    let format = if args.binary {
+        Format::Binary
+    } else {
+        Format::Text
+    };
+    let buffered = BufWriter::with_capacity(1 << 16, output.file());
+    let writer = RefCell::new(Writer::new(buffered, format).with_context(writing)?);
+    let written = RefCell::new(Ok((0_u64, 0_u64)));
+    let hear = |request: Request| {
+        let at_ps = request.at_ps.and_then(|at_ps| at_ps.checked_sub(settle_ps));
+        let mut written = written.borrow_mut();
+        if let (Some(at_ps), Ok((reads, writes))) = (at_ps, &mut *written) {
+            *(if request.write { writes } else { reads }) += 1;
+            let at_ps = Some(at_ps);
+            let done = writer.borrow_mut().write(&Request { at_ps, ..request });
+            if let Err(error) = done {
+                *written = Err(error);
+            }
+        }
+    };
+    let mut machine = platform.heard_machine(workloads, None, args.seed, hear)?;
+    let mut bar = Bar::new();
+    for look in 1..=LOOKS {
+        if interrupt.came() {
+            bail!("interrupted: nothing was written");
+        }
+        if written.borrow().is_err() {
+            break;
+        }
+        let part = (u128::from(settle_ps + time_ps) * u128::from(look) / u128::from(LOOKS)) as u64;
+        machine.advance(part);
+        bar.step(look as usize, LOOKS as usize, "simulating");
+    }
+    drop(machine);
+    let (reads, writes) = written.into_inner().with_context(writing)?;
+    writer.into_inner().finish().with_context(writing)?;
+    if reads + writes == 0 {
+        bail!(
+            "in {} nothing reached memory: the workloads' buffers are in the caches; give a larger --memory, or --for",
+            args.time
+        );
+    }
+    let length = output.file().metadata().with_context(writing)?.len();
+    output.keep()?;
+    print(&format!(
+        "{}: {} requests, {writes} of them writes, {:.2} GB/s, {}",
+        args.output.display(),
+        reads + writes,
+        ((reads + writes) * platform.machine.line_bytes) as f64 * 1e3 / time_ps as f64,
+        size_text(length)
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
