@@ -76,6 +76,10 @@ lines=(
 	'sim generate --pattern stream --count 1 --write-share 2 -o new' 'sim generate --pattern stream --count 1 --memory ddr1 -o new'
 	'sim generate --pattern stream --count 1 -o empty --replace' 'sim generate --pattern stream --count 1 -o nonsense.toml'
 	'sim replay' 'sim replay missing' 'sim replay nonsense.toml' 'sim replay empty' 'sim replay nonsense.toml --page-policy shut'
+	'sim record' 'sim record --platform raspberry-pi-3 --workload latency@0' 'sim record --platform vax --workload latency@0 -o new'
+	'sim record --platform raspberry-pi-3 --workload latency -o new' 'sim record --platform raspberry-pi-3 --workload trace:missing@0 -o new'
+	'interfere --aggressors trace:empty' 'realtime --load trace:empty' 'interfere --on lab --victim trace:empty'
+	'plan' 'plan --platform raspberry-pi-3 --task t --load latency@1' 'plan --platform raspberry-pi-3 --task t:frame=1M,period=9ms,deadline=9ms@0 --load latency'
 	'report' 'report missing' 'report empty' 'report --compare empty' 'report --compare missing empty'
 )
 

@@ -218,6 +218,34 @@ fn requests_come_at_their_times() {
 }
 
 #[test]
+fn what_a_machine_asks_for_is_recorded_replayed_and_walked() {
+    let desk = Desk::new();
+    let record = "record --platform raspberry-pi-3 --workload latency@0 --workload bandwidth:write@1-3 \
+                  --memory 4M --for 200us --settle 100us";
+    for (form, file) in [("", "my.trace"), ("--binary", "my.binary")] {
+        let output = desk.sim(&format!("{record} {form} -o {file}"));
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains(" GB/s, "), "{said}");
+    }
+    let text = desk.json("replay my.trace --memory lpddr2-900 --check --json");
+    let binary = desk.json("replay my.binary --memory lpddr2-900 --check --json");
+    assert_eq!(text["figures"], binary["figures"]);
+    assert!(text["figures"]["reads"].as_u64().unwrap() > 1000, "{text}");
+    // The other way: a core walks the trace, and its traffic is recorded.
+    let walk =
+        "record --platform raspberry-pi-4 --workload trace:my.trace@2 --for 200us -o walked.trace";
+    assert!(desk.sim(walk).status.success());
+    let walked = std::fs::read_to_string(desk.path("walked.trace")).unwrap();
+    assert!(walked.lines().any(|line| line.starts_with("W 0x")));
+    // Nothing reaches memory from a buffer that a cache holds.
+    let told = desk.refusal(
+        "record --platform raspberry-pi-3 --workload bandwidth:read@0 --memory 4K --settle 1ms --for 10us -o none",
+    );
+    assert!(told.contains("nothing reached memory"), "{told}");
+    assert!(!desk.path("none").exists());
+}
+
+#[test]
 fn a_file_is_replaced_only_on_request_and_whole() {
     let desk = Desk::new();
     let generate = "generate --pattern stream --count 100 --write-share 0 -o my.trace";
@@ -298,6 +326,30 @@ fn bad_input_gets_one_line_that_names_it() {
         (
             "replay good.trace --write-depth 8",
             "write_high is 24: has to be from 1 to 8",
+        ),
+        (
+            "record --platform vax --workload latency@0 -o new",
+            "there is no platform \"vax\"",
+        ),
+        (
+            "record --platform raspberry-pi-3 --workload trace:bad.trace@0 -o new",
+            "bad.trace line 3: \"0x1g\" is no address",
+        ),
+        (
+            "record --platform raspberry-pi-3 --workload trace:empty.trace@0 -o new",
+            "empty.trace line 1: has no access",
+        ),
+        (
+            "record --platform raspberry-pi-3 --workload latency@4 -o new",
+            "core 4 is not one of",
+        ),
+        (
+            "record --platform raspberry-pi-3 --workload latency@0 --for 0us -o new",
+            "--for 0us: give more than 0",
+        ),
+        (
+            "record --platform raspberry-pi-3 --workload latency@0 --settle 2h -o new",
+            "--settle 2h",
         ),
         ("check ddr1", "there is no memory \"ddr1\""),
         (
