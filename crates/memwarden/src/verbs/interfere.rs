@@ -21,7 +21,7 @@ use super::on_lab::Lab;
     memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
 )]
 pub struct Args {
-    /// Who is measured: latency, or bandwidth:KIND
+    /// Who is measured: latency, bandwidth:KIND, or trace:FILE with --on sim:PLATFORM
     #[arg(long, value_name = "WORKLOAD")]
     victim: Option<Workload>,
     /// The victim's CPU
