@@ -410,7 +410,10 @@ pub fn plan(
     if let Some(recommended) = &recommended {
         let mut changed = Vec::new();
         for path in platform.fit.keys() {
-            let value = platform.get(path).unwrap_or(0);
+            // A tenth of nothing is nothing.
+            let Some(value) = platform.get(path).filter(|value| *value > 0) else {
+                continue;
+            };
             let by = (value * WRONG_BY / 100).max(1);
             for other in [value.saturating_sub(by), value + by] {
                 changed.push((path.clone(), value, other));
