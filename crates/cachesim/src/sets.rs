@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A set-associative array of numbers: lines in a cache, pages in a TLB.
 
+use std::ops::Range;
+
 use crate::geometry::Replacement;
 
 /// The line differs from what is behind this cache.
@@ -109,9 +111,15 @@ impl Sets {
     }
 
     /// Puts a number that is not there yet in an empty place or instead of a victim.
+    #[inline]
     pub fn insert(&mut self, number: u64, flags: u64) -> Option<Victim> {
-        let first = self.first(number);
-        let uses = &self.uses[first..first + self.ways];
+        self.insert_within(0..self.ways, number, flags)
+    }
+
+    /// The same within some of the set's ways, of which there has to be one.
+    pub fn insert_within(&mut self, ways: Range<usize>, number: u64, flags: u64) -> Option<Victim> {
+        let first = self.first(number) + ways.start;
+        let uses = &self.uses[first..first + ways.len()];
         let (mut way, mut oldest) = (0, u64::MAX);
         for (other, used) in uses.iter().enumerate() {
             if *used < oldest {
@@ -121,7 +129,7 @@ impl Sets {
         if oldest != 0
             && let Some(random) = &mut self.random
         {
-            way = random.usize(..self.ways);
+            way = random.usize(..ways.len());
         }
         let place = first + way;
         self.hint(number, place);
@@ -243,6 +251,21 @@ mod tests {
             dirty: true,
         };
         assert_eq!(victims, [clean(2), clean(3), dirty, clean(4)]);
+    }
+
+    #[test]
+    fn a_part_of_the_ways_replaces_what_is_in_it() {
+        for replacement in [Replacement::Lru, Replacement::Random] {
+            let mut sets = Sets::new(1, 4, 0, replacement);
+            assert_eq!(sets.insert_within(0..1, 1, 0), None);
+            for number in [2, 3, 4] {
+                assert_eq!(sets.insert_within(1..4, number, 0), None);
+            }
+            let gone = sets.insert_within(1..4, 5, 0).unwrap().number;
+            assert!((2..5).contains(&gone), "{gone}");
+            assert!(sets.find(1).is_some());
+            assert_eq!(sets.insert_within(0..1, 6, 0).unwrap().number, 1);
+        }
     }
 
     #[test]

@@ -225,7 +225,7 @@ fn what_a_machine_asks_for_is_recorded_replayed_and_walked() {
     for (form, file) in [("", "my.trace"), ("--binary", "my.binary")] {
         let output = desk.sim(&format!("{record} {form} -o {file}"));
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(said.contains(" GB/s, "), "{said}");
+        assert!(said.contains(" GB/s ("), "{said}");
     }
     let text = desk.json("replay my.trace --memory lpddr2-900 --check --json");
     let binary = desk.json("replay my.binary --memory lpddr2-900 --check --json");

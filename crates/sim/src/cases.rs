@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use memwarden_policy::{BestEffort, UNLIMITED};
 use serde::{Deserialize, Serialize};
 
+use crate::dram::Controller;
 use crate::machine::{CoreCounts, Machine};
 use crate::platform::{Platform, PlatformError};
 use crate::regulator::Guard;
@@ -140,11 +141,15 @@ pub enum Measure {
     LoadCpuShare,
     /// What the other workloads move together, MB/s (2^20 bytes), a line counted once.
     LoadMibS,
+    /// What memory moved in all, GB/s (10^9 bytes).
+    MemoryGbS,
+    /// And which part of its peak that is.
+    MemoryPeakShare,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LatencyNs,
         Self::MibS,
         Self::P99Ms,
@@ -152,6 +157,8 @@ impl Measure {
         Self::MissShare,
         Self::LoadCpuShare,
         Self::LoadMibS,
+        Self::MemoryGbS,
+        Self::MemoryPeakShare,
     ];
 
     /// Its name in a facts file.
@@ -165,15 +172,27 @@ impl Measure {
             Self::MissShare => "miss_share",
             Self::LoadCpuShare => "load_cpu_share",
             Self::LoadMibS => "load_mib_s",
+            Self::MemoryGbS => "memory_gb_s",
+            Self::MemoryPeakShare => "memory_peak_share",
         }
+    }
+
+    /// Whether it is a share, from 0 to 1.
+    #[must_use]
+    pub fn is_share(self) -> bool {
+        matches!(
+            self,
+            Self::MissShare | Self::LoadCpuShare | Self::MemoryPeakShare
+        )
     }
 
     /// How far two of them are apart: relatively, shares absolutely.
     #[must_use]
     pub fn difference(self, found: f64, published: f64) -> f64 {
-        match self {
-            Self::MissShare | Self::LoadCpuShare => found - published,
-            _ => found / published - 1.0,
+        if self.is_share() {
+            found - published
+        } else {
+            found / published - 1.0
         }
     }
 }
@@ -302,7 +321,7 @@ impl Case {
             ));
         }
         for (measure, value) in &self.published {
-            let share = matches!(measure, Measure::MissShare | Measure::LoadCpuShare);
+            let share = measure.is_share();
             let allowed = if share {
                 (0.0..=1.0).contains(value)
             } else {
@@ -347,17 +366,19 @@ impl Case {
             let all = 0..self.workloads.len();
             all.map(|core| machine.counts(core)).collect()
         };
-        let (before, passed_ps) = if let Some(task) = &self.task {
+        let lines = |machine: &Machine<Controller>| {
+            let statistics = machine.memory().statistics();
+            statistics.reads + statistics.writes
+        };
+        let ((before, lines_before), passed_ps) = if let Some(task) = &self.task {
             while !machine.has_ended(subject) {
                 machine.run_until(machine.now_ps() + task.period_us * 1_000_000);
             }
-            (
-                vec![CoreCounts::default(); self.workloads.len()],
-                machine.now_ps(),
-            )
+            let none = vec![CoreCounts::default(); self.workloads.len()];
+            ((none, 0), machine.now_ps())
         } else {
             machine.run_until(SETTLE_PS);
-            let before = counts(&machine);
+            let before = (counts(&machine), lines(&machine));
             machine.run_until(SETTLE_PS + WINDOW_PS);
             (before, WINDOW_PS)
         };
@@ -371,6 +392,12 @@ impl Case {
         let line = platform.machine.line_bytes as f64;
         let mib_s = |touches: u64| touches as f64 * line / f64::from(1 << 20) / (passed_ps / 1e12);
         let mut figures = BTreeMap::new();
+        let memory = platform.memory()?;
+        let moved = (lines(&machine) - lines_before) * memory.organisation.burst_bytes();
+        let bytes_per_s = moved as f64 / (passed_ps / 1e12);
+        figures.insert(Measure::MemoryGbS, bytes_per_s / 1e9);
+        let share = bytes_per_s / memory.peak_bytes_per_s();
+        figures.insert(Measure::MemoryPeakShare, share);
         if !loads.is_empty() {
             let of_loads = || loads.iter().map(|core| since[*core]);
             let away: u64 = of_loads().map(|one| one.idle_ps + one.throttled_ps).sum();

@@ -99,6 +99,10 @@ pub struct Outcome {
     pub margin_ms: f64,
     /// What the loads moved together, MB/s (2^20 bytes).
     pub load_mib_s: f64,
+    /// What memory moved in all, GB/s (10^9 bytes).
+    pub memory_gb_s: f64,
+    /// And which part of its peak that is.
+    pub memory_peak_share: f64,
     /// The goal is reached.
     pub reached: bool,
 }
@@ -192,6 +196,8 @@ impl Problem {
             worst_ms,
             margin_ms: deadline_ms - worst_ms,
             load_mib_s: figure(Measure::LoadMibS),
+            memory_gb_s: figure(Measure::MemoryGbS),
+            memory_peak_share: figure(Measure::MemoryPeakShare),
             reached: miss_share <= self.goal.miss_ratio,
         })
     }
@@ -487,6 +493,8 @@ mod tests {
             worst_ms,
             margin_ms: 10.0 - worst_ms,
             load_mib_s,
+            memory_gb_s: 0.0,
+            memory_peak_share: 0.0,
             reached: true,
         }
     }

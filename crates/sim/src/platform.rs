@@ -228,6 +228,19 @@ impl Platform {
                 fault(&format!("{name}.size_bytes"), why);
             }
         }
+        let (parts, ways) = (
+            &self.machine.shared.partitions,
+            self.machine.shared.cache.ways,
+        );
+        if !parts.is_empty()
+            && (parts.len() != self.machine.cores || parts.iter().sum::<usize>() > ways)
+        {
+            let why = format!(
+                "has to be a number of ways for each of the {} cores, at most the cache's {ways} together",
+                self.machine.cores
+            );
+            fault("machine.shared.partitions", why);
+        }
         for (path, [least, most]) in &self.fit {
             match self.get(path) {
                 Some(value) if (*least..=*most).contains(&value) => {}
@@ -407,6 +420,8 @@ enum Holds {
     Flag,
     Text,
     Words(&'static [&'static str]),
+    /// Ways of a cache, for each core.
+    Partitions,
     /// A page policy.
     Policy,
 }
@@ -480,6 +495,7 @@ const KNOWN: &[Known] = &[
     whole("machine.shared.cache.hit_ps", 50, US),
     whole("machine.shared.mshrs", 1, 256),
     whole("machine.shared.write_backs", 1, 256),
+    optional(of("machine.shared.partitions", Holds::Partitions)),
     of("machine.shared.inclusive", Holds::Flag),
     whole("machine.shared.to_memory_ps", 0, US),
     whole("machine.shared.from_memory_ps", 0, US),
@@ -515,6 +531,11 @@ impl Holds {
             Self::Flag => value.as_bool().is_some(),
             Self::Text => value.as_str().is_some_and(|text| !text.is_empty()),
             Self::Words(words) => value.as_str().is_some_and(|text| words.contains(&text)),
+            Self::Partitions => {
+                let way = Self::Whole(1, 64);
+                let ways = value.as_array();
+                ways.is_some_and(|ways| ways.iter().all(|ways| way.allows(ways.get_ref())))
+            }
             Self::Policy => value
                 .as_str()
                 .is_some_and(|text| ["open", "closed"].contains(&text)),
@@ -528,6 +549,7 @@ impl Holds {
             Self::Flag => "has to be true or false".into(),
             Self::Text => "has to be a text".into(),
             Self::Words(words) => format!("has to be one of {}", words.join(", ")),
+            Self::Partitions => "has to be a list of whole numbers from 1 to 64".into(),
             Self::Policy => {
                 "has to be \"open\", \"closed\" or a table page_policy.timeout with idle_ps".into()
             }

@@ -43,7 +43,7 @@ pub struct CoreSettings {
 }
 
 /// The cache that the cores share, and the way to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SharedSettings {
     /// Its size, ways and time.
@@ -53,6 +53,10 @@ pub struct SharedSettings {
     pub mshrs: usize,
     /// Lines that wait to be written. With none free, no miss can begin.
     pub write_backs: usize,
+    /// Its ways that each core has for its own lines, from the first way on; one that is
+    /// found in another's is a hit all the same. Without any, all have all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<usize>,
     /// A line that leaves it leaves the cores' caches, too.
     pub inclusive: bool,
     /// From the miss to the memory controller, ps.

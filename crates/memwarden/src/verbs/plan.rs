@@ -324,10 +324,12 @@ fn row(
         number(outcome.margin_ms, 2),
         number(outcome.load_mib_s, 0),
         number(100.0 * outcome.load_mib_s / unguarded.load_mib_s, 1),
+        number(outcome.memory_gb_s, 2),
+        number(100.0 * outcome.memory_peak_share, 1),
     ]
 }
 
-const HEADINGS: [&str; 8] = [
+const HEADINGS: [&str; 10] = [
     "budgets MB/s",
     "best effort",
     "period us",
@@ -336,6 +338,8 @@ const HEADINGS: [&str; 8] = [
     "margin ms",
     "load MB/s",
     "of unguarded %",
+    "memory GB/s",
+    "of peak %",
 ];
 
 fn tell(

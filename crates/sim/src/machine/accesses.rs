@@ -212,7 +212,7 @@ impl<M: MainMemory> Machine<M> {
 
     /// A dirty line leaves a core's own caches.
     fn take_back(&mut self, index: usize, line: u64) {
-        if let Some(gone) = self.shared.take_back(line) {
+        if let Some(gone) = self.shared.take_back(index, line) {
             self.write_back(index, gone);
         }
     }

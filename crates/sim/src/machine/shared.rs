@@ -2,6 +2,7 @@
 //! The cache that the cores share, its lines under way, and what waits for memory.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use memwarden_cachesim::sets::{DIRTY, Sets, Victim};
 
@@ -57,6 +58,8 @@ pub(super) struct Shared<M> {
     pub memory: M,
     cache: Sets,
     settings: SharedSettings,
+    /// The ways in which each core's lines have their places.
+    ways: Box<[Range<usize>]>,
     line_bits: u32,
     /// The line under way in each place, or [`FREE`].
     lines: Box<[u64]>,
@@ -76,11 +79,11 @@ pub(super) struct Shared<M> {
 
 impl<M: MainMemory> Shared<M> {
     pub fn new(machine: &MachineSettings, memory: M) -> Self {
-        let settings = machine.shared;
+        let settings = machine.shared.clone();
         Self {
             memory,
             cache: sets(&settings.cache, machine.line_bytes),
-            settings,
+            ways: partitions(machine),
             line_bits: machine.line_bytes.trailing_zeros(),
             lines: vec![FREE; settings.mshrs].into_boxed_slice(),
             misses: vec![Miss::default(); settings.mshrs].into_boxed_slice(),
@@ -91,6 +94,7 @@ impl<M: MainMemory> Shared<M> {
             waiting: [VecDeque::new(), VecDeque::new()],
             writes_under_way: 0,
             last_ps: 0,
+            settings,
         }
     }
 
@@ -158,7 +162,7 @@ impl<M: MainMemory> Shared<M> {
         // A dirty line of a core's may have come first.
         let victim = match self.cache.search(line) {
             Some(_) => None,
-            None => self.cache.insert(line, 0),
+            None => self.insert(miss.core, line, 0),
         };
         Filled {
             line,
@@ -171,13 +175,18 @@ impl<M: MainMemory> Shared<M> {
     }
 
     /// A core lets a dirty line go. Return: the dirty line that had to go for it.
-    pub fn take_back(&mut self, line: u64) -> Option<u64> {
+    pub fn take_back(&mut self, core: usize, line: u64) -> Option<u64> {
         if let Some(place) = self.cache.search(line) {
             self.cache.touch(place, DIRTY);
             return None;
         }
-        let gone = self.cache.insert(line, DIRTY)?;
+        let gone = self.insert(core, line, DIRTY)?;
         gone.dirty.then_some(gone.number)
+    }
+
+    fn insert(&mut self, core: usize, line: u64, flags: u64) -> Option<Victim> {
+        self.cache
+            .insert_within(self.ways[core].clone(), line, flags)
     }
 
     /// A line goes to memory.
@@ -257,4 +266,17 @@ impl<M: MainMemory> Shared<M> {
         }
         self.lines.iter().position(|held| *held == line)
     }
+}
+
+/// In which ways each core's lines are.
+fn partitions(machine: &MachineSettings) -> Box<[Range<usize>]> {
+    let shared = &machine.shared;
+    if shared.partitions.is_empty() {
+        return std::iter::repeat_n(0..shared.cache.ways, machine.cores).collect();
+    }
+    let ends = shared.partitions.iter().scan(0, |end, ways| {
+        *end += ways;
+        Some(*end - ways..*end)
+    });
+    ends.collect()
 }

@@ -40,6 +40,7 @@ fn settings(cores: usize) -> MachineSettings {
             cache: cache(512 << 10, 16, 10 * NS),
             mshrs: 32,
             write_backs: 16,
+            partitions: Vec::new(),
             inclusive: false,
             to_memory_ps: WAY / 2,
             from_memory_ps: WAY / 2,
@@ -85,6 +86,25 @@ fn a_chase_beyond_all_caches_takes_the_sum_of_its_ways() {
     let average = 10 * MS / counts.touches;
     assert!((97 * NS..=100 * NS).contains(&average), "{average} ps");
     assert!(counts.refills * 64 >= counts.touches * 62);
+}
+
+#[test]
+fn a_partition_keeps_a_core_s_lines_from_the_others() {
+    let refills = |partitions: &[usize]| {
+        let mut settings = settings(2);
+        settings.shared.partitions = partitions.to_vec();
+        let workloads = vec![chase(128 << 10), stream(4 * MIB, true)];
+        let mut machine = machine(&settings, wide(), workloads, None);
+        machine.advance(2 * MS);
+        let before = machine.counts(0).refills;
+        machine.advance(4 * MS);
+        assert!(machine.counts(1).refills > 10_000);
+        machine.counts(0).refills - before
+    };
+    assert!(refills(&[]) > 1000, "{}", refills(&[]));
+    assert_eq!(refills(&[8, 8]), 0);
+    // A line has its place whoever had it before: not all ways have to be given.
+    assert_eq!(refills(&[8, 1]), 0);
 }
 
 #[test]

@@ -88,6 +88,17 @@ fn every_wrong_field_is_named_with_its_line_and_range() {
 fn what_does_not_go_together_is_named() {
     let text = PI.replace("size_bytes = 524288", "size_bytes = 524289");
     assert!(faults(&text)[0].contains("machine.shared.cache.size_bytes: has to be a multiple"));
+    for parts in ["[4, 4, 4]", "[4, 4, 4, 5]"] {
+        let text = PI.replace(
+            "inclusive = ",
+            &format!("partitions = {parts}\ninclusive = "),
+        );
+        let why = "machine.shared.partitions: has to be a number of ways for each of the 4 cores, \
+                   at most the cache's 16 together";
+        assert!(faults(&text)[0].contains(why), "{:?}", faults(&text));
+    }
+    let text = PI.replace("inclusive = ", "partitions = [0, 4]\ninclusive = ");
+    assert!(faults(&text)[0].contains("partitions: has to be a list of whole numbers from 1"));
     let text = PI.replace(
         "\"controller.row_hit_cap\" = [",
         "\"controller.row_hit_cap\" = [60, 64]\n#",

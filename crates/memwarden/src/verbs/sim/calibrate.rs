@@ -289,19 +289,13 @@ fn percent(share: f64) -> String {
 
 /// A difference in its unit.
 fn apart(measure: Measure, difference: f64) -> String {
-    match measure {
-        Measure::MissShare | Measure::LoadCpuShare => format!("{:+.1} points", 100.0 * difference),
-        _ => format!("{:+.1} %", 100.0 * difference),
-    }
+    let unit = if measure.is_share() { "points" } else { "%" };
+    format!("{:+.1} {unit}", 100.0 * difference)
 }
 
 /// A figure with as many decimals as mean something.
 fn figure(measure: Measure, value: f64) -> String {
-    let digits = match measure {
-        Measure::MissShare | Measure::LoadCpuShare => 3,
-        _ => 2,
-    };
-    number(value, digits)
+    number(value, if measure.is_share() { 3 } else { 2 })
 }
 
 fn text(args: &Args, facts: &Facts, fitted: Option<&Calibrated>, compared: &[Compared]) -> String {

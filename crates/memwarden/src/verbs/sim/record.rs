@@ -136,11 +136,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     }
     let length = output.file().metadata().with_context(writing)?.len();
     output.keep()?;
+    let bytes_per_s =
+        ((reads + writes) * platform.machine.line_bytes) as f64 * 1e12 / time_ps as f64;
     print(&format!(
-        "{}: {} requests, {writes} of them writes, {:.2} GB/s, {}",
+        "{}: {} requests, {writes} of them writes, {:.2} GB/s ({:.1} % of the peak), {}",
         args.output.display(),
         reads + writes,
-        ((reads + writes) * platform.machine.line_bytes) as f64 * 1e3 / time_ps as f64,
+        bytes_per_s / 1e9,
+        100.0 * bytes_per_s / platform.memory()?.peak_bytes_per_s(),
         size_text(length)
     ))?;
     Ok(ExitCode::SUCCESS)
