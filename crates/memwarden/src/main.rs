@@ -2,10 +2,11 @@
 //! The command line, and nothing else: parses, calls the verb, prints the error.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 mod verbs;
 
@@ -44,7 +45,8 @@ enum Verb {
 
 fn main() -> ExitCode {
     memwarden_run::set_git_revision(env!("MEMWARDEN_GIT_REVISION"));
-    let cli = Cli::parse_from(command_line(std::env::args_os()));
+    let matches = command().get_matches_from(command_line(std::env::args_os()));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Latency(args) => verbs::latency::run(args),
         Verb::Bandwidth(args) => verbs::bandwidth::run(args),
@@ -72,6 +74,20 @@ fn main() -> ExitCode {
         eprintln!("memwarden: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// How wide the help is written.
+const HELP_WIDTH: usize = 120;
+
+/// The command line's grammar. Help is broken to a narrower terminal's width; in a pipe it
+/// is as it was written.
+fn command() -> clap::Command {
+    let command = Cli::command().max_term_width(HELP_WIDTH);
+    if std::io::stdout().is_terminal() {
+        command
+    } else {
+        command.term_width(HELP_WIDTH)
+    }
 }
 
 /// The names under which the program is a verb by itself, through a symlink.
