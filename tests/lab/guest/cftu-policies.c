@@ -30,8 +30,8 @@
 #define CPUS_MAX 64
 #define BYTES 65536
 #define COPIES 200
-/* Of the priority policy's windows: enough for a per cent. */
-#define WINDOWS 200
+/* Of the priority policy's windows: one more or less is less than two per cent. */
+#define WINDOWS 60
 
 static long cpus;
 static atomic_int stop;
