@@ -12,11 +12,12 @@ engine=/sys/module/swdma/parameters
 # What programs do: processes, pipes, files, many small and large reads and writes. Its
 # sums lie where its find does not look.
 work() {
-	rm -rf /tmp/work && mkdir /tmp/work && cd /tmp/work &&
-		tar cf - -C / bin/busybox init lib/modules | gzip -1 | gunzip | tar xf - &&
+	rm -rf /tmp/work && mkdir -p /tmp/work/tree && cd /tmp/work &&
+		head -c 200000 /bin/busybox >tree/busybox && cp /init /proc/filesystems tree &&
+		tar cf - tree | gzip -1 | gunzip | { mkdir out && tar xf - -C out; } &&
 		find . -type f | sort | xargs sha256sum >/tmp/sums &&
-		seq 1 5000 | sort -r | awk '{ sum += $1 } END { print sum }' >>/tmp/sums &&
-		dd if=bin/busybox of=copy bs=7777 2>/dev/null && cmp copy bin/busybox && sha256sum copy >>/tmp/sums &&
+		seq 1 2000 | sort -r | awk '{ sum += $1 } END { print sum }' >>/tmp/sums &&
+		dd if=tree/busybox of=copy bs=7777 2>/dev/null && cmp copy out/tree/busybox && sha256sum copy >>/tmp/sums &&
 		ls /proc/self/ >/dev/null && cat /proc/cpuinfo >/dev/null && date >/dev/null &&
 		cat /tmp/sums
 }
@@ -27,14 +28,14 @@ value() { /host/lab/cftu-statistics | sed -n "s/^$1 //p"; }
 check "the policy is the kernel's" "cat /sys/module/usercopy/parameters/dma" 0 '^exclusive$'
 check "another can be set" "echo none >/sys/module/usercopy/parameters/dma" 1 ''
 work >/tmp/expected
-check "programs run" "cat /tmp/expected" 0 'bin/busybox'
+check "programs run" "cat /tmp/expected" 0 'out/tree/busybox'
 
 modprobe swdma channels=4
 check "cftu begins with it" "modprobe cftu min_bytes=1 && value policy" 0 '^1$'
 check "and has the kernel's copies" "dmesg | tail -n 1" 0 "the kernel's copies of 1 bytes and more take a channel"
 check "and the region that was kept from boot on" "value region" 0 '^reserved$'
 check "programs run as before" "work | cmp - /tmp/expected" 0 ''
-check "the engine copied for them" "[ \$(value kernel_engine_bytes) -gt 1000000 ]" 0 ''
+check "the engine copied for them" "[ \$(value kernel_engine_bytes) -gt 500000 ]" 0 ''
 statistics | sed 's/^/# /'
 echo
 check "on all channels" "/host/lab/cftu-policies exclusive | awk '{ print \$4 }' | sort -u | tr '\n' ' '" 0 '^1 2 4 8 $'
