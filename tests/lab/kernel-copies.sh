@@ -12,7 +12,7 @@ engine=/sys/module/swdma/parameters
 # What programs do: processes, pipes, files, many small and large reads and writes. Its
 # sums lie where its find does not look.
 work() {
-	rm -rf /tmp/work && mkdir -p /tmp/work/tree && cd /tmp/work &&
+	rm -rf /tmp/programs && mkdir -p /tmp/programs/tree && cd /tmp/programs &&
 		head -c 200000 /bin/busybox >tree/busybox && cp /init /proc/filesystems tree &&
 		tar cf - tree | gzip -1 | gunzip | { mkdir out && tar xf - -C out; } &&
 		find . -type f | sort | xargs sha256sum >/tmp/sums &&

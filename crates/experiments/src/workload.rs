@@ -95,15 +95,13 @@ impl Workload {
         }
         match (self, task.iterations) {
             // A time limit would end it early on a throttled core.
+            (Self::Bandwidth(_), None) => words.extend(["-t".into(), "0".into()]),
             (Self::Bandwidth(_), Some(iterations)) => {
                 words.extend(["-t".into(), "0".into(), "-i".into(), iterations.to_string()]);
             }
-            (Self::Bandwidth(_), None) => words.extend(["-t".into(), "0".into()]),
-            (Self::Latency, Some(iterations)) => {
-                words.extend(["-i".into(), iterations.to_string()])
-            }
-            (Self::Latency | Self::Trace(_), _) => {
-                words.extend(["-i".into(), u32::MAX.to_string()])
+            (_, iterations) => {
+                let iterations = iterations.unwrap_or(u32::MAX.into());
+                words.extend(["-i".into(), iterations.to_string()]);
             }
         }
         words.push("--json".into());

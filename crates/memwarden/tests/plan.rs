@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden plan`, and the experiments on a simulated machine, as a person runs them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -91,45 +91,31 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
     );
 }
 
-fn summary(folder: &Path) -> Value {
-    let text = std::fs::read_to_string(folder.join("summary.json")).unwrap();
+fn read(folder: &Path, name: &str) -> Value {
+    let text = std::fs::read_to_string(folder.join(name)).unwrap();
     serde_json::from_str(&text).unwrap()
+}
+
+/// Runs an experiment on a simulated Raspberry Pi 3. Return: its run folder, which goes
+/// with the first.
+fn simulated(line: &str) -> (tempfile::TempDir, PathBuf) {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("run");
+    let mut arguments: Vec<&str> = line.split_whitespace().collect();
+    arguments.extend(["--on", "sim:raspberry-pi-3", "--out", out.to_str().unwrap()]);
+    let output = memwarden(&arguments);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {message}");
+    (scratch, out)
 }
 
 #[test]
 fn interference_on_a_simulated_machine_leaves_the_same_folder() {
-    let scratch = tempfile::tempdir().unwrap();
-    let out = scratch.path().join("run");
-    let to = out.to_str().unwrap();
-    let output = memwarden(&[
-        "interfere",
-        "--on",
-        "sim:raspberry-pi-3",
-        "--aggressors",
-        "bandwidth:write",
-        "--cpus",
-        "2-3",
-        "--guard",
-        "1000,100,100,100",
-        "--victim-memory",
-        "4M",
-        "--aggressor-memory",
-        "4M",
-        "--repeat",
-        "2",
-        "--settle",
-        "1ms",
-        "--window",
-        "3ms",
-        "--out",
-        to,
-    ]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+    let (_scratch, out) = simulated(
+        "interfere --aggressors bandwidth:write --cpus 2-3 --guard 1000,100,100,100 --victim-memory 4M \
+         --aggressor-memory 4M --repeat 2 --settle 1ms --window 3ms",
     );
-    let told = summary(&out);
+    let told = read(&out, "summary.json");
     assert_eq!(told["target"], "sim:raspberry-pi-3");
     let cases = told["cases"].as_array().unwrap();
     let names: Vec<_> = cases
@@ -152,48 +138,18 @@ fn interference_on_a_simulated_machine_leaves_the_same_folder() {
         (Some(3), Some(1638))
     );
     assert!(core["periods"].as_u64().unwrap() >= 4, "{core}");
-    let run: Value =
-        serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
+    let run = read(&out, "run.json");
     assert_eq!(run["platform"]["memory"]["name"], "LPDDR2-900");
     assert!(out.join("report.html").exists());
 }
 
 #[test]
 fn the_deadline_case_on_a_simulated_machine_counts_misses() {
-    let scratch = tempfile::tempdir().unwrap();
-    let out = scratch.path().join("run");
-    let to = out.to_str().unwrap();
-    let output = memwarden(&[
-        "realtime",
-        "--on",
-        "sim:raspberry-pi-3",
-        "--frame",
-        "128K",
-        "--period",
-        "1ms",
-        "--deadline",
-        "300us",
-        "--jobs",
-        "5",
-        "--load",
-        "bandwidth:write",
-        "--cpus",
-        "1-3",
-        "--load-memory",
-        "1M",
-        "--guard",
-        "none",
-        "--guard",
-        "max,25,25,25",
-        "--out",
-        to,
-    ]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+    let (_scratch, out) = simulated(
+        "realtime --frame 128K --period 1ms --deadline 300us --jobs 5 --load bandwidth:write --cpus 1-3 \
+         --load-memory 1M --guard none --guard max,25,25,25",
     );
-    let told = summary(&out);
+    let told = read(&out, "summary.json");
     let misses = |index: usize| told["cases"][index]["misses"].as_u64().unwrap();
     assert_eq!((misses(0), misses(1), misses(3)), (0, 5, 0), "{told}");
 }

@@ -49,13 +49,22 @@ pub trait MainMemory {
     /// after. Return: that moment, or `None` once all has happened that does until
     /// `until_ps`.
     fn go_on(&mut self, until_ps: u64, done: &mut Vec<Done>) -> Option<u64> {
-        let next_ps = self.next_event_ps();
-        if next_ps > until_ps || next_ps == NEVER_PS {
-            return None;
-        }
-        self.advance(next_ps, done);
-        Some(next_ps)
+        to_next_event(self, until_ps, done)
     }
+}
+
+/// [`MainMemory::go_on`] by one event.
+pub(crate) fn to_next_event<M: MainMemory + ?Sized>(
+    memory: &mut M,
+    until_ps: u64,
+    done: &mut Vec<Done>,
+) -> Option<u64> {
+    let next_ps = memory.next_event_ps();
+    if next_ps > until_ps || next_ps == NEVER_PS {
+        return None;
+    }
+    memory.advance(next_ps, done);
+    Some(next_ps)
 }
 
 /// A memory without banks: each line takes as long, and one begins after the other.

@@ -33,7 +33,7 @@ pub struct Args {
     /// How often the victim goes over its buffer in each repeat
     #[arg(long, value_name = "N")]
     victim_iterations: Option<u64>,
-    /// Who is in its way, one kind at a time (comma-separated)
+    /// Who is in its way, one kind at a time (comma-separated): as --victim
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     aggressors: Vec<Workload>,
     /// An aggressor's buffer

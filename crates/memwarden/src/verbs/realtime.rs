@@ -47,7 +47,7 @@ pub struct Args {
     /// Do without SCHED_FIFO and locked memory
     #[arg(long)]
     no_rt: bool,
-    /// What runs beside the task: screen, xserver, latency, bandwidth:KIND, 'cmd: COMMAND' (repeatable)
+    /// What runs beside the task: screen, xserver, latency, bandwidth:KIND, 'cmd: COMMAND', or trace:FILE with --on sim:PLATFORM (repeatable)
     #[arg(long, value_name = "LOAD")]
     load: Vec<Load>,
     /// CPUs of the load: a workload runs on each of them [default: the first that is not the task's]

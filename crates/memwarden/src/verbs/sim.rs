@@ -9,6 +9,7 @@ mod output;
 mod platforms;
 mod record;
 mod replay;
+mod trace_file;
 
 use std::path::Path;
 use std::process::ExitCode;

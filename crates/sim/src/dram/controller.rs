@@ -8,7 +8,7 @@ use super::command::{Observer, Silent};
 use super::mapping::{AddressMap, MappingError};
 use super::memory::{Memory, Organisation, Timings};
 use super::statistics::Statistics;
-use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS};
+use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS, to_next_event};
 
 /// What becomes of an open row that nobody asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,10 +216,6 @@ impl<O: Observer> MainMemory for Controller<O> {
         if let [channel] = &mut self.channels[..] {
             return channel.go_on(until_ps, done, &mut self.observer);
         }
-        let next_ps = self.next_event_ps();
-        (next_ps <= until_ps).then(|| {
-            self.advance(next_ps, done);
-            next_ps
-        })
+        to_next_event(self, until_ps, done)
     }
 }

@@ -103,7 +103,7 @@ fn a_partition_keeps_a_core_s_lines_from_the_others() {
     };
     assert!(refills(&[]) > 1000, "{}", refills(&[]));
     assert_eq!(refills(&[8, 8]), 0);
-    // A line has its place whoever had it before: not all ways have to be given.
+    // Not all ways have to be given away.
     assert_eq!(refills(&[8, 1]), 0);
 }
 

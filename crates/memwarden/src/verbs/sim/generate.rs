@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden sim generate`: a trace after a pattern.
 
-use std::io::BufWriter;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use memwarden_experiments::Interrupt;
-use memwarden_platform::units::size_text;
-use memwarden_sim::trace::{Format, Pattern, Patterned, Writer};
+use memwarden_sim::trace::{Pattern, Patterned};
 
 use super::memory;
-use super::output::Output;
-use crate::verbs::workload::print;
+use super::trace_file::TraceFile;
 
 /// Requests between two looks at whether a signal came.
 const BETWEEN_LOOKS: u64 = 1 << 16;
@@ -41,15 +37,8 @@ pub(super) struct Args {
     /// Chooses the random lines
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the binary form, which is faster to read
-    #[arg(long)]
-    binary: bool,
-    /// Where to write it
-    #[arg(long, short, value_name = "FILE")]
-    output: PathBuf,
-    /// Replace the file if it is there
-    #[arg(long)]
-    replace: bool,
+    #[command(flatten)]
+    file: TraceFile,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -68,20 +57,14 @@ fn share(text: &str) -> Result<f64, String> {
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let memory = memory(&args.memory)?;
     let interrupt = Interrupt::catch()?;
-    let output = Output::begin(&args.output, args.replace)?;
+    let output = args.file.begin()?;
     let writing = || output.writing();
-    let format = if args.binary {
-        Format::Binary
-    } else {
-        Format::Text
-    };
     let pattern = match args.pattern {
         Order::Random => Pattern::Random,
         Order::Stream => Pattern::Stream,
     };
     let requests = Patterned::new(pattern, &memory, args.write_share, args.seed);
-    let buffered = BufWriter::with_capacity(1 << 16, output.file());
-    let mut writer = Writer::new(buffered, format).with_context(writing)?;
+    let mut writer = args.file.writer(&output)?;
     let mut writes = 0_u64;
     for (index, request) in (0..args.count).zip(requests) {
         if index % BETWEEN_LOOKS == 0 && interrupt.came() {
@@ -94,14 +77,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     if interrupt.came() {
         bail!("interrupted: nothing was written");
     }
-    let bytes = output.file().metadata().with_context(writing)?.len();
-    output.keep()?;
-    print(&format!(
-        "{}: {} requests, {writes} of them writes, {}",
-        args.output.display(),
-        args.count,
-        size_text(bytes)
-    ))?;
+    let what = format!("{} requests, {writes} of them writes", args.count);
+    args.file.keep(output, &what)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -2,22 +2,19 @@
 //! `memwarden sim record`: what a simulated machine asks of its memory, as a trace.
 
 use std::cell::RefCell;
-use std::io::BufWriter;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use memwarden_experiments::{Interrupt, Progress};
 use memwarden_guard::units::parse_duration;
-use memwarden_platform::units::{parse_size, size_text};
+use memwarden_platform::units::parse_size;
 use memwarden_sim::Platform;
-use memwarden_sim::trace::{Format, Request, Writer};
+use memwarden_sim::trace::Request;
 use memwarden_sim::workload::Idle;
 
-use super::output::Output;
+use super::trace_file::TraceFile;
 use crate::verbs::loads::{self, LoadSpec};
 use crate::verbs::terminal::Bar;
-use crate::verbs::workload::print;
 
 /// Write what a simulated machine asks of its memory as a trace
 #[derive(clap::Args)]
@@ -47,15 +44,8 @@ pub(super) struct Args {
     /// Where the workloads' pages are in memory
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the binary form, which is faster to read
-    #[arg(long)]
-    binary: bool,
-    /// Where to write it
-    #[arg(long, short, value_name = "FILE")]
-    output: PathBuf,
-    /// Replace the file if it is there
-    #[arg(long)]
-    replace: bool,
+    #[command(flatten)]
+    file: TraceFile,
 }
 
 /// Looks at whether a signal came.
@@ -90,15 +80,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         });
     }
     let interrupt = Interrupt::catch()?;
-    let output = Output::begin(&args.output, args.replace)?;
+    let output = args.file.begin()?;
     let writing = || output.writing();
-    let format = if args.binary {
-        Format::Binary
-    } else {
-        Format::Text
-    };
-    let buffered = BufWriter::with_capacity(1 << 16, output.file());
-    let writer = RefCell::new(Writer::new(buffered, format).with_context(writing)?);
+    let writer = RefCell::new(args.file.writer(&output)?);
     let written = RefCell::new(Ok((0_u64, 0_u64)));
     let hear = |request: Request| {
         let at_ps = request.at_ps.and_then(|at_ps| at_ps.checked_sub(settle_ps));
@@ -134,17 +118,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
             args.time
         );
     }
-    let length = output.file().metadata().with_context(writing)?.len();
-    output.keep()?;
     let bytes_per_s =
         ((reads + writes) * platform.machine.line_bytes) as f64 * 1e12 / time_ps as f64;
-    print(&format!(
-        "{}: {} requests, {writes} of them writes, {:.2} GB/s ({:.1} % of the peak), {}",
-        args.output.display(),
+    let what = format!(
+        "{} requests, {writes} of them writes, {:.2} GB/s ({:.1} % of the peak)",
         reads + writes,
         bytes_per_s / 1e9,
         100.0 * bytes_per_s / platform.memory()?.peak_bytes_per_s(),
-        size_text(length)
-    ))?;
+    );
+    args.file.keep(output, &what)?;
     Ok(ExitCode::SUCCESS)
 }
