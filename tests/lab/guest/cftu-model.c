@@ -177,9 +177,9 @@ static void compare_arenas(struct walk *walk, const struct cftu_copy *copy, long
 	}
 }
 
-static void set_policy(struct walk *walk)
+static void set_policy(struct walk *walk, uint32_t which)
 {
-	struct cftu_policy policy = { .policy = draw(walk) % 4, .flags = CFTU_FOLD };
+	struct cftu_policy policy = { .policy = which, .flags = CFTU_FOLD };
 
 	if (policy.policy == CFTU_POLICY_PRIORITY) {
 		policy.quantum_high_ns = 20000 + draw(walk) % 400000;
@@ -254,7 +254,7 @@ static void *go(void *walk_)
 		memcpy(walk->arena[0] + fresh, &value, 8);
 		memcpy(walk->arena[1] + fresh, &value, 8);
 		if (draw(walk) % 256 == 0)
-			set_policy(walk);
+			set_policy(walk, draw(walk) % 4);
 		operate(walk);
 	}
 	return NULL;
@@ -301,6 +301,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 1 + THREADS; i++)
 		begin(&walks[i], i ? operations / 2 / THREADS : operations / 2,
 		      strtoull(argv[2], NULL, 0) * 16 + i, i ? 8 : 1);
+	/* Whatever was before: with none, and little to do, the engine would have no part. */
+	set_policy(&walks[0], CFTU_POLICY_SHARED);
 	go(&walks[0]);
 	for (int i = 0; i < THREADS; i++)
 		if (pthread_create(&threads[i], NULL, go, &walks[1 + i]))
