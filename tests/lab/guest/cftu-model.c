@@ -110,14 +110,18 @@ static unsigned char *new_arena(const struct walk *walk)
 	return arena;
 }
 
-/* Mostly small, at times long. */
+/*
+ * Mostly small, at times long: an engine has a transfer for each page, and a page takes
+ * a debug kernel milliseconds. A walk begins with some of the long, so that a short one
+ * has them too.
+ */
 static long draw_bytes(struct walk *walk)
 {
-	uint64_t kind = draw(walk) % 256;
+	uint64_t kind = draw(walk) % 4096;
 
-	if (kind == 0)
+	if (kind == 0 || walk->done == 0)
 		return 1 + draw(walk) % walk->longest;
-	if (kind < 16)
+	if (kind < 16 || walk->done < 4)
 		return 1 + draw(walk) % (128 * KIB);
 	return 1 + draw(walk) % ((uint64_t)1 << (draw(walk) % 15));
 }
