@@ -8,19 +8,25 @@
 
 count() { /host/lab/copytrace-count "$@"; }
 
-modprobe copytrace
-# cost LIMIT: of a copy that is traced.
+# cost LIMIT: of a copy that is traced. Without the lab's tick: each CPU's would be in it.
 cost() {
 	count cost 20000 | tee /tmp/cost | awk -v limit="$1" '{ print; exit !($(NF - 1) < limit) }'
 }
-check "by hooks a traced copy takes less than 130 instructions more" "cost 130" 0 more
+rmmod memwarden_tick
+modprobe copytrace
+check "by hooks a traced copy takes at most 100 instructions more" "cost 100" 0 more
 sed 's/^/# /' /tmp/cost
-check "of the records that the machine can make a second none is lost" \
-	"count rate 200 | tee /tmp/rate | awk '{ print; exit !(\$1 >= 800000) }'" 0 'dropped 0 of'
-sed 's/^/# /' /tmp/rate
 rmmod copytrace
 modprobe copytrace from=probes
 check "by probes" "cost 5000" 0 more
 sed 's/^/# /' /tmp/cost
+rmmod copytrace
+
+# With the tick again, so that readers have their turns beside the copies.
+modprobe memwarden_tick
+modprobe copytrace
+check "of the records that the machine can make a second none is lost" \
+	"count rate 200 | tee /tmp/rate | awk '{ print; exit !(\$1 >= 800000) }'" 0 'dropped 0 of'
+sed 's/^/# /' /tmp/rate
 rmmod copytrace
 finish

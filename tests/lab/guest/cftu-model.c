@@ -26,13 +26,15 @@
 #include "../../../kernel/include/uapi/memwarden/cftu.h"
 
 #define THREADS 4
+/* Fewer operations are not worth the memory that the longest copies want. */
+#define FEW 1000
 #define KIB 1024L
 #define LONGEST (4096 * KIB)
 /* Looked at on both sides of each copy: nothing may have changed there. */
 #define MARGIN 64L
 #define HALF (LONGEST + 2 * MARGIN + 4096)
 
-/* The arena's parts, in this order; an eighth of that where four walk at once. */
+/* The arena's parts, in this order; an eighth of that where four walk at once, or little is done. */
 static const struct part {
 	long bytes;
 	int protection;
@@ -304,7 +306,7 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < 1 + THREADS; i++)
 		begin(&walks[i], i ? operations / 2 / THREADS : operations / 2,
-		      strtoull(argv[2], NULL, 0) * 16 + i, i ? 8 : 1);
+		      strtoull(argv[2], NULL, 0) * 16 + i, i || operations < FEW ? 8 : 1);
 	/* Whatever was before: with none, and little to do, the engine would have no part. */
 	set_policy(&walks[0], CFTU_POLICY_SHARED);
 	go(&walks[0]);
