@@ -202,11 +202,13 @@ static void operate(struct walk *walk)
 	long bytes = draw_bytes(walk), at = draw(walk) % (walk->arena_bytes - bytes + 1), seen;
 	struct cftu_copy copies[2];
 
-	/* Often as the engine likes it. */
-	if (draw(walk) % 4 == 0)
-		at &= ~63L;
 	memset(copies, 0, sizeof(copies));
 	copies[0].offset = MARGIN + draw(walk) % (HALF - 2 * MARGIN - bytes + 1);
+	/* Often as an engine likes it that wants whole cache lines. */
+	if (draw(walk) % 4 == 0) {
+		at &= ~63L;
+		copies[0].offset &= ~63L;
+	}
 	copies[0].bytes = bytes;
 	copies[0].direction = to ? CFTU_TO_USER : CFTU_FROM_USER;
 	copies[0].flags = bytes < 64 * KIB && draw(walk) % 16 == 0 ? CFTU_UNCACHED : 0;
