@@ -79,6 +79,31 @@ impl Progress {
     }
 }
 
+/// A step that a memwarden in the guest begins. lab/init tells it where to say so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// Steps that are done.
+    pub done: usize,
+    /// All that there are.
+    pub total: usize,
+    /// What begins.
+    pub what: String,
+}
+
+impl Step {
+    /// From a line of the console: `memwarden-step: 3/8 what`.
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let (_, said) = line.split_once("memwarden-step: ")?;
+        let (count, what) = said.trim_end().split_once(' ')?;
+        let (done, total) = count.split_once('/')?;
+        Some(Self {
+            done: done.parse().ok()?,
+            total: total.parse().ok()?,
+            what: what.to_owned(),
+        })
+    }
+}
+
 /// Lines of the kernel's log that tell of a fault, in order, without repetition.
 pub(crate) fn faults(log: &str) -> Vec<String> {
     let messages: Vec<&str> = log.lines().filter_map(kernel_message).collect();
@@ -149,6 +174,25 @@ mod tests {
         );
         let failed = Progress::read("memwarden-lab: failed the 9p modules do not load\n");
         assert_eq!(failed.failed.as_deref(), Some("the 9p modules do not load"));
+    }
+
+    #[test]
+    fn a_step_is_read_wherever_it_stands_in_a_line() {
+        let step = Step::read("[ 2.0] y memwarden-step: 3/208 from, cpu, 64 bytes\r\n");
+        let expected = Step {
+            done: 3,
+            total: 208,
+            what: "from, cpu, 64 bytes".into(),
+        };
+        assert_eq!(step, Some(expected));
+        for line in [
+            "memwarden-lab: ready",
+            "memwarden-step: ",
+            "memwarden-step: 3 of",
+            "memwarden-step: x/8 y",
+        ] {
+            assert_eq!(Step::read(line), None, "{line}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod source;
 
 pub use board::Board;
 pub use cache::{Cache, Entry, size as size_on_disk};
+pub use console::Step;
 pub use error::{Error, Result};
 pub use guest::GuestProgram;
 pub use kernel::{Headers, Kernel};

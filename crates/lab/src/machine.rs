@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::board::Board;
 use crate::cache::Cache;
-use crate::console::{self, Progress};
+use crate::console::{self, Progress, Step};
 use crate::device_tree;
 use crate::error::{Error, OnFile, Result};
 use crate::frame;
@@ -295,6 +295,19 @@ impl Machine {
     /// When the guest cannot be built, does not boot, or goes away without a word
     /// of its kernel. A command that fails, or a kernel that complains, is an outcome.
     pub fn run(&self, command: &[String], results: Option<&Path>) -> Result<LabOutcome> {
+        self.run_with_steps(command, results, &mut |_| {})
+    }
+
+    /// As [`Self::run`]; `tell` hears each step that a memwarden in the guest begins.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_with_steps(
+        &self,
+        command: &[String],
+        results: Option<&Path>,
+        tell: &mut dyn FnMut(&Step),
+    ) -> Result<LabOutcome> {
         if command.is_empty() {
             return Err(Error::BadInput("no command to run in the guest".to_owned()));
         }
@@ -307,7 +320,7 @@ impl Machine {
                 error
             }
         })?;
-        boot.run(results, &stop)
+        boot.run(results, &stop, tell)
     }
 
     /// Boots to a shell on this terminal. Returns where the files that it left in
@@ -459,7 +472,12 @@ impl<'a> Boot<'a> {
         qemu
     }
 
-    fn run(&self, results: Option<&Path>, stop: &AtomicBool) -> Result<LabOutcome> {
+    fn run(
+        &self,
+        results: Option<&Path>,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(&Step),
+    ) -> Result<LabOutcome> {
         self.machine.say("booting");
         let out = format!("file,id=out,path={}", self.file("stdout").display());
         let err = format!("file,id=err,path={}", self.file("stderr").display());
@@ -477,7 +495,7 @@ impl<'a> Boot<'a> {
             .spawn()
             .map_err(|source| program::not_started("boot the guest", QEMU, &source))?;
         let mut guest = Running(child);
-        let watched = self.watch(&mut guest.0, stop);
+        let watched = self.watch(&mut guest.0, stop, tell);
         drop(guest);
 
         let console = self.keep_console();
@@ -518,7 +536,12 @@ impl<'a> Boot<'a> {
 
     /// Passes the command's output on until the emulator ends. Returns the seconds
     /// that booting took.
-    fn watch(&self, guest: &mut Child, stop: &AtomicBool) -> Result<f64> {
+    fn watch(
+        &self,
+        guest: &mut Child,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(&Step),
+    ) -> Result<f64> {
         let mut out = Tail::new(self.file("stdout"));
         let mut err = Tail::new(self.file("stderr"));
         let mut console = Tail::new(self.file("console"));
@@ -546,7 +569,12 @@ impl<'a> Boot<'a> {
             ]
             .iter()
             .any(|word| end.contains(word));
-            end = end.rsplit('\n').next().unwrap_or_default().to_owned();
+            let (complete, begun) = end.rsplit_once('\n').unwrap_or(("", &end));
+            complete
+                .lines()
+                .filter_map(Step::read)
+                .for_each(|s| tell(&s));
+            end = begun.to_owned();
             if over && !self.machine.board.powers_off() {
                 // The line's rest, and what a panic prints behind it.
                 std::thread::sleep(Duration::from_secs(1));

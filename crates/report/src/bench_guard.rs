@@ -370,7 +370,7 @@ mod charts {
                     lines,
                     references: limits.into(),
                     y_from_data: true,
-                    apart: false,
+                    ..XyChart::default()
                 }),
             )
         })
@@ -468,7 +468,7 @@ mod charts {
                 lines,
                 references: Vec::new(),
                 y_from_data: false,
-                apart: false,
+                ..XyChart::default()
             }),
         ))
     }
@@ -533,7 +533,7 @@ mod charts {
                     lines,
                     references: Vec::new(),
                     y_from_data: false,
-                    apart: false,
+                    ..XyChart::default()
                 }),
             )
         })

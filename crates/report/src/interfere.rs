@@ -550,7 +550,7 @@ mod charts {
                 }],
                 x_ticks: ticks,
                 y_from_data: false,
-                apart: false,
+                ..XyChart::default()
             }),
         ))
     }

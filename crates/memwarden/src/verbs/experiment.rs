@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use memwarden_experiments::{Error, Interrupt, Progress, Settings, Simulated};
 use memwarden_run::{Existing, Summary};
 
-use super::on_lab::Lab;
+use super::on_lab::{Lab, parse_limit};
 use super::outcome;
 use super::terminal::Bar;
 
@@ -56,6 +57,9 @@ pub struct Place {
     /// Replace the run folder if it is there
     #[arg(long)]
     replace: bool,
+    /// Wall-clock limit of the lab's machine, boot included [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = parse_limit)]
+    timeout: Option<Duration>,
     /// Print the summary as JSON instead of tables
     #[arg(long)]
     pub json: bool,
@@ -64,6 +68,9 @@ pub struct Place {
 impl Place {
     /// What the options come over: the file, and what it doesn't say as suits the target.
     pub fn settings<S: Settings>(&self) -> anyhow::Result<S> {
+        if self.on != Target::Lab && self.timeout.is_some() {
+            anyhow::bail!("--timeout: this ends the lab's machine; add --on lab");
+        }
         let defaults = match self.on {
             Target::Native => S::default(),
             Target::Lab => S::for_lab(),
@@ -110,7 +117,9 @@ impl Place {
                 settings.check_real()?;
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
-                lab()?.carry_out(words, out, existing)?
+                lab()?
+                    .within(self.timeout)
+                    .carry_out(words, out, existing)?
             }
         };
         Ok(Some(found))

@@ -15,6 +15,7 @@ use memwarden_lab::{
 use serde::Serialize;
 
 use super::interfere;
+use super::on_lab::parse_limit;
 
 /// Boot an emulated 4-core arm64 machine with a real Linux kernel and our modules
 #[derive(clap::Args)]
@@ -112,7 +113,7 @@ struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
     /// Wall-clock limit of the whole run
-    #[arg(long, default_value = "30m", value_parser = parse_timeout)]
+    #[arg(long, default_value = "30m", value_parser = parse_limit)]
     timeout: Duration,
     /// Print the outcome as JSON (with the command's output in it) instead of the command's output
     #[arg(long)]
@@ -203,13 +204,6 @@ fn parse_tick(text: &str) -> Result<Tick, String> {
         .filter(|us| TICK_US.contains(us))
         .map(|us| Tick { us })
         .ok_or_else(|| "give a period from 10us to 1s, such as 50us, or `off`".to_owned())
-}
-
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .ok()
-        .filter(|limit| *limit >= Duration::from_secs(1))
-        .ok_or_else(|| "give a time of at least 1s, such as 90s or 30m".to_owned())
 }
 
 fn parse_guest(text: &str) -> Result<GuestProgram, String> {

@@ -2,6 +2,7 @@
 //! In the place of `on_lab`, in a memwarden that was built without the lab.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::bail;
 use memwarden_run::Existing;
@@ -11,6 +12,11 @@ use super::experiment::{Found, Target};
 /// What `--on lab` is told.
 pub const MISSING: &str = "--on lab: this memwarden was built without the lab (feature `host`)";
 
+/// No limit either.
+pub fn parse_limit(_: &str) -> Result<Duration, String> {
+    Err(MISSING.into())
+}
+
 /// In place of the machine: the refusal of all that would run there.
 pub struct Lab;
 
@@ -18,6 +24,10 @@ pub struct Lab;
 impl Lab {
     pub fn of_cpus(_: usize) -> anyhow::Result<Self> {
         Ok(Self)
+    }
+
+    pub fn within(self, _: Option<Duration>) -> Self {
+        self
     }
 
     pub fn with_note(self, _: String) -> Self {

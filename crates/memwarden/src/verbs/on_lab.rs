@@ -2,12 +2,15 @@
 //! An experiment on the emulated machine: the same command in the guest, and its run folder brought home.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use memwarden_experiments::Progress;
 use memwarden_lab::{Board, Clock, KernelChoice, LabOutcome, Machine};
 use memwarden_run::{Existing, LabFacts, Recorded};
 
 use super::experiment::{Found, Target};
+use super::terminal::Bar;
 
 /// Where the guest leaves the run folder: below what is carried back.
 const GUEST_FOLDER: &str = "run";
@@ -59,6 +62,14 @@ pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// A limit on an emulated machine's run.
+pub fn parse_limit(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|limit| *limit >= Duration::from_secs(1))
+        .ok_or_else(|| "give a time of at least 1s, such as 90s or 30m".to_owned())
+}
+
 fn parse_clock(text: &str) -> Result<Clock, String> {
     match text {
         "counted" => Ok(Clock::Counted),
@@ -102,6 +113,12 @@ impl Lab {
         self
     }
 
+    /// Another wall-clock limit than the usual.
+    pub fn within(mut self, limit: Option<Duration>) -> Self {
+        self.machine.timeout = limit.unwrap_or(self.machine.timeout);
+        self
+    }
+
     /// A note for the summary, before what holds of every such machine.
     pub fn with_note(mut self, note: String) -> Self {
         self.note = Some(note);
@@ -136,7 +153,12 @@ pub fn run(machine: &Machine, mut command: Vec<String>) -> anyhow::Result<Home> 
     let end = command.iter().position(|word| word == "--");
     let end = end.unwrap_or(command.len());
     command.splice(end..end, ["--out".into(), GUEST_FOLDER.into()]);
-    let outcome = machine.run(&command, Some(&results))?;
+    let mut bar = Bar::new();
+    let outcome = machine.run_with_steps(&command, Some(&results), &mut |step| {
+        if machine.talkative {
+            bar.step(step.done, step.total, &step.what);
+        }
+    })?;
     let complete = results.join(GUEST_FOLDER).is_dir();
     check(&outcome, &command, complete)?;
     let mut recorded = Recorded::read(&results.join(GUEST_FOLDER))?;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables and progress on a terminal; in a pipe, tables alone.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -36,32 +38,83 @@ pub fn number(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
 
-/// A progress bar on stderr; nothing when that is no terminal.
-pub struct Bar(Option<ProgressBar>);
+/// The file that steps are told to, a line each: the lab's guest has its console there, and the host shows them.
+const STEPS: &str = "MEMWARDEN_STEPS";
+
+/// Not more often than that, by the guest's clock.
+const BETWEEN_STEPS: Duration = Duration::from_millis(20);
+
+/// How far an experiment is.
+pub enum Bar {
+    /// Nobody looks.
+    Silent,
+    /// A bar on stderr.
+    Shown(ProgressBar),
+    /// Lines in a file, and when the last was written.
+    Told(File, Option<Instant>),
+}
 
 impl Bar {
-    /// A bar that shows up with the first step.
+    /// A bar that shows up with the first step, if stderr is a terminal or steps are to be told.
     pub fn new() -> Self {
-        Self(std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(0);
-            if let Ok(style) =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left")
-            {
-                bar.set_style(style);
-            }
-            bar
-        }))
+        let wanted = std::env::var_os(STEPS).filter(|path| !path.is_empty());
+        if let Some(file) = wanted.and_then(|path| File::options().append(true).open(path).ok()) {
+            return Self::Told(file, None);
+        }
+        if !std::io::stderr().is_terminal() {
+            return Self::Silent;
+        }
+        let bar = ProgressBar::new(0);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {eta} left") {
+            bar.set_style(style);
+        }
+        Self::Shown(bar)
     }
 }
 
 impl Progress for Bar {
     fn step(&mut self, done: usize, total: usize, what: &str) {
-        let Some(bar) = &self.0 else { return };
-        bar.set_length(total as u64);
-        bar.set_position(done as u64);
-        bar.set_message(what.to_owned());
-        if done == total {
-            bar.finish_and_clear();
+        match self {
+            Self::Silent => {}
+            Self::Shown(bar) => {
+                bar.set_length(total as u64);
+                bar.set_position(done as u64);
+                bar.set_message(what.to_owned());
+                if done == total {
+                    bar.finish_and_clear();
+                }
+            }
+            Self::Told(file, last) => {
+                if done < total && last.is_some_and(|last| last.elapsed() < BETWEEN_STEPS) {
+                    return;
+                }
+                // Who reads it may have gone; the experiment goes on.
+                let _ =
+                    file.write_all(format!("memwarden-step: {done}/{total} {what}\n").as_bytes());
+                *last = Some(Instant::now());
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_told_as_lines_and_the_last_always() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut bar = Bar::Told(file.reopen().unwrap(), None);
+        for done in 0..1000 {
+            bar.step(done, 1000, "a copy");
+        }
+        bar.step(1000, 1000, "done");
+        let told = std::fs::read_to_string(file.path()).unwrap();
+        assert!(
+            told.starts_with("memwarden-step: 0/1000 a copy\n"),
+            "{told}"
+        );
+        assert!(told.ends_with("memwarden-step: 1000/1000 done\n"), "{told}");
+        assert!(told.lines().count() < 1001, "not each of many");
     }
 }

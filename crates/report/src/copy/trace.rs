@@ -253,7 +253,7 @@ mod charts {
         for (plain, bare, way) in PAIRS {
             if let Some(chart) = calls(summary, plain, bare, way) {
                 let caption = "How many copies had that size. Both axes are logarithmic; copies of 0 bytes have no place on \
-                     them.";
+                     them. `together` is drawn where both functions have the size; elsewhere it is the one's own.";
                 figures.push(Figure::new(
                     &format!("calls-{}", file_name(plain)),
                     caption,
@@ -278,7 +278,7 @@ mod charts {
 
     /// Both functions of one way, and the two together.
     fn calls(summary: &Summary, plain: &str, bare: &str, way: &str) -> Option<Chart> {
-        let mut together: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut together: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let mut lines = Vec::new();
         for (nth, name) in [plain, bare].into_iter().enumerate() {
             let mut cases = functions(summary);
@@ -287,19 +287,21 @@ mod charts {
             };
             let mine = calls_by_size(case);
             for (bytes, calls) in &mine {
-                *together.entry(*bytes).or_default() += calls;
+                together.entry(*bytes).or_default().push(*calls);
             }
             lines.push(line(function_text(name), nth, &mine));
         }
+        let of_both = together.into_iter().filter(|(_, calls)| calls.len() > 1);
+        let sums = of_both.map(|(bytes, calls)| (bytes, calls.iter().sum()));
+        // The tallest of a size first, so that it hides none.
+        lines.insert(0, line("together", 2, &sums.collect()));
         lines.retain(|line| !line.points.is_empty());
-        if lines.len() > 1 {
-            lines.push(line("together", 2, &together));
-        }
-        chart(
-            format!("Copies {way}, by size"),
-            Axis::new("calls", "").log(),
-            lines,
-        )
+        chart(format!("Copies {way}, by size"), "calls", "", lines).map(|chart| {
+            Chart::Xy(XyChart {
+                stems: true,
+                ..chart
+            })
+        })
     }
 
     #[allow(clippy::cast_precision_loss)]
@@ -334,9 +336,11 @@ mod charts {
         let lines = lines.filter(|line| !line.points.is_empty()).collect();
         chart(
             "Time of a copy, by size".into(),
-            Axis::new("time of a copy", "ns").log(),
+            "time of a copy",
+            "ns",
             lines,
         )
+        .map(Chart::Xy)
     }
 
     /// None where 0 has no place on a logarithmic axis.
@@ -352,16 +356,13 @@ mod charts {
         })
     }
 
-    fn chart(title: String, y: Axis, lines: Vec<Line>) -> Option<Chart> {
-        if lines.is_empty() {
-            return None;
-        }
-        Some(Chart::Xy(XyChart {
+    fn chart(title: String, label: &str, unit: &str, lines: Vec<Line>) -> Option<XyChart> {
+        (!lines.is_empty()).then(|| XyChart {
             title,
             x: Axis::sizes("size").log(),
-            y,
+            y: Axis::new(label, unit).log(),
             lines,
             ..XyChart::default()
-        }))
+        })
     }
 }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lines and points over an axis of figures.
 
+use std::collections::BTreeSet;
+
 use super::scale::{Kind, Scale};
 use super::svg::{Anchor, Canvas, FONT, width_of};
 use super::{Axis, Colour, Drawing, Layout, Reference};
+
+/// Pixels that a mark takes across.
+const MARK: f64 = 13.0;
 
 /// Lines and points, with error bars.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +29,9 @@ pub struct XyChart {
     pub y_from_data: bool,
     /// The lines have points at the same places: set them apart by some pixels, so that none hides another.
     pub apart: bool,
+    /// Each point stands alone, on a stem from the x axis: counts of many single values. What lies between two values is
+    /// nothing, so that no line joins them. Only the tallest of points that are hardly apart have marks.
+    pub stems: bool,
 }
 
 /// A line with its points.
@@ -146,6 +154,12 @@ impl XyChart {
             };
             canvas.text("mw-ink", Anchor::End, right, place, &reference.label);
         }
+        if self.stems {
+            for line in &self.lines {
+                self.stems_of(line, &mut canvas, &x, &y, bottom);
+            }
+            return canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title);
+        }
         let shifts = self.shifts(&x);
         for (line, shift) in self.lines.iter().zip(&shifts) {
             let place = |p: &Point| (x.at(p.x) + shift, y.at(p.y));
@@ -161,16 +175,37 @@ impl XyChart {
                     canvas.line("mw-err", px - 4.0, low, px + 4.0, low);
                     canvas.line("mw-err", px - 4.0, high, px + 4.0, high);
                 }
-                let tip = format!(
-                    "{}, {}: {}",
-                    line.name,
-                    self.x.tick(point.x),
-                    self.y.tick(point.y)
-                );
-                canvas.marker(line.colour, px, py, &tip);
+                canvas.marker(line.colour, px, py, &self.tip(line, point));
             }
         }
         canvas.finish(bottom + 2.0 * FONT + 24.0, &self.title)
+    }
+
+    fn tip(&self, line: &Line, point: &Point) -> String {
+        let (x, y) = (self.x.tick(point.x), self.y.tick(point.y));
+        format!("{}, {x}: {y}", line.name)
+    }
+
+    /// One line's stems, of each column of pixels the tallest; and marks on the tallest of those that marks would hide.
+    fn stems_of(&self, line: &Line, canvas: &mut Canvas, x: &Place<'_>, y: &Scale, bottom: f64) {
+        let mut tallest: Vec<(f64, &Point)> = line.points.iter().map(|p| (x.at(p.x), p)).collect();
+        // Places grow downward.
+        tallest.sort_by(|a, b| y.at(a.1.y).total_cmp(&y.at(b.1.y)));
+        let mut columns = BTreeSet::new();
+        #[allow(clippy::cast_possible_truncation)]
+        tallest.retain(|(px, _)| columns.insert(px.floor() as i64));
+        let class = format!("mw-stem {}", line.colour.stroke());
+        for (px, point) in &tallest {
+            // One that is the least of all is to be seen, too.
+            canvas.line(&class, *px, bottom, *px, y.at(point.y).min(bottom - 3.0));
+        }
+        let mut marked: Vec<f64> = Vec::new();
+        for (px, point) in tallest {
+            if marked.iter().all(|other| (other - px).abs() > MARK) {
+                marked.push(px);
+                canvas.marker(line.colour, px, y.at(point.y), &self.tip(line, point));
+            }
+        }
     }
 
     /// How far each line is drawn to the right of its place: 9 pixels from one to the next, two marks hardly touching, or
@@ -270,6 +305,31 @@ impl<'a> Place<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_stems_the_tallest_have_marks() {
+        let point = |x: u32| Point {
+            x: f64::from(x),
+            y: f64::from(if x == 700 { 9 } else { 1 + x % 2 }),
+            interval: None,
+        };
+        let chart = XyChart {
+            lines: vec![Line {
+                name: "calls".into(),
+                colour: Colour::nth(0),
+                points: (1..=5000).map(point).collect(),
+            }],
+            stems: true,
+            ..XyChart::default()
+        };
+        let drawn = chart.draw(Layout::Wide).inline("");
+        let stems = drawn.matches("mw-stem").count();
+        assert!((700..=800).contains(&stems), "one for each column: {stems}");
+        let marks = drawn.matches("<title>calls, ").count();
+        assert!((20..=70).contains(&marks), "{marks}");
+        assert!(drawn.contains("<title>calls, 700: 9</title>"));
+        assert!(!drawn.contains("polyline"));
+    }
 
     #[test]
     fn lines_set_apart_stay_nearer_to_their_own_place_than_to_the_next() {

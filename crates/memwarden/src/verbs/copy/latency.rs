@@ -148,6 +148,14 @@ mod tests {
             (&["--operation", "at"], "operation `at`"),
             (&["--operation", "from+to"], "a copy goes one way"),
             (&["--sizes", "0"], "--sizes 0"),
+            (
+                &["--timeout", "90s"],
+                "--timeout: this ends the lab's machine; add --on lab",
+            ),
+            (
+                &["--on", "lab", "--timeout", "0s"],
+                "give a time of at least 1s",
+            ),
             (&["--sizes", "2000000000"], "--sizes 2000000000"),
             (&["--sizes", "1", "--max", "2M"], "cannot be used with"),
             (&["--max", "1M"], "give 2M to 1024M"),
