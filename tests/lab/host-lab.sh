@@ -67,6 +67,22 @@ check "the free clock boots too, without the tick" \
 check "a smaller machine is one" \
 	"lab --cpus 1 --memory 512M --tick off --json -- nproc" 0 '"stdout": "1'
 
+# turns CPUS KINDS...: each busy CPU has its part of the one stream of instructions.
+cat >"$work/turns.sh" <<'EOF'
+for kinds; do
+	echo "== $kinds"
+	/host/turns 40 $kinds || exit
+done
+EOF
+turns() {
+	cpus=$1
+	shift
+	lab --cpus "$cpus" --with target/lab/tests/lab/turns --with "$work/turns.sh" -- sh /host/turns.sh "$@"
+}
+check "two busy CPUs have turns alike" "turns 2 'u u' 's u' 'u s' 's s'" 0 "^CPU 1"
+check "two and three of three" "turns 3 'u u' 's s' '- u s' 'u u u'" 0 "^CPU 2"
+check "two and four of four" "turns 4 'u u' 's u' '- s u' 'u u u u' 's u s u'" 0 "^CPU 3"
+
 # The other machine, with a kernel that ./test has anyway.
 cat >"$work/zcu102.sh" <<'EOF'
 echo "cpus $(nproc) channels $(ls -d /sys/class/dma/dma*chan0 | wc -l)"
