@@ -53,10 +53,10 @@ static void give_turns(void)
 
 /*
  * Whether the timer that is handled now gives the others their turns. Who asks as
- * soon as it has its own turn gives that away: of four CPUs and more somebody else
- * always has the rest until the next deadline, each in its time; of fewer always the
- * same one has, and the others handle their timers and no more (docs/lab.md has the
- * shares that were measured).
+ * soon as it has its own turn gives that away. Of four CPUs and more each still has
+ * its part; of two busy ones, where there are two or three, one was seen to have
+ * nothing but its timers. What serves two and three was found by measuring (the
+ * shares are in docs/lab.md).
  *
  * Of two, the second alone asks: the first is next after every deadline anyway. Of
  * three, one whose timer was due while another ran keeps the turn that it just got.

@@ -12,7 +12,7 @@ use super::experiment::{Found, Target};
 /// What `--on lab` is told.
 pub const MISSING: &str = "--on lab: this memwarden was built without the lab (feature `host`)";
 
-/// No limit either.
+/// There is no machine to limit.
 pub fn parse_limit(_: &str) -> Result<Duration, String> {
     Err(MISSING.into())
 }
