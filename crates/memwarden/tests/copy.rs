@@ -65,7 +65,7 @@ fn a_latency_run_leaves_its_folder_and_the_classic_files() {
     let more = ["--sizes", "1,64", "--count", "9", "--dat", dat];
     let run = bench.recorded("latency", &more);
     assert_eq!(run.summary.cases.len(), 4 * 4 * 2);
-    assert!(bench.place("run/plots/median-from.svg").is_file());
+    assert!(bench.place("run/plots/median-from-idle.svg").is_file());
     for operation in ["from", "to", "from_nc", "to_nc"] {
         let file = |end: &str| {
             let name = format!("dat/micro-benchmark_{operation}_dma-shared_idle{end}.dat");
@@ -108,6 +108,10 @@ fn a_heavy_load_comes_and_goes() {
         names,
         ["to, cpu, 4096 bytes", "to, cpu, 4096 bytes, heavy load"]
     );
+    for load in ["idle", "heavy"] {
+        let plot = format!("run/plots/mean-to-{load}.svg");
+        assert!(bench.place(&plot).is_file(), "{plot}");
+    }
 }
 
 #[test]

@@ -12,21 +12,11 @@ pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a re
     copy_from_user() and copy_to_user() do it) and by a DMA engine. What does one copy take, by size, and from which size on \
     is the engine the faster one?";
 
-/// One line of a plot: who copies, beside what.
+/// Who copies, beside what.
 #[derive(Clone, Copy, PartialEq)]
 struct Series<'a> {
     engine: &'a str,
     load: &'a str,
-}
-
-impl Series<'_> {
-    #[cfg(feature = "html")]
-    fn name(self) -> String {
-        match self.load {
-            "idle" => self.engine.into(),
-            load => format!("{}, {load} load", self.engine),
-        }
-    }
 }
 
 fn series(summary: &Summary) -> Vec<Series<'_>> {
@@ -156,7 +146,7 @@ pub(crate) use charts::figures;
 mod charts {
     use memwarden_run::Recorded;
 
-    use super::{Series, find, operation_text, series, sizes, texts};
+    use super::{Series, find, operation_text, sizes, texts};
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Point};
     use crate::{Figure, by_size};
@@ -168,32 +158,46 @@ mod charts {
         Mean,
     }
 
+    /// One for each middle, operation and load.
     pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
             for operation in texts(&recorded.summary, "operation") {
-                let how = format!(
-                    "The {name} of each size; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
-                     lines are set apart by a little at each size."
-                );
-                if let Some(chart) = chart(recorded, operation, middle, name) {
-                    let file = format!("{name}-{}", file_name(operation));
-                    figures.push(Figure::new(&file, how, chart));
+                for load in texts(&recorded.summary, "load") {
+                    let how = format!(
+                        "The {name} of each size; the bars go from the 10th to the 90th percentile. Both axes are \
+                         logarithmic; lines are set apart by a little at each size."
+                    );
+                    if let Some(chart) = chart(recorded, operation, load, middle, name) {
+                        let file = format!("{name}-{}-{load}", file_name(operation));
+                        figures.push(Figure::new(&file, how, chart));
+                    }
                 }
             }
         }
         figures
     }
 
-    fn chart(recorded: &Recorded, operation: &str, middle: Middle, name: &str) -> Option<Chart> {
+    fn chart(
+        recorded: &Recorded,
+        operation: &str,
+        load: &str,
+        middle: Middle,
+        name: &str,
+    ) -> Option<Chart> {
         let summary = &recorded.summary;
-        let lines = series(summary).into_iter().map(|series| {
+        let lines = texts(summary, "engine").into_iter().map(|engine| {
             let sizes = sizes(summary).into_iter();
+            let series = Series { engine, load };
             let points = sizes.filter_map(|size| point(recorded, operation, series, size, middle));
-            (series.name(), points.collect())
+            (engine.to_owned(), points.collect())
         });
         let operation = operation_text(operation);
-        let title = format!("Time of a copy {operation}, {name} by size");
+        let beside = match load {
+            "idle" => String::new(),
+            load => format!(", {load} load"),
+        };
+        let title = format!("Time of a copy {operation}, {name} by size{beside}");
         let y = Axis::new("time of a copy", "us");
         by_size::chart(summary, title, y, lines).map(Chart::Xy)
     }
