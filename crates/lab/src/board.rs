@@ -95,6 +95,14 @@ impl Board {
         }
     }
 
+    /// Whether it has a clock that tells the date, which QEMU sets.
+    pub(crate) fn has_clock(self) -> bool {
+        match self {
+            Self::Virt => true,
+            Self::Raspi3b | Self::Zcu102 => false,
+        }
+    }
+
     /// Whether the emulator ends when the guest powers off or panics.
     pub(crate) fn powers_off(self) -> bool {
         self != Self::Raspi3b

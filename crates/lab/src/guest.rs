@@ -50,6 +50,8 @@ pub(crate) struct Job<'a> {
     pub tick_us: u64,
     /// How results come back.
     pub carry: Carry,
+    /// The date at its start, as busybox's `date -u -s` takes it, for a machine that has no clock to tell it.
+    pub date: Option<String>,
     /// Files and folders of the host, to be found in /host.
     pub with: &'a [PathBuf],
 }
@@ -103,7 +105,10 @@ pub(crate) fn assemble(
         Carry::Ninep => "9p",
         Carry::Serial => "serial",
     };
-    let settings = format!("mode={mode}\ntick_us={}\ncarry={carry}\n", job.tick_us);
+    let mut settings = format!("mode={mode}\ntick_us={}\ncarry={carry}\n", job.tick_us);
+    if let Some(date) = &job.date {
+        settings += &format!("date={}\n", quote(date));
+    }
     archive.file("job/settings", 0o644, settings.as_bytes());
     let words: Vec<String> = job.command.iter().map(|word| quote(word)).collect();
     let script = format!("exec {}\n", words.join(" "));

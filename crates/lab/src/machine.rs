@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
@@ -38,6 +38,9 @@ const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
 const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
 const QEMU: &str = "qemu-system-aarch64";
+
+/// On the counted clock every run begins on this day.
+const COUNTED_DATE: &str = "2026-01-01T00:00:00";
 
 /// Between two looks at the guest's output. Short against what a person notices.
 const POLL: Duration = Duration::from_millis(20);
@@ -197,6 +200,17 @@ impl Clock {
         match self {
             Self::Counted => 50,
             Self::Free => 0,
+        }
+    }
+
+    /// The date at the guest's start: the same for all runs that are to be the same.
+    fn date(self) -> String {
+        match self {
+            Self::Counted => COUNTED_DATE.replace('T', " "),
+            Self::Free => {
+                let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+                format!("@{}", since_1970.as_secs())
+            }
         }
     }
 }
@@ -395,6 +409,7 @@ impl<'a> Boot<'a> {
             command,
             tick_us: machine.tick_us,
             carry: machine.board.carry(),
+            date: (!machine.board.has_clock()).then(|| machine.clock.date()),
             with: &machine.with,
         };
         guest::assemble(
@@ -441,7 +456,7 @@ impl<'a> Boot<'a> {
         match machine.clock {
             Clock::Counted => {
                 qemu.args(["-icount", "shift=0,sleep=off,align=off"]);
-                qemu.args(["-rtc", "base=2026-01-01T00:00:00,clock=vm"]);
+                qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
                 qemu.args(["-seed", "1"]);
             }
             Clock::Free => {
