@@ -19,8 +19,6 @@ fresh() {
 	modprobe swdma $1 && modprobe cftu $2
 }
 model() { /host/lab/cftu-model "$@"; }
-# at_most WHAT IS ENOUGH of operations that take a hundred times as long
-at_most() { if [ "$2" -lt "$1" ]; then echo "$2"; else echo "$1"; fi; }
 
 # Without an engine.
 check "without a channel it does not load" "modprobe cftu" 1 'No such device'

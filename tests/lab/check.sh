@@ -39,6 +39,10 @@ forget_leaks() {
 	leaks >/dev/null && echo clear >/sys/kernel/debug/kmemleak
 }
 
+# at_most N COUNT: the smaller of both; for what takes a hundred times as long as the
+# other operations of a test.
+at_most() { if [ "$2" -lt "$1" ]; then echo "$2"; else echo "$1"; fi; }
+
 # skip "what" "reason"
 skip() {
 	checks=$((checks + 1))

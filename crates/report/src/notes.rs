@@ -22,23 +22,47 @@ pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulat
 
 /// What an emulated machine shows of system calls and copies, and what not.
 pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and the devices are the real ones, the processor \
-    is not. On the counted clock a nanosecond is an instruction, whatever that would cost on a board: the figures compare \
-    the lengths of the ways to and from the memory, not their speed, and caches count for nothing.";
+    is not.";
+
+/// The same, where time is a count of instructions.
+pub const LAB_COPIES_COUNTED: &str = "A nanosecond is an instruction, whatever that would cost on a board: the figures \
+    compare the lengths of the ways to and from the memory, not their speed, and caches count for nothing.";
 
 /// What an emulated machine shows of mappings, and what not.
 pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is the real one, and so are faults, switches, and \
     what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are nobody's but a \
     model's.";
 
-/// What a reader must know of a run on an emulated machine.
-pub fn of_lab(experiment: &str) -> &'static [&'static str] {
-    if experiment.starts_with("mymem-") || experiment.starts_with("copy-") {
-        &[LAB_COPIES]
-    } else if experiment.starts_with("mmap") {
-        &[LAB_MAPPINGS]
-    } else {
-        &[LAB_LIMITS, LAB_EXACT]
+/// Of the clock that counts instructions.
+pub const LAB_COUNTED: &str = "Time is a count of instructions here (the counted clock): the same command gives the same \
+    figures again.";
+
+/// Of the clock that is the host's.
+pub const LAB_FREE: &str = "Time followed the host's clock here (the free clock): it is what the emulator took, with the \
+    host's own caches, and figures vary with what else the host does.";
+
+/// What a reader must know of a run, if it was on an emulated machine.
+pub fn of_lab(run: &Run) -> Vec<&'static str> {
+    if run.target != "lab" {
+        return Vec::new();
     }
+    let clock = run.lab.as_ref().map_or("", |lab| lab.clock.as_str());
+    let experiment = run.experiment.as_str();
+    let copies = experiment.starts_with("mymem-") || experiment.starts_with("copy-");
+    let mut notes = if copies {
+        vec![LAB_COPIES]
+    } else if experiment.starts_with("mmap") {
+        vec![LAB_MAPPINGS]
+    } else {
+        vec![LAB_LIMITS, LAB_EXACT]
+    };
+    match clock {
+        "counted" if copies => notes.extend([LAB_COPIES_COUNTED, LAB_COUNTED]),
+        "counted" => notes.push(LAB_COUNTED),
+        "free" => notes.push(LAB_FREE),
+        _ => {}
+    }
+    notes
 }
 
 /// All notes of a run: the experiment's own first.
@@ -49,19 +73,8 @@ pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
             notes.push(note);
         }
     };
-    if run.target == "lab" {
-        for note in of_lab(&run.experiment) {
-            add((*note).into());
-        }
-        match run.lab.as_ref().map(|lab| lab.clock.as_str()) {
-            Some("counted") => add("Time is a count of instructions here (the counted clock): the same command gives \
-                 the same figures again."
-                .into()),
-            Some("free") => add("Time followed the host's clock here (the free clock): figures vary with what else \
-                 the host does."
-                .into()),
-            _ => {}
-        }
+    for note in of_lab(run) {
+        add(note.into());
     }
     for case in &summary.cases {
         for (key, metric) in case.metrics() {

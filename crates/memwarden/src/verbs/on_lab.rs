@@ -137,8 +137,8 @@ impl Lab {
         if let Some(note) = self.note {
             summary.note(note);
         }
-        for note in memwarden_report::notes::of_lab(&run.experiment) {
-            summary.note(*note);
+        for note in memwarden_report::notes::of_lab(run) {
+            summary.note(note);
         }
         let folder = home.keep(out, existing)?;
         Ok((folder, home.recorded.summary))
