@@ -8,14 +8,21 @@ use crate::{Error, Result};
 /// A size in bytes from `16384` (KiB, as the tools of this name always took it),
 /// `64K`, `64M` or `1G` (powers of two, an optional `iB` or `B` behind).
 pub fn parse_size(text: &str) -> Result<usize> {
-    let invalid = |why: &str| {
-        Error::Invalid(format!(
-            "{why} (a size is KiB, or has a unit: 16384, 64M, 1G)"
-        ))
-    };
+    parse(text, 10, "a size is KiB, or has a unit: 16384, 64M, 1G")
+}
+
+/// A size in bytes from `4096` (bytes), `64K`, `64M` or `1G`, as [`parse_size`] has them.
+pub fn parse_bytes(text: &str) -> Result<u64> {
+    parse(text, 0, "a size is bytes, or has a unit: 4096, 64K, 2M").map(|bytes| bytes as u64)
+}
+
+/// A size, whose figure without a unit is shifted by `plain`; `how` tells people what to type.
+fn parse(text: &str, plain: u32, how: &str) -> Result<usize> {
+    let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "k" | "kb" | "kib" => 10,
+        "" => plain,
+        "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
         "g" | "gb" | "gib" => 30,
         _ => return Err(invalid("unknown unit")),
@@ -107,6 +114,18 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_bytes_unless_they_say() {
+        for (text, bytes) in [("1", 1), ("4096", 4096), ("64K", 64 << 10), ("1G", 1 << 30)] {
+            assert_eq!(parse_bytes(text).unwrap(), bytes, "{text}");
+        }
+        let message = parse_bytes("4x").unwrap_err().to_string();
+        assert!(
+            message.contains("unknown unit (a size is bytes"),
+            "{message}"
+        );
+    }
+
+    #[test]
     fn bad_sizes_say_why() {
         for (text, why) in [
             ("0", "cannot be 0"),
@@ -171,6 +190,7 @@ mod tests {
         #[test]
         fn any_text_is_a_size_or_an_error(text in ".*") {
             let _ = parse_size(&text);
+            let _ = parse_bytes(&text);
             let _ = parse_duration(&text);
         }
     }

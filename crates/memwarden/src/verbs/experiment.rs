@@ -12,6 +12,9 @@ use super::on_lab::{Lab, parse_limit};
 use super::outcome;
 use super::terminal::Bar;
 
+/// The answer to `--timeout` where there is no machine for it to end.
+pub const NO_LAB_TO_END: &str = "--timeout: this ends the lab's machine; add --on lab";
+
 /// Where an experiment runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -69,7 +72,7 @@ impl Place {
     /// What the options come over: the file, and what it doesn't say as suits the target.
     pub fn settings<S: Settings>(&self) -> anyhow::Result<S> {
         if self.on != Target::Lab && self.timeout.is_some() {
-            anyhow::bail!("--timeout: this ends the lab's machine; add --on lab");
+            anyhow::bail!(NO_LAB_TO_END);
         }
         let defaults = match self.on {
             Target::Native => S::default(),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::Operation;
 use memwarden_experiments::copy::bandwidth::{self, Config};
+use memwarden_platform::units::parse_bytes;
 
 use super::{Common, Dat, Engines};
 
@@ -27,8 +28,8 @@ pub(super) struct Args {
     /// from, to, from+to [default: all three]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Vec<Operation>,
-    /// Bytes of a copy [default: the powers of two from 1 KiB to 32 MiB; lab: to 1 MiB]
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two from 1 KiB to 32 MiB; lab: to 1 MiB]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Vec<u64>,
     /// Copies of each thread [default: 300; lab: 30]
     #[arg(long, value_name = "N")]
@@ -108,7 +109,7 @@ mod tests {
             (&["--engine", "dma"][..], "engine `dma`"),
             (&["--operation", "from_nc"], "give from, to or from+to"),
             (&["--operation", "from,from"], "given twice"),
-            (&["--sizes", "0"], "--sizes 0"),
+            (&["--sizes", "0"], "a size cannot be 0"),
             (&["--operations", "0"], "--operations 0"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--high", "x"], "invalid digit"),

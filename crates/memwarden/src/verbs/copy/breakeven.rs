@@ -8,6 +8,7 @@ use anyhow::bail;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
 use memwarden_experiments::copy::{Engine, Operation};
+use memwarden_platform::units::parse_bytes;
 use memwarden_run::Summary;
 
 use super::Common;
@@ -30,8 +31,8 @@ pub(super) struct Args {
     /// from, to, from_nc, to_nc; it must win in all of them [default: from,to]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Vec<Operation>,
-    /// Bytes of a copy [default: the powers of two to 32 MiB; lab: 64 bytes to 1 MiB]
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two to 32 MiB; lab: 64 bytes to 1 MiB]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Vec<u64>,
     /// Copies of each size, at least 10 [default: 100; lab: 20]
     #[arg(long, value_name = "N")]
@@ -149,7 +150,7 @@ mod tests {
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--engine", "cpu"][..], "give a DMA engine"),
-            (&["--sizes", "0"], "--sizes 0"),
+            (&["--sizes", "0"], "a size cannot be 0"),
             (&["--count", "3"], "--count 3: give 10 to"),
             (&["--victim", "doom"], "doom"),
             (&["--victim-cpu", "0"], "give two CPUs"),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::latency::{self, Config};
 use memwarden_experiments::copy::{Load, Operation, powers};
+use memwarden_platform::units::parse_bytes;
 
 use super::{Common, Dat, Engines};
 
@@ -29,10 +30,10 @@ pub(super) struct Args {
     /// from, to, from_nc, to_nc [default: all four; lab: from,to]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Vec<Operation>,
-    /// Bytes of a copy [default: the powers of two from 1 to --max]
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two from 1 to --max]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Vec<u64>,
-    /// The largest power of two, 2M to 1024M [default: 32M; lab: 1 MiB]
+    /// The largest power of two, 2M to 1G [default: 32M; lab: 1 MiB]
     #[arg(long, value_name = "SIZE", conflicts_with = "sizes", value_parser = parse_max)]
     max: Option<u64>,
     /// Copies of each size [default: 300; lab: 30]
@@ -53,13 +54,11 @@ pub(super) struct Args {
     common: Common,
 }
 
-/// `2M` to `1024M`, in bytes.
 fn parse_max(text: &str) -> Result<u64, String> {
-    let digits = text.strip_suffix(['M', 'm']).unwrap_or(text);
-    match digits.parse::<u64>() {
-        Ok(mib) if (2..=1024).contains(&mib) => Ok(mib << 20),
-        _ => Err("give 2M to 1024M".into()),
-    }
+    parse_bytes(text)
+        .ok()
+        .filter(|bytes| (2 << 20..=1 << 30).contains(bytes))
+        .ok_or_else(|| "give 2M to 1G".into())
 }
 
 impl Args {
@@ -135,8 +134,9 @@ mod tests {
     fn the_largest_is_a_power_of_two() {
         let largest = |max| settings(&["--max", max]).unwrap().sizes.pop();
         assert_eq!(largest("2M"), Some(2 << 20));
-        assert_eq!(largest("1024M"), Some(1 << 30));
+        assert_eq!(largest("1G"), Some(1 << 30));
         assert_eq!(largest("3M"), Some(2 << 20));
+        assert_eq!(settings(&["--sizes", "64,4K"]).unwrap().sizes, [64, 4096]);
         assert!(settings(&["--engine", "all"]).unwrap().engine.is_empty());
     }
 
@@ -147,7 +147,7 @@ mod tests {
             (&["--engine", "cpu,cpu"], "--engine cpu is given twice"),
             (&["--operation", "at"], "operation `at`"),
             (&["--operation", "from+to"], "a copy goes one way"),
-            (&["--sizes", "0"], "--sizes 0"),
+            (&["--sizes", "0"], "a size cannot be 0"),
             (
                 &["--timeout", "90s"],
                 "--timeout: this ends the lab's machine; add --on lab",
@@ -158,8 +158,8 @@ mod tests {
             ),
             (&["--sizes", "2000000000"], "--sizes 2000000000"),
             (&["--sizes", "1", "--max", "2M"], "cannot be used with"),
-            (&["--max", "1M"], "give 2M to 1024M"),
-            (&["--max", "2G"], "give 2M to 1024M"),
+            (&["--max", "1M"], "give 2M to 1G"),
+            (&["--max", "2G"], "give 2M to 1G"),
             (&["--count", "0"], "--count 0"),
             (&["--load", "light"], "load `light`"),
             (&["--cpu", "x"], "invalid digit"),

@@ -3,12 +3,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use memwarden_experiments::guard_bench::{self, Part, Subject};
 use memwarden_experiments::{Backend, Interrupt};
 use memwarden_run::{Existing, Summary};
 
-use crate::verbs::experiment::Target;
+use crate::verbs::experiment::{NO_LAB_TO_END, Target};
+use crate::verbs::on_lab::parse_limit;
 use crate::verbs::outcome;
 use crate::verbs::terminal::Bar;
 
@@ -44,12 +46,18 @@ pub(super) struct Args {
     /// Replace the run folder if it is there
     #[arg(long)]
     replace: bool,
+    /// Wall-clock limit of each of the lab's machines, boot included [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = parse_limit)]
+    timeout: Option<Duration>,
     /// Print the summary as JSON instead of tables
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.on != Target::Lab && args.timeout.is_some() {
+        anyhow::bail!(NO_LAB_TO_END);
+    }
     let existing = Existing::replace_if(args.replace);
     let (folder, summary) = match (&args.on, args.part) {
         (Target::Native, Some(part)) => {
@@ -138,6 +146,7 @@ fn on_lab(
             boots.len(),
             &format!("{backend}: {}, {} CPUs", boot.part, boot.cpus),
         );
+        let usual = on_lab::machine();
         let machine = Machine {
             cpus: boot.cpus,
             clock,
@@ -147,7 +156,8 @@ fn on_lab(
                 0
             },
             talkative: false,
-            ..on_lab::machine()
+            timeout: args.timeout.unwrap_or(usual.timeout),
+            ..usual
         };
         let (part, backend) = (boot.part.to_string(), backend.to_string());
         let mut command = [
