@@ -177,7 +177,11 @@ fn pollution_and_breakeven_have_two_cpus_at_work() {
 fn bad_input_gets_one_line_and_leaves_nothing() {
     let bench = Bench::new();
     for (verb, more, expected) in [
-        ("latency", &["--sizes", "0"][..], "--sizes 0: give 1 to"),
+        (
+            "latency",
+            &["--sizes", "2G"][..],
+            "--sizes 2147483648: give 1 to",
+        ),
         ("latency", &["--cpu", "8191"], "CPU 8191 is not online"),
         (
             "latency",
