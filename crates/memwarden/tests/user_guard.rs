@@ -210,6 +210,22 @@ fn a_stuck_thread_is_killed() {
 }
 
 #[test]
+fn a_regulator_that_never_begins_is_killed() {
+    let Some(mut rig) = Rig::new() else { return };
+    rig.start_traffic();
+    let since = Instant::now();
+    let started = rig
+        .command("guard start --backend user --event page-faults --no-self-test")
+        .env("MEMWARDEN_TEST_FAULT", format!("mute:{}", rig.cpu))
+        .output()
+        .unwrap();
+    assert!(!started.status.success(), "{started:?}");
+    let message = String::from_utf8(started.stderr).unwrap();
+    assert!(message.contains("past its time"), "{message}");
+    rig.expect_freedom("mute, from the start of it all", since);
+}
+
+#[test]
 fn a_panic_ends_the_regulator() {
     let Some(mut rig) = Rig::new() else { return };
     let since = Instant::now();
@@ -266,14 +282,18 @@ fn guard_run_leaves_nothing_behind_however_it_ends() {
         line += &vec!["50"; rig.cpu.parse::<usize>().unwrap() + 1].join(",");
         // Killed, it can't end its command: a minute of sleep that holds nobody's output is left.
         line += " -- sleep 60";
+        let said = rig.folder.path().join("said");
         let mut run = rig
             .command(&line)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(&said).unwrap())
             .spawn()
             .unwrap();
         let cpu = rig.cpu.clone();
         eventually("the core is throttled", || {
+            let said = || fs::read_to_string(&said).unwrap_or_default();
+            let ended = run.try_wait().unwrap();
+            assert!(ended.is_none(), "before {signal:?}: {ended:?}: {}", said());
             rig.show().is_some_and(|shown| {
                 shown["settings"]["control"]["throttled"]
                     .as_str()

@@ -151,6 +151,8 @@ fn go(
         figures: Figures::new(),
         fault: Fault::from_environment(),
     };
+    // Until now it was to run by when the supervisor said.
+    words[0].store(0, Ordering::Release);
     ready();
     let outcome = going.go_round(stop);
     let end_ns = monotonic_ns();

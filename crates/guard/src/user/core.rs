@@ -239,7 +239,14 @@ pub(super) fn run(
         Failure::Broken(why) => format!("CPU {}: {why}", handle.cpu),
     };
     sched::set_fifo(PRIORITY).map_err(|error| explain(error.into()))?;
-    let mut ready = Some(ready);
+    if let Some(fault) = &common.fault {
+        fault.strike_at_start(handle.cpu);
+    }
+    // Until now it was to run by when the supervisor said.
+    let mut ready = Some(|| {
+        common.running_until[index].store(0, Ordering::Release);
+        ready();
+    });
     while !handle.stop.load(Ordering::Acquire) {
         if affinity::pin(handle.cpu).is_err() {
             if let Some(ready) = ready.take() {

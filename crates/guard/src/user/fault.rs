@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults on purpose, so that what is promised of a broken regulator can be tried on a real one.
 
-/// Names the fault: `stuck:CPU` or `panic:CPU`. For tests alone.
+/// Names the fault: `stuck:CPU`, `panic:CPU` or `mute:CPU`. For tests alone.
 pub(crate) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Stuck,
     Panic,
+    /// Stuck before it regulates.
+    Mute,
 }
 
-/// A core's thread that goes wrong the first time that it holds its core.
+/// A core's thread that goes wrong the first time that it holds its core, or before.
 #[derive(Debug)]
 pub(crate) struct Fault {
     kind: Kind,
@@ -28,12 +30,20 @@ impl Fault {
         let kind = match kind {
             "stuck" => Kind::Stuck,
             "panic" => Kind::Panic,
+            "mute" => Kind::Mute,
             _ => return None,
         };
         Some(Self {
             kind,
             cpu: cpu.parse().ok()?,
         })
+    }
+
+    /// Called by each core's thread before it regulates.
+    pub fn strike_at_start(&self, cpu: usize) {
+        if cpu == self.cpu && self.kind == Kind::Mute {
+            spin();
+        }
     }
 
     /// Called by each core's thread when it takes hold.
@@ -46,11 +56,16 @@ impl Fault {
     /// Called by a group's regulator, which has one thread, when the group is stopped.
     pub fn go_wrong(&self) {
         match self.kind {
-            Kind::Stuck => loop {
-                std::hint::spin_loop();
-            },
+            Kind::Stuck => spin(),
             Kind::Panic => panic!("the fault that {VARIABLE} asked for"),
+            Kind::Mute => {}
         }
+    }
+}
+
+fn spin() -> ! {
+    loop {
+        std::hint::spin_loop();
     }
 }
 

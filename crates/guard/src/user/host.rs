@@ -6,7 +6,6 @@ use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use super::core::{Common, Handle};
 use super::fault::Fault;
 use super::figures::Figures;
 use super::places::Places;
-use super::process::{self, spawn};
+use super::process::{self, Mailbox, spawn};
 use super::wire::{Plan, Reply, Request, receive, send};
 use super::{core, record};
 use crate::control::BestEffort;
@@ -79,8 +78,8 @@ pub(super) fn run(
 
     let (host, cores) = Host::new(plan, words, Arc::clone(&stop))?;
     let listener = places.listen()?;
-    let (tell, told) = mpsc::channel();
-    let threads = host.start_cores(cores, &tell)?;
+    let told = Arc::new(Mailbox::default());
+    let threads = host.start_cores(cores, &told)?;
     let (common, saved) = (Arc::clone(&host.common), places.clone());
     let free = move || {
         for core in &common.cores {
@@ -91,7 +90,6 @@ pub(super) fn run(
         }
     };
     let watcher = process::start_watcher(Arc::clone(&host.common.running_until), &stop, free)?;
-    drop(tell);
     let mut outcome = host.wait_for_cores(&told);
     if outcome.is_ok() {
         ready();
@@ -112,6 +110,8 @@ pub(super) fn run(
 /// What a core's thread tells.
 enum Told {
     Ready,
+    /// It was told to.
+    Ended,
     Failed(String),
 }
 
@@ -163,44 +163,41 @@ impl Host {
     fn start_cores(
         &self,
         cores: Vec<Core>,
-        tell: &Sender<Told>,
+        told: &Arc<Mailbox<Told>>,
     ) -> Result<Vec<JoinHandle<()>>, Error> {
         let start = |(index, core): (usize, Core)| {
-            let (common, tell) = (Arc::clone(&self.common), tell.clone());
+            let (common, told) = (Arc::clone(&self.common), Arc::clone(told));
             spawn(&format!("cpu{}", self.common.cores[index].cpu), move || {
-                let ready = || drop(tell.send(Told::Ready));
-                if let Err(why) = core::run(&common, index, core, ready) {
-                    let _ = tell.send(Told::Failed(why));
-                }
+                let ready = || told.put(Told::Ready);
+                told.put(match core::run(&common, index, core, ready) {
+                    Ok(()) => Told::Ended,
+                    Err(why) => Told::Failed(why),
+                });
             })
         };
         cores.into_iter().enumerate().map(start).collect()
     }
 
     /// Until every core is regulated, or one can't be.
-    fn wait_for_cores(&self, told: &Receiver<Told>) -> Result<(), Error> {
+    fn wait_for_cores(&self, told: &Mailbox<Told>) -> Result<(), Error> {
         for _ in &self.common.cores {
-            match told.recv() {
-                Ok(Told::Ready) => {}
-                Ok(Told::Failed(why)) => return Err(Error::Regulator(why)),
-                Err(_) => break,
+            match told.wait() {
+                Told::Ready => {}
+                Told::Failed(why) => return Err(Error::Regulator(why)),
+                Told::Ended => break,
             }
         }
         Ok(())
     }
 
     /// Answers clients until it is time to stop.
-    fn serve(
-        self: &Arc<Self>,
-        listener: &UnixListener,
-        told: &Receiver<Told>,
-    ) -> Result<(), Error> {
+    fn serve(self: &Arc<Self>, listener: &UnixListener, told: &Mailbox<Told>) -> Result<(), Error> {
         listener
             .set_nonblocking(true)
             .map_err(|error| Error::System(format!("listen to clients: {error}")))?;
         let clients = Arc::new(AtomicUsize::new(0));
         while !self.stop.load(Ordering::Acquire) {
-            if let Ok(Told::Failed(why)) = told.try_recv() {
+            if let Some(Told::Failed(why)) = told.take() {
                 return Err(Error::Regulator(why));
             }
             let wait = Timespec {

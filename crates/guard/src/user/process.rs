@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every regulator's process does, whatever it regulates: it ends with its supervisor, and a panic ends it at once.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -59,13 +59,14 @@ pub(crate) fn start_watcher(
     stop: &Arc<AtomicBool>,
     free: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
-    let (tell, told) = mpsc::channel();
+    let begun = Arc::new(Mailbox::default());
+    let told = Arc::clone(&begun);
     let parent = rustix::process::getppid();
     let stop = Arc::clone(stop);
     let watch = move || {
         let outcome = sched::set_fifo(WATCHDOG_PRIORITY);
         let failed = outcome.is_err();
-        let _ = tell.send(outcome);
+        told.put(outcome);
         if failed {
             return;
         }
@@ -89,10 +90,57 @@ pub(crate) fn start_watcher(
         free();
     };
     let thread = spawn("watcher", watch)?;
-    told.recv()
-        .map_err(|_| Error::System("start the watcher".into()))?
-        .map_err(Error::platform)?;
+    begun.wait().map_err(Error::platform)?;
     Ok(thread)
+}
+
+/// What the regulator's threads tell, whatever their priorities.
+///
+/// The standard library's channel won't do: where a sender is about to write its message, the receiver spins until it
+/// has, and at a higher priority on the sender's CPU it spins for ever. Who waits for a mutex sleeps.
+#[derive(Debug)]
+pub(crate) struct Mailbox<T> {
+    messages: Mutex<VecDeque<T>>,
+    came: Condvar,
+}
+
+impl<T> Default for Mailbox<T> {
+    fn default() -> Self {
+        Self {
+            messages: Mutex::default(),
+            came: Condvar::new(),
+        }
+    }
+}
+
+impl<T> Mailbox<T> {
+    pub fn put(&self, message: T) {
+        self.messages().push_back(message);
+        self.came.notify_one();
+    }
+
+    /// The next one, as soon as there is one.
+    pub fn wait(&self) -> T {
+        let mut messages = self.messages();
+        loop {
+            if let Some(message) = messages.pop_front() {
+                return message;
+            }
+            messages = self
+                .came
+                .wait(messages)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next one, if there is one.
+    pub fn take(&self) -> Option<T> {
+        self.messages().pop_front()
+    }
+
+    fn messages(&self) -> MutexGuard<'_, VecDeque<T>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A thread with a small stack.
@@ -105,4 +153,22 @@ pub(crate) fn spawn(
         .stack_size(STACK_BYTES)
         .spawn(body)
         .map_err(|error| Error::System(format!("start a thread: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_in_their_order_and_are_waited_for() {
+        let mailbox = Arc::new(Mailbox::default());
+        assert_eq!(mailbox.take(), None);
+        let other = Arc::clone(&mailbox);
+        let sender = thread::spawn(move || (0..1000).for_each(|number| other.put(number)));
+        for number in 0..1000 {
+            assert_eq!(mailbox.wait(), number);
+        }
+        sender.join().unwrap();
+        assert_eq!(mailbox.take(), None);
+    }
 }

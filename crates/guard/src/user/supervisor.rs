@@ -37,6 +37,10 @@ const LOOK: Timespec = Timespec {
     tv_nsec: 10_000_000,
 };
 
+/// A regulator's threads regulate within this, each: opening counters takes milliseconds. One that does not would hold
+/// its CPU for good.
+const START_WITHIN_NS: u64 = 10_000_000_000;
+
 /// In so many looks one after another a thread may be found past its time, or a group stopped for longer, and still at
 /// the same. With the time to kill this stays below 100 ms. Looks are counted, and not milliseconds alone: where the
 /// whole machine stood still (a virtual one does), nobody is to blame.
@@ -124,8 +128,12 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     let threads = charge.threads();
     let words = SharedWords::create(threads + 1).map_err(Error::platform)?;
     words.inherit().map_err(Error::platform)?;
-    words[threads].store(monotonic_ns(), Ordering::Release);
     let ready = charge.begin()?;
+    let now_ns = monotonic_ns();
+    for word in &words[..threads] {
+        word.store(now_ns + START_WITHIN_NS, Ordering::Release);
+    }
+    words[threads].store(now_ns, Ordering::Release);
 
     let outcome = start(&ready, &words).and_then(|mut child| {
         let outcome = watch(&mut child, charge.as_ref(), &words, plan.tied, &stop);
