@@ -312,7 +312,12 @@ fn end(record: &Path, supervisor: Option<u32>) -> Result<Ended, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// A fork has all our locks until it is another program: who forks and who lets a lock go take turns.
+    static FORKS: Mutex<()> = Mutex::new(());
 
     /// A folder with the files that a group would have.
     fn group(folder: &Path) -> GroupPlan {
@@ -339,6 +344,7 @@ mod tests {
 
     #[test]
     fn a_claimed_group_is_nobody_elses_until_it_is_given_back() {
+        let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let (_folder, places, plan) = rig();
         let held = Held::take(&places, &plan).unwrap();
         assert!(!held.claim.made);
@@ -355,6 +361,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_one_left_is_put_back() {
+        let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let (_folder, places, plan) = rig();
         // Dropped without a word: the lock is gone, the record is not.
         drop(Held::take(&places, &plan).unwrap());
@@ -381,7 +388,9 @@ mod tests {
     #[test]
     fn who_is_stopped_with_the_lock_keeps_nobody_from_putting_back() {
         let (_folder, places, plan) = rig();
+        let forking = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dead = std::process::Command::new("true").spawn().unwrap();
+        drop(forking);
         let held = Held::take(&places, &plan).unwrap();
         let claim = Claim {
             supervisor: dead.id(),
