@@ -39,7 +39,7 @@ void cftu_stop(void);
  *
  * The answer is copy_from_user()'s in all cases, also when the engine fails. It
  * may be called wherever copy_from_user() may; the CPU copies where the caller
- * can't sleep.
+ * can't sleep, and what is not in the linear map (vmalloc()ed, on the stack).
  *
  * Return: the bytes, at the end, that could not be copied; they are zeroed.
  */
@@ -84,7 +84,7 @@ void cftu_unpin(struct cftu_pinned *pinned);
  * @offset: where in it
  * @bytes: how many
  *
- * May sleep.
+ * May sleep. The CPU copies what is not in the linear map.
  *
  * Return: 0, or -EINVAL for a range that is not inside.
  */

@@ -182,6 +182,22 @@ static void take_anew(struct channel *channel)
 	mutex_unlock(&channel->pausing);
 }
 
+/*
+ * Of many providers only a transfer under way can be paused, and an idle channel that was
+ * told to goes on with the next one.
+ */
+static void pause_what_began(struct channel *channel)
+{
+	/* Pairs with channel_pause(): one of the two sees what the other did. */
+	smp_mb();
+	if (!READ_ONCE(channel->paused))
+		return;
+	mutex_lock(&channel->pausing);
+	if (channel->paused && channel->pausable)
+		dmaengine_pause(channel->dma);
+	mutex_unlock(&channel->pausing);
+}
+
 /* Waits for the transfer's end; false: it was terminated. */
 static bool await(struct channel *channel, unsigned long bytes, dma_cookie_t cookie,
 		  u64 timeout_ns)
@@ -233,6 +249,7 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 	for (i = 0; i < taken; i++)
 		bytes += pieces[i].bytes;
 	dma_async_issue_pending(channel->dma);
+	pause_what_began(channel);
 	drop(channel);
 
 	if (!await(channel, bytes, cookie, timeout_ns)) {
@@ -264,7 +281,9 @@ void channel_pause(struct channel *channel, bool pause)
 
 	mutex_lock(&channel->pausing);
 	if (channel->paused != pause) {
-		channel->paused = pause;
+		WRITE_ONCE(channel->paused, pause);
+		/* Pairs with pause_what_began(). */
+		smp_mb();
 		if (pause)
 			channel->paused_since = now;
 		else
@@ -329,8 +348,9 @@ static void measure_poll_bytes(void)
 	rt_mutex_lock(&channel->lock);
 	piece.bytes = least;
 	slept = best_ns(channel, &piece, 1, 0);
-	polled = best_ns(channel, &piece, 1, ULONG_MAX);
-	sleeping = slept > polled && slept != U64_MAX ? slept - polled : 0;
+	/* One that failed may have taken the channel with it. */
+	polled = slept == U64_MAX ? U64_MAX : best_ns(channel, &piece, 1, ULONG_MAX);
+	sleeping = slept > polled ? slept - polled : 0;
 	for (bytes = least; sleeping && bytes <= min_t(size_t, PAGE_SIZE, engine.piece_bytes);
 	     bytes *= 2) {
 		piece.bytes = bytes;

@@ -113,7 +113,9 @@ enum transfer_end {
  * @count: in: how many, 1 to TRANSFER_PIECES; out: how many were taken, from the first
  * @timeout_ns: when it counts as hanging
  *
- * On return the engine does not touch the pieces any more.
+ * On return the engine does not touch the pieces any more. Where it hung that is its
+ * provider's word, which was told to terminate; zynqmp_dma's does not stop what the
+ * hardware is at, so that a timeout is to be far longer than any transfer.
  */
 enum transfer_end engine_transfer(struct channel *channel, const struct piece *pieces,
 				  unsigned int *count, u64 timeout_ns);

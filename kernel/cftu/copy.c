@@ -70,13 +70,24 @@ MODULE_PARM_DESC(min_bytes, "shorter copies of others go by CPU (default: measur
 #define FEW_PAGES (FEW_BYTES / PAGE_SIZE + 1)
 #define MANY_PAGES (MANY_BYTES / PAGE_SIZE + 1)
 
+/*
+ * How pages are held. To be read for one copy, by a reference each: a pin would have the
+ * kernel copy a page first that a fork left to two processes.
+ */
+enum hold {
+	HOLD_TO_READ,
+	HOLD_TO_WRITE,
+	HOLD_LONG,
+	HOLD_LONG_TO_WRITE,
+};
+
 struct cftu_pinned {
 	struct page **pages;
 	unsigned long count;
 	unsigned long address;
 	size_t bytes;
 	struct mm_struct *mm;
-	bool writable;
+	enum hold hold;
 };
 
 /* Of each CPU, so that copies at once don't share a line; the sum is what counts. */
@@ -188,6 +199,16 @@ static struct page *page_of(const void *kernel)
 		return NULL;
 	pfn = vmalloc_to_pfn(kernel);
 	return pfn_valid(pfn) ? pfn_to_page(pfn) : NULL;
+}
+
+/*
+ * Of others the engine takes what lies in the kernel's linear map, which is all cached:
+ * what somebody has mapped elsewhere may not be, as is a device's own memory, and an
+ * engine that sees the caches is not to look there for it.
+ */
+static bool is_linear(const void *kernel)
+{
+	return !is_vmalloc_addr(kernel) && virt_addr_valid(kernel);
 }
 
 /* How much of it, from the first byte on, is in one page on both sides. */
@@ -329,18 +350,43 @@ static bool may_wait(void)
 	return !in_atomic() && !irqs_disabled() && !pagefault_disabled() && current->mm;
 }
 
-/* The pages of so much user memory; how many were pinned, of how many. */
-static bool pin(unsigned long user, size_t bytes, bool write, unsigned int flags,
-		struct page **pages, unsigned long *count)
+static int hold_some(unsigned long user, unsigned long count, enum hold hold,
+		     struct page **pages)
+{
+	switch (hold) {
+	case HOLD_TO_WRITE:
+		return pin_user_pages_fast(user, count, FOLL_WRITE, pages);
+	case HOLD_LONG:
+		return pin_user_pages_fast(user, count, FOLL_LONGTERM, pages);
+	case HOLD_LONG_TO_WRITE:
+		return pin_user_pages_fast(user, count, FOLL_LONGTERM | FOLL_WRITE, pages);
+	case HOLD_TO_READ:
+		break;
+	}
+	return get_user_pages_fast(user, count, 0, pages);
+}
+
+static void let_go(struct page **pages, unsigned long count, enum hold hold)
+{
+	if (hold == HOLD_TO_READ)
+		while (count)
+			put_page(pages[--count]);
+	else
+		unpin_user_pages_dirty_lock(pages, count,
+					    hold == HOLD_TO_WRITE || hold == HOLD_LONG_TO_WRITE);
+}
+
+/* The pages of so much user memory; how many are held, of how many. */
+static bool pin(unsigned long user, size_t bytes, enum hold hold, struct page **pages,
+		unsigned long *count)
 {
 	unsigned long wanted = DIV_ROUND_UP(offset_in_page(user) + bytes, PAGE_SIZE);
 	unsigned long done = 0;
-	long got;
+	int got;
 
 	while (done < wanted) {
-		got = pin_user_pages_fast((user & PAGE_MASK) + done * PAGE_SIZE,
-					  min_t(unsigned long, wanted - done, INT_MAX),
-					  flags | (write ? FOLL_WRITE : 0), pages + done);
+		got = hold_some((user & PAGE_MASK) + done * PAGE_SIZE,
+				min_t(unsigned long, wanted - done, INT_MAX), hold, pages + done);
 		if (got <= 0)
 			break;
 		done += got;
@@ -356,7 +402,7 @@ static bool pin(unsigned long user, size_t bytes, bool write, unsigned int flags
 static unsigned long copy_pinning(void *kernel, unsigned long user, unsigned long bytes,
 				  enum cftu_direction direction, struct copied *copied)
 {
-	bool write = direction == CFTU_TO_USER;
+	enum hold hold = direction == CFTU_TO_USER ? HOLD_TO_WRITE : HOLD_TO_READ;
 	struct page *few[FEW_PAGES];
 	struct page **pages = few;
 	size_t most = FEW_BYTES, part;
@@ -381,13 +427,13 @@ static unsigned long copy_pinning(void *kernel, unsigned long user, unsigned lon
 
 		part = min(bytes - done, most);
 		span.bytes = part;
-		if (!pin(user + done, part, write, 0, pages, &count)) {
-			unpin_user_pages(pages, count);
+		if (!pin(user + done, part, hold, pages, &count)) {
+			let_go(pages, count, hold);
 			COUNT(unpinned_bytes, bytes - done);
 			break;
 		}
 		span_copy(&span);
-		unpin_user_pages_dirty_lock(pages, count, write);
+		let_go(pages, count, hold);
 	}
 	if (pages != few)
 		kvfree(pages);
@@ -423,18 +469,19 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 }
 
 unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
-			      bool to_user)
+			      bool to_user, unsigned long *by_engine)
 {
 	struct copied copied = { .channel = CFTU_NO_CHANNEL };
 	unsigned long done;
 
 	/* Who keeps the CPU copying does not want pages pinned for it either. */
-	if (policy_is_off() || !page_of(kernel))
+	if (policy_is_off() || !is_linear(kernel))
 		return bytes;
 	COUNT(copies, 1);
 	COUNT(kernel_copies, 1);
 	done = copy_pinning(kernel, user, bytes, to_user ? CFTU_TO_USER : CFTU_FROM_USER,
 			    &copied);
+	*by_engine = copied.engine_bytes;
 	COUNT(kernel_engine_bytes, copied.engine_bytes);
 	COUNT(cpu_bytes, bytes - done);
 	return bytes - done;
@@ -523,12 +570,16 @@ void copy_measure_min_bytes(void)
 static unsigned long copy_if_long(void *kernel, unsigned long user, unsigned long bytes,
 				  enum cftu_direction direction)
 {
+	bool is_long = bytes >= READ_ONCE(min_bytes);
 	struct copied copied;
 
-	if (bytes >= READ_ONCE(min_bytes))
+	if (is_long && is_linear(kernel))
 		return copy_user(kernel, user, bytes, direction, &copied);
 	COUNT(copies, 1);
-	COUNT(small_bytes, bytes);
+	if (is_long)
+		COUNT(unpinned_bytes, bytes);
+	else
+		COUNT(small_bytes, bytes);
 	return cpu_copy(kernel, user, bytes, direction);
 }
 
@@ -559,7 +610,7 @@ struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable)
 		return ERR_PTR(-ENOMEM);
 	pinned->address = address;
 	pinned->bytes = bytes;
-	pinned->writable = writable;
+	pinned->hold = writable ? HOLD_LONG_TO_WRITE : HOLD_LONG;
 	pinned->count = DIV_ROUND_UP(offset_in_page(address) + bytes, PAGE_SIZE);
 	pinned->pages = kvmalloc_array(pinned->count, sizeof(*pinned->pages),
 				       GFP_KERNEL | __GFP_NOWARN);
@@ -570,8 +621,8 @@ struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable)
 	err = account_locked_vm(current->mm, pinned->count, true);
 	if (err)
 		goto free_pages;
-	if (!pin(address, bytes, writable, FOLL_LONGTERM, pinned->pages, &end)) {
-		unpin_user_pages(pinned->pages, end);
+	if (!pin(address, bytes, pinned->hold, pinned->pages, &end)) {
+		let_go(pinned->pages, end, pinned->hold);
 		err = -EFAULT;
 		goto unaccount;
 	}
@@ -591,7 +642,7 @@ EXPORT_SYMBOL_GPL(cftu_pin);
 
 void cftu_unpin(struct cftu_pinned *pinned)
 {
-	unpin_user_pages_dirty_lock(pinned->pages, pinned->count, pinned->writable);
+	let_go(pinned->pages, pinned->count, pinned->hold);
 	account_locked_vm(pinned->mm, pinned->count, false);
 	mmdrop(pinned->mm);
 	kvfree(pinned->pages);
@@ -609,7 +660,7 @@ bool pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_
 
 bool pinned_is_writable(const struct cftu_pinned *pinned)
 {
-	return pinned->writable;
+	return pinned->hold == HOLD_LONG_TO_WRITE;
 }
 
 void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
@@ -626,8 +677,8 @@ void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
 	}
 }
 
-int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
-		enum cftu_direction direction, struct copied *copied)
+static int copy_held(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
+		     enum cftu_direction direction, bool engine_may_touch, struct copied *copied)
 {
 	unsigned long at = offset_in_page(pinned->address) + offset;
 	struct span span = {
@@ -643,11 +694,11 @@ int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t 
 	copied->channel = CFTU_NO_CHANNEL;
 	if (offset > pinned->bytes || bytes > pinned->bytes - offset)
 		return -EINVAL;
-	if (direction == CFTU_TO_USER && !pinned->writable)
+	if (direction == CFTU_TO_USER && !pinned_is_writable(pinned))
 		return -EPERM;
 	might_sleep();
 	COUNT(copies, 1);
-	if (page_of(kernel)) {
+	if (engine_may_touch && page_of(kernel)) {
 		span_copy(&span);
 	} else {
 		COUNT(unpinned_bytes, bytes);
@@ -656,11 +707,17 @@ int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t 
 	return 0;
 }
 
+int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
+		enum cftu_direction direction, struct copied *copied)
+{
+	return copy_held(kernel, pinned, offset, bytes, direction, true, copied);
+}
+
 int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, size_t bytes)
 {
 	struct copied copied;
 
-	return copy_pinned(to, from, offset, bytes, CFTU_FROM_USER, &copied);
+	return copy_held(to, from, offset, bytes, CFTU_FROM_USER, is_linear(to), &copied);
 }
 EXPORT_SYMBOL_GPL(cftu_copy_from_pinned);
 
@@ -668,6 +725,6 @@ int cftu_copy_to_pinned(struct cftu_pinned *to, size_t offset, const void *from,
 {
 	struct copied copied;
 
-	return copy_pinned((void *)from, to, offset, bytes, CFTU_TO_USER, &copied);
+	return copy_held((void *)from, to, offset, bytes, CFTU_TO_USER, is_linear(from), &copied);
 }
 EXPORT_SYMBOL_GPL(cftu_copy_to_pinned);

@@ -19,7 +19,8 @@ struct copied {
 
 /*
  * What the exported functions do, with the engine asked for however short the copy
- * is; and what came of it.
+ * is; and what came of it. @kernel is cftu's own memory: others' is the engine's in the
+ * linear map alone.
  */
 unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 			enum cftu_direction direction, struct copied *copied);
@@ -28,7 +29,7 @@ int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t 
 
 /* As a usercopy_engine: returns what is left to the CPU. */
 unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
-			      bool to_user);
+			      bool to_user, unsigned long *by_engine);
 
 /* The CPU's copy, counted as asked for. */
 unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,

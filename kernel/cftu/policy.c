@@ -35,9 +35,14 @@ static bool fold;
 module_param(fold, bool, 0444);
 MODULE_PARM_DESC(fold, "at load: let CPUs share a channel where there are more CPUs (default 0)");
 
+/* An hour: so much that a sum of it and the windows' parts is still a number of ns. */
+#define TIMEOUT_MS_MAX 3600000U
+
 static uint timeout_ms = 1000;
 module_param(timeout_ms, uint, 0644);
-MODULE_PARM_DESC(timeout_ms, "when a transfer counts as hanging (default 1000; 0 is 1)");
+MODULE_PARM_DESC(timeout_ms, "when a transfer counts as hanging (default 1000; 0 is 1, an hour the most)");
+
+#define NO_CHANNEL UINT_MAX
 
 #define QUANTUM_HIGH_NS (30 * NSEC_PER_USEC)
 #define QUANTUM_LOW_NS (60 * NSEC_PER_USEC)
@@ -54,6 +59,7 @@ static struct {
 	/* Windows are counted from here, in ns of CLOCK_MONOTONIC. */
 	u64 origin_ns;
 	u64 times;
+	/* NO_CHANNEL: the CPU copies. */
 	unsigned int channel_of[NR_CPUS];
 	/* Of an engine that can pause, under the priority policy. */
 	struct task_struct *windows;
@@ -66,16 +72,26 @@ static const char *const names[] = {
 	[CFTU_POLICY_PRIORITY] = "priority",
 };
 
-/* The first CPUs that are online have a channel each; others begin again. */
+/*
+ * The CPUs that are online have a channel each, then those that may come: as long as
+ * there are any, unless they may be shared.
+ */
 static void assign_channels(void)
 {
 	unsigned int cpu, next = 0;
+	bool online;
 
-	for_each_online_cpu(cpu)
-		state.channel_of[cpu] = next++ % engine.count;
-	for_each_possible_cpu(cpu)
-		if (!cpu_online(cpu))
-			state.channel_of[cpu] = next++ % engine.count;
+	for (online = true;; online = false) {
+		for_each_possible_cpu(cpu) {
+			if (cpu_online(cpu) != online)
+				continue;
+			state.channel_of[cpu] = state.folded || next < engine.count ?
+						next % engine.count : NO_CHANNEL;
+			next++;
+		}
+		if (!online)
+			break;
+	}
 }
 
 static bool is_high(unsigned int channel)
@@ -189,9 +205,9 @@ int cftu_start(const struct cftu_policy *wanted)
 				    num_online_cpus(), engine.count);
 	}
 	windows_stop();
-	assign_channels();
 	state.kind = wanted->policy;
 	state.folded = wanted->flags & CFTU_FOLD;
+	assign_channels();
 	state.high = wanted->high ?: 1;
 	state.quantum_high_ns = high_ns;
 	state.quantum_low_ns = low_ns;
@@ -240,6 +256,8 @@ static struct channel *own(unsigned int first)
 {
 	unsigned int i;
 
+	if (first == NO_CHANNEL)
+		return NULL;
 	for (i = 0; i < engine.count; i++) {
 		struct channel *channel = &engine.channels[(first + i) % engine.count];
 
@@ -250,22 +268,33 @@ static struct channel *own(unsigned int first)
 }
 
 /*
- * Sleeps until a low channel's transfer may begin, and says how many pieces fit.
- * One that is too long for any window begins with the low part.
+ * How often a transfer is made to wait for a low part: who wakes later than that each
+ * time goes then, on a machine for which such windows are too short.
+ */
+#define WINDOWS_AT_MOST 8
+
+/*
+ * Sleeps until a low channel's transfer may begin, and says how many pieces fit. Where
+ * none does any more it begins with the next low part; where none fits into a whole
+ * one, with one piece.
  */
 static unsigned int admit(struct channel *channel, unsigned int pieces)
 {
 	u64 window = state.quantum_high_ns + state.quantum_low_ns, part, began = ktime_get_ns();
-	u64 piece_ns = max(channel->piece_ns, 1ULL), needed, now;
+	u64 piece_ns = max(channel->piece_ns, 1ULL), fit = 0, now;
+	unsigned int waited;
 
-	pieces = clamp_t(u64, div64_u64(state.quantum_low_ns, piece_ns), 1, pieces);
-	needed = min(pieces * piece_ns, state.quantum_low_ns * 3 / 4);
-	for (;;) {
+	for (waited = 0;; waited++) {
 		ktime_t next;
 
 		now = ktime_get_ns();
 		div64_u64_rem(now - state.origin_ns, window, &part);
-		if (part >= state.quantum_high_ns && part + needed <= window)
+		if (part >= state.quantum_high_ns) {
+			fit = div64_u64(window - part, piece_ns);
+			if (fit || waited)
+				break;
+		}
+		if (waited == WINDOWS_AT_MOST)
 			break;
 		next = ns_to_ktime(now - part + state.quantum_high_ns +
 				   (part < state.quantum_high_ns ? 0 : window));
@@ -273,7 +302,7 @@ static unsigned int admit(struct channel *channel, unsigned int pieces)
 		schedule_hrtimeout_range(&next, 0, HRTIMER_MODE_ABS);
 	}
 	channel->counted.paused_ns += now - began;
-	return pieces;
+	return clamp_t(u64, fit, 1, pieces);
 }
 
 void policy_claim(struct claim *claim)
@@ -301,7 +330,7 @@ void policy_claim(struct claim *claim)
 		return;
 	}
 	claim->pieces = TRANSFER_PIECES;
-	claim->timeout_ns = max(READ_ONCE(timeout_ms), 1U) * (u64)NSEC_PER_MSEC;
+	claim->timeout_ns = clamp(READ_ONCE(timeout_ms), 1U, TIMEOUT_MS_MAX) * (u64)NSEC_PER_MSEC;
 	if (state.kind != CFTU_POLICY_PRIORITY || is_high(claim->channel->index))
 		return;
 	/* What is paused for a part of the time may take so much longer. */

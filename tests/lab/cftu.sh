@@ -34,6 +34,18 @@ check "CPUs fold onto fewer channels when asked" "modprobe cftu policy=exclusive
 check "the device is root's alone" "stat -c %a /dev/cftu" 0 '^600$'
 check "while it is loaded its engine stays" "rmmod swdma" 1 ''
 
+# A CPU that comes when all channels are somebody's.
+value() { /host/lab/cftu-statistics | sed -n "s/^$1 //p"; }
+on_the_last_cpu() { taskset 8 /host/lab/cftu-disturbed 20 >/dev/null && value off_bytes; }
+echo 0 >/sys/devices/system/cpu/cpu3/online
+fresh channels=3 policy=exclusive
+echo 1 >/sys/devices/system/cpu/cpu3/online
+check "a CPU that comes when no channel is left has none" on_the_last_cpu 0 '^[1-9]'
+echo 0 >/sys/devices/system/cpu/cpu3/online
+fresh channels=3 "policy=exclusive fold=1"
+echo 1 >/sys/devices/system/cpu/cpu3/online
+check "unless CPUs may share" on_the_last_cpu 0 '^0$'
+
 # Copies by the engine beside the same by CPU.
 check "copies are the CPU's" "fresh channels=4 '' && model $operations 1" 0 'no difference'
 check "also with an engine that wants 8 bytes aligned" \

@@ -29,6 +29,7 @@ int main(int argc, char **argv)
 	SHOW(engine_bytes);
 	SHOW(cpu_bytes);
 	SHOW(failed_bytes);
+	SHOW(off_bytes);
 	SHOW(unpinned_bytes);
 	SHOW(kernel_copies);
 	SHOW(kernel_engine_bytes);
