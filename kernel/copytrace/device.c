@@ -56,14 +56,25 @@ static struct ring *claimed(const struct opened *opened)
 	return smp_load_acquire(&opened->ring);
 }
 
+/* No copy that ends from now on is recorded. */
+static void close_ring(struct ring *ring)
+{
+	if (!ring_is_open(ring))
+		return;
+	ring_close(ring);
+	/* What is being recorded is, with preemption off, until these have passed. */
+	ring->closed = get_state_synchronize_rcu();
+}
+
 static void stop(struct ring *ring)
 {
-	if (!ring_is_started(ring))
+	if (!ring->started)
 		return;
-	ring_stop(ring);
+	close_ring(ring);
 	source_stop();
 	/* Others may go on: their source does, and what is in this ring is whole only now. */
-	synchronize_rcu();
+	cond_synchronize_rcu(ring->closed);
+	ring->started = false;
 }
 
 static int device_release(struct inode *inode, struct file *file)
@@ -105,12 +116,14 @@ static int start(struct ring *ring)
 
 	if (!ring)
 		return -EINVAL;
-	if (ring_is_started(ring))
-		return 0;
-	err = source_start();
-	if (!err)
-		ring_start(ring);
-	return err;
+	if (!ring->started) {
+		err = source_start();
+		if (err)
+			return err;
+		ring->started = true;
+	}
+	ring_open(ring);
+	return 0;
 }
 
 static int tell_info(struct copytrace_info __user *argument)
@@ -137,7 +150,9 @@ static int tell_counts(const struct ring *ring, struct copytrace_counts __user *
 		return -EINVAL;
 	counts.recorded = local_read(&ring->recorded);
 	counts.dropped = local_read(&ring->dropped);
+	mutex_lock(&rings_lock);
 	counts.missed = source_missed();
+	mutex_unlock(&rings_lock);
 	return copy_to_user(argument, &counts, sizeof(counts)) ? -EFAULT : 0;
 }
 
@@ -158,6 +173,7 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 			return -EFAULT;
 		break;
 	case COPYTRACE_START:
+	case COPYTRACE_CLOSE:
 	case COPYTRACE_STOP:
 		break;
 	default:
@@ -170,10 +186,12 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 		err = claim(opened, cpu);
 	else if (command == COPYTRACE_START)
 		err = start(opened->ring);
-	else if (opened->ring)
-		stop(opened->ring);
-	else
+	else if (!opened->ring)
 		err = -EINVAL;
+	else if (command == COPYTRACE_CLOSE)
+		close_ring(opened->ring);
+	else
+		stop(opened->ring);
 	mutex_unlock(&rings_lock);
 	return err;
 }

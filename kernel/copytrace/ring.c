@@ -103,12 +103,12 @@ void ring_clear(struct ring *ring)
 	local_set(&ring->dropped, 0);
 }
 
-void ring_start(struct ring *ring)
+void ring_open(struct ring *ring)
 {
 	WRITE_ONCE(ring->room, records);
 }
 
-void ring_stop(struct ring *ring)
+void ring_close(struct ring *ring)
 {
 	WRITE_ONCE(ring->room, 0);
 }

@@ -28,6 +28,8 @@ enum function {
  * @dropped: not taken
  * @room: for so many, while copies are recorded; else 0
  * @claimed: a file has it; under rings_lock
+ * @started: it has a part in the source; under rings_lock
+ * @closed: the RCU state at which it was closed; under rings_lock
  * @reader: mapped, with the records behind it: what stands there is only read
  * @records: behind it
  * @quarter: of them; who waits is told when so many are there
@@ -42,6 +44,8 @@ struct ring {
 	struct copytrace_record *records;
 	unsigned long quarter;
 	bool claimed;
+	bool started;
+	unsigned long closed;
 	struct irq_work filled;
 	wait_queue_head_t waiting;
 };
@@ -58,11 +62,11 @@ size_t ring_bytes(void);
 
 /* Nothing may be recording. */
 void ring_clear(struct ring *ring);
-/* Copies are recorded, until it is stopped; one that is being recorded ends with preemption on. */
-void ring_start(struct ring *ring);
-void ring_stop(struct ring *ring);
+/* Copies are recorded, until it is closed; one that is being recorded ends with preemption on. */
+void ring_open(struct ring *ring);
+void ring_close(struct ring *ring);
 
-static inline bool ring_is_started(const struct ring *ring)
+static inline bool ring_is_open(const struct ring *ring)
 {
 	return ring->room;
 }

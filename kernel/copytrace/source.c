@@ -32,7 +32,7 @@ MODULE_PARM_DESC(from, "where copies are seen: hooks (of a patched kernel) or pr
  * @flags: COPYTRACE_MERGED or 0
  * @start: begins; 0 or an errno
  * @stop: ends; nothing is recorded after it
- * @missed: since the module was loaded
+ * @missed: since it was started last
  */
 struct source_kind {
 	const char *name;
@@ -163,8 +163,6 @@ static int probes_start(void)
 	int i, err;
 
 	for (i = 0; i < ARRAY_SIZE(probes); i++) {
-		unsigned long missed = probes[i].nmissed;
-
 		/* What a registration left in it would be taken for the next one's. */
 		memset(&probes[i], 0, sizeof(probes[i]));
 		probes[i].kp.symbol_name = names[i];
@@ -179,7 +177,6 @@ static int probes_start(void)
 				unregister_kretprobe(&probes[0]);
 			return err;
 		}
-		probes[i].nmissed = missed;
 	}
 	return 0;
 }
@@ -194,6 +191,7 @@ static void probes_stop(void)
 	synchronize_rcu();
 }
 
+/* A registration begins at 0, and what the last one left stays until the next. */
 static u64 probes_missed(void)
 {
 	return probes[0].nmissed + probes[0].kp.nmissed + probes[1].nmissed + probes[1].kp.nmissed;
@@ -222,7 +220,6 @@ static const struct source_kind kinds[] = {
 
 static const struct source_kind *chosen;
 static unsigned int started;
-static u64 missed_before;
 
 int source_choose(void)
 {
@@ -270,7 +267,6 @@ int source_start(void)
 
 	lockdep_assert_held(&rings_lock);
 	if (!started) {
-		missed_before = chosen->missed();
 		err = chosen->start();
 		if (err)
 			return err;
@@ -288,5 +284,6 @@ void source_stop(void)
 
 u64 source_missed(void)
 {
-	return chosen->missed() - missed_before;
+	lockdep_assert_held(&rings_lock);
+	return chosen->missed();
 }

@@ -21,7 +21,7 @@ int source_start(void);
 /* After the last one none is being recorded. */
 void source_stop(void);
 
-/* Copies that the source itself lost, since it was first started. */
+/* Copies that the source itself lost since it was started last, with none started before. */
 u64 source_missed(void);
 
 #endif /* COPYTRACE_SOURCE_H */

@@ -195,7 +195,13 @@ pub trait Control: Sync {
     /// When the kernel refuses, or another module traces.
     fn start(&self) -> Result<()>;
 
-    /// None are, and what the rings have is all.
+    /// No copy that ends from now on is. It takes no time, so that the rings of all CPUs can end together.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn close(&self) -> Result<()>;
+
+    /// None are being recorded any more, and what the rings have is all.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -2,7 +2,7 @@
 //! Ctrl-C and its kin, so that an experiment ends in order: children ended, guard put back, results kept.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memwarden_workloads::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -12,13 +12,17 @@ use crate::Error;
 /// A walk that must end, too.
 impl From<&Interrupt> for Stop {
     fn from(interrupt: &Interrupt) -> Self {
-        Self::on(Arc::clone(&interrupt.0))
+        Self::on(Arc::clone(&interrupt.came))
     }
 }
 
 /// Set by a signal. More of them change nothing: to end at once would leave the guard as it is.
 #[derive(Debug, Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt {
+    came: Arc<AtomicBool>,
+    /// The number of the last that came; 0 is none.
+    signal: Arc<AtomicUsize>,
+}
 
 impl Interrupt {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on.
@@ -26,27 +30,38 @@ impl Interrupt {
     /// # Errors
     /// When the signals can't be caught.
     pub fn catch() -> Result<Self, Error> {
-        let flag = Arc::new(AtomicBool::new(false));
+        let caught = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let catch = |source| Error::Process {
                 action: "catching",
                 what: format!("signal {signal}"),
                 source,
             };
-            signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(catch)?;
+            // Which one first: whoever sees that one came may ask.
+            let number = usize::try_from(signal).unwrap_or(0);
+            signal_hook::flag::register_usize(signal, Arc::clone(&caught.signal), number)
+                .map_err(catch)?;
+            signal_hook::flag::register(signal, Arc::clone(&caught.came)).map_err(catch)?;
         }
-        Ok(Self(flag))
+        Ok(caught)
     }
 
     /// A signal came.
     pub fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.came.load(Ordering::Relaxed)
+    }
+
+    /// The number of the last signal that came.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        let number = i32::try_from(self.signal.load(Ordering::SeqCst)).ok();
+        number.filter(|number| *number != 0)
     }
 
     /// As if a signal had come.
     #[cfg(test)]
     pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.came.store(true, Ordering::Relaxed);
     }
 
     /// Ends what is going on when a signal came.

@@ -119,7 +119,9 @@ static void all_rings(unsigned long request)
 	for (long cpu = 0; cpu < cpus; cpu++)
 		for (int i = 0; i < FUNCTIONS; i++)
 			if (ioctl(rings[cpu][i].fd, request))
-				die(request == COPYTRACE_START ? "COPYTRACE_START" : "COPYTRACE_STOP");
+				die(request == COPYTRACE_START ? "COPYTRACE_START" :
+				    request == COPYTRACE_STOP  ? "COPYTRACE_STOP" :
+								 "COPYTRACE_CLOSE");
 }
 
 static void read_ring(struct ring *ring)
@@ -248,12 +250,17 @@ static void count(void)
 {
 	pthread_t threads[CPUS_MAX], readers[CPUS_MAX];
 	struct copytrace_counts sum = {}, one;
+	struct utsname name;
 
 	open_rings();
 	all_rings(COPYTRACE_START);
 	start(readers, read_on);
 	start(threads, copy_on);
 	join(threads);
+	all_rings(COPYTRACE_CLOSE);
+	/* Which nobody counts any more. */
+	for (int i = 0; i < 100; i++)
+		uname(&name);
 	all_rings(COPYTRACE_STOP);
 	stop = 1;
 	join(readers);
@@ -313,8 +320,9 @@ static void rate(long ms)
 	began = now_ns();
 	all_rings(COPYTRACE_START);
 	usleep(ms * 1000);
-	all_rings(COPYTRACE_STOP);
+	all_rings(COPYTRACE_CLOSE);
 	took = now_ns() - began;
+	all_rings(COPYTRACE_STOP);
 	stop = 1;
 	join(threads);
 	join(readers);
@@ -363,7 +371,7 @@ static void cost(void)
 static void requests(long number)
 {
 	static const unsigned long known[] = { COPYTRACE_INFO, COPYTRACE_CLAIM, COPYTRACE_START,
-					       COPYTRACE_STOP, COPYTRACE_COUNTS };
+					       COPYTRACE_CLOSE, COPYTRACE_STOP, COPYTRACE_COUNTS };
 	long taken = 0;
 
 	srandom(number);
@@ -388,7 +396,7 @@ static void requests(long number)
 				taken += !ioctl(fd, random() << 16 ^ random(), argument);
 				break;
 			case 1:
-				taken += !ioctl(fd, known[random() % 5], random());
+				taken += !ioctl(fd, known[random() % 6], random());
 				break;
 			case 2:
 				poll(&polled, 1, 0);
@@ -405,7 +413,7 @@ static void requests(long number)
 						((__u64 *)map)[random() % 1024] = random();
 				break;
 			default:
-				taken += !ioctl(fd, known[random() % 5], argument);
+				taken += !ioctl(fd, known[random() % 6], argument);
 			}
 		}
 		if (map != MAP_FAILED)

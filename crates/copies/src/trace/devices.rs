@@ -127,6 +127,19 @@ impl Reader for Rings {
 
 struct Files(Vec<Claimed>);
 
+impl Files {
+    /// Asks all of them, whatever one says.
+    fn all(&self, action: &str, request: fn(&Arc<File>) -> io::Result<()>) -> Result<()> {
+        let mut outcome = Ok(());
+        for one in &self.0 {
+            if let Err(reason) = request(&one.file) {
+                outcome = Err(refused(action, &one.path, reason));
+            }
+        }
+        outcome
+    }
+}
+
 impl Control for Files {
     fn start(&self) -> Result<()> {
         self.0.iter().try_for_each(|one| {
@@ -137,15 +150,12 @@ impl Control for Files {
         })
     }
 
+    fn close(&self) -> Result<()> {
+        self.all("closing", raw::close)
+    }
+
     fn stop(&self) -> Result<()> {
-        // All of them, whatever one says.
-        let mut outcome = Ok(());
-        for one in &self.0 {
-            if let Err(reason) = raw::stop(&one.file) {
-                outcome = Err(refused("stopping", &one.path, reason));
-            }
-        }
-        outcome
+        self.all("stopping", raw::stop)
     }
 
     fn counts(&self, nth: usize) -> Result<Counts> {

@@ -132,9 +132,13 @@ impl Control for Rings {
         Ok(())
     }
 
-    fn stop(&self) -> Result<()> {
+    fn close(&self) -> Result<()> {
         self.lock().iter_mut().for_each(|ring| ring.started = false);
         Ok(())
+    }
+
+    fn stop(&self) -> Result<()> {
+        self.close()
     }
 
     fn counts(&self, nth: usize) -> Result<Counts> {

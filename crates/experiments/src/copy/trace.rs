@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use memwarden_copies::provide_trace;
 pub use memwarden_copies::trace::Function;
-use memwarden_copies::trace::{self, FunctionStatistics, Info, Tracer};
+use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer};
 use memwarden_platform::cpus;
 use memwarden_platform::units::parse_duration;
 use memwarden_run::{Existing, Sample, Summary};
@@ -66,15 +66,10 @@ impl Default for Config {
     }
 }
 
-impl Settings for Config {
-    /// Nobody presses Ctrl-C there.
-    fn for_lab() -> Self {
-        Self {
-            time: Some("1s".into()),
-            ..Self::default()
-        }
-    }
+/// How long where nobody presses Ctrl-C, and no command ends the trace.
+pub const LAB_TIME: &str = "1s";
 
+impl Settings for Config {
     /// The same settings as options of `memwarden trace copies`; those of the command are last.
     fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
@@ -161,6 +156,12 @@ pub trait Beside {
     /// # Errors
     /// When it can't be watched.
     fn ended(&mut self) -> Result<Option<i32>, Error>;
+
+    /// Ends it, as the trace ended before it; gives back its exit code.
+    ///
+    /// # Errors
+    /// When it can't be waited for.
+    fn end(&mut self) -> Result<i32, Error>;
 }
 
 /// Traces and leaves the run folder. Ends at the time or with the command, and when somebody interrupts: that is how a trace
@@ -180,27 +181,21 @@ pub fn run(
     let (time, every) = config.times()?;
     let loaded = provide_trace(&config.device)?;
     let tracer = trace::open(&config.device)?;
+    let cpus: Vec<usize> = cpus::online()?.iter().collect();
+    // Before the folder is begun: another trace may have the rings.
+    let rings = Claimed::of(tracer.as_ref(), &config.ops, &cpus)?;
     let mut folder = begin(EXPERIMENT, config, out, existing)?;
     let files = config
         .dat
         .then(|| dat::Files::create(folder.partial(), &config.ops))
         .transpose()?;
-    let cpus: Vec<usize> = cpus::online()?.iter().collect();
     let until = Until {
         time,
         interrupt,
         beside,
         exit_code: None,
     };
-    let traced = traced(
-        tracer.as_ref(),
-        &config.ops,
-        &cpus,
-        every,
-        files.as_ref(),
-        until,
-        watch,
-    )?;
+    let traced = rings.trace(tracer.info(), every, files.as_ref(), until, watch)?;
     if let Some(files) = files {
         files.finish()?;
     }
@@ -255,55 +250,80 @@ impl Until<'_, '_> {
     }
 }
 
-fn traced(
-    tracer: &dyn Tracer,
-    functions: &[Function],
-    cpus: &[usize],
-    every: Duration,
-    files: Option<&dat::Files>,
-    mut until: Until<'_, '_>,
-    watch: &mut dyn Watch,
-) -> Result<Traced, Error> {
-    let (readers, controls): (Vec<_>, Vec<_>) = cpus
-        .iter()
-        .map(|cpu| {
-            let opened = tracer.open(*cpu, functions)?;
-            Ok(((*cpu, opened.reader), opened.control))
+/// The rings of all CPUs, which are ours.
+struct Claimed<'a> {
+    functions: &'a [Function],
+    cpus: &'a [usize],
+    readers: Vec<(usize, Box<dyn Reader>)>,
+    controls: Vec<Box<dyn Control>>,
+}
+
+impl<'a> Claimed<'a> {
+    fn of(
+        tracer: &dyn Tracer,
+        functions: &'a [Function],
+        cpus: &'a [usize],
+    ) -> Result<Self, Error> {
+        let (readers, controls): (Vec<_>, Vec<_>) = cpus
+            .iter()
+            .map(|cpu| {
+                let opened = tracer.open(*cpu, functions)?;
+                Ok(((*cpu, opened.reader), opened.control))
+            })
+            .collect::<Result<Vec<_>, Error>>()?
+            .into_iter()
+            .unzip();
+        Ok(Self {
+            functions,
+            cpus,
+            readers,
+            controls,
         })
-        .collect::<Result<Vec<_>, Error>>()?
-        .into_iter()
-        .unzip();
-    let trace = Trace::new(functions, controls, every, files);
-    let mut elapsed = Duration::ZERO;
-    let (statistics, rings) = trace.read_while(readers, |trace| {
-        trace.start()?;
-        if let Some(beside) = &mut until.beside {
-            beside.start()?;
-        }
-        let began = Instant::now();
-        let mut watched = Duration::ZERO;
-        while !trace.failed() && !until.is_there(elapsed)? {
-            until.wait(elapsed);
-            elapsed = began.elapsed();
-            if watch.is_looked_at() && elapsed >= watched + WATCH_EVERY {
-                watched = elapsed;
-                watch.look(elapsed, &trace.live()?);
+    }
+
+    fn trace(
+        self,
+        info: Info,
+        every: Duration,
+        files: Option<&dat::Files>,
+        mut until: Until<'_, '_>,
+        watch: &mut dyn Watch,
+    ) -> Result<Traced, Error> {
+        let trace = Trace::new(self.functions, self.controls, every, files);
+        let mut elapsed = Duration::ZERO;
+        let (statistics, rings) = trace.read_while(self.readers, |trace| {
+            trace.start()?;
+            if let Some(beside) = &mut until.beside {
+                beside.start()?;
             }
+            let began = Instant::now();
+            let mut watched = Duration::ZERO;
+            while !trace.failed() && !until.is_there(elapsed)? {
+                until.wait(elapsed);
+                elapsed = began.elapsed();
+                if watch.is_looked_at() && elapsed >= watched + WATCH_EVERY {
+                    watched = elapsed;
+                    watch.look(elapsed, &trace.live()?);
+                }
+            }
+            elapsed = began.elapsed();
+            Ok(())
+        })?;
+        if let (Some(beside), None) = (&mut until.beside, until.exit_code) {
+            until.exit_code = Some(beside.end()?);
         }
-        elapsed = began.elapsed();
-        Ok(())
-    })?;
-    let missed = rings.iter().map(|ring| ring.counts.missed).max();
-    Ok(Traced {
-        info: tracer.info(),
-        functions: functions.into(),
-        cpus: cpus.into(),
-        elapsed,
-        statistics,
-        rings,
-        missed: missed.unwrap_or(0),
-        exit_code: until.exit_code,
-    })
+        let missed = rings.iter().map(|ring| ring.counts.missed).max();
+        Ok(Traced {
+            info,
+            functions: self.functions.into(),
+            cpus: self.cpus.into(),
+            elapsed,
+            statistics,
+            rings,
+            missed: missed.unwrap_or(0),
+            exit_code: until.exit_code,
+        })
+    }
 }
 
 /// What was counted on each CPU: a run has samples even when nothing was copied.

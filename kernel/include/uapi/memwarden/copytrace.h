@@ -110,8 +110,13 @@ struct copytrace_counts {
 #define COPYTRACE_CLAIM _IOW(COPYTRACE_IOCTL_TYPE, 2, __u32)
 /* From now on copies that end on that CPU are recorded; EBUSY: another module traces. */
 #define COPYTRACE_START _IO(COPYTRACE_IOCTL_TYPE, 3)
-/* None are, and none is being written: what the ring has is all. */
+/* None are, and none is being written: what the ring has is all. May take a while. */
 #define COPYTRACE_STOP _IO(COPYTRACE_IOCTL_TYPE, 4)
 #define COPYTRACE_COUNTS _IOR(COPYTRACE_IOCTL_TYPE, 5, struct copytrace_counts)
+/*
+ * None that end from now on are; some may be being written yet. It takes no time, so
+ * that many rings end together before each is stopped. START opens it again.
+ */
+#define COPYTRACE_CLOSE _IO(COPYTRACE_IOCTL_TYPE, 6)
 
 #endif /* _UAPI_MEMWARDEN_COPYTRACE_H */

@@ -125,7 +125,10 @@ impl<'a> Trace<'a> {
                 .count();
             let ready = ready == threads.len();
             let mut outcome = if ready { work(self) } else { Ok(()) };
-            // Threads go on reading meanwhile: stopping the last ring takes its time.
+            // Together; threads go on reading meanwhile, as stopping takes its time.
+            for control in &self.controls {
+                outcome = outcome.and(control.close().map_err(Error::from));
+            }
             for control in &self.controls {
                 outcome = outcome.and(control.stop().map_err(Error::from));
             }

@@ -100,6 +100,9 @@ fn a_command_ends_the_trace() {
             self.0 += 1;
             Ok((self.0 > 2).then_some(7))
         }
+        fn end(&mut self) -> Result<i32, Error> {
+            panic!("it has ended by itself")
+        }
     }
     let folder = tempfile::tempdir().unwrap();
     let config = Config {
@@ -119,6 +122,41 @@ fn a_command_ends_the_trace() {
         panic!("no exit code");
     };
     assert_eq!(code.as_i64(), Some(7));
+}
+
+#[test]
+fn a_command_that_goes_on_is_ended_with_the_trace() {
+    struct Command;
+    impl Beside for Command {
+        fn start(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+        fn ended(&mut self) -> Result<Option<i32>, Error> {
+            Ok(None)
+        }
+        fn end(&mut self) -> Result<i32, Error> {
+            Ok(130)
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config {
+        time: None,
+        ..small()
+    };
+    let interrupt = Interrupt::default();
+    interrupt.set();
+    let out = folder.path().join("run");
+    let (_, summary) = run(
+        &config,
+        Some(&out),
+        Existing::Refuse,
+        &interrupt,
+        &mut (),
+        Some(&mut Command),
+    )
+    .unwrap();
+    let code = summary.figures.get("command_exit_code");
+    assert!(matches!(code, Some(memwarden_run::Figure::Other(code)) if code.as_i64() == Some(130)));
 }
 
 /// Counts one record that it never gives.
@@ -143,6 +181,10 @@ struct OneMore(Box<dyn Control>);
 impl Control for OneMore {
     fn start(&self) -> memwarden_copies::Result<()> {
         self.0.start()
+    }
+
+    fn close(&self) -> memwarden_copies::Result<()> {
+        self.0.close()
     }
 
     fn stop(&self) -> memwarden_copies::Result<()> {
@@ -195,7 +237,8 @@ fn error(tracer: &dyn Tracer, cpus: &[usize], time: Option<Duration>) -> String 
         exit_code: None,
     };
     let every = Duration::from_millis(1);
-    let traced = traced(tracer, &[Function::From], cpus, every, None, until, &mut ());
+    let traced = Claimed::of(tracer, &[Function::From], cpus)
+        .and_then(|rings| rings.trace(tracer.info(), every, None, until, &mut ()));
     match traced {
         Ok(_) => panic!("nothing was wrong"),
         Err(error) => error.to_string(),
@@ -221,17 +264,16 @@ fn a_reader_that_fails_ends_the_trace() {
 #[test]
 fn settings_round_trip_through_toml() {
     let config = Config {
-        time: None,
         command: vec!["make".into(), "-j8".into()],
         dat: true,
         ops: vec![Function::UnderscoreTo, Function::From],
-        ..Config::for_lab()
+        ..Config::default()
     };
     config.check().unwrap();
-    let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
-    assert_eq!(back, config);
-    let lab = settings::parse("every = \"1s\"", &Config::for_lab()).unwrap();
-    assert_eq!(lab.time.as_deref(), Some("1s"));
+    for defaults in [Config::default(), Config::for_lab()] {
+        let back = settings::parse(&config.to_toml(), &defaults).unwrap();
+        assert_eq!(back, config);
+    }
 }
 
 #[test]

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden guard run`: a command under budgets, everything put back behind it.
 
-use std::io::IsTerminal;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, bail};
@@ -13,9 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{Run, enter, group};
-
-/// What a shell adds to a signal's number to make an exit code of it.
-const SIGNAL_EXIT: i32 = 128;
+use crate::verbs::foreign;
 
 pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     // Caught from here on: whatever comes, the session ends in order.
@@ -65,13 +61,9 @@ pub(super) fn command(
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let handle = signals.handle();
     let passing = std::thread::spawn(move || {
-        // A terminal's Ctrl-C reaches the command without us.
-        let from_terminal = std::io::stdin().is_terminal();
         for signal in signals.forever() {
-            let keyboard = from_terminal && matches!(signal, SIGINT | SIGQUIT);
-            if let (Some(pid), Some(signal), false) =
-                (pid, Signal::from_named_raw(signal), keyboard)
-            {
+            let knows = foreign::knows_of(signal);
+            if let (Some(pid), Some(signal), false) = (pid, Signal::from_named_raw(signal), knows) {
                 let _ = kill_process(pid, signal);
             }
         }
@@ -86,9 +78,5 @@ pub(super) fn command(
 
 /// The command's, as a shell would give it.
 pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| SIGNAL_EXIT + signal))
-        .unwrap_or(1);
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
+    ExitCode::from(u8::try_from(foreign::exit_code(status)).unwrap_or(1))
 }

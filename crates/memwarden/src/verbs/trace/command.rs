@@ -2,19 +2,17 @@
 //! The command beside which is traced.
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use memwarden_experiments::copy::trace::Beside;
 use memwarden_experiments::{Error, Interrupt};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What a shell adds to a signal's number to make an exit code of it.
-const SIGNAL_EXIT: i32 = 128;
+use crate::verbs::foreign;
 
 /// A command that was told to end has this long.
 const END_WITHIN: Duration = Duration::from_secs(10);
@@ -96,30 +94,48 @@ impl Beside for Command<'_> {
         };
         let status = child.try_wait();
         let status = status.map_err(|error| self.failed("waiting for", error))?;
-        Ok(status.map(|status| {
-            let by_signal = || status.signal().map(|signal| SIGNAL_EXIT + signal);
-            status.code().or_else(by_signal).unwrap_or(1)
-        }))
+        Ok(status.map(foreign::exit_code))
+    }
+
+    fn end(&mut self) -> Result<i32, Error> {
+        let interrupt = self.interrupt;
+        let Some(child) = &mut self.child else {
+            return Ok(0);
+        };
+        let status = end(child, interrupt);
+        let status = status.map_err(|error| self.failed("waiting for", error))?;
+        Ok(foreign::exit_code(status))
+    }
+}
+
+/// Passes on what ended us, or tells it to end, and waits for it; kills it if it does not.
+fn end(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
+    if let Some(status) = child.try_wait()? {
+        return Ok(status);
+    }
+    let came = interrupt.signal();
+    let signal = came.and_then(Signal::from_named_raw);
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let (Some(pid), false) = (pid, came.is_some_and(foreign::knows_of)) {
+        let _ = kill_process(pid, signal.unwrap_or(Signal::TERM));
+    }
+    let deadline = Instant::now() + END_WITHIN;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > deadline {
+            child.kill()?;
+            return child.wait();
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 impl Drop for Command<'_> {
     fn drop(&mut self) {
-        let Some(child) = &mut self.child else { return };
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        // A terminal's Ctrl-C reaches the command without us.
-        let knows = self.interrupt.came() && io::stdin().is_terminal();
-        if let (Ok(None), Some(pid), false) = (child.try_wait(), pid, knows) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let deadline = Instant::now() + END_WITHIN;
-        while matches!(child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                let _ = child.kill();
-                let _ = child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        if let Some(child) = &mut self.child {
+            let _ = end(child, self.interrupt);
         }
     }
 }
@@ -147,6 +163,15 @@ mod tests {
         assert_eq!(code(&["sh", "-c", "exit 7"]), 7);
         assert_eq!(code(&["sh", "-c", "kill -TERM $$"]), 143);
         assert_eq!(code(&["true"]), 0);
+    }
+
+    #[test]
+    fn one_that_goes_on_is_ended_and_says_by_what() {
+        let words = vec!["sleep".to_owned(), "1000".into()];
+        let interrupt = Interrupt::default();
+        let mut command = Command::new(&words, false, &interrupt);
+        command.start().unwrap();
+        assert_eq!(command.end().unwrap(), 143);
     }
 
     #[test]

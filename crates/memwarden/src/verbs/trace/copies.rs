@@ -11,7 +11,7 @@ use memwarden_run::{Existing, Figure, Summary};
 
 use super::command::Command;
 use super::live::Screen;
-use crate::verbs::experiment::{Found, Place};
+use crate::verbs::experiment::{Found, Place, Target};
 use crate::verbs::on_lab::MachineArgs;
 
 /// Record size and latency of every copy between user and kernel memory, and by whom
@@ -56,7 +56,7 @@ impl Args {
         self.machine.check(&self.place.on)?;
         let mut config: Config = self.place.settings()?;
         if !self.command.is_empty() {
-            // It ends the trace, whatever time a file or the lab has.
+            // It ends the trace, whatever time a file has.
             config.time = None;
         }
         if let Some(device) = &self.device {
@@ -74,6 +74,9 @@ impl Args {
         config.dat |= self.dat;
         if !self.command.is_empty() {
             config.command.clone_from(&self.command);
+        }
+        if self.place.on == Target::Lab && config.command.is_empty() {
+            config.time.get_or_insert_with(|| trace::LAB_TIME.into());
         }
         config.check()?;
         Ok(config)
@@ -148,7 +151,8 @@ mod tests {
             device: "null".into(),
             ops: vec![Function::To, Function::UnderscoreFrom],
             every: "20ms".into(),
-            ..Config::for_lab()
+            time: Some("1s".into()),
+            ..Config::default()
         };
         let commanded = Config {
             time: None,
@@ -171,6 +175,12 @@ mod tests {
         let lab = settings(&["--on", "lab"]).unwrap();
         assert_eq!(lab.time.as_deref(), Some("1s"));
         assert_eq!(settings(&["--on", "lab", "--", "true"]).unwrap().time, None);
+        // A file that was printed for a command is taken again.
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "command = [\"true\"]\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let again = settings(&["--on", "lab", "--config", path]).unwrap();
+        assert_eq!((again.time, again.command), (None, vec!["true".to_owned()]));
     }
 
     #[test]
