@@ -321,11 +321,12 @@ pub trait Session: Send {
     /// The user memory.
     fn memory(&mut self) -> &mut Memory;
 
-    /// Makes the copies in one request, in their order.
+    /// Makes the copies in one request, in their order, and says how many it made: fewer than all where a signal came, or
+    /// the process was stopped for a while.
     ///
     /// # Errors
-    /// When the kernel refuses one, a signal comes, or bytes were left out.
-    fn copy(&mut self, copies: &mut [Copy]) -> Result<()>;
+    /// When the kernel refuses one, or bytes were left out.
+    fn copy(&mut self, copies: &mut [Copy]) -> Result<usize>;
 }
 
 /// The device at `path`, or [`Null`] for `null`.
@@ -350,11 +351,11 @@ pub fn check(session: &mut dyn Session, engine: Engine, bytes: u64, path: &Path)
     let mut sent = vec![0; length];
     random.fill(&mut sent);
     session.memory().as_mut_slice()[..length].copy_from_slice(&sent);
-    session.copy(&mut [Copy::new(Direction::From, engine, bytes)])?;
+    one_copy(session, Copy::new(Direction::From, engine, bytes))?;
     for (here, sent) in session.memory().as_mut_slice().iter_mut().zip(&sent) {
         *here = !sent;
     }
-    session.copy(&mut [Copy::new(Direction::To, engine, bytes)])?;
+    one_copy(session, Copy::new(Direction::To, engine, bytes))?;
     let back = &session.memory().as_slice()[..length];
     match back.iter().zip(&sent).position(|(back, sent)| back != sent) {
         None => Ok(()),
@@ -366,6 +367,12 @@ pub fn check(session: &mut dyn Session, engine: Engine, bytes: u64, path: &Path)
             got: back[first],
         }),
     }
+}
+
+/// Whatever signal comes between.
+fn one_copy(session: &mut dyn Session, copy: Copy) -> Result<()> {
+    while session.copy(&mut [copy])? == 0 {}
+    Ok(())
 }
 
 #[cfg(test)]

@@ -111,6 +111,22 @@ impl Child {
         self.read_until_end(|_| interrupt.check(), hear)
     }
 
+    /// That it is still at work.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn check(&mut self) -> Result<(), Error> {
+        match self.process.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.broken(format!("ended by itself ({status})"))),
+            Err(source) => Err(Error::Process {
+                action: "watching",
+                what: self.what.clone(),
+                source,
+            }),
+        }
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.process.id()

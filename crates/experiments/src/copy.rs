@@ -16,16 +16,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use memwarden_copies::cftu::{self, Copier, Copy, Direction, Info, Policy, PolicyKind, Session};
+use memwarden_copies::cftu::{
+    self, Channel, Copier, Copy, Direction, Info, Policy, PolicyKind, Session,
+};
 use memwarden_copies::{Providers, provide_copies};
-use memwarden_platform::affinity;
-use memwarden_run::{Figure, Summary};
+use memwarden_platform::cpus;
+use memwarden_run::{Case, Figure, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{Error, Interrupt};
 
 pub use load::{HEAVY_LOAD, Load};
+pub use memwarden_copies::cftu::NULL;
 
 /// Bytes that one request copies at most: on any machine it has an end within a second or so, and Ctrl-C its effect.
 const REQUEST_BYTES: u64 = 256 << 20;
@@ -275,7 +278,8 @@ struct Bench {
 
 impl Bench {
     fn open(path: &Path, policies: &Policies) -> Result<Self, Error> {
-        let providers = provide_copies(path, affinity::get()?.len())?;
+        // Policies want a channel for each CPU there is, whichever of them are ours.
+        let providers = provide_copies(path, cpus::online()?.len())?;
         let copier = cftu::open(path)?;
         Ok(Self {
             info: copier.info()?,
@@ -307,6 +311,12 @@ impl Bench {
             }
         }
         Ok(engines)
+    }
+
+    /// What each channel did until now.
+    fn channels(&self) -> Result<Vec<Channel>, Error> {
+        let all = (0..self.info.channels).map(|number| Ok(self.copier.channel(number)?));
+        all.collect()
     }
 
     /// One thread's memory, for copies of at most so many bytes.
@@ -363,21 +373,70 @@ fn copy(
 ) -> Result<(), Error> {
     let longest = copies.iter().map(Copy::bytes).max().unwrap_or(1).max(1);
     let most = usize::try_from(REQUEST_BYTES / longest).unwrap_or(usize::MAX);
-    for part in copies.chunks_mut(most.clamp(1, cftu::MAX_BATCH)) {
+    let most = most.clamp(1, cftu::MAX_BATCH);
+    let mut left = copies;
+    while !left.is_empty() {
         interrupt.check()?;
-        let result = session.copy(part);
-        // A signal ends a request, which is then no error of the device's.
-        interrupt.check()?;
-        result?;
+        let part = most.min(left.len());
+        // A signal ends a request, and the rest is asked for anew, unless it was for us.
+        let made = session.copy(&mut left[..part])?;
+        left = &mut left[made..];
     }
-    Ok(())
+    interrupt.check()
 }
 
 /// The share that the engine copied of what it was asked to.
-#[allow(clippy::cast_precision_loss)]
 fn engine_share(copies: &[Copy]) -> f64 {
-    let sum = |bytes: fn(&Copy) -> u64| copies.iter().map(bytes).sum::<u64>() as f64;
-    sum(Copy::engine_bytes) / sum(Copy::bytes).max(1.0)
+    let mut moved = Moved::default();
+    moved.add(copies);
+    moved.engine_share()
+}
+
+/// What was copied, and how much of it the engine did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Moved {
+    bytes: u64,
+    by_engine: u64,
+}
+
+impl Moved {
+    fn add(&mut self, copies: &[Copy]) {
+        self.bytes += copies.iter().map(Copy::bytes).sum::<u64>();
+        self.by_engine += copies.iter().map(Copy::engine_bytes).sum::<u64>();
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn engine_share(self) -> f64 {
+        self.by_engine as f64 / self.bytes.max(1) as f64
+    }
+}
+
+/// From here on a copy is said to be the engine's: what is less, the CPU had a part in.
+const ENGINES: f64 = 0.995;
+
+/// Whether the engine did what a case says is its work.
+fn is_the_engines(case: &Case) -> bool {
+    case.number("engine_share")
+        .is_none_or(|share| share >= ENGINES)
+}
+
+/// Names the cases of an engine in which the CPU made a part of the copies. `is_dma` tells which are an engine's.
+fn note_cpu_parts(summary: &mut Summary, is_dma: impl Fn(&Case) -> bool) {
+    let by_cpu: Vec<&str> = summary
+        .cases
+        .iter()
+        .filter(|case| is_dma(case) && !is_the_engines(case))
+        .map(|case| case.name.as_str())
+        .collect();
+    if by_cpu.is_empty() {
+        return;
+    }
+    let note = format!(
+        "The CPU made a part of what the engine was asked for (an end that it can't do, or a transfer that failed; the \
+         case's engine_share says how much was the engine's): {}.",
+        by_cpu.join("; ")
+    );
+    summary.note(note);
 }
 
 /// A size as a case has it.

@@ -11,10 +11,12 @@ use memwarden_platform::cftu as raw;
 use super::{Channel, Copier, Copy, Info, Memory, Policy, Session, Statistics};
 use crate::{Error, Result};
 
-/// What Linux answers for a request that the driver doesn't know, for one that makes no sense, and for want of memory.
+/// What Linux answers for a request that the driver doesn't know, for one that makes no sense, for want of memory, and
+/// where a signal came.
 const ENOTTY: i32 = 25;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
+const EINTR: i32 = 4;
 
 /// An open `/dev/cftu`. Each opening has a region and pinned memory of its own.
 #[derive(Debug, Clone)]
@@ -111,16 +113,17 @@ impl Device {
         self.whole(copy)
     }
 
-    /// Makes many copies in one request, in their order.
+    /// Makes many copies in one request, in their order, and says how many it made: fewer than all where a signal came. A
+    /// process that is stopped and goes on has one, too, which it never hears of.
     ///
     /// # Errors
-    /// When the kernel refuses one, a signal comes, or bytes were left out.
+    /// When the kernel refuses one, or bytes were left out.
     pub fn batch(
         &self,
         memory: &mut Memory,
         pin: Option<&Pinned>,
         copies: &mut [Copy],
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let mut records: Vec<raw::Copy> = copies.iter().map(|copy| copy.0).collect();
         for record in &mut records {
             record.pin = pin.map_or(0, |pin| pin.id);
@@ -129,11 +132,19 @@ impl Device {
         for (copy, record) in copies.iter_mut().zip(records) {
             copy.0 = record;
         }
-        result.map_err(|reason| {
-            let of = copies.len();
-            self.refused(format!("making copy {} of {of} with", done + 1), reason)
-        })?;
-        copies.iter().try_for_each(|copy| self.whole(copy))
+        let done = usize::try_from(done).unwrap_or(usize::MAX);
+        let made = match result {
+            Ok(()) => copies.len(),
+            Err(reason) if reason.raw_os_error() == Some(EINTR) => done.min(copies.len()),
+            Err(reason) => {
+                let of = copies.len();
+                return Err(self.refused(format!("making copy {} of {of} with", done + 1), reason));
+            }
+        };
+        copies[..made]
+            .iter()
+            .try_for_each(|copy| self.whole(copy))?;
+        Ok(made)
     }
 
     fn whole(&self, copy: &Copy) -> Result<()> {
@@ -218,7 +229,7 @@ impl Session for Opened {
         &mut self.memory
     }
 
-    fn copy(&mut self, copies: &mut [Copy]) -> Result<()> {
+    fn copy(&mut self, copies: &mut [Copy]) -> Result<usize> {
         self.device
             .batch(&mut self.memory, self.pin.as_ref(), copies)
     }

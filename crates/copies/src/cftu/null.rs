@@ -3,7 +3,7 @@
 //! space, and its engine is the CPU.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memwarden_platform::clock::monotonic_ns;
@@ -30,6 +30,8 @@ struct State {
     channels: u32,
     policy: Mutex<Policy>,
     opened: AtomicU32,
+    /// Bytes of each channel.
+    copied: Vec<AtomicU64>,
     statistics: Mutex<Statistics>,
 }
 
@@ -49,6 +51,7 @@ impl Null {
                 channels,
                 policy: Mutex::new(Policy::new(PolicyKind::Shared)),
                 opened: AtomicU32::new(0),
+                copied: (0..channels).map(|_| AtomicU64::new(0)).collect(),
                 statistics: Mutex::new(Statistics::default()),
             }),
         }
@@ -117,7 +120,8 @@ impl Copier for Null {
             high: self.state.policy().high >> (number % self.state.channels) & 1 == 1,
             dead: false,
             transfers: 0,
-            bytes: 0,
+            bytes: self.state.copied[(number % self.state.channels) as usize]
+                .load(Ordering::Relaxed),
             errors: 0,
             timeouts: 0,
             paused_ns: 0,
@@ -152,10 +156,10 @@ impl Session for Opened {
         &mut self.memory
     }
 
-    fn copy(&mut self, copies: &mut [Copy]) -> Result<()> {
+    fn copy(&mut self, copies: &mut [Copy]) -> Result<usize> {
         let engine_is_on = self.state.policy().kind != PolicyKind::Off;
         let mut sum = Statistics::default();
-        for Copy(copy) in copies {
+        for Copy(copy) in &mut *copies {
             let length = usize::try_from(copy.bytes).unwrap_or(usize::MAX);
             let user = &mut self.memory.as_mut_slice()[..length];
             let kernel = &mut self.region[..length];
@@ -179,12 +183,14 @@ impl Session for Opened {
                 sum.cpu_bytes += copy.bytes;
             }
         }
+        let copied = &self.state.copied[self.channel as usize];
+        copied.fetch_add(sum.engine_bytes, Ordering::Relaxed);
         let statistics = self.state.statistics.lock();
         let mut statistics = statistics.unwrap_or_else(PoisonError::into_inner);
         statistics.copies += sum.copies;
         statistics.engine_bytes += sum.engine_bytes;
         statistics.cpu_bytes += sum.cpu_bytes;
-        Ok(())
+        Ok(copies.len())
     }
 }
 
@@ -279,8 +285,8 @@ mod tests {
             fn memory(&mut self) -> &mut Memory {
                 &mut self.0
             }
-            fn copy(&mut self, _: &mut [Copy]) -> Result<()> {
-                Ok(())
+            fn copy(&mut self, copies: &mut [Copy]) -> Result<usize> {
+                Ok(copies.len())
             }
         }
         let mut session = Forgetful(Memory::new(64).unwrap());

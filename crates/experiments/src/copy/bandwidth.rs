@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use memwarden_copies::cftu::{self, Copy, Session};
+use memwarden_copies::cftu::{self, Channel, Copy, Session};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Bench, Engine, Operation, Policies, bytes_text, copy, list, powers};
+use super::{
+    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, list, note_cpu_parts, powers,
+};
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
@@ -153,6 +155,7 @@ pub fn run(
                     operations: config.operations as usize,
                 };
                 let mut runs = Vec::new();
+                let before = bench.channels()?;
                 for repeat in 0..config.repeat {
                     progress.step(step, steps, &name);
                     step += 1;
@@ -161,7 +164,8 @@ pub fn run(
                     folder.append_all(&samples(&name, repeat, &parts, base_ns))?;
                     runs.push(parts);
                 }
-                summary.cases.push(work.case(name, &runs, &bench)?);
+                let channels = ChannelParts::between(&before, &bench.channels()?);
+                summary.cases.push(work.case(name, &runs, &channels));
             }
         }
         folder.flush()?;
@@ -183,11 +187,53 @@ pub fn run(
 #[derive(Debug, Clone, Copy)]
 struct Part {
     cpu: usize,
-    /// That had its last copy.
+    /// That had all its copies; none where they went to several, or a part of them to none.
     channel: Option<u32>,
     begin_ns: u64,
     elapsed_ns: u64,
     mib_s: f64,
+    moved: Moved,
+}
+
+/// A channel's part of what the engine copied, by the channels' own counts.
+struct ChannelParts(Vec<ChannelPart>);
+
+struct ChannelPart {
+    high: bool,
+    bytes: u64,
+}
+
+impl ChannelParts {
+    fn between(before: &[Channel], after: &[Channel]) -> Self {
+        let part = |(before, after): (&Channel, &Channel)| ChannelPart {
+            high: after.high,
+            bytes: after.bytes - before.bytes,
+        };
+        Self(before.iter().zip(after).map(part).collect())
+    }
+
+    fn is_high(&self, channel: u32) -> bool {
+        let one = usize::try_from(channel).ok().and_then(|at| self.0.get(at));
+        one.is_some_and(|one| one.high)
+    }
+
+    /// What part of all those channels had that `which` tells; none where there is none at all.
+    #[allow(clippy::cast_precision_loss)]
+    fn share(&self, which: impl Fn(&ChannelPart) -> bool) -> Option<f64> {
+        let all: u64 = self.0.iter().map(|one| one.bytes).sum();
+        let some = self.0.iter().filter(|one| which(one)).map(|one| one.bytes);
+        (all > 0).then(|| some.sum::<u64>() as f64 / all as f64)
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn values(&self) -> Vec<Value> {
+        let all: u64 = self.0.iter().map(|one| one.bytes).sum();
+        let value = |(number, one): (usize, &ChannelPart)| {
+            let share = (all > 0).then(|| one.bytes as f64 / all as f64);
+            json!({ "channel": number, "high": one.high, "share": share })
+        };
+        self.0.iter().enumerate().map(value).collect()
+    }
 }
 
 /// What each thread is to do.
@@ -236,17 +282,20 @@ impl Work {
         let begin_ns = copies.first().map_or(0, Copy::begin_ns);
         let end_ns = copies.last().map_or(0, Copy::end_ns);
         let elapsed_ns = end_ns.saturating_sub(begin_ns);
+        let mut moved = Moved::default();
+        moved.add(copies);
         Part {
             cpu,
-            channel: copies.last().and_then(Copy::channel),
+            channel: only_channel(copies),
             begin_ns,
             elapsed_ns,
             mib_s: mib_s(self.size, copies.len() as u64, elapsed_ns),
+            moved,
         }
     }
 
     /// The figures of its runs.
-    fn case(self, name: String, runs: &[Vec<Part>], bench: &Bench) -> Result<Case, Error> {
+    fn case(self, name: String, runs: &[Vec<Part>], parts: &ChannelParts) -> Case {
         let totals: Vec<f64> = runs.iter().map(|parts| total(parts)).collect();
         let all: Vec<f64> = runs.iter().flatten().map(|part| part.mib_s).collect();
         let mut case = Case::new(name)
@@ -254,39 +303,45 @@ impl Work {
             .with("engine", self.engine.name())
             .with("size_bytes", self.size)
             .with("operations", self.operations)
+            .with("engine_share", engine_share(runs.iter().flatten()))
             .with_metric("total", Metric::from_samples("mib_s", &totals))
             .with_metric("channel", Metric::from_samples("mib_s", &all));
         let mut channels = Vec::new();
-        let mut high_share = Vec::new();
         for index in 0..runs.first().map_or(0, Vec::len) {
             let first = runs[0][index];
             let rates: Vec<f64> = runs.iter().map(|parts| parts[index].mib_s).collect();
             let rate = Metric::from_samples("mib_s", &rates).median;
-            let high = match first.channel {
-                Some(number) if self.engine == Engine::Priority => {
-                    bench.copier.channel(number)?.high
-                }
-                _ => false,
-            };
-            if high {
-                high_share.extend(rate);
-            }
+            let high = first.channel.is_some_and(|number| parts.is_high(number));
             channels.push(json!({
                 "cpu": first.cpu, "channel": first.channel, "high": high, "mib_s": rate
             }));
         }
         case.set("channels", channels);
-        if self.engine == Engine::Priority {
-            // Of all that was copied; null when no high channel had a copy, or the clock told no time.
-            let share = case
-                .metric("total")
-                .and_then(|total| total.median)
-                .filter(|_| !high_share.is_empty())
-                .map(|total| high_share.iter().sum::<f64>() / total);
-            case.set("high_share", json!(share.filter(|share| share.is_finite())));
+        if self.engine.is_dma() {
+            case.set("channel_shares", parts.values());
         }
-        Ok(case)
+        if self.engine == Engine::Priority {
+            // Of all that the engine copied; null when that was nothing.
+            case.set("high_share", json!(parts.share(|one| one.high)));
+        }
+        case
     }
+}
+
+/// The channel of all the copies, if one had them.
+fn only_channel(copies: &[Copy]) -> Option<u32> {
+    let first = copies.first()?.channel()?;
+    let all = copies.iter().all(|copy| copy.channel() == Some(first));
+    all.then_some(first)
+}
+
+fn engine_share<'a>(parts: impl Iterator<Item = &'a Part>) -> f64 {
+    let mut all = Moved::default();
+    for part in parts {
+        all.bytes += part.moved.bytes;
+        all.by_engine += part.moved.by_engine;
+    }
+    all.engine_share()
 }
 
 /// What the threads of one run share.
@@ -368,12 +423,19 @@ fn samples(case: &str, repeat: u32, parts: &[Part], base_ns: u64) -> Vec<Sample>
 
 /// What a reader must know.
 fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
+    note_cpu_parts(summary, |case| {
+        case.text("engine") != Some(Engine::Cpu.name())
+    });
     let plural = if threads == 1 { "" } else { "s" };
     summary.note(format!(
         "{threads} thread{plural}, one on each CPU, began together with {} copies each, and went on with others until the \
          last had made its own: all were active over each one's time. The total is the sum of their rates; MB are 2^20 bytes.",
         config.operations
     ));
+    summary.note(
+        "A channel's share, and the high channels', is of the bytes that all channels say they copied; a thread has a \
+         channel where one had all its copies.",
+    );
     if config.operation.contains(&Operation::Both) {
         summary.note(
             "from+to copies out of user memory and into it by turns, half of the operations each.",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From which size on the engine wins: by a copy's time, by the CPU time that it costs the copying thread, and by what an
 //! application on another CPU loses.
+//!
+//! Each copy by the engine pins its user memory, as those do for which the threshold is.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,10 @@ use serde_json::{Value, json};
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
-use super::{Bench, Engine, Operation, Policies, bytes_text, copy, list, named, powers};
+use super::{
+    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, is_the_engines, list, named,
+    note_cpu_parts, powers,
+};
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
@@ -154,9 +159,10 @@ impl Settings for Config {
         if !(ROUNDS..=1_000_000).contains(&self.count) {
             return bad(format!("--count {}: give {ROUNDS} to 1000000", self.count));
         }
-        if !(1..=10_000).contains(&self.victim_runs) {
+        // One run has no interval, and no answer.
+        if !(2..=10_000).contains(&self.victim_runs) {
             return bad(format!(
-                "--victim-runs {}: give 1 to 10000",
+                "--victim-runs {}: give 2 to 10000",
                 self.victim_runs
             ));
         }
@@ -190,7 +196,7 @@ pub fn run(
     let mut sizes = config.sizes.clone();
     sizes.sort_unstable();
     let largest = sizes.last().copied().unwrap_or(1);
-    let mut session = bench.session(largest, true)?;
+    let mut session = bench.session(largest, false)?;
     // A machine with one CPU has no other application's loss to tell.
     let mut victim = match affinity::get()?.len() {
         1 => None,
@@ -219,22 +225,25 @@ pub fn run(
             drop(pinned);
             let [cpu, dma] = own;
             let (cpu, dma) = (cpu?, dma?);
-            found.push((Answer::Latency, [cpu.0, dma.0]));
-            found.push((Answer::CpuTime, [cpu.1, dma.1]));
+            let share = dma.moved.engine_share();
+            found.push((Answer::Latency, [cpu.times, dma.times], share));
+            found.push((Answer::CpuTime, [cpu.cpu_times, dma.cpu_times], share));
             if let Some(victim) = &mut victim {
                 let pinned = Pinned::to(config.victim_cpu)?;
-                let mut times = [Vec::new(), Vec::new()];
-                for (one, times) in both.into_iter().zip(&mut times) {
+                let mut victims = |one| {
                     let work = || victim_times(victim, config.victim_runs, interrupt);
-                    *times = beside(one, config.cpu, session.as_mut(), interrupt, work)?.0;
-                }
+                    beside(one, config.cpu, session.as_mut(), interrupt, work)
+                };
+                let (cpu, _) = victims(both[0])?;
+                let (dma, made) = victims(both[1])?;
                 drop(pinned);
-                found.push((Answer::Slowdown, times));
+                found.push((Answer::Slowdown, [cpu, dma], made.moved.engine_share()));
             }
-            for (answer, times) in found {
+            for (answer, times, share) in found {
                 let name = format!("{answer}, {operation}, {}", bytes_text(size));
                 folder.append_all(&samples(&name, answer, &times))?;
                 let case = case(name, answer, &times)
+                    .with("engine_share", share)
                     .with("operation", operation.name())
                     .with("size_bytes", size);
                 summary.cases.push(case);
@@ -264,36 +273,52 @@ pub fn run(
     let engine = Figure::Other(json!(config.engine.name()));
     summary.figures.insert("engine".into(), engine);
     bench.tell(&mut summary);
+    note_cpu_parts(&mut summary, |_| true);
     summary.note(format!(
         "The engine wins from a size on if at that size and every larger one that was measured, in each direction, the 95 % \
-         interval of its ratio to the CPU is below 1. The application that may lose is {}.",
+         interval of its ratio to the CPU is below 1, and the copies were the engine's. Each of them pinned its user memory \
+         within the time, as the copies do for which the threshold is; the CPU's copy does not pin. The application that may \
+         lose is {}.",
         config.victim
     ));
     let path = folder.finish(&summary)?;
     Ok((path, summary))
 }
 
-/// The copies' times, and the CPU time of the calling thread for each, a figure a round.
+/// What the copies of one engine took.
+#[derive(Default)]
+struct Own {
+    /// Each copy's time, ns.
+    times: Vec<f64>,
+    /// The CPU time of the calling thread for a copy, ns, a figure a round.
+    cpu_times: Vec<f64>,
+    moved: Moved,
+}
+
 fn own_times(
     one: Repeated,
     count: u32,
     session: &mut dyn Session,
     interrupt: &Interrupt,
-) -> Result<(Vec<f64>, Vec<f64>), Error> {
-    let in_a_round = usize::try_from(count / ROUNDS).unwrap_or(1);
-    let (mut times, mut cpu_times) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
+) -> Result<Own, Error> {
+    let mut own = Own::default();
+    for round in 0..ROUNDS {
+        // The first rounds have one more where it does not come out even.
+        let in_a_round = count / ROUNDS + u32::from(round < count % ROUNDS);
+        let in_a_round = usize::try_from(in_a_round).unwrap_or(1);
         let mut copies = one.operation.copies(one.engine, one.bytes, in_a_round);
         let before = clock::thread_cpu_ns();
         copy(session, &mut copies, interrupt)?;
         let spent = clock::thread_cpu_ns() - before;
         #[allow(clippy::cast_precision_loss)]
         {
-            times.extend(copies.iter().map(|copy: &Copy| copy.elapsed_ns() as f64));
-            cpu_times.push(spent as f64 / in_a_round as f64);
+            let times = copies.iter().map(|copy: &Copy| copy.elapsed_ns() as f64);
+            own.times.extend(times);
+            own.cpu_times.push(spent as f64 / in_a_round as f64);
         }
+        own.moved.add(&copies);
     }
-    Ok((times, cpu_times))
+    Ok(own)
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -347,7 +372,7 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
         !cases.is_empty()
             && cases
                 .iter()
-                .all(|case| high(case).is_some_and(|high| high < 1.0))
+                .all(|case| is_the_engines(case) && high(case).is_some_and(|high| high < 1.0))
     };
     if let Some(size) = sizes.iter().rev().take_while(wins).last() {
         return Ok(*size);
@@ -365,13 +390,15 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
         }
         None => "the clock told no time".into(),
         Some(ratio) => {
-            let spread = if ratio < 1.0 {
+            let why = if !of_size(last).into_iter().all(is_the_engines) {
+                ", and the CPU made a part of its copies"
+            } else if ratio < 1.0 {
                 ", which is no more than the spread explains"
             } else {
                 ""
             };
             format!(
-                "at {}, the largest that was measured, the engine's figure is {ratio:.2} of the CPU's{spread}",
+                "at {}, the largest that was measured, the engine's figure is {ratio:.2} of the CPU's{why}",
                 bytes_text(last)
             )
         }
@@ -394,17 +421,27 @@ pub fn modprobe_line(bytes: u64) -> String {
     format!("options cftu min_bytes={bytes}")
 }
 
+/// That there is a threshold to write: known before anything is measured.
+///
+/// # Errors
+/// When there is none.
+pub fn can_apply(threshold: &Path) -> Result<(), Error> {
+    if threshold.exists() {
+        return Ok(());
+    }
+    Err(Error::BadInput(format!(
+        "--apply: {} is not there, as cftu is not loaded, and what loads it for the measurement unloads it again (modprobe \
+         cftu first, or put the line that is printed in /etc/modprobe.d)",
+        threshold.display()
+    )))
+}
+
 /// Writes the threshold where a loaded cftu reads it.
 ///
 /// # Errors
 /// When there is none, or this is not root.
 pub fn apply(bytes: u64, threshold: &Path) -> Result<(), Error> {
-    if !threshold.exists() {
-        return Err(Error::BadInput(format!(
-            "--apply: {} is not there, as cftu is not loaded now (put the line in /etc/modprobe.d)",
-            threshold.display()
-        )));
-    }
+    can_apply(threshold)?;
     std::fs::write(threshold, format!("{bytes}\n")).map_err(|error| {
         Error::BadInput(format!("--apply: writing {}: {error}", threshold.display()))
     })
@@ -451,6 +488,35 @@ mod tests {
             near.ends_with("0.99 of the CPU's, which is no more than the spread explains"),
             "{near}"
         );
+    }
+
+    #[test]
+    fn what_the_cpu_did_is_no_win_of_the_engine() {
+        let sizes = [64, 4096];
+        let mut run = summary(Answer::Latency, &[(64, 0.5), (4096, 0.4)]);
+        assert_eq!(first_win(&run, Answer::Latency, &sizes), Ok(64));
+        run.cases[0].set("engine_share", 0.9);
+        assert_eq!(first_win(&run, Answer::Latency, &sizes), Ok(4096));
+        run.cases[3].set("engine_share", 0.0);
+        let why = first_win(&run, Answer::Latency, &sizes).unwrap_err();
+        assert!(
+            why.ends_with("and the CPU made a part of its copies"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn no_copy_is_left_out_of_the_rounds() {
+        let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+        let mut session = bench.session(64, false).unwrap();
+        let one = Repeated {
+            operation: Operation::From,
+            engine: Engine::Shared,
+            bytes: 64,
+        };
+        let own = own_times(one, 19, session.as_mut(), &Interrupt::default()).unwrap();
+        assert_eq!((own.times.len(), own.cpu_times.len()), (19, 10));
+        assert!((own.moved.engine_share() - 1.0).abs() < f64::EPSILON);
     }
 
     #[test]
@@ -523,7 +589,7 @@ mod tests {
         assert!(with(|c| c.engine = Engine::Cpu).contains("give a DMA engine"));
         assert!(with(|c| c.count = 9).contains("--count 9: give 10 to"));
         assert!(with(|c| c.victim = "doom".into()).contains("doom"));
-        assert!(with(|c| c.victim_runs = 0).contains("--victim-runs 0"));
+        assert!(with(|c| c.victim_runs = 1).contains("--victim-runs 1: give 2 to"));
         assert!(with(|c| c.victim_cpu = 0).contains("give two CPUs"));
         let config = Config::for_lab();
         config.check().unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use memwarden_copies::cftu::Session;
 use memwarden_platform::affinity;
 
-use super::{Engine, Operation, copy};
+use super::{Engine, Moved, Operation, copy};
 use crate::{Error, Interrupt};
 
 /// Copies between two looks at whether to go on: enough that system calls are few, and soon over.
@@ -32,14 +32,23 @@ pub(super) struct Repeated {
     pub(super) bytes: u64,
 }
 
-/// Does `work` while a thread on `cpu` copies; gives back what came of it, and how many copies were made meanwhile.
+/// What a copier made beside the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Made {
+    /// Copies while the work was done.
+    pub(super) copies: u64,
+    /// All that it copied, from before the work on.
+    pub(super) moved: Moved,
+}
+
+/// Does `work` while a thread on `cpu` copies; gives back what came of it, and what was copied.
 pub(super) fn beside<T>(
     repeated: Repeated,
     cpu: usize,
     session: &mut dyn Session,
     interrupt: &Interrupt,
     work: impl FnOnce() -> Result<T, Error>,
-) -> Result<(T, u64), Error> {
+) -> Result<(T, Made), Error> {
     let (stop, made) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let copier = scope.spawn(|| {
@@ -54,11 +63,13 @@ pub(super) fn beside<T>(
                 let count = count.next_multiple_of(2);
                 let mut copies =
                     operation.copies(engine, bytes, usize::try_from(count).unwrap_or(2));
+                let mut moved = Moved::default();
                 while !stop.load(Ordering::Relaxed) {
                     copy(session, &mut copies, interrupt)?;
+                    moved.add(&copies);
                     made.fetch_add(count, Ordering::Release);
                 }
-                Ok(())
+                Ok(moved)
             });
             // Nobody waits for a copier that is gone.
             stop.store(true, Ordering::Relaxed);
@@ -82,10 +93,10 @@ pub(super) fn beside<T>(
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match (copied, done) {
-            (Ok(()), Some(done)) => Ok((done?, copies)),
+            (Ok(moved), Some(done)) => Ok((done?, Made { copies, moved })),
             (Err(error), _) => Err(error),
             // It ends by itself with an error alone.
-            (Ok(()), None) => Err(Error::Interrupted),
+            (Ok(_), None) => Err(Error::Interrupted),
         }
     })
 }
@@ -114,12 +125,14 @@ mod tests {
             Ok(7)
         };
         let interrupt = Interrupt::default();
-        let (seven, copies) = beside(SMALL, cpu, session.as_mut(), &interrupt, work).unwrap();
+        let (seven, made) = beside(SMALL, cpu, session.as_mut(), &interrupt, work).unwrap();
         assert_eq!(seven, 7);
-        assert!(copies > 0);
-        let made = bench.copier.statistics().unwrap().copies;
+        assert!(made.copies > 0);
+        let all = bench.copier.statistics().unwrap();
+        assert_eq!(made.moved.bytes, all.cpu_bytes);
+        assert_eq!(made.moved.by_engine, 0);
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(bench.copier.statistics().unwrap().copies, made);
+        assert_eq!(bench.copier.statistics().unwrap().copies, all.copies);
     }
 
     #[test]

@@ -127,10 +127,10 @@ fn of_latency(run: &Recorded) -> Files {
             continue;
         };
         // One sample has no variance.
-        let variance = time.stdev.map_or(0.0, |stdev| stdev * stdev);
+        let variance = number_or_null(time.stdev.map(|stdev| stdev * stdev), 4);
         let synth = files.entry(format!("{stem}_synth.dat").into());
         *synth.or_default() += &format!(
-            "{}\t{}\t{}\t{mean:.4}\t{variance:.4}\t{median:.4}\n",
+            "{}\t{}\t{}\t{mean:.4}\t{variance}\t{median:.4}\n",
             size(case),
             whole(min),
             whole(max)

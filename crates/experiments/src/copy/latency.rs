@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, bytes_text, copy, engine_share, list,
-    powers,
+    note_cpu_parts, powers,
 };
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
@@ -147,6 +147,9 @@ pub fn run(
         .iter()
         .filter(|cpu| *cpu != config.cpu)
         .collect();
+    for load in &config.load {
+        load.check(&others)?;
+    }
     let pinned = Pinned::to(config.cpu)?;
     let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
     let more = &mut folder.run_mut().more;
@@ -158,7 +161,7 @@ pub fn run(
     let steps = each * engines.len() * config.load.len();
     let mut step = 0;
     for &load in &config.load {
-        let running = load.start(&others, interrupt)?;
+        let mut running = load.start(&others, interrupt)?;
         for &engine in &engines {
             bench.choose(engine)?;
             for &size in &config.sizes {
@@ -179,8 +182,8 @@ pub fn run(
                 }
             }
             folder.flush()?;
+            running.check()?;
         }
-        drop(running);
     }
     progress.step(steps, steps, "done");
     drop(pinned);
@@ -244,25 +247,9 @@ fn case(name: String, copies: &[Copy]) -> Case {
 /// What a reader must know.
 #[allow(clippy::cast_precision_loss)]
 fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
-    let dma = |case: &&Case| case.text("engine") != Some(Engine::Cpu.name());
-    let by_cpu: Vec<&str> = summary
-        .cases
-        .iter()
-        .filter(dma)
-        .filter(|case| {
-            case.number("engine_share")
-                .is_some_and(|share| share < 0.995)
-        })
-        .map(|case| case.name.as_str())
-        .collect();
-    if !by_cpu.is_empty() {
-        let note = format!(
-            "The CPU made a part of what the engine was asked for (an end that it can't do, or a transfer that failed; the \
-             case's engine_share says how much was the engine's): {}.",
-            by_cpu.join("; ")
-        );
-        summary.note(note);
-    }
+    note_cpu_parts(summary, |case| {
+        case.text("engine") != Some(Engine::Cpu.name())
+    });
     let limit = COARSE * shortest_ns as f64;
     let coarse = summary.cases.iter().filter(|case| {
         let median = case.metric("time").and_then(|time| time.median);

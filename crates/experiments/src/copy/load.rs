@@ -56,16 +56,22 @@ impl Load {
         }
     }
 
-    /// Starts it on `others`, which are all CPUs but the measured one; it ends with what this gives back.
-    pub(super) fn start(self, others: &[usize], interrupt: &Interrupt) -> Result<Running, Error> {
-        let mut running = Running::default();
-        if self == Self::Idle {
-            return Ok(running);
-        }
-        if others.is_empty() {
+    /// Whether it can be had on `others`, which are all CPUs but the measured one.
+    pub(super) fn check(self, others: &[usize]) -> Result<(), Error> {
+        if self == Self::Heavy && others.is_empty() {
             return Err(Error::BadInput(
                 "--load heavy: it runs on the other CPUs, and there is one alone".into(),
             ));
+        }
+        Ok(())
+    }
+
+    /// Starts it on `others`; it ends with what this gives back.
+    pub(super) fn start(self, others: &[usize], interrupt: &Interrupt) -> Result<Running, Error> {
+        self.check(others)?;
+        let mut running = Running::default();
+        if self == Self::Idle {
+            return Ok(running);
         }
         for &cpu in others {
             let task = Task {
@@ -88,11 +94,31 @@ impl Load {
 pub(super) struct Running {
     // Killed when they are dropped.
     processes: Vec<Child>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Running {
+    /// That all of it is still there: what was measured beside less is another load's.
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        for child in &mut self.processes {
+            child.check()?;
+        }
+        match self.threads.iter().position(JoinHandle::is_finished) {
+            None => Ok(()),
+            Some(ended) => {
+                let reason = match self.threads.swap_remove(ended).join() {
+                    Ok(Err(error)) => error.to_string(),
+                    _ => "it ended".into(),
+                };
+                Err(Error::Workload {
+                    what: "copying thread of --load heavy".into(),
+                    reason,
+                })
+            }
+        }
+    }
+
     fn copy_on(&mut self, cpu: usize) -> Result<(), Error> {
         let failed = |source: io::Error| Error::Process {
             action: "starting",
@@ -105,7 +131,7 @@ impl Running {
         let thread = std::thread::Builder::new().spawn(move || {
             // Elsewhere it is a load all the same.
             let _ = affinity::pin(cpu);
-            let _ = keep_copying(&File::from(file), &stop);
+            keep_copying(&File::from(file), &stop)
         });
         self.threads.push(thread.map_err(failed)?);
         Ok(())
@@ -147,6 +173,19 @@ mod tests {
     fn the_copying_thread_ends_with_the_load() {
         let mut running = Running::default();
         running.copy_on(0).unwrap();
+        running.check().unwrap();
         drop(running);
+    }
+
+    #[test]
+    fn a_load_that_has_ended_is_an_error() {
+        let mut running = Running::default();
+        let full = std::thread::spawn(|| Err(io::Error::other("no space")));
+        while !full.is_finished() {
+            std::thread::yield_now();
+        }
+        running.threads.push(full);
+        let message = running.check().unwrap_err().to_string();
+        assert!(message.contains("no space"), "{message}");
     }
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
-use super::{Bench, Engine, Operation, Policies, list, named};
+use super::{Bench, Engine, Operation, Policies, list, named, note_cpu_parts};
 use crate::pinned::Pinned;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
@@ -283,7 +283,7 @@ pub fn run(
             };
             progress.step(step, steps, &name);
             step += 1;
-            let (runs, copies) = match pair {
+            let (runs, made) = match pair {
                 None => (counted.runs(&mut victim)?, None),
                 Some(pair) => {
                     let repeated = Repeated {
@@ -307,7 +307,10 @@ pub fn run(
                 .with("application", application.name())
                 .with("system", system.name())
                 .with("pair", pair.map(|pair| pair.to_string()))
-                .with("copies", json!(copies));
+                .with("copies", json!(made.map(|made| made.copies)));
+            if let (System::Dma, Some(made)) = (system, made) {
+                case.set("engine_share", made.moved.engine_share());
+            }
             if let Some(ideal) = &ideal {
                 case.set_slowdown(ratio_of_medians(&times, ideal));
             }
@@ -327,6 +330,8 @@ pub fn run(
         summary.figures.insert(key.into(), Figure::Other(value));
     }
     bench.tell(&mut summary);
+    // Of the others no case has a share.
+    note_cpu_parts(&mut summary, |_| true);
     let path = folder.finish(&summary)?;
     Ok((path, summary))
 }
@@ -529,6 +534,8 @@ mod tests {
         for case in &run.summary.cases[1..] {
             assert!(case.slowdown.is_some_and(|slowdown| slowdown > 0.0));
             assert!(case.number("copies").is_some_and(|copies| copies >= 0.0));
+            let dma = case.text("system") == Some("dma");
+            assert_eq!(case.number("engine_share"), dma.then_some(1.0));
         }
         // A machine without counters says so, and has no zeros.
         let misses = run.summary.cases[1].metric("misses").unwrap();

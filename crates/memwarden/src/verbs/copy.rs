@@ -9,6 +9,7 @@ mod pollution;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::Settings;
@@ -87,6 +88,15 @@ struct Dat {
 }
 
 impl Dat {
+    /// Makes the folder if files are wanted: known before anything is measured.
+    fn begin(&self, place: &Place) -> anyhow::Result<()> {
+        match &self.dat {
+            Some(directory) if !place.print_config => std::fs::create_dir_all(directory)
+                .with_context(|| format!("--dat: making {directory}")),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the files if they are wanted.
     fn write(&self, folder: &Path, quiet: bool) -> anyhow::Result<()> {
         let Some(directory) = &self.dat else {
@@ -156,9 +166,13 @@ impl std::str::FromStr for Engines {
 
 impl Engines {
     /// Over what is in the settings, if any was given.
-    fn settle(given: &[Self], engines: &mut Vec<Engine>) {
+    fn settle(given: &[Self], engines: &mut Vec<Engine>) -> anyhow::Result<()> {
+        if given.len() > 1 && given.iter().any(|one| one.0.is_empty()) {
+            anyhow::bail!("--engine all: it names every engine already; give it alone");
+        }
         if !given.is_empty() {
             *engines = given.iter().flat_map(|one| one.0.clone()).collect();
         }
+        Ok(())
     }
 }

@@ -53,7 +53,7 @@ pub struct Place {
     config: Option<PathBuf>,
     /// Print the settings as TOML and do nothing else
     #[arg(long)]
-    print_config: bool,
+    pub print_config: bool,
     /// The run folder [default: out/EXPERIMENT-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,

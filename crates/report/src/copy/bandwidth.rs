@@ -56,9 +56,11 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let operations = texts(summary, "operation");
     let totals = operations.iter().map(|one| totals(summary, one));
-    let channels = operations.iter().map(|one| channels(summary, one));
+    let threads = operations.iter().map(|one| threads(summary, one));
+    let shares = operations.iter().map(|one| shares(summary, one));
     totals
-        .chain(channels)
+        .chain(threads)
+        .chain(shares)
         .filter(|table| !table.rows.is_empty())
         .collect()
 }
@@ -99,8 +101,8 @@ fn totals(summary: &Summary, operation: &str) -> Table {
     )
 }
 
-/// Each channel at the largest size.
-fn channels(summary: &Summary, operation: &str) -> Table {
+/// Each thread at the largest size.
+fn threads(summary: &Summary, operation: &str) -> Table {
     let last = sizes(summary).last().copied().unwrap_or(0);
     let title = format!(
         "Each thread, {}, {}",
@@ -131,6 +133,38 @@ fn channels(summary: &Summary, operation: &str) -> Table {
     }
     table.drop_columns_of("-");
     table
+}
+
+/// Each channel's part at the largest size.
+fn shares(summary: &Summary, operation: &str) -> Table {
+    let last = sizes(summary).last().copied().unwrap_or(0);
+    let title = format!(
+        "Each channel, {}, {}",
+        operation_text(operation),
+        bytes(last)
+    );
+    let mut table = Table::new(title)
+        .words("By")
+        .figures("channel", "")
+        .words("Priority")
+        .figures("share", "of the engine's bytes");
+    for engine in texts(summary, "engine") {
+        let all = find(summary, operation, engine, last)
+            .and_then(|case| case.value("channel_shares"))
+            .and_then(Value::as_array);
+        for one in all.into_iter().flatten() {
+            let number = |key: &str| one.get(key).and_then(Value::as_f64);
+            let high = one.get("high").and_then(Value::as_bool) == Some(true);
+            table.row(vec![
+                engine.into(),
+                optional(number("channel")),
+                if high { "high" } else { "-" }.into(),
+                number("share").map_or_else(|| NOT_MEASURED.into(), percent),
+            ]);
+        }
+    }
+    table.drop_columns_of("-");
+    table.caption("By the channels' own counts of what they copied.")
 }
 
 #[cfg(feature = "html")]

@@ -47,7 +47,7 @@ impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
         let mut config: Config = self.common.settings()?;
         self.common.settle(&mut config.device, &mut config.policy);
-        Engines::settle(&self.engine, &mut config.engine);
+        Engines::settle(&self.engine, &mut config.engine)?;
         macro_rules! given {
             ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
         }
@@ -62,11 +62,12 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let Common { place, .. } = &args.common;
+    args.dat.begin(place)?;
     let command = ["memwarden", "copy", "bandwidth"];
     let lab = || args.common.lab();
     if let Some((folder, summary)) = place.carry_out(&command, &config, lab, bandwidth::run)? {
-        args.dat.write(&folder, place.json)?;
         place.tell(&folder, &summary)?;
+        args.dat.write(&folder, place.json)?;
     }
     Ok(ExitCode::SUCCESS)
 }

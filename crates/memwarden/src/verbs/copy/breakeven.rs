@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
-use memwarden_experiments::copy::{Engine, Operation};
+use memwarden_experiments::copy::{Engine, NULL, Operation};
 use memwarden_platform::units::parse_bytes;
 use memwarden_run::Summary;
 
@@ -18,8 +18,9 @@ use crate::verbs::experiment::Target;
 #[derive(clap::Args)]
 #[command(
     after_help = "Three answers, each null with its reason where the engine never wins. With --apply the one that --answer\n\
-    names is written to /sys/module/cftu/parameters/min_bytes: shorter copies then go by CPU. The line for\n\
-    /etc/modprobe.d is printed either way; nothing is written there.\n\
+    names is written to /sys/module/cftu/parameters/min_bytes: shorter copies then go by CPU. cftu must be loaded for that\n\
+    (modprobe cftu). The line for /etc/modprobe.d is printed either way; nothing is written there.\n\
+    Each copy pins its user memory, within the time, as those do for which the threshold is.\n\
     Examples:\n  memwarden copy breakeven\n  \
     memwarden copy breakeven --engine dma-exclusive --answer cpu-time --apply\n  \
     memwarden copy breakeven --on lab --machine zcu102"
@@ -40,7 +41,7 @@ pub(super) struct Args {
     /// The application that may lose [default: susan_corners_medium; lab: susan_corners_small]
     #[arg(long, value_name = "NAME")]
     victim: Option<String>,
-    /// Its runs beside each size [default: 20; lab: 6]
+    /// Its runs beside each size, at least 2 [default: 20; lab: 6]
     #[arg(long, value_name = "N")]
     victim_runs: Option<u32>,
     /// The CPU that copies [default: 0]
@@ -77,6 +78,9 @@ impl Args {
         }
         given!(engine, count, victim, victim_runs, cpu, victim_cpu);
         config.check()?;
+        if self.apply && config.device == Path::new(NULL) {
+            bail!("--apply: --device null has no engine, and its answer is none for cftu");
+        }
         Ok(config)
     }
 
@@ -106,6 +110,9 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
+    if args.apply {
+        breakeven::can_apply(Path::new(THRESHOLD))?;
+    }
     let Common { place, .. } = &args.common;
     let command = ["memwarden", "copy", "breakeven"];
     let lab = || args.common.lab();
@@ -155,6 +162,10 @@ mod tests {
             (&["--victim", "doom"], "doom"),
             (&["--victim-cpu", "0"], "give two CPUs"),
             (&["--answer", "all"], "answer `all`"),
+            (
+                &["--apply", "--device", "null"],
+                "--apply: --device null has no engine",
+            ),
             (
                 &["--apply", "--on", "lab"],
                 "--apply: the lab's machine is gone",

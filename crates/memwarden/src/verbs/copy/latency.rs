@@ -65,7 +65,7 @@ impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
         let mut config: Config = self.common.settings()?;
         self.common.settle(&mut config.device, &mut config.policy);
-        Engines::settle(&self.engine, &mut config.engine);
+        Engines::settle(&self.engine, &mut config.engine)?;
         if let Some(max) = self.max {
             config.sizes = powers(1, max);
         }
@@ -84,11 +84,12 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let Common { place, .. } = &args.common;
+    args.dat.begin(place)?;
     let command = ["memwarden", "copy", "latency"];
     let lab = || args.common.lab();
     if let Some((folder, summary)) = place.carry_out(&command, &config, lab, latency::run)? {
-        args.dat.write(&folder, place.json)?;
         place.tell(&folder, &summary)?;
+        args.dat.write(&folder, place.json)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -145,6 +146,7 @@ mod tests {
         for (words, expected) in [
             (&["--engine", "gpu"][..], "engine `gpu`"),
             (&["--engine", "cpu,cpu"], "--engine cpu is given twice"),
+            (&["--engine", "all,cpu"], "give it alone"),
             (&["--operation", "at"], "operation `at`"),
             (&["--operation", "from+to"], "a copy goes one way"),
             (&["--sizes", "0"], "a size cannot be 0"),

@@ -72,11 +72,12 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let Common { place, .. } = &args.common;
+    args.dat.begin(place)?;
     let command = ["memwarden", "copy", "pollution"];
     let lab = || args.common.lab();
     if let Some((folder, summary)) = place.carry_out(&command, &config, lab, pollution::run)? {
-        args.dat.write(&folder, place.json)?;
         place.tell(&folder, &summary)?;
+        args.dat.write(&folder, place.json)?;
     }
     Ok(ExitCode::SUCCESS)
 }
