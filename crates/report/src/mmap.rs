@@ -9,6 +9,7 @@ use memwarden_run::{Case, Figure, Summary};
 use serde_json::Value;
 
 use crate::Table;
+#[cfg(feature = "html")]
 use crate::by_size::texts;
 use crate::number::{NOT_MEASURED, figure, optional, percent, times};
 

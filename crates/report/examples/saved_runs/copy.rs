@@ -152,6 +152,19 @@ pub fn bandwidth(directory: &Path) -> Result<()> {
                     .with_metric("total", Metric::from_samples("mib_s", &totals))
                     .with_metric("channel", Metric::from_samples("mib_s", &rates))
                     .with("channels", channels);
+                if engine != "cpu" {
+                    let share = |channel: u32| match (priority, channel) {
+                        (false, _) => 0.5,
+                        (true, 0) => 0.64,
+                        (true, _) => 0.36,
+                    };
+                    let of = |channel| {
+                        let high = priority && channel == 0;
+                        json!({"channel": channel, "high": high, "share": share(channel)})
+                    };
+                    case.set("channel_shares", [0, 1].map(of).to_vec());
+                    case.set("engine_share", 1.0);
+                }
                 if priority {
                     case.set("high_share", 0.64);
                 }

@@ -73,7 +73,7 @@ fn totals(summary: &Summary, operation: &str) -> Table {
         .figures("95 % interval", "MB/s")
         .figures("slowest", "MB/s")
         .figures("fastest", "MB/s")
-        .figures("high channels", "of the total");
+        .figures("high channels", "of the bytes");
     let missing = Metric::default();
     for size in sizes(summary) {
         for engine in texts(summary, "engine") {
