@@ -9,6 +9,7 @@
 . /host/lab/cftu-share.sh
 
 modprobe cftu channels=4
-shares
+# The emulator gives a CPU its turn each 50 us or later: windows of a hundred times the usual.
+shares 100
 rmmod cftu
 finish

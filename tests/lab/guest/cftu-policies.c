@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cftu-policies exclusive | shared | priority HIGH_NS LOW_NS | switch TIMES: copies on
- * all CPUs at once, and what the channels say that they did meanwhile.
+ * cftu-policies exclusive | shared | priority HIGH_NS LOW_NS [CHANNELS] | switch TIMES:
+ * copies on all CPUs at once, and what the channels say that they did meanwhile.
  *
  *   exclusive  a line a CPU: the channels that its copies took
  *   shared     a line a channel: the transfers that it had
- *   priority   the part of the time, in %, that low channels were kept back, what the
- *              high channel and the low ones copied, in bytes, and for how long a CPU
- *              was late at most, in us: by a thread that goes before all others there
+ *   priority   the part of the time, in %, that low channels were kept back (high ones
+ *              are the first, or CHANNELS, a bit each), what high and low ones copied,
+ *              in bytes, and for how long a CPU was late at most, in us: by a thread
+ *              that goes before all others there
  *   switch     sets policies in turn, so often, while all CPUs copy
  */
 #define _GNU_SOURCE
@@ -165,20 +166,22 @@ static struct cftu_channel channel(int fd, unsigned int number)
 	return channel;
 }
 
-static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t low_ns)
+static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t low_ns,
+		     uint64_t high_channels)
 {
 	const struct cftu_policy policy = {
 		.policy = CFTU_POLICY_PRIORITY,
 		.flags = CFTU_FOLD,
 		.quantum_high_ns = high_ns,
 		.quantum_low_ns = low_ns,
-		.high = 1,
+		.high = high_channels,
 	};
 	uint64_t time_ns = WINDOWS * (high_ns + low_ns), began;
 	const struct timespec time = { time_ns / 1000000000, time_ns % 1000000000 };
 	struct cftu_channel before[CPUS_MAX], after;
 	pthread_t threads[CPUS_MAX], witnesses[CPUS_MAX];
 	uint64_t paused = 0, high = 0, low = 0, late = 0;
+	unsigned int lows = 0;
 
 	set_policy(fd, &policy);
 	start(threads, copy_on_and_on);
@@ -196,6 +199,7 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 			high += after.bytes - before[i].bytes;
 			continue;
 		}
+		lows++;
 		low += after.bytes - before[i].bytes;
 		paused += after.paused_ns - before[i].paused_ns;
 	}
@@ -206,7 +210,7 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 		if (latest_ns[cpu] > late)
 			late = latest_ns[cpu];
 	printf("kept back %.1f %%, high %llu, low %llu, late %llu us\n",
-	       100.0 * paused / (channels - 1) / time_ns, (unsigned long long)high,
+	       100.0 * paused / lows / time_ns, (unsigned long long)high,
 	       (unsigned long long)low, (unsigned long long)late / 1000);
 }
 
@@ -257,12 +261,13 @@ int main(int argc, char **argv)
 		for (unsigned int i = 0; i < info.channels; i++)
 			printf("channel %u transfers %llu\n", i,
 			       (unsigned long long)(channel(fd, i).transfers - transfers[i]));
-	} else if (!strcmp(what, "priority") && argc == 4) {
-		priority(fd, info.channels, atoll(argv[2]), atoll(argv[3]));
+	} else if (!strcmp(what, "priority") && (argc == 4 || argc == 5)) {
+		priority(fd, info.channels, atoll(argv[2]), atoll(argv[3]),
+			 argc == 5 ? strtoull(argv[4], NULL, 0) : 1);
 	} else if (!strcmp(what, "switch") && argc == 3) {
 		switch_policies(fd, atol(argv[2]));
 	} else {
-		fprintf(stderr, "usage: cftu-policies exclusive | shared | priority HIGH_NS LOW_NS | switch TIMES\n");
+		fprintf(stderr, "usage: cftu-policies exclusive | shared | priority HIGH_NS LOW_NS [CHANNELS] | switch TIMES\n");
 		return 2;
 	}
 	return 0;

@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# machine: zcu102
+# cpus: 1
+# tick: off
+# full: it wants a second kernel built
+# figures: of the counted clock, on which a nanosecond is an instruction
+# The same on an engine that can't pause: the CPU's channel is a low one, whose transfers
+# begin only where they will end in their time.
+. /host/lab/check.sh
+. /host/lab/cftu-share.sh
+
+modprobe cftu channels=4
+shares 1 14
+rmmod cftu
+finish
