@@ -94,6 +94,15 @@ impl User {
             Ok(Some(Reply::Refused(why))) => Err(Error::BadInput(why)),
             Ok(Some(reply)) => Ok(reply),
             Ok(None) => Err(self.not_running()),
+            // It was there, and died before it had answered.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                ) =>
+            {
+                Err(self.not_running())
+            }
             Err(error) => Err(Error::System(format!(
                 "the regulator in user space does not answer: {error} (its log: {})",
                 self.places.log().display()
@@ -261,4 +270,29 @@ impl Drop for UserRecorder {
 
 fn unexpected() -> Error {
     Error::System("the regulator in user space answers something else than it was asked".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    #[test]
+    fn a_regulator_that_dies_before_it_answers_is_not_running() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = User {
+            places: Places::below(folder.path().join("run")),
+            ..User::new()
+        };
+        user.places.create().unwrap();
+        let listener = user.places.listen().unwrap();
+        let dies = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            // Asked, and gone: what was not read makes it a reset.
+            poll(&mut [PollFd::new(&stream, PollFlags::IN)], None).unwrap();
+        });
+        assert!(matches!(user.settings(), Err(Error::NotRunning)));
+        dies.join().unwrap();
+    }
 }

@@ -250,7 +250,8 @@ fn both_killed_at_once_the_next_stop_puts_the_settings_back() {
     let since = Instant::now();
     let before = rig.traffic_ticks();
     eventually("the core runs again", || rig.traffic_ticks() > before);
-    let _ = rig.memwarden("guard stop");
+    let stopped = rig.memwarden("guard stop");
+    assert!(stopped.status.success(), "{stopped:?}");
     rig.expect_freedom("both killed", since);
 }
 

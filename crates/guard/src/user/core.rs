@@ -258,6 +258,8 @@ pub(super) fn run(
         let counters = Counters::open(common, handle.cpu).map_err(|error| explain(error.into()))?;
         core.online();
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
+        // Whoever is told may ask at once.
+        going.post();
         if let Some(ready) = ready.take() {
             ready();
         }
