@@ -262,7 +262,9 @@ fn another_users_process_takes_root() {
 fn a_deleted_programs_sections_are_still_found() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("a copy");
-    std::fs::copy("/bin/sleep", &copy).unwrap();
+    // Not by this process: another test's fork would have it open for writing, and it could not be run.
+    let copied = Command::new("cp").arg("/bin/sleep").arg(&copy).status();
+    assert!(copied.unwrap().success());
     let mut child = Command::new(&copy).arg("1000").spawn().unwrap();
     std::fs::remove_file(&copy).unwrap();
     let output = maps(&[&child.id().to_string(), "--json"]);
