@@ -37,6 +37,10 @@ pub struct CoreStatistics {
     pub throttle_latency_ns_max: u64,
     /// The longest from the release to the throttle thread seeing it.
     pub release_latency_ns_max: u64,
+    /// Periods in which a counter did not count (another user or an error of the PMU took it): the core ran unregulated.
+    pub unregulated_periods: u64,
+    /// The last whole second, of this core.
+    pub last_second: LastSecond,
     /// Refills.
     pub read: ResourceStatistics,
     /// Write-backs, where they are counted.
@@ -59,10 +63,40 @@ pub struct ResourceStatistics {
     pub reclaimed: u64,
     /// Periods throttled before the core's own reservation was used.
     pub reclaim_errors: u64,
-    /// The most events counted past what was assigned when the throttle took hold.
+    /// The most events that one period had.
+    pub used_max: u64,
+    /// Limited periods that had more events than were assigned, best-effort ones aside.
+    pub over_periods: u64,
+    /// The last whole second, of this resource.
+    pub last_second: ResourceLastSecond,
+    /// The most events that a throttled period had past what was assigned, those counted during the throttle included.
     pub overshoot_max: u64,
     /// How often; bucket 0 is exactly none, bucket k from 2^(k-1) to 2^k - 1 events.
     pub overshoot_hist: Vec<u64>,
+}
+
+/// One core over the last whole second, or the last period where that is longer; all 0 before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastSecond {
+    /// How long it was, in nanoseconds.
+    pub ns: u64,
+    /// Periods that ended in it.
+    pub periods: u64,
+    /// Time that the core was throttled.
+    pub throttled_ns: u64,
+}
+
+/// One core's events of one kind over the last whole second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceLastSecond {
+    /// Events counted.
+    pub used: u64,
+    /// Events that the core was entitled to.
+    pub assigned: u64,
+    /// The most events that one period had.
+    pub used_max: u64,
 }
 
 impl CoreStatistics {
@@ -99,6 +133,9 @@ impl CoreStatistics {
                 .best_effort_periods
                 .saturating_sub(earlier.best_effort_periods),
             best_effort_ns: self.best_effort_ns.saturating_sub(earlier.best_effort_ns),
+            unregulated_periods: self
+                .unregulated_periods
+                .saturating_sub(earlier.unregulated_periods),
             read,
             write,
             ..self.clone()
@@ -114,6 +151,7 @@ impl ResourceStatistics {
             donated: self.donated.saturating_sub(earlier.donated),
             reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
             reclaim_errors: self.reclaim_errors.saturating_sub(earlier.reclaim_errors),
+            over_periods: self.over_periods.saturating_sub(earlier.over_periods),
             ..self.clone()
         }
     }

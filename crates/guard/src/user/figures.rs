@@ -38,6 +38,7 @@ impl ResourceFigures {
             reclaim_errors: account.reclaim_errors,
             overshoot_max: self.overshoot_max,
             overshoot_hist: self.overshoot[..used_buckets.map_or(0, |last| last + 1)].to_vec(),
+            ..ResourceStatistics::default()
         }
     }
 }
@@ -86,6 +87,7 @@ impl Figures {
             release_latency_ns_max: self.release_latency_ns_max,
             read: self.resource[0].statistics(),
             write: writes.then(|| self.resource[1].statistics()),
+            ..CoreStatistics::default()
         }
     }
 }
