@@ -82,7 +82,7 @@ impl Cache {
             return Ok(path);
         }
         fs::create_dir_all(&home).on("create", &home)?;
-        let _lock = lock(&self.root.join("lock"))?;
+        let _lock = self.lock(kind)?;
         if path.is_dir() {
             return Ok(path);
         }
@@ -98,6 +98,11 @@ impl Cache {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&path, open).on("set permissions of", &path)?;
         Ok(path)
+    }
+
+    /// Waits until no other run adds to this kind.
+    fn lock(&self, kind: &str) -> Result<File> {
+        lock(&self.root.join(format!("{kind}.lock")))
     }
 
     /// Names of the complete entries of a kind, sorted.
@@ -139,7 +144,10 @@ impl Cache {
         if !self.root.exists() {
             return Ok(0);
         }
-        let _lock = lock(&self.root.join("lock"))?;
+        let _locks = KINDS
+            .iter()
+            .map(|kind| self.lock(kind))
+            .collect::<Result<Vec<_>>>()?;
         let bytes = size(&self.root);
         fs::remove_dir_all(&self.root).on("remove", &self.root)?;
         Ok(bytes)
@@ -205,6 +213,19 @@ mod tests {
         assert_eq!(cache.entries().len(), 1);
         assert!(cache.clean().unwrap() > 0);
         assert_eq!(cache.clean().unwrap(), 0);
+    }
+
+    #[test]
+    fn a_kind_in_the_making_holds_up_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        cache
+            .entry("own", "k_1", |_, _| {
+                let fetched = cache.entry("kernel", "k_1", |_, _| Ok(()))?;
+                assert!(fetched.is_dir());
+                Ok(())
+            })
+            .unwrap();
     }
 
     #[test]
