@@ -178,6 +178,7 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       const u64 used[MW_RESOURCES]);
 enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 			   enum mw_resource resource, u64 used);
+void mw_counted(struct mw_core *core, enum mw_resource resource, u64 used);
 enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
 
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);

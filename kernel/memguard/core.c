@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One regulated core: its period timer, its overflow, its throttle thread,
- * and the kick by which another core tells it that something has changed.
- * Everything here runs on the core's own CPU; what is decided is decided in
- * policy/. Which period it is, all cores tell from one clock.
+ * One regulated core: its period timer, its overflow, and the kick by which
+ * another core tells it that something has changed. Everything here runs on
+ * the core's own CPU; what is decided is decided in policy/, how a core is
+ * held is in throttle.c, and which period it is, all cores tell from clock.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
-#include <linux/kthread.h>
+#include <linux/delay.h>
 #include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/timekeeping.h>
 #include <linux/tracepoint.h>
-#include <uapi/linux/sched/types.h>
 
 #include "compat.h"
 #include "memguard.h"
@@ -27,90 +26,20 @@ static bool core_is_idle(void)
 	return is_idle_task(current);
 }
 
-/* ---- the clock: which period is it? ---- */
-
-/**
- * mg_clock_read() - the clock that all cores go by
- *
- * Return: a consistent copy.
- */
-struct mg_clock mg_clock_read(void)
-{
-	struct mg_clock clock;
-	unsigned int seq;
-
-	do {
-		seq = read_seqcount_begin(&mg_guard.clock_seq);
-		clock = mg_guard.clock;
-	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
-	return clock;
-}
-
-static void clock_write(const struct mg_clock *clock)
-{
-	write_seqcount_begin(&mg_guard.clock_seq);
-	mg_guard.clock = *clock;
-	write_seqcount_end(&mg_guard.clock_seq);
-}
-
-static u64 periods_since_phase(const struct mg_clock *clock, u64 now)
-{
-	/* Another core may have set the phase after we looked at the time. */
-	return now > clock->phase ? div64_u64(now - clock->phase, clock->period_ns) : 0;
-}
-
-static u64 clock_number(const struct mg_clock *clock, u64 now)
-{
-	return clock->number + periods_since_phase(clock, now);
-}
-
-static u64 next_boundary(u64 now)
-{
-	const struct mg_clock clock = mg_clock_read();
-
-	return clock.phase +
-	       (periods_since_phase(&clock, now) + 1) * clock.period_ns;
-}
-
-/* Best effort has opened period @number: it is the one that begins now. */
-static void clock_restart(u64 number, u64 now)
-{
-	struct mg_clock clock;
-
-	raw_spin_lock(&mg_guard.clock_lock);
-	clock = mg_guard.clock;
-	/* A later winner may have been here first. */
-	if (now > clock.phase) {
-		clock.number = number;
-		clock.phase = now;
-		clock_write(&clock);
-	}
-	raw_spin_unlock(&mg_guard.clock_lock);
-}
-
-/**
- * mg_clock_set_period() - a new length, from a period that begins now
- * @period_ns: the length
- *
- * The caller kicks all cores.
- */
-void mg_clock_set_period(u64 period_ns)
-{
-	struct mg_clock clock;
-	unsigned long flags;
-	u64 now;
-
-	raw_spin_lock_irqsave(&mg_guard.clock_lock, flags);
-	now = ktime_get_ns();
-	clock = mg_guard.clock;
-	clock.number = clock_number(&clock, now) + 1;
-	clock.phase = now;
-	clock.period_ns = period_ns;
-	clock_write(&clock);
-	raw_spin_unlock_irqrestore(&mg_guard.clock_lock, flags);
-}
-
 /* ---- what an action asks of the host ---- */
+
+/*
+ * A call must not be queued again before it has begun, and only one core may
+ * queue it: the one that finds no kick pending. A kick that is pending has not
+ * looked yet, and will see what its sender did before.
+ */
+static void kick(struct mg_core *core)
+{
+	if (atomic_xchg(&core->kicked, 1))
+		return;
+	if (smp_call_function_single_async(core->cpu, &core->kick))
+		atomic_set(&core->kicked, 0);
+}
 
 static void kick_others(struct mg_core *core)
 {
@@ -119,9 +48,8 @@ static void kick_others(struct mg_core *core)
 	for_each_online_cpu(cpu) {
 		struct mg_core *other = &per_cpu(mg_cores, cpu);
 
-		/* Busy means that a kick is under way: it will see it all. */
 		if (other != core && READ_ONCE(other->regulated))
-			smp_call_function_single_async(cpu, &other->kick);
+			kick(other);
 	}
 }
 
@@ -133,8 +61,9 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 		break;
 	case MW_THROTTLE:
 		core->stats.throttled_periods++;
+		core->held = true;
 		core->throttled_since = now;
-		wake_up_process(core->thread);
+		mg_throttle(core);
 		break;
 	case MW_RELEASE_ALL:
 		trace_best_effort(core->policy.epoch, MW_SPARE);
@@ -142,7 +71,7 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 		break;
 	case MW_NEW_PERIOD:
 		trace_best_effort(core->policy.epoch, MW_PROPORTIONAL);
-		clock_restart(mw_census_read(&mg_guard.policy).epoch, now);
+		mg_clock_restart(mw_census_read(&mg_guard.policy).epoch, now);
 		kick_others(core);
 		break;
 	}
@@ -159,11 +88,10 @@ static void arm_counters(struct mg_core *core)
 				       mw_until_overflow(&core->policy, r));
 }
 
-/* The throttle thread sees policy.throttled fall, and gives the core back. */
-static void book_release(struct mg_core *core, u64 now)
+static void release(struct mg_core *core, u64 now)
 {
 	core->stats.throttled_ns += now - core->throttled_since;
-	core->released_at = now;
+	mg_unthrottle(core, now);
 }
 
 /* Until the period ends, whatever the counter says. */
@@ -173,108 +101,309 @@ static void book_best_effort(struct mg_core *core, u64 now)
 	core->best_effort_since = now;
 }
 
-/* ---- periods ---- */
+/* ---- a period's books ---- */
 
-static void clear_stats(struct mg_core *core)
+static void clear_stats(struct mg_core *core, u64 now)
 {
 	int r;
 
 	memset(&core->stats, 0, sizeof(core->stats));
+	memset(&core->last_second, 0, sizeof(core->last_second));
+	core->second = (struct mg_second){ .since = now };
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mw_account *account = &core->policy.account[r];
+		struct mg_counter *counter = &core->counter[r];
 
 		account->total_used = 0;
 		account->total_assigned = 0;
 		account->total_donated = 0;
 		account->total_reclaimed = 0;
 		account->reclaim_errors = 0;
-		core->counter[r].overshoot_max = 0;
-		memset(core->counter[r].overshoot, 0,
-		       sizeof(core->counter[r].overshoot));
+		counter->over_periods = 0;
+		counter->used_max = 0;
+		counter->overshoot_max = 0;
+		memset(counter->overshoot, 0, sizeof(counter->overshoot));
 	}
 	WRITE_ONCE(core->reset, false);
 }
 
-static void average(struct mg_counter *counter, u64 used)
+static void average(struct mg_counter *counter, u64 used, u64 periods)
 {
 	static const int shift[MG_AVERAGES] = { 1, 4, 8 };
 	int i;
 
-	for (i = 0; i < MG_AVERAGES; i++)
-		counter->average[i] += (used << 8 >> shift[i]) -
-				       (counter->average[i] >> shift[i]);
+	for (i = 0; i < MG_AVERAGES; i++) {
+		if (unlikely(periods >> shift[i]))
+			counter->average[i] = used << 8;
+		else
+			counter->average[i] += (used << 8 >> shift[i]) -
+					       (counter->average[i] >> shift[i]);
+	}
 }
 
-static void begin_period(struct mg_core *core, u64 now, u64 late)
+/*
+ * What was counted while the core was held is past its budget, too: so the
+ * books are closed when the period ends, not when the throttle takes hold.
+ */
+static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
+			  u64 assigned, u64 periods, bool excused)
 {
-	const struct mg_clock clock = mg_clock_read();
+	struct mg_counter *counter = &core->counter[r];
+	bool over = used > assigned;
+
+	if (!counter->event)
+		return;
+	if (core->held && used >= assigned)
+		mg_counter_overshot(counter, used - assigned);
+	if (unlikely(periods > 1)) {
+		/* Without a timer: the core was idle or has no limit. */
+		over = false;
+		if (assigned < MW_UNLIMITED)
+			core->policy.account[r].total_assigned +=
+				(periods - 1) * assigned;
+		used = div64_u64(used, periods);
+	}
+	average(counter, used, periods);
+	if (used > counter->second_max)
+		counter->second_max = used;
+	if (unlikely(over) && !excused && !mw_load(&core->policy.rt))
+		counter->over_periods++;
+}
+
+static void book_second(struct mg_core *core, u64 now)
+{
+	struct mg_second *second = &core->second, *last = &core->last_second;
+	int r;
+
+	last->since = now - second->since;
+	last->periods = core->stats.periods - second->periods;
+	last->throttled_ns = core->stats.throttled_ns - second->throttled_ns;
+	second->since = now;
+	second->periods = core->stats.periods;
+	second->throttled_ns = core->stats.throttled_ns;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		const struct mw_account *account = &core->policy.account[r];
+		struct mg_counter *counter = &core->counter[r];
+
+		last->used[r] = account->total_used - second->used[r];
+		last->assigned[r] = account->total_assigned - second->assigned[r];
+		last->used_max[r] = counter->second_max;
+		second->used[r] = account->total_used;
+		second->assigned[r] = account->total_assigned;
+		counter->used_max = max(counter->used_max, counter->second_max);
+		counter->second_max = 0;
+	}
+}
+
+/* ---- periods ---- */
+
+/**
+ * mg_sharing() - does what one core does not use go to others?
+ *
+ * Return: if not, no core needs to know when another one's period begins.
+ */
+bool mg_sharing(void)
+{
+	return mw_load(&mg_guard.policy.best_effort) != MW_NONE ||
+	       mw_load(&mg_guard.policy.reclaim);
+}
+
+/* Nothing can be used up: there is no limit, or nothing runs. */
+static bool needs_no_timer(const struct mg_core *core, bool idle)
+{
+	int r;
+
+	if (core->policy.throttled || core->leaving_hold || mg_sharing())
+		return false;
+	if (idle)
+		return true;
+	if (core->pending)
+		return false;
+	for (r = 0; r < MW_RESOURCES; r++)
+		if (core->counter[r].event &&
+		    core->policy.account[r].budget != MW_UNLIMITED)
+			return false;
+	return true;
+}
+
+/* On the policy's circle of periods, as far away as can be. */
+#define HALF_A_CIRCLE (1ULL << 20)
+
+static enum mw_action open_period(struct mg_core *core, u64 number, bool idle,
+				  const u64 *used)
+{
+	enum mw_action action = mw_period_begin(&mg_guard.policy, &core->policy,
+						number, idle, used);
+
+	/* After a whole circle without a timer the policy can't tell. */
+	if (unlikely(action == MW_CONTINUE && number - core->number > HALF_A_CIRCLE))
+		action = mw_period_begin(&mg_guard.policy, &core->policy,
+					 number + HALF_A_CIRCLE, idle, used);
+	return action;
+}
+
+static bool counters_lost(const struct mg_core *core)
+{
+	return mg_counter_lost(&core->counter[MW_READ]) ||
+	       mg_counter_lost(&core->counter[MW_WRITE]);
+}
+
+/* Without its counter the core runs unregulated: count it, say it, mend it. */
+static void book_lost(struct mg_core *core, u64 now)
+{
+	core->stats.unregulated_periods++;
+	if (now < core->mend_at)
+		return;
+	core->mend_at = now + NSEC_PER_SEC;
+	mg_mend_counters();
+}
+
+static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
+{
+	const struct mg_moment moment = mg_clock_read(core, now);
 	const struct mw_core *policy = &core->policy;
 	u64 used[MW_RESOURCES], assigned[MW_RESOURCES];
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
-	u64 epoch = policy->epoch, throttled_ns = 0;
+	u64 epoch = policy->epoch, throttled_ns = 0, periods;
 	enum mw_action action;
 	int r;
 
+	periods = core->quiet ? moment.number - core->number : 1;
 	for (r = 0; r < MW_RESOURCES; r++) {
 		used[r] = mg_counter_used(&core->counter[r]);
 		assigned[r] = policy->account[r].assigned;
 	}
-	action = mw_period_begin(&mg_guard.policy, &core->policy,
-				 clock_number(&clock, now), core_is_idle(), used);
+	action = open_period(core, moment.number, idle, used);
+	core->number = moment.number;
+	core->phase = moment.phase;
+	core->period_ns = moment.period_ns;
+	core->pending = moment.pending;
+	core->next = moment.next;
 	if (action == MW_CONTINUE)
 		return;
 
 	if (throttled) {
 		throttled_ns = now - core->throttled_since;
-		book_release(core, now);
+		release(core, now);
 	}
-	if (best_effort)
-		core->stats.best_effort_ns += now - core->best_effort_since;
 	trace_period(epoch, late, used, assigned, throttled_ns);
-	if (unlikely(READ_ONCE(core->reset)))
-		clear_stats(core);
-	core->stats.periods++;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		core->counter[r].begin += used[r];
+		book_resource(core, r, used[r], assigned[r], periods, best_effort);
+	}
+	core->held = false;
+	core->stats.periods += periods;
 	core->stats.late_sum += late;
 	if (late > core->stats.late_max)
 		core->stats.late_max = late;
-	for (r = 0; r < MW_RESOURCES; r++) {
-		core->counter[r].begin += used[r];
-		if (core->counter[r].event)
-			average(&core->counter[r], used[r]);
-	}
-	arm_counters(core);
+	if (best_effort)
+		core->stats.best_effort_ns += now - core->best_effort_since;
+	if (unlikely(counters_lost(core)))
+		book_lost(core, now);
+	if (unlikely(now - core->second.since >= NSEC_PER_SEC))
+		book_second(core, now);
+	if (unlikely(READ_ONCE(core->reset)))
+		clear_stats(core, now);
+	if (!core->hold && !core->leaving_hold)
+		arm_counters(core);
 	carry_out(core, action, now);
+}
+
+static void start_timer(struct mg_core *core)
+{
+	hrtimer_start(&core->timer, ns_to_ktime(core->next),
+		      HRTIMER_MODE_ABS_PINNED_HARD);
+}
+
+static void core_used_up(struct mg_core *core, u64 now);
+
+/* The core is without a timer; does it need one now? */
+static void look_again(struct mg_core *core, u64 now, bool idle)
+{
+	begin_period(core, now, 0, idle);
+	core->quiet = needs_no_timer(core, idle);
+	if (!core->quiet)
+		start_timer(core);
+}
+
+static void release_trial(struct mg_core *core, u64 now)
+{
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		core->counter[r].released = core->counter[r].begin +
+					    mg_counter_used(&core->counter[r]);
+	mg_unthrottle(core, now);
+	begin_period(core, now, 0, false);
+	core->quiet = false;
 }
 
 static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 {
 	struct mg_core *core = container_of(timer, struct mg_core, timer);
 	u64 now = ktime_to_ns(hrtimer_cb_get_time(timer));
-	u64 late = now - ktime_to_ns(hrtimer_get_expires(timer));
+	u64 late = now - core->next;
+	bool idle = core_is_idle();
 
-	core->stats.missed_periods += div64_u64(late, READ_ONCE(mg_guard.clock.period_ns));
-	begin_period(core, now, late);
-	hrtimer_set_expires(timer, ns_to_ktime(next_boundary(now)));
+	if (unlikely(core->trial && core->hold)) {
+		release_trial(core, now);
+		hrtimer_set_expires(timer, ns_to_ktime(core->next));
+		return HRTIMER_RESTART;
+	}
+	if (unlikely(core->deferred)) {
+		core->deferred = false;
+		if (now < core->next) {
+			core_used_up(core, now);
+			hrtimer_set_expires(timer, ns_to_ktime(core->next));
+			return HRTIMER_RESTART;
+		}
+	}
+	if (unlikely(late >= core->period_ns))
+		core->stats.missed_periods += div64_u64(late, core->period_ns);
+	begin_period(core, now, late, idle);
+	core->quiet = needs_no_timer(core, idle);
+	if (core->quiet)
+		return HRTIMER_NORESTART;
+	hrtimer_set_expires(timer, ns_to_ktime(core->next));
 	return HRTIMER_RESTART;
 }
 
 /* Another core, or a setting, says: look again. Interrupts are off. */
-static void core_kicked(void *info)
+static void look(struct mg_core *core)
 {
-	struct mg_core *core = info;
 	u64 now = ktime_get_ns();
 
 	if (!core->regulated)
 		return;
-	begin_period(core, now, 0);
-	hrtimer_start(&core->timer, ns_to_ktime(next_boundary(now)),
-		      HRTIMER_MODE_ABS_PINNED_HARD);
+	if (core->quiet) {
+		look_again(core, now, core_is_idle());
+		return;
+	}
+	/* Without sharing, a period begins early when the clock does. */
+	if (mg_sharing() || mg_clock_phase() != core->phase) {
+		core->deferred = false;
+		begin_period(core, now, 0, core_is_idle());
+		start_timer(core);
+	}
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
-	book_release(core, now);
+	release(core, now);
 	if (core->policy.best_effort)
 		book_best_effort(core, now);
-	arm_counters(core);
+}
+
+static void core_kicked(void *info)
+{
+	struct mg_core *core = info;
+
+	/* A full barrier, as is the sender's: what follows sees what it did. */
+	atomic_xchg(&core->kicked, 0);
+	look(core);
+}
+
+static void core_asked(void *info)
+{
+	look(info);
 }
 
 /**
@@ -287,29 +416,38 @@ void mg_kick_all(void)
 	int cpu;
 
 	for_each_online_cpu(cpu)
-		smp_call_function_single(cpu, core_kicked,
+		smp_call_function_single(cpu, core_asked,
 					 &per_cpu(mg_cores, cpu), true);
 }
 
-/* ---- overflow and throttle ---- */
-
 /**
- * mg_core_overflow() - the counter's interrupt, now outside of NMI context
- * @counter: of this CPU; interrupts are off
+ * mg_freshen() - have cores without a timer bring their books up to now
+ *
+ * The caller keeps CPUs from coming and going.
  */
-void mg_core_overflow(struct mg_counter *counter)
+void mg_freshen(void)
+{
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		if (READ_ONCE(core->quiet))
+			smp_call_function_single(cpu, core_asked, core, true);
+	}
+}
+
+/* ---- overflow ---- */
+
+static void used_up(struct mg_counter *counter, u64 now)
 {
 	struct mg_core *core = counter->core;
 	enum mw_resource r = counter->resource;
 	struct mw_account *account = &core->policy.account[r];
-	u64 reclaimed = account->total_reclaimed;
+	u64 used = mg_counter_used(counter), reclaimed = account->total_reclaimed;
 	bool best_effort = core->policy.best_effort;
 	enum mw_action action;
-	u64 used, now;
 
-	if (!core->regulated || core->policy.throttled)
-		return;
-	used = mg_counter_used(counter);
 	core->stats.overflows++;
 	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
 	if (account->total_reclaimed != reclaimed)
@@ -321,113 +459,82 @@ void mg_core_overflow(struct mg_counter *counter)
 		mg_counter_arm(counter, mw_until_overflow(&core->policy, r));
 	else
 		arm_counters(core);
-	now = ktime_get_ns();
 	if (core->policy.best_effort && !best_effort)
 		book_best_effort(core, now);
 	carry_out(core, action, now);
 	if (action == MW_NEW_PERIOD)
-		core_kicked(core);
+		look(core);
 }
 
-/* How far past what was handed out, now that nothing else runs here. */
-static void book_hold(struct mg_core *core)
+/* An overflow that came too soon after a throttle is due now. */
+static void core_used_up(struct mg_core *core, u64 now)
 {
-	u64 latency = ktime_get_ns() - core->overflow_ns;
 	int r;
 
-	if (latency > core->stats.throttle_latency_max)
-		core->stats.throttle_latency_max = latency;
-	for (r = 0; r < MW_RESOURCES; r++) {
-		u64 used = mg_counter_used(&core->counter[r]);
-		u64 assigned = core->policy.account[r].assigned;
-		u64 over = used - assigned;
+	core->overflow_ns = now;
+	for (r = 0; r < MW_RESOURCES && !core->policy.throttled; r++)
+		if (core->counter[r].event &&
+		    mg_counter_used(&core->counter[r]) >=
+			    core->policy.account[r].assigned)
+			used_up(&core->counter[r], now);
+}
 
-		if (!core->counter[r].event || used < assigned)
-			continue;
-		mg_counter_overshot(&core->counter[r], over);
-		trace_throttle(core->policy.epoch, used, assigned, over, latency);
+/**
+ * mg_core_overflow() - the counter's interrupt, now outside of NMI context
+ * @counter: of this CPU; interrupts are off
+ */
+void mg_core_overflow(struct mg_counter *counter)
+{
+	struct mg_core *core = counter->core;
+	u64 now;
+
+	if (!core->regulated || core->hold || core->leaving_hold || core->deferred)
+		return;
+	now = ktime_get_ns();
+	if (core->quiet) {
+		/* Interrupts on an idle core. */
+		look_again(core, now, core_is_idle());
+		return;
 	}
-}
-
-static void book_return(struct mg_core *core)
-{
-	u64 latency = ktime_get_ns() - core->released_at;
-
-	if (latency > core->stats.release_latency_max)
-		core->stats.release_latency_max = latency;
-	trace_unthrottle(core->policy.epoch,
-			 core->released_at - core->throttled_since, latency);
-}
-
-static void hold(struct mg_core *core)
-{
-	local_irq_disable();
-	if (core->policy.throttled) {
-		book_hold(core);
-		while (READ_ONCE(core->policy.throttled)) {
-			if (!mg_guard.poll && !need_resched()) {
-				mg_halt();
-			} else {
-				local_irq_enable();
-				cpu_relax();
-			}
-			/* For the migration thread, and as a quiescent state. */
-			cond_resched();
-			local_irq_disable();
+	if (unlikely(now < core->run_until)) {
+		mg_counter_arm(counter, MW_UNLIMITED);
+		if (core->run_until < core->next) {
+			core->deferred = true;
+			hrtimer_start(&core->timer, ns_to_ktime(core->run_until),
+				      HRTIMER_MODE_ABS_PINNED_HARD);
 		}
-		book_return(core);
+		return;
 	}
-	local_irq_enable();
-}
-
-static int throttle_thread(void *arg)
-{
-	struct mg_core *core = arg;
-
-	for (;;) {
-		set_current_state(TASK_IDLE);
-		if (kthread_should_stop())
-			break;
-		if (!READ_ONCE(core->policy.throttled)) {
-			schedule();
-			continue;
-		}
-		__set_current_state(TASK_RUNNING);
-		hold(core);
-	}
-	__set_current_state(TASK_RUNNING);
-	return 0;
+	used_up(counter, now);
 }
 
 /*
- * The scheduler lets neither SCHED_FIFO nor ordinary deadline tasks have a
- * core for good: real-time throttling (or, from 6.12 on, the fair server) runs
- * what we hold back for 50 ms in every second. The class that schedutil's own
- * kernel threads use is exempt from both, and it yields to the stopper as any
- * other does. Its runtime is never enforced, but kernels before 6.15 add it to
- * the deadline bandwidth whenever a CPU comes or goes, so it is the smallest
- * there is. Where the class isn't built in, SCHED_FIFO it is.
+ * The throttle thread has left the core; what comes now is charged to its
+ * tasks. However small the budget, they run for as long as the way to them
+ * takes, MG_RUN_MIN_NS at least: a task that holds a lock, or an RCU reader,
+ * goes on in every period.
  */
-static int choose_class(struct task_struct *thread)
+static void left(struct mg_core *core)
 {
-	const struct sched_attr attr = {
-		.size = sizeof(attr),
-		.sched_policy = SCHED_DEADLINE,
-		.sched_flags = 0x10000000, /* SCHED_FLAG_SUGOV */
-		.sched_runtime = 1024, /* ns */
-		.sched_deadline = NSEC_PER_MSEC,
-		.sched_period = NSEC_PER_MSEC,
-	};
+	u64 now = ktime_get_ns();
+	int r;
 
-	if (!IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL)) {
-		pr_info_once("no exempt scheduling class in this kernel: real-time throttling will interrupt throttles (sched_rt_runtime_us)\n");
-		sched_set_fifo(thread);
-		return 0;
+	core->leaving_hold = false;
+	core->run_until = now + clamp(now - core->released_at, MG_RUN_MIN_NS,
+				      core->period_ns / 8);
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mg_counter *counter = &core->counter[r];
+		u64 used = mg_counter_used(counter);
+
+		if (core->trial)
+			counter->own = used + counter->begin - counter->released;
+		mw_counted(&core->policy, r, used);
 	}
-	return sched_setattr_nocheck(thread, &attr);
+	WRITE_ONCE(core->trial, false);
+	arm_counters(core);
 }
 
-/* ---- who is idle ---- */
+/* ---- what runs ---- */
 
 static struct tracepoint *sched_switch;
 
@@ -440,17 +547,24 @@ static void find_sched_switch(struct tracepoint *tp, void *unused)
 static void switched(void *unused, bool preempt, struct task_struct *prev,
 		     struct task_struct *next, unsigned int prev_state)
 {
-	if (is_idle_task(prev))
-		mw_core_active(&mg_guard.policy,
-			       &this_cpu_ptr(&mg_cores)->policy);
+	struct mg_core *core = this_cpu_ptr(&mg_cores);
+
+	if (is_idle_task(prev)) {
+		if (core->quiet)
+			look_again(core, ktime_get_ns(), false);
+		else
+			mw_core_active(&mg_guard.policy, &core->policy);
+	} else if (unlikely(prev == core->thread) && core->leaving_hold) {
+		left(core);
+	}
 }
 
 /**
- * mg_watch_idle() - hear of every core that leaves idle
+ * mg_watch_switches() - hear of every core that leaves idle, or its throttle thread
  *
  * Return: 0 or a negative errno.
  */
-int mg_watch_idle(void)
+int mg_watch_switches(void)
 {
 	for_each_kernel_tracepoint(find_sched_switch, NULL);
 	if (!sched_switch) {
@@ -460,8 +574,8 @@ int mg_watch_idle(void)
 	return tracepoint_probe_register(sched_switch, switched, NULL);
 }
 
-/** mg_unwatch_idle() - the end of mg_watch_idle() */
-void mg_unwatch_idle(void)
+/** mg_unwatch_switches() - the end of mg_watch_switches() */
+void mg_unwatch_switches(void)
 {
 	tracepoint_probe_unregister(sched_switch, switched, NULL);
 	tracepoint_synchronize_unregister();
@@ -495,39 +609,12 @@ static void close_counters(struct mg_core *core)
 		mg_counter_close(&core->counter[r]);
 }
 
-static int create_thread(struct mg_core *core)
-{
-	int err;
-
-	core->thread = kthread_create_on_cpu(throttle_thread, core, core->cpu,
-					     "memguard/%u");
-	if (IS_ERR(core->thread)) {
-		err = PTR_ERR(core->thread);
-		core->thread = NULL;
-		pr_err("CPU%u: no throttle thread: error %d\n", core->cpu, err);
-		return err;
-	}
-	err = choose_class(core->thread);
-	if (err) {
-		pr_err("CPU%u: throttle thread's scheduling class refused: error %d\n",
-		       core->cpu, err);
-		return err;
-	}
-	wake_up_process(core->thread);
-	return 0;
-}
-
-static void stop_thread(struct mg_core *core)
-{
-	if (core->thread)
-		kthread_stop(core->thread);
-	core->thread = NULL;
-}
-
 /* On the core's CPU, interrupts off; clears @info when it has begun. */
 static void begin_regulation(void *info)
 {
 	struct mg_core *core = this_cpu_ptr(&mg_cores);
+	u64 now = ktime_get_ns();
+	struct mg_moment moment;
 	int *err = info;
 	int r;
 
@@ -535,6 +622,14 @@ static void begin_regulation(void *info)
 	if (core->leaving)
 		return;
 	*err = 0;
+	core->generation = U64_MAX;
+	moment = mg_clock_read(core, now);
+	core->number = moment.number;
+	core->phase = moment.phase;
+	core->period_ns = moment.period_ns;
+	core->pending = moment.pending;
+	core->next = moment.next;
+	core->second.since = now;
 	mw_core_online(&mg_guard.policy, &core->policy);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		core->counter[r].begin = 0;
@@ -542,8 +637,40 @@ static void begin_regulation(void *info)
 	}
 	arm_counters(core);
 	core->regulated = true;
-	hrtimer_start(&core->timer, ns_to_ktime(next_boundary(ktime_get_ns())),
+	core->quiet = needs_no_timer(core, false);
+	if (!core->quiet)
+		start_timer(core);
+}
+
+/* ---- what the regulator itself causes ---- */
+
+/* Long enough for the thread to halt; its CPU may be the one that we run on. */
+#define TRIAL_NS (100 * NSEC_PER_USEC)
+
+static void begin_trial(void *info)
+{
+	struct mg_core *core = info;
+
+	if (!core->regulated || !core->quiet)
+		return;
+	core->trial = true;
+	mg_throttle(core);
+	hrtimer_start(&core->timer, ns_to_ktime(ktime_get_ns() + TRIAL_NS),
 		      HRTIMER_MODE_ABS_PINNED_HARD);
+}
+
+/*
+ * Interrupt, wake-up and switch of a throttle's end are events, too, and the
+ * core is charged for them. One throttle without need shows how many: a budget
+ * must leave something.
+ */
+static void try_throttle(struct mg_core *core)
+{
+	int i;
+
+	smp_call_function_single(core->cpu, begin_trial, core, true);
+	for (i = 0; i < 100 && READ_ONCE(core->trial); i++)
+		usleep_range(100, 200);
 }
 
 /**
@@ -563,14 +690,16 @@ int mg_core_start(unsigned int cpu)
 		return 0;
 	err = open_counters(core);
 	if (!err)
-		err = create_thread(core);
+		err = mg_throttle_create(core);
 	if (!err) {
 		err = -ENODEV;
 		smp_call_function_single(cpu, begin_regulation, &err, true);
 	}
-	if (!err)
+	if (!err) {
+		try_throttle(core);
 		return 0;
-	stop_thread(core);
+	}
+	mg_throttle_destroy(core);
 	close_counters(core);
 	return cpu_online(cpu) && !core->leaving ? err : 0;
 }
@@ -597,12 +726,17 @@ void mg_core_stop(unsigned int cpu)
 	throttled = core->policy.throttled;
 	action = mw_core_offline(&mg_guard.policy, &core->policy);
 	if (throttled)
-		book_release(core, ktime_get_ns());
+		release(core, ktime_get_ns());
+	core->hold = false;
+	core->leaving_hold = false;
+	core->trial = false;
+	core->quiet = false;
+	core->deferred = false;
 	carry_out(core, action, ktime_get_ns());
 	local_irq_enable();
 
 	hrtimer_cancel(&core->timer);
-	stop_thread(core);
+	mg_throttle_destroy(core);
 	/* mg_core_is_idle(): whoever starts it next sees that no thread is left. */
 	smp_store_release(&core->stopping, false);
 }
@@ -648,6 +782,9 @@ void mg_cores_init(void)
 		for (r = 0; r < MW_RESOURCES; r++) {
 			core->counter[r].core = core;
 			core->counter[r].resource = r;
+			core->wanted[r] = MW_UNLIMITED;
+			core->budget[0][r] = MW_UNLIMITED;
+			core->budget[1][r] = MW_UNLIMITED;
 		}
 		mw_core_init(&core->policy);
 		INIT_CSD(&core->kick, core_kicked, core);

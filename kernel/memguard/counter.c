@@ -122,9 +122,40 @@ void mg_counter_arm(struct mg_counter *counter, u64 events)
 }
 
 /**
+ * mg_counter_lost() - is there an event that does not count?
+ * @counter: opened or not
+ *
+ * A pinned event that loses its place in the PMU, to another pinned one or
+ * after an error, is left in a state of error by perf.
+ */
+bool mg_counter_lost(const struct mg_counter *counter)
+{
+	return counter->event &&
+	       READ_ONCE(counter->event->state) != PERF_EVENT_STATE_ACTIVE;
+}
+
+/**
+ * mg_counter_mend() - have perf schedule a lost event again
+ * @counter: opened or not; the caller may sleep
+ *
+ * Return: whether it is lost, and was not when this was last called.
+ */
+bool mg_counter_mend(struct mg_counter *counter)
+{
+	bool was_lost = counter->lost;
+
+	counter->lost = mg_counter_lost(counter);
+	if (!counter->lost)
+		return false;
+	perf_event_disable(counter->event);
+	perf_event_enable(counter->event);
+	return !was_lost;
+}
+
+/**
  * mg_counter_overshot() - note how far past its budget the core got
  * @counter: of this CPU, interrupts off
- * @events: counted after the overflow's due, before the throttle held
+ * @events: counted past what was handed out, in a period with a throttle
  */
 void mg_counter_overshot(struct mg_counter *counter, u64 events)
 {

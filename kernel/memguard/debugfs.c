@@ -20,6 +20,9 @@ static struct dentry *directory;
 
 /* ---- writing: the whole text is judged before anything changes ---- */
 
+/* So that what a setting says of itself is what is logged of it. */
+static DEFINE_MUTEX(writing);
+
 static ssize_t write_setting(struct file *file, const char __user *from, size_t size,
 			     int (*set)(const char *text, const char **why))
 {
@@ -32,18 +35,18 @@ static ssize_t write_setting(struct file *file, const char __user *from, size_t 
 	text = memdup_user_nul(from, size);
 	if (IS_ERR(text))
 		return PTR_ERR(text);
+	mutex_lock(&writing);
 	if (strlen(text) != size) {
 		why = "the text has a NUL byte in it";
 		err = -EINVAL;
 	} else {
 		err = set(text, &why);
 	}
-	kfree(text);
-	if (!err)
-		return size;
 	if (err == -EINVAL || err == -E2BIG || err == -EOPNOTSUPP)
 		pr_warn_ratelimited("%s: %s\n", file_dentry(file)->d_name.name, why);
-	return err;
+	mutex_unlock(&writing);
+	kfree(text);
+	return err ?: size;
 }
 
 static int set_read_limits(const char *text, const char **why)
@@ -80,7 +83,7 @@ static void show_limits(struct seq_file *m, enum mw_resource resource)
 	for_each_online_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 		const struct mg_reservation *as = &core->reservation[resource];
-		u64 events = mw_load(&core->policy.account[resource].next_budget);
+		u64 events = core->wanted[resource];
 		u64 mb = as->unit == MG_MB ? as->value : mg_mb(events);
 
 		if (events == MW_UNLIMITED)
@@ -197,6 +200,7 @@ static int control_show(struct seq_file *m, void *unused)
 	seq_printf(m, "user_only: %d\n", mg_guard.user_only);
 	seq_printf(m, "idle: %s\n", mg_guard.poll ? "poll" : "wait");
 	seq_printf(m, "guaranteed_mb: %llu\n", mg_guaranteed_mb(MW_READ));
+	seq_printf(m, "least_events: %llu\n", mg_least_events(MW_READ));
 	show_cores(m, "rt", core_rt);
 	show_cores(m, "online", core_regulated);
 	show_cores(m, "active", core_active);
@@ -212,6 +216,7 @@ static int usage_show(struct seq_file *m, void *unused)
 	int cpu, i;
 
 	cpus_read_lock();
+	mg_freshen();
 	for (i = 0; i < MG_AVERAGES; i++) {
 		for_each_online_cpu(cpu) {
 			struct mg_core *core = &per_cpu(mg_cores, cpu);
@@ -242,17 +247,22 @@ static void show_account(struct seq_file *m, struct mg_core *core, enum mw_resou
 {
 	const struct mw_account *account = &core->policy.account[r];
 	const struct mg_counter *counter = &core->counter[r];
-	u64 budget = mw_load(&account->next_budget);
+	u64 budget = core->wanted[r];
 	int i;
 
 	if (budget == MW_UNLIMITED)
 		seq_puts(m, "{\"budget\":null");
 	else
 		seq_printf(m, "{\"budget\":%llu", budget);
-	seq_printf(m, ",\"used\":%llu,\"assigned\":%llu,\"donated\":%llu,\"reclaimed\":%llu,\"reclaim_errors\":%llu,\"overshoot_max\":%llu,\"overshoot_hist\":[",
+	seq_printf(m, ",\"used\":%llu,\"assigned\":%llu,\"donated\":%llu,\"reclaimed\":%llu,\"reclaim_errors\":%llu,",
 		   account->total_used, account->total_assigned,
 		   account->total_donated, account->total_reclaimed,
-		   account->reclaim_errors, counter->overshoot_max);
+		   account->reclaim_errors);
+	seq_printf(m, "\"used_max\":%llu,\"over_periods\":%llu,\"last_second\":{\"used\":%llu,\"assigned\":%llu,\"used_max\":%llu},\"overshoot_max\":%llu,\"overshoot_hist\":[",
+		   max(counter->used_max, counter->second_max),
+		   counter->over_periods, core->last_second.used[r],
+		   core->last_second.assigned[r], core->last_second.used_max[r],
+		   counter->overshoot_max);
 	for (i = 0; i < MG_BUCKETS; i++)
 		seq_printf(m, i ? ",%llu" : "%llu", counter->overshoot[i]);
 	seq_puts(m, "]}");
@@ -263,6 +273,7 @@ static int stats_show(struct seq_file *m, void *unused)
 	int cpu;
 
 	cpus_read_lock();
+	mg_freshen();
 	for_each_possible_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 		const struct mg_stats *stats = &core->stats;
@@ -276,8 +287,12 @@ static int stats_show(struct seq_file *m, void *unused)
 		seq_printf(m, "\"throttled_periods\":%llu,\"throttled_ns\":%llu,\"best_effort_periods\":%llu,\"best_effort_ns\":%llu,",
 			   stats->throttled_periods, stats->throttled_ns,
 			   stats->best_effort_periods, stats->best_effort_ns);
-		seq_printf(m, "\"throttle_latency_ns_max\":%llu,\"release_latency_ns_max\":%llu,\"read\":",
-			   stats->throttle_latency_max, stats->release_latency_max);
+		seq_printf(m, "\"throttle_latency_ns_max\":%llu,\"release_latency_ns_max\":%llu,\"unregulated_periods\":%llu,",
+			   stats->throttle_latency_max, stats->release_latency_max,
+			   stats->unregulated_periods);
+		seq_printf(m, "\"last_second\":{\"ns\":%llu,\"periods\":%llu,\"throttled_ns\":%llu},\"read\":",
+			   core->last_second.since, core->last_second.periods,
+			   core->last_second.throttled_ns);
 		show_account(m, core, MW_READ);
 		seq_puts(m, ",\"write\":");
 		if (mg_guard.event.write)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Loading and unloading. What is acquired in order is given back in reverse,
- * on failure as at the end: idle watch, cores (now and as they come and go),
+ * on failure as at the end: watch of switches, cores (now and as they come and go),
  * files.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -88,6 +88,36 @@ static void follow_cpus_later(struct work_struct *work)
 
 static DECLARE_WORK(follow_work, follow_cpus_later);
 
+/* A counter is lost, and perf has to be asked outside of interrupts. */
+static void mend_counters(struct work_struct *work)
+{
+	int cpu, r;
+
+	mutex_lock(&following);
+	for_each_possible_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		for (r = 0; r < MW_RESOURCES; r++) {
+			if (mg_counter_mend(&core->counter[r]))
+				pr_warn("CPU%d: event %s has left off counting, as another user has the PMU or it failed: the core is not regulated\n",
+					cpu, mg_guard.event.name);
+		}
+	}
+	mutex_unlock(&following);
+}
+
+static DECLARE_WORK(mend_work, mend_counters);
+
+/**
+ * mg_mend_counters() - look after lost counters, soon
+ *
+ * From any context but NMI.
+ */
+void mg_mend_counters(void)
+{
+	schedule_work(&mend_work);
+}
+
 static int core_online(unsigned int cpu)
 {
 	WRITE_ONCE(per_cpu(mg_cores, cpu).leaving, false);
@@ -109,6 +139,7 @@ static void stop_following(void)
 	/* Stops every core; then nothing regulates, and nothing is queued. */
 	cpuhp_remove_state(hotplug_state);
 	cancel_work_sync(&follow_work);
+	cancel_work_sync(&mend_work);
 	for_each_possible_cpu(cpu)
 		mg_core_close(cpu);
 	/* A kick that is still on its way arrives before this. */
@@ -163,13 +194,13 @@ static int __init memguard_init(void)
 	mw_policy_init(&mg_guard.policy);
 	mg_cores_init();
 
-	err = mg_watch_idle();
+	err = mg_watch_switches();
 	if (err)
 		return err;
 	err = cpuhp_setup_state_nocalls(CPUHP_AP_ONLINE_DYN, "memguard:online",
 					core_online, core_offline);
 	if (err < 0)
-		goto unwatch_idle;
+		goto unwatch_switches;
 	hotplug_state = err;
 	err = follow_cpus();
 	if (err)
@@ -186,8 +217,8 @@ static int __init memguard_init(void)
 
 stop_following:
 	stop_following();
-unwatch_idle:
-	mg_unwatch_idle();
+unwatch_switches:
+	mg_unwatch_switches();
 	return err;
 }
 
@@ -195,7 +226,7 @@ static void __exit memguard_exit(void)
 {
 	mg_debugfs_remove();
 	stop_following();
-	mg_unwatch_idle();
+	mg_unwatch_switches();
 }
 
 module_init(memguard_init);

@@ -3,7 +3,9 @@
  * memguard: per-core memory-bandwidth regulation.
  *
  * main.c      module parameters, hotplug, loading and unloading
- * core.c      a core's period timer, overflow, throttle thread and kicks
+ * clock.c     which period it is, and the budgets that hold in it
+ * core.c      a core's period timer, overflow and kicks
+ * throttle.c  the thread that holds a core
  * counter.c   the perf event that counts and interrupts
  * event.c     event names
  * settings.c  budgets in every unit, period and modes: checked, then applied
@@ -29,6 +31,8 @@
 #define MG_BUCKETS 24
 /* Weights 1/2, 1/16 and 1/256 of the newest period. */
 #define MG_AVERAGES 3
+/* A throttled core's tasks run for so long in each period at least. */
+#define MG_RUN_MIN_NS 2000ULL
 #define MG_PERIOD_MIN_US 50
 #define MG_PERIOD_MAX_US 1000000
 
@@ -49,6 +53,12 @@ struct mg_counter {
 	enum mw_resource resource;
 	u64 begin; /* the event's count when the period began */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
+	u64 own; /* what the end of a throttle takes of the budget */
+	u64 released; /* for @own: events when the trial was released */
+	bool lost; /* for mg_counter_mend() alone */
+	u64 over_periods;
+	u64 used_max; /* in one period, until @second_max began */
+	u64 second_max; /* in one period of this second */
 	u64 overshoot_max;
 	u64 overshoot[MG_BUCKETS];
 };
@@ -66,36 +76,85 @@ struct mg_stats {
 	u64 best_effort_ns;
 	u64 throttle_latency_max;
 	u64 release_latency_max;
+	u64 unregulated_periods;
+};
+
+/*
+ * struct mg_second - a core's totals when the present second began; of the
+ * last whole one, its length (@since) and what happened in it
+ */
+struct mg_second {
+	u64 since;
+	u64 periods;
+	u64 throttled_ns;
+	u64 used[MW_RESOURCES];
+	u64 assigned[MW_RESOURCES];
+	u64 used_max[MW_RESOURCES];
 };
 
 /*
  * struct mg_core - a core under regulation; touched by its own CPU with
- * interrupts off, but for @reservation (settings mutex) and reading.
+ * interrupts off, but for @reservation and @wanted (settings mutex), @budget
+ * (clock_seq) and reading.
  */
 struct mg_core {
 	struct mw_core policy;
 	struct mg_counter counter[MW_RESOURCES];
 	struct mg_reservation reservation[MW_RESOURCES];
+	u64 wanted[MW_RESOURCES]; /* events per period, as last set */
+	u64 budget[2][MW_RESOURCES]; /* by generation of the clock */
 	struct mg_stats stats;
+	struct mg_second second;
+	struct mg_second last_second;
 	struct hrtimer timer;
 	call_single_data_t kick;
+	atomic_t kicked; /* the kick is on its way */
 	struct task_struct *thread;
 	unsigned int cpu;
 	bool regulated;
 	bool stopping; /* its hotplug callback works on it: nobody else may */
 	bool leaving; /* stopped, and not to be started before it is back */
-	bool reset; /* somebody wants the statistics cleared */
+	bool reset; /* the statistics are to be cleared */
+	bool quiet; /* has no timer: it is idle or has no limit */
+	bool pending; /* budgets are set that do not hold yet */
+	bool held; /* was throttled in this period */
+	bool hold; /* the throttle thread shall have the core */
+	bool holding; /* it has */
+	bool leaving_hold; /* released; the thread has not left yet */
+	bool deferred; /* used up, and held from @run_until on */
+	bool trial; /* a throttle without need, see try_throttle() */
+	u64 generation; /* of the clock, whose budgets hold */
+	u64 number; /* of the period, by the clock */
+	u64 phase; /* of the clock then */
+	u64 period_ns;
+	u64 next; /* when the next period begins */
+	u64 run_until; /* no throttle before */
+	u64 mend_at; /* no second try to mend a counter before */
 	u64 overflow_ns; /* when the last overflow interrupt came */
 	u64 throttled_since;
 	u64 released_at;
 	u64 best_effort_since;
 };
 
-/* struct mg_clock - period number @number began at @phase; ns, monotonic */
+/*
+ * struct mg_clock - period number @number began at @phase; ns, monotonic. The
+ * budgets of @generation hold from number @from on, before that the last ones.
+ */
 struct mg_clock {
 	u64 number;
 	u64 phase;
 	u64 period_ns;
+	u64 generation;
+	u64 from;
+};
+
+/* struct mg_moment - a core's look at the clock */
+struct mg_moment {
+	u64 number;
+	u64 phase;
+	u64 period_ns;
+	u64 next;
+	bool pending;
 };
 
 /* struct mg_guard - what all cores share */
@@ -114,18 +173,34 @@ struct mg_guard {
 extern struct mg_guard mg_guard;
 DECLARE_PER_CPU(struct mg_core, mg_cores);
 
-/* core.c */
-struct mg_clock mg_clock_read(void);
+/* main.c */
+void mg_mend_counters(void);
+
+/* clock.c */
+struct mg_moment mg_clock_read(struct mg_core *core, u64 now);
+u64 mg_clock_phase(void);
+void mg_clock_restart(u64 epoch, u64 now);
+void mg_clock_set_budgets(void);
 void mg_clock_set_period(u64 period_ns);
+
+/* core.c */
+bool mg_sharing(void);
 void mg_cores_init(void);
 int mg_core_start(unsigned int cpu);
 void mg_core_stop(unsigned int cpu);
 bool mg_core_is_idle(unsigned int cpu);
 void mg_core_close(unsigned int cpu);
 void mg_kick_all(void);
-int mg_watch_idle(void);
-void mg_unwatch_idle(void);
+void mg_freshen(void);
+int mg_watch_switches(void);
+void mg_unwatch_switches(void);
 void mg_core_overflow(struct mg_counter *counter);
+
+/* throttle.c */
+int mg_throttle_create(struct mg_core *core);
+void mg_throttle_destroy(struct mg_core *core);
+void mg_throttle(struct mg_core *core);
+void mg_unthrottle(struct mg_core *core, u64 now);
 
 /* counter.c */
 int mg_counter_open(struct mg_counter *counter, unsigned int cpu);
@@ -133,6 +208,8 @@ void mg_counter_close(struct mg_counter *counter);
 u64 mg_counter_used(struct mg_counter *counter);
 void mg_counter_arm(struct mg_counter *counter, u64 events);
 void mg_counter_overshot(struct mg_counter *counter, u64 events);
+bool mg_counter_lost(const struct mg_counter *counter);
+bool mg_counter_mend(struct mg_counter *counter);
 
 /* event.c */
 int mg_event_choose(struct mg_event *event, const char *hw_type, const char *read,
@@ -145,6 +222,7 @@ int mg_set_control(const char *text, const char **why);
 void mg_reset_stats(void);
 u64 mg_mb(u64 events);
 u64 mg_guaranteed_mb(enum mw_resource resource);
+u64 mg_least_events(enum mw_resource resource);
 
 /* debugfs.c */
 int mg_debugfs_create(void);

@@ -94,8 +94,36 @@ static int plan_make(struct plan *plan, enum mw_resource resource)
 	return 0;
 }
 
-static int plan_compute(struct plan *plan, struct basis basis, const char **why)
+/*
+ * What is left of a budget, once the end of a throttle has taken its part,
+ * should be half of it at least. 0 for a counter that is not open.
+ */
+static u64 least_events(const struct mg_core *core, enum mw_resource resource)
 {
+	return core->counter[resource].event ? 2 * core->counter[resource].own : 0;
+}
+
+/**
+ * mg_least_events() - the least budget that may be set, of all cores
+ * @resource: reads or writes
+ *
+ * Return: events per period.
+ */
+u64 mg_least_events(enum mw_resource resource)
+{
+	u64 least = 1;
+	int cpu;
+
+	for_each_online_cpu(cpu)
+		least = max(least, least_events(&per_cpu(mg_cores, cpu), resource));
+	return least;
+}
+
+static int plan_compute(struct plan *plan, enum mw_resource resource,
+			struct basis basis, const char **why)
+{
+	/* One writer at a time: see write_setting(). */
+	static char too_small[128];
 	int cpu;
 
 	basis.weights = 0;
@@ -106,6 +134,13 @@ static int plan_compute(struct plan *plan, struct basis basis, const char **why)
 		plan->events[cpu] = to_events(&plan->reservation[cpu], &basis);
 		*why = "a budget would be less than one event per period";
 		if (!plan->events[cpu])
+			return -EINVAL;
+		snprintf(too_small, sizeof(too_small),
+			 "%llu events a period are too few for CPU%d: %llu at least, as the end of a throttle takes half of these",
+			 plan->events[cpu], cpu,
+			 least_events(&per_cpu(mg_cores, cpu), resource));
+		*why = too_small;
+		if (plan->events[cpu] < least_events(&per_cpu(mg_cores, cpu), resource))
 			return -EINVAL;
 	}
 	return 0;
@@ -120,7 +155,7 @@ static void plan_apply(const struct plan *plan, enum mw_resource resource)
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
 		core->reservation[resource] = plan->reservation[cpu];
-		mw_set_budget(&core->policy, resource, plan->events[cpu]);
+		core->wanted[resource] = plan->events[cpu];
 	}
 	sum = mg_guaranteed_mb(resource);
 	if (sum > mg_guard.maxbw)
@@ -147,7 +182,7 @@ u64 mg_guaranteed_mb(enum mw_resource resource)
 
 	for_each_online_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
-		u64 events = mw_load(&core->policy.account[resource].next_budget);
+		u64 events = core->wanted[resource];
 
 		if (events != MW_UNLIMITED)
 			sum += mg_mb(events);
@@ -205,9 +240,12 @@ static int set_budgets(enum mw_resource resource, const char *text,
 	if (!err)
 		err = plan_write(&plan, text, unit, why);
 	if (!err)
-		err = plan_compute(&plan, present_basis(), why);
-	if (!err)
+		err = plan_compute(&plan, resource, present_basis(), why);
+	if (!err) {
 		plan_apply(&plan, resource);
+		mg_clock_set_budgets();
+		mg_kick_all();
+	}
 	plan_free(&plan);
 	mutex_unlock(&mg_guard.lock);
 	cpus_read_unlock();
@@ -249,14 +287,17 @@ static int set_basis(struct basis basis, const char **why)
 		*why = "out of memory";
 		err = plan_make(&plan[r], r);
 		if (!err)
-			err = plan_compute(&plan[r], basis, why);
+			err = plan_compute(&plan[r], r, basis, why);
 	}
 	if (!err) {
 		mg_guard.maxbw = basis.maxbw;
-		if (basis.period_us != present_basis().period_us)
-			mg_clock_set_period(basis.period_us * NSEC_PER_USEC);
 		for (r = 0; r < MW_RESOURCES; r++)
 			plan_apply(&plan[r], r);
+		if (basis.period_us != present_basis().period_us)
+			mg_clock_set_period(basis.period_us * NSEC_PER_USEC);
+		else
+			mg_clock_set_budgets();
+		mg_kick_all();
 	}
 	for (r = 0; r < MW_RESOURCES; r++)
 		plan_free(&plan[r]);
@@ -266,17 +307,12 @@ static int set_basis(struct basis basis, const char **why)
 static int set_period(u64 us, const char **why)
 {
 	struct basis basis = present_basis();
-	int err;
 
 	*why = "period_us must be from 50 to 1000000";
 	if (us < MG_PERIOD_MIN_US || us > MG_PERIOD_MAX_US)
 		return -EINVAL;
 	basis.period_us = us;
-	err = set_basis(basis, why);
-	if (err)
-		return err;
-	mg_kick_all();
-	return 0;
+	return set_basis(basis, why);
 }
 
 static int set_maxbw(u64 mb, const char **why)
@@ -334,10 +370,12 @@ int mg_set_control(const char *text, const char **why)
 	case MG_RECLAIM:
 		*why = "reclaim must be 0 or 1";
 		err = mw_set_reclaim(&mg_guard.policy, command.value[0]);
+		mg_kick_all();
 		break;
 	case MG_EXCLUSIVE:
 		*why = "exclusive must be 0 (none), 2 (spare) or 5 (proportional)";
 		err = mw_set_best_effort(&mg_guard.policy, command.value[0]);
+		mg_kick_all();
 		break;
 	case MG_RT:
 		err = set_rt(command.value[0], command.value[1], why);

@@ -11,9 +11,14 @@ unload() { rmmod memguard; }
 # set FILE TEXT: one write, as `echo` makes it.
 set_to() { echo "$2" >"$G/$1"; }
 
-# stat CPU KEY [read|write]: one figure of a core.
-stat() {
-	line=$(sed -n "/\"cpu\":$1,/p" "${STATS:-$G/stats}")
+# stat CPU KEY [read|write]: one figure of a core; last_second CPU KEY [read|write]: one of
+# the last second.
+stat() { figure 's/"last_second":{[^}]*},//g' "$@"; }
+last_second() { figure 's/{[^{}]*"last_second":{/{/g' "$@"; }
+
+figure() {
+	line=$(sed -n "/\"cpu\":$2,/p" "${STATS:-$G/stats}" | sed "$1")
+	shift
 	[ -n "$3" ] && line=${line#*\""$3"\":}
 	echo "$line" | sed -n "s/[^}]*\"$2\":\([0-9a-z]*\).*/\1/p" | head -n 1
 }

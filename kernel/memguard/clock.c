@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The clock that all cores go by, and the budgets that hold in each of its
+ * periods. Both change under one sequence count: a core never sees a new
+ * period's length with an old budget, and all cores change in the same period.
+ */
+#include <linux/math64.h>
+#include <linux/timekeeping.h>
+
+#include "memguard.h"
+
+/* The policy counts periods on a circle of 2^21. */
+#define EPOCH_MASK ((1ULL << 21) - 1)
+
+static u64 periods_since_phase(const struct mg_clock *clock, u64 now)
+{
+	/* Another core may have set the phase after we looked at the time. */
+	return now > clock->phase ? div64_u64(now - clock->phase, clock->period_ns) : 0;
+}
+
+static u64 clock_number(const struct mg_clock *clock, u64 now)
+{
+	return clock->number + periods_since_phase(clock, now);
+}
+
+/* Cores that share nothing begin one after the other, not all at once. */
+static u64 skew(const struct mg_core *core, const struct mg_clock *clock)
+{
+	return mg_sharing() ? 0 :
+			      div_u64(clock->period_ns * core->cpu, nr_cpu_ids);
+}
+
+/**
+ * mg_clock_read() - which period is it on this core, and what holds in it?
+ * @core: of this CPU, interrupts off
+ * @now: ns, monotonic
+ *
+ * Budgets that hold from this period on are handed to the policy.
+ *
+ * Return: the period's number, and when the core's next one begins.
+ */
+struct mg_moment mg_clock_read(struct mg_core *core, u64 now)
+{
+	u64 budget[MW_RESOURCES], generation;
+	struct mg_moment moment;
+	struct mg_clock clock;
+	unsigned int seq;
+	u64 offset;
+	int r;
+
+	do {
+		seq = read_seqcount_begin(&mg_guard.clock_seq);
+		clock = mg_guard.clock;
+		moment.number = clock_number(&clock, now);
+		generation = clock.generation - (moment.number < clock.from);
+		for (r = 0; r < MW_RESOURCES; r++)
+			budget[r] = core->budget[generation & 1][r];
+	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
+
+	if (generation != core->generation) {
+		core->generation = generation;
+		for (r = 0; r < MW_RESOURCES; r++)
+			mw_set_budget(&core->policy, r, budget[r]);
+	}
+	offset = skew(core, &clock);
+	moment.phase = clock.phase;
+	moment.period_ns = clock.period_ns;
+	moment.pending = generation != clock.generation;
+	moment.next = clock.phase + offset + clock.period_ns;
+	if (now >= moment.next)
+		moment.next += div64_u64(now - clock.phase - offset, clock.period_ns) *
+			       clock.period_ns;
+	return moment;
+}
+
+/**
+ * mg_clock_phase() - when the clock was last set
+ *
+ * Return: ns, monotonic.
+ */
+u64 mg_clock_phase(void)
+{
+	unsigned int seq;
+	u64 phase;
+
+	do {
+		seq = read_seqcount_begin(&mg_guard.clock_seq);
+		phase = mg_guard.clock.phase;
+	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
+	return phase;
+}
+
+/**
+ * mg_clock_restart() - best effort has opened a period: it begins now
+ * @epoch: its number on the policy's circle
+ * @now: ns, monotonic
+ *
+ * Interrupts are off.
+ */
+void mg_clock_restart(u64 epoch, u64 now)
+{
+	struct mg_clock *clock = &mg_guard.clock;
+	u64 number, ahead;
+
+	raw_spin_lock(&mg_guard.clock_lock);
+	/* A later winner may have been here first. */
+	if (now > clock->phase) {
+		number = clock_number(clock, now);
+		ahead = (epoch - number) & EPOCH_MASK;
+		write_seqcount_begin(&mg_guard.clock_seq);
+		clock->number = number + (ahead <= EPOCH_MASK / 2 ? ahead : 0);
+		clock->phase = now;
+		write_seqcount_end(&mg_guard.clock_seq);
+	}
+	raw_spin_unlock(&mg_guard.clock_lock);
+}
+
+/* The clock's lock is held. Later changes replace those that do not hold yet. */
+static void publish(u64 from)
+{
+	struct mg_clock *clock = &mg_guard.clock;
+	int cpu, r;
+
+	if (clock->from < from) {
+		clock->from = from;
+		clock->generation++;
+	}
+	for_each_possible_cpu(cpu) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		for (r = 0; r < MW_RESOURCES; r++)
+			core->budget[clock->generation & 1][r] = core->wanted[r];
+	}
+}
+
+/**
+ * mg_clock_set_budgets() - every core's wanted budgets hold from the next period on
+ *
+ * In the same period on all cores. The caller holds the settings mutex and
+ * kicks all cores.
+ */
+void mg_clock_set_budgets(void)
+{
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&mg_guard.clock_lock, flags);
+	write_seqcount_begin(&mg_guard.clock_seq);
+	publish(clock_number(&mg_guard.clock, ktime_get_ns()) + 1);
+	write_seqcount_end(&mg_guard.clock_seq);
+	raw_spin_unlock_irqrestore(&mg_guard.clock_lock, flags);
+}
+
+/**
+ * mg_clock_set_period() - a new length, with the wanted budgets, from a period that begins now
+ * @period_ns: the length
+ *
+ * The caller holds the settings mutex and kicks all cores.
+ */
+void mg_clock_set_period(u64 period_ns)
+{
+	struct mg_clock *clock = &mg_guard.clock;
+	unsigned long flags;
+	u64 now;
+
+	raw_spin_lock_irqsave(&mg_guard.clock_lock, flags);
+	now = ktime_get_ns();
+	write_seqcount_begin(&mg_guard.clock_seq);
+	clock->number = clock_number(clock, now) + 1;
+	clock->phase = now;
+	clock->period_ns = period_ns;
+	publish(clock->number);
+	write_seqcount_end(&mg_guard.clock_seq);
+	raw_spin_unlock_irqrestore(&mg_guard.clock_lock, flags);
+}
