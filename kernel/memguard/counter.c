@@ -13,6 +13,8 @@ static void counter_overflowed(struct perf_event *event,
 	struct mg_counter *counter = event->overflow_handler_context;
 
 	counter->core->overflow_ns = ktime_get_mono_fast_ns();
+	/* From 7.3 on perf stops an event that interrupts often, and loses counts. */
+	event->hw.interrupts = 0;
 	irq_work_queue(&counter->overflow);
 }
 

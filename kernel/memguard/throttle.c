@@ -97,7 +97,8 @@ static int throttle_thread(void *arg)
  * deadline of -2^62 ns puts the absolute one 146 years into the past: before
  * that of any deadline task, and before that of the fair server, which waits
  * behind the throttle for as long as the throttle lasts and so is older than
- * any deadline that lies ahead. Only the stopper is above.
+ * any deadline that lies ahead. Only the stopper is above. The period is as
+ * long as the deadline: an entity with less is throttled until its next period.
  */
 #define EVER_AGO (0ULL - (1ULL << 62))
 
@@ -107,7 +108,8 @@ static int choose_class(struct task_struct *thread)
 		.size = sizeof(attr),
 		.sched_policy = SCHED_DEADLINE,
 		.sched_flags = 0x10000000, /* SCHED_FLAG_SUGOV */
-		.sched_runtime = 1024, /* ns; 0 is refused */
+		/* Not enforced; but hrtick, from 7.3 on, asks how much is left. */
+		.sched_runtime = NSEC_PER_SEC,
 		.sched_deadline = EVER_AGO,
 		.sched_period = EVER_AGO,
 	};
