@@ -4,6 +4,7 @@
 #define SWDMA_COMPAT_H
 
 #include <linux/device.h>
+#include <linux/version.h>
 
 /*
  * swdma_set_coherent() - have the device's memory left in the caches. The copy is the
@@ -12,10 +13,17 @@
  */
 #if defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_DEVICE) || defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU) || \
 	defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU_ALL)
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 2, 0)
 static inline void swdma_set_coherent(struct device *dev)
 {
 	dev->dma_coherent = true;
 }
+#else
+static inline void swdma_set_coherent(struct device *dev)
+{
+	dev_set_dma_coherent(dev);
+}
+#endif
 #else
 static inline void swdma_set_coherent(struct device *dev)
 {

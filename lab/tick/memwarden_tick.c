@@ -24,6 +24,8 @@
 #include <linux/module.h>
 #include <linux/percpu.h>
 
+#include "compat.h"
+
 /* Below 10 us the tick itself would take most of the instructions. */
 #define TICK_MIN_US 10
 /* A second: slower than the kernel's own tick, hence without any effect. */
@@ -99,8 +101,7 @@ static int tick_cpu_online(unsigned int cpu)
 	div64_u64_rem(now, period, &first);
 	first = now - first + period + div_u64(period * cpu, nr_cpu_ids);
 
-	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);
-	timer->function = tick_fire;
+	hrtimer_setup(timer, tick_fire, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);
 	hrtimer_start(timer, ns_to_ktime(first), HRTIMER_MODE_ABS_PINNED_HARD);
 	return 0;
 }

@@ -57,7 +57,7 @@ impl Board {
     #[must_use]
     pub fn default_kernel(self) -> KernelChoice {
         match self {
-            Self::Virt | Self::Raspi3b => KernelChoice::Stock,
+            Self::Virt | Self::Raspi3b => KernelChoice::default(),
             Self::Zcu102 => KernelChoice::Own(Flavour::Plain),
         }
     }

@@ -1,14 +1,154 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian packages as sources of files: looked up, fetched and unpacked, never installed.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::cache::{self, Cache};
 use crate::error::{Error, OnFile, Result};
 use crate::program;
+
+/// Where the machine's apt keeps what it knows.
+const MACHINE_LISTS: &str = "/var/lib/apt/lists";
+
+/// A newer Debian's suites. The C library is of the release, its newest kernel of the backports.
+const NEWER_SOURCES: &str = "\
+    deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian trixie-backports main\n\
+    deb [arch=amd64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian trixie main\n";
+
+/// Packages of this suite come before others of the same name.
+const NEWER_RELEASE: &str = "trixie-backports";
+
+/// The backports have a new kernel every one or two weeks.
+const NEWER_LISTS_LAST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// An apt with its lists of packages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Apt {
+    /// The machine's.
+    Machine,
+    /// One that knows a newer Debian. All that it keeps is in this folder of the cache; the machine's apt does not
+    /// know of it.
+    Newer(PathBuf),
+}
+
+impl Apt {
+    /// The apt that knows the newer Debian. Its lists are refreshed when they are old; old ones serve when the machine is
+    /// offline.
+    pub fn newer(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
+        let folder = cache.root().join("apt").join(NEWER_RELEASE);
+        let apt = Self::Newer(folder.clone());
+        for part in ["lists/partial", "cache/archives/partial"] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).on("create", &path)?;
+        }
+        let _lock = cache::lock(&folder.join("lock"))?;
+        let sources = folder.join("sources.list");
+        if fs::read_to_string(&sources).ok().as_deref() != Some(NEWER_SOURCES) {
+            fs::write(&sources, NEWER_SOURCES).on("write", &sources)?;
+        } else if apt.lists_age().is_some_and(|age| age < NEWER_LISTS_LAST) {
+            return Ok(apt);
+        }
+        say(&format!(
+            "fetching the package lists of {NEWER_RELEASE} (about 11 MB)"
+        ));
+        let updated = program::run(
+            &format!("fetch the package lists of {NEWER_RELEASE}"),
+            apt.command("apt-get").args(["update", "-q"]),
+        );
+        match updated {
+            Ok(_) => {
+                let stamp = folder.join("updated");
+                fs::write(&stamp, "").on("write", &stamp)?;
+            }
+            Err(error) if apt.lists_age().is_none() => return Err(error),
+            Err(error) => say(&format!("the package lists stay as they are: {error}")),
+        }
+        Ok(apt)
+    }
+
+    /// When its lists were last changed, in seconds since 1970; 0 if never.
+    pub fn lists_changed_s(&self) -> u64 {
+        self.lists_changed()
+            .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+            .map_or(0, |since| since.as_secs())
+    }
+
+    fn lists_changed(&self) -> Option<SystemTime> {
+        let path = match self {
+            Self::Machine => PathBuf::from(MACHINE_LISTS),
+            Self::Newer(folder) => folder.join("updated"),
+        };
+        fs::metadata(path).ok()?.modified().ok()
+    }
+
+    fn lists_age(&self) -> Option<Duration> {
+        // A time in the future is as good as now.
+        self.lists_changed()
+            .map(|time| time.elapsed().unwrap_or_default())
+    }
+
+    /// The C library that this Debian's programs need, if it is not the machine's: the folder with its loader.
+    pub fn libc(&self, cache: &Cache, say: &dyn Fn(&str)) -> Result<Option<PathBuf>> {
+        if *self == Self::Machine {
+            return Ok(None);
+        }
+        let package = self.find("libc6:amd64")?;
+        let entry = cache.entry("tools", &package.cache_name(), |folder, _| {
+            say("fetching the C library of the newer Debian's build tools");
+            package.unpack_to(folder)
+        })?;
+        Ok(Some(entry.join("usr/lib/x86_64-linux-gnu")))
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = program::command(program);
+        if let Self::Newer(folder) = self {
+            let folder = folder.display();
+            for option in [
+                format!("Dir::Etc::sourcelist={folder}/sources.list"),
+                "Dir::Etc::sourceparts=-".to_owned(),
+                format!("Dir::State::lists={folder}/lists"),
+                "Dir::State::status=/dev/null".to_owned(),
+                format!("Dir::Cache={folder}/cache"),
+                format!("APT::Default-Release={NEWER_RELEASE}"),
+                "Acquire::Languages=none".to_owned(),
+                // The folder is the user's; apt's own user may not be allowed to write there.
+                "APT::Sandbox::User=root".to_owned(),
+            ] {
+                command.arg("-o").arg(option);
+            }
+        }
+        command
+    }
+
+    /// The candidate version of `name:architecture`.
+    pub fn find(&self, id: &str) -> Result<Package> {
+        let attempted = format!("look up package {id}");
+        let shown = program::run(
+            &attempted,
+            self.command("apt-cache")
+                .args(["show", "--no-all-versions", id]),
+        );
+        let record = match shown {
+            Ok(output) => output.stdout,
+            Err(Error::Program { .. }) => return Err(Error::UnknownPackage(id.to_owned())),
+            Err(error) => return Err(error),
+        };
+        Package::parse(self, id, &String::from_utf8_lossy(&record))
+            .ok_or_else(|| Error::UnknownPackage(id.to_owned()))
+    }
+}
 
 /// What apt knows about a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
+    /// Which apt that is.
+    apt: Apt,
     /// Name with architecture, as apt takes it.
     pub id: String,
     pub version: String,
@@ -17,23 +157,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// The candidate version of `name:architecture`.
-    pub fn find(id: &str) -> Result<Self> {
-        let attempted = format!("look up package {id}");
-        let shown = program::run(
-            &attempted,
-            program::command("apt-cache").args(["show", "--no-all-versions", id]),
-        );
-        let record = match shown {
-            Ok(output) => output.stdout,
-            Err(Error::Program { .. }) => return Err(Error::UnknownPackage(id.to_owned())),
-            Err(error) => return Err(error),
-        };
-        Self::parse(id, &String::from_utf8_lossy(&record))
-            .ok_or_else(|| Error::UnknownPackage(id.to_owned()))
-    }
-
-    fn parse(id: &str, record: &str) -> Option<Self> {
+    fn parse(apt: &Apt, id: &str, record: &str) -> Option<Self> {
         let field = |name: &str| {
             record
                 .lines()
@@ -47,6 +171,7 @@ impl Package {
             .map(str::to_owned)
             .collect();
         Some(Self {
+            apt: apt.clone(),
             id: id.to_owned(),
             version: field("Version")?.to_owned(),
             depends,
@@ -81,7 +206,8 @@ impl Package {
             .on("create a folder in", folder)?;
         program::run(
             &format!("fetch package {}", self.id),
-            program::command("apt-get")
+            self.apt
+                .command("apt-get")
                 .args(["download", "-q", &format!("{}={}", self.id, self.version)])
                 .current_dir(fetched.path()),
         )?;
@@ -110,7 +236,12 @@ mod tests {
 
     #[test]
     fn a_record_is_read() {
-        let package = Package::parse("linux-headers-6.12.9+deb12-arm64:arm64", RECORD).unwrap();
+        let package = Package::parse(
+            &Apt::Machine,
+            "linux-headers-6.12.9+deb12-arm64:arm64",
+            RECORD,
+        )
+        .unwrap();
         assert_eq!(package.version, "6.12.9-1~deb12u1");
         assert_eq!(
             package.dependency("linux-kbuild-").unwrap(),
@@ -123,6 +254,7 @@ mod tests {
     #[test]
     fn a_cache_name_is_one_path_component() {
         let package = Package {
+            apt: Apt::Machine,
             id: "busybox-static:arm64".to_owned(),
             version: "1:1.35.0-4+b1".to_owned(),
             depends: Vec::new(),
@@ -132,6 +264,6 @@ mod tests {
 
     #[test]
     fn an_empty_record_is_no_package() {
-        assert_eq!(Package::parse("x", ""), None);
+        assert_eq!(Package::parse(&Apt::Machine, "x", ""), None);
     }
 }

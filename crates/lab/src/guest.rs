@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cache::Cache;
-use crate::debian::Package;
+use crate::debian::Apt;
 use crate::error::{OnFile, Result};
 use crate::initramfs::Archive;
 use crate::kernel::{self, Kernel};
@@ -13,9 +13,9 @@ use crate::modules;
 use crate::program;
 use crate::source::Source;
 
-/// Carrying the results back needs the first two; all else is built into Debian's kernel. The last one drives a DMA
-/// channel, to see that it works.
-const KERNEL_MODULES: [&str; 3] = ["9p", "9pnet_virtio", "dmatest"];
+/// Carrying the results back needs the first three; all else, and mostly the third, is built into Debian's kernels. The
+/// last one drives a DMA channel, to see that it works.
+const KERNEL_MODULES: [&str; 4] = ["9p", "9pnet_virtio", "virtio_pci", "dmatest"];
 
 /// The target that the guest's programs are compiled for.
 const TARGET: &str = "aarch64-unknown-linux-gnu";
@@ -122,7 +122,7 @@ fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
     let name = match kept {
         Some(name) => name,
         None => {
-            let package = Package::find("busybox-static:arm64")?;
+            let package = Apt::Machine.find("busybox-static:arm64")?;
             cache.entry("busybox", &package.cache_name(), |folder, _| {
                 say("fetching busybox");
                 package.unpack_to(folder)

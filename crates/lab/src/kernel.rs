@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel to boot, and the header trees that modules are built against.
+//! The kernel to boot: one of Debian's, or a build tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
-use crate::debian::Package;
+use crate::debian::Apt;
 use crate::error::{Error, OnFile, Result};
+use crate::headers::Headers;
 use crate::program;
+use crate::stock::Stock;
 
-/// Where apt keeps what it knows; newer than our note of the newest versions
-/// means that the note may be stale.
-const APT_LISTS: &str = "/var/lib/apt/lists";
+/// Parts of a kernel that newer Debians have in packages of their own.
+const PARTS: [&str; 3] = ["linux-base-", "linux-binary-", "linux-modules-"];
+
+/// Where the image and the modules are in them, and where they were before.
+const IMAGES: [&str; 2] = ["usr/lib/modules/RELEASE/vmlinuz", "boot/vmlinuz-RELEASE"];
+const MODULES: [&str; 2] = ["usr/lib/modules/RELEASE", "lib/modules/RELEASE"];
 
 /// A kernel that can be booted and that modules can be built for.
 #[derive(Debug, Clone)]
@@ -31,20 +35,7 @@ pub struct Kernel {
     pub(crate) headers: Headers,
 }
 
-/// A tree that out-of-tree modules are built against.
-#[derive(Debug, Clone)]
-pub struct Headers {
-    /// The kernel's release.
-    pub release: String,
-    /// `arm64` or `amd64`.
-    pub architecture: String,
-    /// The folder for `make -C`.
-    pub(crate) path: PathBuf,
-    /// The major version of clang, if that built the kernel; gcc otherwise.
-    pub(crate) clang: Option<u32>,
-}
-
-/// The newest packages as last resolved, so that apt is asked only when its lists changed.
+/// The newest version of a series as last resolved, so that apt is asked only when its lists changed.
 #[derive(Debug, Serialize, Deserialize)]
 struct Newest {
     lists_changed_s: u64,
@@ -52,70 +43,108 @@ struct Newest {
     kernel: String,
 }
 
+impl Newest {
+    fn path(cache: &Cache, stock: &Stock) -> PathBuf {
+        cache.root().join(format!("newest-{}.json", stock.name))
+    }
+
+    /// The note, if its kernel is still in the cache.
+    fn read(cache: &Cache, stock: &Stock) -> Option<Self> {
+        let text = fs::read_to_string(Self::path(cache, stock)).ok()?;
+        let note: Self = serde_json::from_str(&text).ok()?;
+        cache.names("kernel").contains(&note.kernel).then_some(note)
+    }
+
+    fn write(&self, cache: &Cache, stock: &Stock) -> Result<()> {
+        let path = Self::path(cache, stock);
+        let text = serde_json::to_string(self).unwrap_or_default();
+        fs::write(&path, text).on("write", &path)
+    }
+}
+
 impl Kernel {
-    /// Debian's stock arm64 kernel of the 6.12 series, newest version, fetched if need be.
+    /// One of Debian's arm64 kernels, newest version of its series, fetched if need be.
     ///
     /// # Errors
     /// When apt does not know it, or it cannot be fetched or unpacked.
-    pub fn stock(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
-        if let Some(kernel) = Self::noted(cache, say, true)? {
-            return Ok(kernel);
+    pub fn stock(cache: &Cache, stock: &Stock, say: &dyn Fn(&str)) -> Result<Self> {
+        let note = Newest::read(cache, stock);
+        let apt = match stock.apt(cache, say) {
+            Ok(apt) => apt,
+            Err(error) => return Self::noted(cache, &note.ok_or(error)?, say),
+        };
+        let lists_changed_s = apt.lists_changed_s();
+        if let Some(note) = &note
+            && note.lists_changed_s == lists_changed_s
+        {
+            return Self::noted(cache, note, say);
         }
-        let meta = match Package::find("linux-image-6.12-arm64:arm64") {
+        let meta = match apt.find(&stock.image()) {
             Ok(meta) => meta,
-            // Without apt's lists (offline, or removed) what is there has to do.
-            Err(error) => return Self::noted(cache, say, false)?.ok_or(error),
+            // Without apt's lists (offline, or removed) the cached version serves.
+            Err(error) => return Self::noted(cache, &note.ok_or(error)?, say),
         };
         let image = meta.dependency("linux-image-")?.to_owned();
         let release = image.trim_start_matches("linux-image-").to_owned();
-        let package = Package::find(&format!("{image}:arm64"))?;
+        let package = apt.find(&format!("{image}:arm64"))?;
         let name = package.cache_name();
-        let kernel = Self::from_cache(cache, &name, &release, say, |folder, _| {
-            say(&format!("fetching the kernel {release} (about 95 MB)"));
-            package.unpack_to(folder)
+        cache.entry("kernel", &name, |folder, _| {
+            say(&format!("fetching the kernel {release} (about 100 MB)"));
+            package.unpack_to(folder)?;
+            for part in PARTS {
+                if let Ok(part) = package.dependency(part) {
+                    apt.find(&format!("{part}:arm64"))?.unpack_to(folder)?;
+                }
+            }
+            Ok(())
         })?;
         let note = Newest {
-            lists_changed_s: lists_changed_s(),
+            lists_changed_s,
             release,
             kernel: name,
         };
-        let path = cache.root().join("newest.json");
-        let text = serde_json::to_string(&note).unwrap_or_default();
-        fs::write(&path, text).on("write", &path)?;
+        let kernel = Self::at(
+            cache,
+            &note,
+            Headers::of_release(cache, &apt, &note.release, "arm64", say)?,
+        )?;
+        note.write(cache, stock)?;
         Ok(kernel)
     }
 
-    fn noted(cache: &Cache, say: &dyn Fn(&str), only_fresh: bool) -> Result<Option<Self>> {
-        let Ok(text) = fs::read_to_string(cache.root().join("newest.json")) else {
-            return Ok(None);
-        };
-        let Ok(note) = serde_json::from_str::<Newest>(&text) else {
-            return Ok(None);
-        };
-        let stale = note.lists_changed_s != lists_changed_s();
-        if (only_fresh && stale) || !cache.names("kernel").contains(&note.kernel) {
-            return Ok(None);
-        }
-        let kernel = Self::from_cache(cache, &note.kernel, &note.release, say, |_, _| {
-            Err(Error::UnknownPackage(note.kernel.clone()))
-        })?;
-        Ok(Some(kernel))
+    /// The release of a series in the cache, if it was fetched.
+    #[must_use]
+    pub fn cached_release(cache: &Cache, stock: &Stock) -> Option<String> {
+        Newest::read(cache, stock).map(|note| note.release)
     }
 
-    fn from_cache(
-        cache: &Cache,
-        name: &str,
-        release: &str,
-        say: &dyn Fn(&str),
-        make: impl FnOnce(&Path, &Path) -> Result<()>,
-    ) -> Result<Self> {
-        let path = cache.entry("kernel", name, make)?;
+    fn noted(cache: &Cache, note: &Newest, say: &dyn Fn(&str)) -> Result<Self> {
+        // The headers were fetched before the note was written.
+        let headers = Headers::of_release(cache, &Apt::Machine, &note.release, "arm64", say)?;
+        Self::at(cache, note, headers)
+    }
+
+    fn at(cache: &Cache, note: &Newest, headers: Headers) -> Result<Self> {
+        let entry = cache.root().join("kernel").join(&note.kernel);
+        let find = |places: &[&str]| {
+            places
+                .iter()
+                .map(|place| entry.join(place.replace("RELEASE", &note.release)))
+                .find(|path| path.exists())
+                .ok_or_else(|| {
+                    Error::BadInput(format!(
+                        "package {} has none of {}: its layout is not known",
+                        note.kernel,
+                        places.join(", ")
+                    ))
+                })
+        };
         Ok(Self {
-            release: release.to_owned(),
-            origin: name.to_owned(),
-            image: path.join("boot").join(format!("vmlinuz-{release}")),
-            modules: path.join("lib/modules").join(release),
-            headers: Headers::debian(cache, &format!("linux-headers-{release}"), "arm64", say)?,
+            release: note.release.clone(),
+            origin: note.kernel.clone(),
+            image: find(&IMAGES)?,
+            modules: find(&MODULES)?,
+            headers,
         })
     }
 
@@ -133,7 +162,7 @@ impl Kernel {
     pub fn built(tree: &Path) -> Result<Self> {
         let refuse = |why: &str| {
             Error::BadInput(format!(
-                "--kernel {}: {why}; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `own`, `own-debug` or `own-raspberry-pi-3`",
+                "--kernel {}: {why}; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `stock:NAME`, `own`, `own-debug` or `own-raspberry-pi-3`",
                 tree.display()
             ))
         };
@@ -169,61 +198,6 @@ impl Kernel {
     }
 }
 
-impl Headers {
-    /// The folder for `make -C`.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Debian's headers, made ready to build modules on this machine for that
-    /// architecture. `package` is a package of headers or a meta package for one.
-    ///
-    /// # Errors
-    /// When apt does not know them, or they cannot be fetched or unpacked.
-    pub fn debian(
-        cache: &Cache,
-        package: &str,
-        architecture: &str,
-        say: &dyn Fn(&str),
-    ) -> Result<Self> {
-        let kept = |name: &String| name.starts_with(&format!("{package}_{architecture}_"));
-        // A full name with release is one version for ever, as good as ours.
-        if let Some(name) = cache.names("headers").into_iter().find(kept) {
-            let release = package.trim_start_matches("linux-headers-");
-            let path = cache.root().join("headers").join(name);
-            return Ok(Self::at(&path, release, architecture));
-        }
-        let id = |name: &str| format!("{name}:{architecture}");
-        let mut found = Package::find(&id(package))?;
-        if found.dependency("linux-kbuild-").is_err() {
-            let real = found.dependency("linux-headers-")?.to_owned();
-            return Self::debian(cache, &real, architecture, say);
-        }
-        found.id = id(package);
-        let release = package.trim_start_matches("linux-headers-");
-        let path = cache.entry("headers", &found.cache_name(), |folder, home| {
-            say(&format!("fetching the headers of {release}"));
-            found.unpack_to(folder)?;
-            // The build tools run here, so theirs is this machine's architecture.
-            for prefix in ["linux-headers-", "linux-kbuild-"] {
-                Package::find(found.dependency(prefix)?)?.unpack_to(folder)?;
-            }
-            relocate(&folder.join("usr/src").join(package), home)
-        })?;
-        Ok(Self::at(&path, release, architecture))
-    }
-
-    fn at(entry: &Path, release: &str, architecture: &str) -> Self {
-        Self {
-            release: release.to_owned(),
-            architecture: architecture.to_owned(),
-            path: entry.join(format!("usr/src/linux-headers-{release}")),
-            clang: None,
-        }
-    }
-}
-
 /// The kernel's release in a build tree.
 pub(crate) fn release(tree: &Path) -> Result<String> {
     let path = tree.join("include/config/kernel.release");
@@ -240,24 +214,6 @@ fn clang(config: &str) -> Option<u32> {
         .find_map(|line| line.strip_prefix("CONFIG_CLANG_VERSION="))?;
     let major = version.parse::<u32>().ok()? / 10_000;
     (major > 0).then_some(major)
-}
-
-/// Makes headers that expect to be in /usr/src work where they are going to be.
-fn relocate(headers: &Path, home: &Path) -> Result<()> {
-    let makefile = headers.join("Makefile");
-    let text = fs::read_to_string(&makefile).on("read", &makefile)?;
-    let moved = text.replace(
-        "include /usr/src/",
-        &format!("include {}/usr/src/", home.display()),
-    );
-    fs::write(&makefile, moved).on("write", &makefile)?;
-    // Holds the kernel's types for modules' own type information, which needs a
-    // further tool (pahole) and which nothing here reads.
-    let types = headers.join("vmlinux");
-    if types.exists() {
-        fs::remove_file(&types).on("remove", &types)?;
-    }
-    Ok(())
 }
 
 /// The files of the named modules and of all that they need, dependencies first.
@@ -324,14 +280,6 @@ fn module_name(path: &Path) -> Option<String> {
     Some(stem.replace('-', "_"))
 }
 
-fn lists_changed_s() -> u64 {
-    fs::metadata(APT_LISTS)
-        .and_then(|facts| facts.modified())
-        .ok()
-        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
-        .map_or(0, |age| age.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,20 +310,5 @@ mod tests {
         assert_eq!(clang("CONFIG_X=y\nCONFIG_CLANG_VERSION=190107\n"), Some(19));
         assert_eq!(clang("CONFIG_CLANG_VERSION=0\n"), None);
         assert_eq!(clang(""), None);
-    }
-
-    #[test]
-    fn headers_are_relocated() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(
-            folder.path().join("Makefile"),
-            "include /usr/src/c/Makefile\n",
-        )
-        .unwrap();
-        fs::write(folder.path().join("vmlinux"), "").unwrap();
-        relocate(folder.path(), Path::new("/home/x")).unwrap();
-        let text = fs::read_to_string(folder.path().join("Makefile")).unwrap();
-        assert_eq!(text, "include /home/x/usr/src/c/Makefile\n");
-        assert!(!folder.path().join("vmlinux").exists());
     }
 }

@@ -3,7 +3,7 @@
 //! command in it with memwarden's kernel modules at hand, and brings the results back.
 //!
 //! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
-//! - [`Kernel`], [`Headers`]: Debian's kernel and headers, fetched and cached, never installed.
+//! - [`STOCK`], [`Kernel`], [`Headers`]: Debian's kernels and headers, fetched and cached, never installed.
 //! - [`Flavour`], [`build_tree`]: the lab's own kernel, and one built of somebody's own source tree.
 //! - [`check_modules`]: builds the modules with all warnings against a kernel's headers.
 //! - [`Cache`]: what is kept between runs.
@@ -19,6 +19,7 @@ mod digest;
 mod error;
 mod frame;
 mod guest;
+mod headers;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -26,14 +27,17 @@ mod modules;
 mod own;
 mod program;
 mod source;
+mod stock;
 
 pub use board::Board;
 pub use cache::{Cache, Entry, size as size_on_disk};
 pub use console::Step;
 pub use error::{Error, Result};
 pub use guest::GuestProgram;
-pub use kernel::{Headers, Kernel};
+pub use headers::Headers;
+pub use kernel::Kernel;
 pub use machine::{Clock, KernelChoice, LabFacts, LabOutcome, Machine, Memory};
 pub use modules::{Check, check as check_modules};
 pub use own::{Built, Flavour, build_tree};
 pub use source::Source;
+pub use stock::{STOCK, Stock};

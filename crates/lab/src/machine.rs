@@ -24,6 +24,7 @@ use crate::kernel::Kernel;
 use crate::own::Flavour;
 use crate::program;
 use crate::source::Source;
+use crate::stock::Stock;
 
 /// The kernel's command line. An oops may leave locks held: better an end than
 /// a guest that hangs. The kernel's self-tests of its ciphers would go on for
@@ -71,28 +72,41 @@ pub enum Clock {
 }
 
 /// Which kernel is booted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelChoice {
-    /// Debian's, newest version of the 6.12 series.
-    #[default]
-    Stock,
+    /// One of Debian's, newest version of its series.
+    Stock(&'static Stock),
     /// The lab's own, with our patches and Rust.
     Own(Flavour),
     /// A build tree.
     Tree(PathBuf),
 }
 
+impl Default for KernelChoice {
+    fn default() -> Self {
+        Self::Stock(Stock::default())
+    }
+}
+
 impl FromStr for KernelChoice {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        if let Some(name) = text.strip_prefix("stock:") {
+            return Stock::named(name).map(Self::Stock).ok_or_else(|| {
+                Error::BadInput(format!(
+                    "--kernel {text}: no such kernel of Debian's; there are stock: with {}",
+                    Stock::names()
+                ))
+            });
+        }
         match text {
-            "stock" => Ok(Self::Stock),
+            "stock" => Ok(Self::default()),
             "own" => Ok(Self::Own(Flavour::Plain)),
             "own-debug" => Ok(Self::Own(Flavour::Debug)),
             "own-raspberry-pi-3" => Ok(Self::Own(Flavour::RaspberryPi3)),
             "" => Err(Error::BadInput(
-                "--kernel is empty: give `stock`, `own`, `own-debug`, `own-raspberry-pi-3` or the path of a kernel build tree".to_owned(),
+                "--kernel is empty: give `stock`, `stock:NAME`, `own`, `own-debug`, `own-raspberry-pi-3` or the path of a kernel build tree".to_owned(),
             )),
             path => Ok(Self::Tree(PathBuf::from(path))),
         }
@@ -177,7 +191,7 @@ impl Default for Machine {
     fn default() -> Self {
         Self {
             board: Board::Virt,
-            kernel: KernelChoice::Stock,
+            kernel: KernelChoice::default(),
             clock: Clock::Counted,
             cpus: 4,
             memory: Memory { mib: 1024 },
@@ -389,7 +403,7 @@ impl<'a> Boot<'a> {
             program::command(QEMU).arg("--version"),
         )?;
         let kernel = match &machine.kernel {
-            KernelChoice::Stock => Kernel::stock(&cache, &say)?,
+            KernelChoice::Stock(stock) => Kernel::stock(&cache, stock, &say)?,
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
             KernelChoice::Tree(tree) => Kernel::built(tree)?,
         };
@@ -397,9 +411,10 @@ impl<'a> Boot<'a> {
         let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let device_tree = match machine.board {
             Board::Virt => None,
-            Board::Raspi3b => {
-                Some(Kernel::stock(&cache, &say)?.device_tree("broadcom/bcm2837-rpi-3-b.dtb"))
-            }
+            Board::Raspi3b => Some(
+                Kernel::stock(&cache, Stock::default(), &say)?
+                    .device_tree("broadcom/bcm2837-rpi-3-b.dtb"),
+            ),
             Board::Zcu102 => {
                 let tree = source.root().join("lab/zcu102.dts");
                 Some(device_tree::compile(&tree, machine.cpus, folder.path())?)
@@ -475,7 +490,7 @@ impl<'a> Boot<'a> {
         qemu.arg("-kernel").arg(&self.kernel.image);
         qemu.arg("-initrd").arg(self.file("initramfs"));
         let more = match machine.kernel {
-            KernelChoice::Stock => STOCK_PARAMETERS,
+            KernelChoice::Stock(_) => STOCK_PARAMETERS,
             KernelChoice::Own(Flavour::Debug) => DEBUG_PARAMETERS,
             KernelChoice::Own(_) | KernelChoice::Tree(_) => "",
         };
@@ -855,7 +870,7 @@ mod tests {
             ),
             (
                 with(|m| m.kernel = KernelChoice::Tree("/no/such".into())),
-                "--kernel /no/such: no such folder; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `own`, `own-debug` or `own-raspberry-pi-3`",
+                "--kernel /no/such: no such folder; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `stock:NAME`, `own`, `own-debug` or `own-raspberry-pi-3`",
             ),
         ] {
             assert_eq!(said, expected);

@@ -13,7 +13,7 @@ use std::process::Command;
 use crate::cache;
 use crate::digest;
 use crate::error::{OnFile, Result};
-use crate::kernel::Headers;
+use crate::headers::Headers;
 use crate::program;
 use crate::source::Source;
 

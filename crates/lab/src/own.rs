@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
-use crate::debian::Package;
+use crate::debian::Apt;
 use crate::digest;
 use crate::error::{Error, OnFile, Result};
 use crate::kernel::{self, Kernel};
@@ -186,7 +186,7 @@ pub(crate) fn tree(
     flavour: Flavour,
     say: &dyn Fn(&str),
 ) -> Result<PathBuf> {
-    let version = match Package::find(SOURCE_PACKAGE) {
+    let version = match Apt::Machine.find(SOURCE_PACKAGE) {
         Ok(package) => package.version,
         // Without apt's lists (offline, or removed) what was built of another version has to do.
         Err(error) => {
@@ -238,7 +238,7 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
     say("fetching the kernel's source (about 140 MB)");
     let package = folder.join(".package");
     fs::create_dir(&package).on("create", &package)?;
-    Package::find(SOURCE_PACKAGE)?.unpack_to(&package)?;
+    Apt::Machine.find(SOURCE_PACKAGE)?.unpack_to(&package)?;
     say("unpacking the kernel's source");
     let tarball = package.join(format!("usr/src/{SOURCE_PACKAGE}.tar.xz"));
     let mut tar = program::command("tar");

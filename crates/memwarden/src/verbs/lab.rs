@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Board, Cache, Clock, Error, Flavour, GuestProgram, Headers, Kernel, KernelChoice, LabOutcome,
-    Machine, Memory, Source,
+    Board, Cache, Check, Clock, Error, Flavour, GuestProgram, Headers, Kernel, KernelChoice,
+    LabOutcome, Machine, Memory, STOCK, Source, Stock,
 };
 use serde::Serialize;
 
@@ -73,9 +73,7 @@ struct MachineArgs {
     /// Emulated machine
     #[arg(long, value_enum, default_value = "virt")]
     machine: MachineName,
-    /// `stock` (Debian's 6.12), `own`, `own-debug` or `own-raspberry-pi-3` (see lab kernel), or the path of a kernel
-    /// build tree [default: stock; for zcu102, whose DMA channels Debian's cannot drive, own]
-    #[arg(long, value_name = "stock|own[-FLAVOUR]|PATH")]
+    #[arg(long, value_name = "stock[:NAME]|own[-FLAVOUR]|PATH", help = kernel_help())]
     kernel: Option<KernelChoice>,
     /// How time passes: one ns an instruction and repeatable, or as on the host and faster
     #[arg(long, value_enum, default_value = "counted")]
@@ -189,6 +187,16 @@ enum ClockName {
 #[derive(Clone, Copy)]
 struct Tick {
     us: u64,
+}
+
+/// Help of --kernel, with the names of Debian's kernels from their one list.
+fn kernel_help() -> String {
+    format!(
+        "`stock` (Debian's 6.12), `stock:NAME` (another of Debian's: {}), `own`, `own-debug` or `own-raspberry-pi-3` \
+         (see lab kernel), or the path of a kernel build tree [default: stock; for zcu102, whose DMA channels Debian's \
+         cannot drive, own]",
+        Stock::names()
+    )
 }
 
 /// The module's own limits; outside them it would not load.
@@ -323,30 +331,50 @@ fn interfere(options: Vec<OsString>) -> anyhow::Result<ExitCode> {
     interfere::run(InterfereLine::parse_from(words.into_iter().chain(options)).args)
 }
 
-/// The one kernel among [`COMBINATIONS`] that is no package: it has Rust and KUnit, and so has modules of its own.
+/// Name for --only of the one kernel that is no package: it has Rust and KUnit, and so has modules of its own.
 const OWN: &str = "6.12-own-debug";
 
-/// Name for --only, package of headers (a meta package: the newest), architecture.
-const COMBINATIONS: [(&str, &str, &str); 9] = [
-    ("6.1-amd64", "linux-headers-amd64", "amd64"),
-    ("6.1-rt-amd64", "linux-headers-rt-amd64", "amd64"),
-    ("6.1-arm64", "linux-headers-arm64", "arm64"),
-    ("6.1-rt-arm64", "linux-headers-rt-arm64", "arm64"),
-    ("6.12-amd64", "linux-headers-6.12-amd64", "amd64"),
-    ("6.12-rt-amd64", "linux-headers-6.12-rt-amd64", "amd64"),
-    ("6.12-arm64", "linux-headers-6.12-arm64", "arm64"),
-    ("6.12-rt-arm64", "linux-headers-6.12-rt-arm64", "arm64"),
-    (OWN, "", "arm64"),
-];
+/// What the modules are built against.
+enum Target {
+    Debian(&'static Stock, &'static str),
+    Own,
+}
+
+impl Target {
+    fn all() -> Vec<Self> {
+        let debian = STOCK.iter().flat_map(|stock| {
+            ["amd64", "arm64"].map(|architecture| Self::Debian(stock, architecture))
+        });
+        debian.chain([Self::Own]).collect()
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Debian(stock, architecture) => format!("{}-{architecture}", stock.name),
+            Self::Own => OWN.to_owned(),
+        }
+    }
+
+    fn check(&self, cache: &Cache, source: &Source) -> memwarden_lab::Result<Check> {
+        let say = |what: &str| eprintln!("lab: {what}");
+        let headers = match self {
+            Self::Debian(stock, architecture) => Headers::debian(cache, stock, architecture, &say)?,
+            Self::Own => Kernel::own(cache, source, Flavour::Debug, &say)?
+                .0
+                .headers()
+                .clone(),
+        };
+        memwarden_lab::check_modules(source, &headers)
+    }
+}
 
 fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     let wanted = args.only.as_deref().unwrap_or_default();
-    let chosen: Vec<_> = COMBINATIONS
-        .iter()
-        .filter(|(name, ..)| name.contains(wanted))
-        .collect();
+    let (chosen, others): (Vec<_>, Vec<_>) = Target::all()
+        .into_iter()
+        .partition(|target| target.name().contains(wanted));
     if chosen.is_empty() {
-        let names: Vec<_> = COMBINATIONS.iter().map(|(name, ..)| *name).collect();
+        let names: Vec<_> = others.iter().map(Target::name).collect();
         bail!(
             "--only {wanted}: no such kernel; there are {}",
             names.join(", ")
@@ -355,28 +383,23 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     let source = Source::find()?;
     let cache = Cache::of_user()?;
     let mut failed = 0;
-    for (name, package, architecture) in chosen {
-        let say = |what: &str| eprintln!("lab: {what}");
-        let headers = if *name == OWN {
-            let (kernel, _) = Kernel::own(&cache, &source, Flavour::Debug, &say)?;
-            Ok(kernel.headers().clone())
-        } else {
-            Headers::debian(&cache, package, architecture, &say)
-        }
-        .with_context(|| format!("get the headers of {name}"))?;
-        let check = memwarden_lab::check_modules(&source, &headers)?;
-        let verdict = match check.complaints.len() {
-            0 => "ok".to_owned(),
-            count => {
-                failed += 1;
-                format!("{count} complaints, see {}", check.log.display())
-            }
+    for target in &chosen {
+        let (release, complaints, log) = match target.check(&cache, &source) {
+            Ok(check) => (check.release, check.complaints, Some(check.log)),
+            Err(error) => (String::new(), vec![error.to_string()], None),
         };
-        println!("{name:<14} {:<26} {verdict}", check.release);
-        for complaint in &check.complaints {
+        let verdict = match (complaints.len(), log) {
+            (0, _) => "ok".to_owned(),
+            (count, Some(log)) => format!("{count} complaints, see {}", log.display()),
+            (_, None) => "not built".to_owned(),
+        };
+        failed += usize::from(!complaints.is_empty());
+        println!("{:<15} {release:<26} {verdict}", target.name());
+        for complaint in &complaints {
             println!("    {complaint}");
         }
     }
+    println!("{} built, {failed} failed", chosen.len() - failed);
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
@@ -466,9 +489,18 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[derive(Serialize)]
+struct StockStatus {
+    kernel: String,
+    /// None if it was not fetched.
+    release: Option<String>,
+}
+
+#[derive(Serialize)]
 struct Status {
     cache: PathBuf,
     bytes: u64,
+    /// Debian's kernels, as --kernel names them.
+    kernels: Vec<StockStatus>,
     entries: Vec<memwarden_lab::Entry>,
 }
 
@@ -478,6 +510,13 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
     let status = Status {
         cache: cache.root().to_owned(),
         bytes: entries.iter().map(|entry| entry.bytes).sum(),
+        kernels: STOCK
+            .iter()
+            .map(|stock| StockStatus {
+                kernel: format!("stock:{}", stock.name),
+                release: Kernel::cached_release(&cache, stock),
+            })
+            .collect(),
         entries,
     };
     if json {
@@ -498,6 +537,14 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
         );
     }
     println!("{:>6} MB  in all", megabytes(status.bytes));
+    println!("kernels of Debian:");
+    for stock in &status.kernels {
+        println!(
+            "{:<15} {}",
+            stock.kernel,
+            stock.release.as_deref().unwrap_or("not fetched")
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -552,6 +599,11 @@ mod tests {
             ("run --memory=-1G -- true", "give a size from 256M to 64G"),
             ("run --tick 5us -- true", "give a period from 10us to 1s"),
             ("run --tick never -- true", "give a period from 10us to 1s"),
+            (
+                "run --kernel stock:2.4 -- true",
+                "--kernel stock:2.4: no such kernel of Debian's; there are stock: with 6.1, 6.1-rt, 6.12, 6.12-rt, \
+                 newest, newest-rt",
+            ),
             ("run --timeout 0s -- true", "give a time of at least 1s"),
             ("run --timeout soon -- true", "give a time of at least 1s"),
             ("shell --timeout 3s", "unexpected argument '--timeout'"),
@@ -629,6 +681,7 @@ mod tests {
             ("run --machine zcu102 -- true", "own"),
             ("run --machine zcu102 --kernel stock -- true", "stock"),
             ("run --kernel own-debug -- true", "own-debug"),
+            ("run --kernel stock:6.12 -- true", "stock"),
         ] {
             let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();
             let Verb::Run(args) = line.args.verb else {

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The trees that out-of-tree modules are built against.
+//!
+//! Debian's headers expect to be in /usr/src, on the Debian that they are of, with its compiler. Here they are in the
+//! cache, on Debian 12, with [`COMPILER`]; what that takes is done once, when they are unpacked.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::cache::Cache;
+use crate::debian::Apt;
+use crate::error::{Error, OnFile, Result};
+use crate::program;
+use crate::stock::Stock;
+
+/// What modules are compiled with, of Debian 12.
+const COMPILER: &str = "gcc-12";
+
+/// Options that a newer Debian's kernel has and that do not hold here: abilities of a newer compiler, and Rust, whose
+/// compiled core only the kernel's own rustc could read.
+const NOT_HERE: [&str; 4] = [
+    "CONFIG_CC_HAS_ASSUME",
+    "CONFIG_CC_HAS_COUNTED_BY",
+    "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT",
+    "CONFIG_RUST",
+];
+
+/// A tree that out-of-tree modules are built against.
+#[derive(Debug, Clone)]
+pub struct Headers {
+    /// The kernel's release.
+    pub release: String,
+    /// `arm64` or `amd64`.
+    pub architecture: String,
+    /// The folder for `make -C`.
+    pub(crate) path: PathBuf,
+    /// The major version of clang, if that built the kernel; gcc otherwise.
+    pub(crate) clang: Option<u32>,
+}
+
+impl Headers {
+    /// The folder for `make -C`.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The newest headers of one of Debian's kernels, made ready to build modules on this machine for that
+    /// architecture.
+    ///
+    /// # Errors
+    /// When apt does not know them, or they cannot be fetched or unpacked.
+    pub fn debian(
+        cache: &Cache,
+        stock: &Stock,
+        architecture: &str,
+        say: &dyn Fn(&str),
+    ) -> Result<Self> {
+        let apt = stock.apt(cache, say)?;
+        let meta = apt.find(&format!("{}:{architecture}", stock.headers(architecture)))?;
+        let release = meta
+            .dependency("linux-headers-")?
+            .trim_start_matches("linux-headers-");
+        Self::of_release(cache, &apt, release, architecture, say)
+    }
+
+    /// The headers of a release. That is one version for ever, so that a cached one is as good as apt's.
+    pub(crate) fn of_release(
+        cache: &Cache,
+        apt: &Apt,
+        release: &str,
+        architecture: &str,
+        say: &dyn Fn(&str),
+    ) -> Result<Self> {
+        let package = format!("linux-headers-{release}");
+        let kept = |name: &String| name.starts_with(&format!("{package}_{architecture}_"));
+        let entry = match cache.names("headers").into_iter().find(kept) {
+            Some(name) => cache.root().join("headers").join(name),
+            None => {
+                let found = apt.find(&format!("{package}:{architecture}"))?;
+                let libc = apt.libc(cache, say)?;
+                cache.entry("headers", &found.cache_name(), |folder, home| {
+                    say(&format!("fetching the headers of {release}"));
+                    found.unpack_to(folder)?;
+                    // The build tools run here, so theirs is this machine's architecture.
+                    for prefix in ["linux-headers-", "linux-kbuild-"] {
+                        apt.find(found.dependency(prefix)?)?.unpack_to(folder)?;
+                    }
+                    adapt(&folder.join("usr/src").join(&package), home)?;
+                    match &libc {
+                        Some(libc) => run_with(libc, folder),
+                        None => Ok(()),
+                    }
+                })?
+            }
+        };
+        Ok(Self {
+            release: release.to_owned(),
+            architecture: architecture.to_owned(),
+            path: entry.join("usr/src").join(package),
+            clang: None,
+        })
+    }
+}
+
+/// Makes headers work where they are going to be, with the compiler that is here.
+fn adapt(headers: &Path, home: &Path) -> Result<()> {
+    let sources = format!("{}/usr/src/", home.display());
+    edit(&headers.join("Makefile"), |text| {
+        text.replace("/usr/src/", &sources)
+    })?;
+    edit(&headers.join(".kernelvariables"), |text| {
+        // Else a newer kernel warns of a pahole that is missing or another; nothing here calls it.
+        with_compiler(text) + "override PAHOLE_VERSION = $(CONFIG_PAHOLE_VERSION)\n"
+    })?;
+    for file in ["include/config/auto.conf", "include/generated/autoconf.h"] {
+        edit(&headers.join(file), without_options)?;
+    }
+    // Holds the kernel's types for modules' own type information, which needs a
+    // further tool (pahole) and which nothing here reads.
+    let types = headers.join("vmlinux");
+    if types.exists() {
+        fs::remove_file(&types).on("remove", &types)?;
+    }
+    Ok(())
+}
+
+fn edit(path: &Path, change: impl Fn(&str) -> String) -> Result<()> {
+    let text = fs::read_to_string(path).on("read", path)?;
+    fs::write(path, change(&text)).on("write", path)
+}
+
+/// `CC = $(CROSS_COMPILE)gcc-14` -> `CC = $(CROSS_COMPILE)gcc-12`
+fn with_compiler(variables: &str) -> String {
+    let lines = variables.lines().map(|line| {
+        let named = line
+            .starts_with("CC =")
+            .then(|| line.rfind("gcc-"))
+            .flatten();
+        match named {
+            Some(at) => format!("{}{COMPILER}\n", &line[..at]),
+            None => format!("{line}\n"),
+        }
+    });
+    lines.collect()
+}
+
+/// auto.conf has `CONFIG_X=y`, autoconf.h `#define CONFIG_X 1`.
+fn without_options(config: &str) -> String {
+    let is_here = |line: &&str| !line.split(['=', ' ']).any(|word| NOT_HERE.contains(&word));
+    config
+        .lines()
+        .filter(is_here)
+        .fold(String::new(), |kept, line| kept + line + "\n")
+}
+
+/// Has the build tools in `folder` that need a newer C library than the machine's run with the one at `libc`.
+/// Libraries that are not there come from the machine.
+fn run_with(libc: &Path, folder: &Path) -> Result<()> {
+    let said = program::run(
+        "ask for the C library's version",
+        program::command("getconf").arg("GNU_LIBC_VERSION"),
+    )?;
+    let said = String::from_utf8_lossy(&said.stdout);
+    let machine = said
+        .trim()
+        .rsplit('.')
+        .next()
+        .and_then(|minor| minor.parse().ok())
+        .ok_or_else(|| Error::BadInput(format!("getconf GNU_LIBC_VERSION: {said}: not known")))?;
+    for tool in programs(&folder.join("usr/lib")) {
+        let content = fs::read(&tool).on("read", &tool)?;
+        if newest_glibc(&content) <= machine {
+            continue;
+        }
+        let moved = PathBuf::from(format!("{}.elf", tool.display()));
+        fs::rename(&tool, &moved).on("rename to", &moved)?;
+        let libc = libc.display();
+        let script = format!(
+            "#!/bin/sh\nexec '{libc}/ld-linux-x86-64.so.2' --library-path '{libc}' \"$0.elf\" \"$@\"\n"
+        );
+        fs::write(&tool, script).on("write", &tool)?;
+        fs::set_permissions(&tool, PermissionsExt::from_mode(0o755))
+            .on("set permissions of", &tool)?;
+    }
+    Ok(())
+}
+
+/// Every ELF file below a folder that may be executed.
+fn programs(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let (path, Ok(facts)) = (entry.path(), entry.metadata()) else {
+            continue;
+        };
+        if facts.is_dir() {
+            found.extend(programs(&path));
+        } else if facts.is_file()
+            && facts.permissions().mode() & 0o111 != 0
+            && fs::read(&path).is_ok_and(|content| content.starts_with(b"\x7fELF"))
+        {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The minor version of the newest glibc 2 whose symbols a program names; 0 if none.
+fn newest_glibc(program: &[u8]) -> u32 {
+    const PREFIX: &[u8] = b"GLIBC_2.";
+    program
+        .windows(PREFIX.len())
+        .enumerate()
+        .filter(|(_, window)| *window == PREFIX)
+        .filter_map(|(at, _)| {
+            let digits = program[at + PREFIX.len()..]
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit());
+            String::from_utf8(digits.copied().collect())
+                .ok()?
+                .parse()
+                .ok()
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_adapted_to_their_place_and_compiler() {
+        let folder = tempfile::tempdir().unwrap();
+        let headers = folder.path();
+        for (name, text) in [
+            (
+                "Makefile",
+                "KBUILD_OUTPUT=/usr/src/a\ninclude /usr/src/c/Makefile\n",
+            ),
+            (
+                ".kernelvariables",
+                "CCACHE = ccache\nCC = $(if $(X),$(CCACHE)) $(CROSS_COMPILE)gcc-14\n",
+            ),
+            (
+                "include/config/auto.conf",
+                "CONFIG_RUST=y\nCONFIG_RUST_IS_AVAILABLE=y\n",
+            ),
+            (
+                "include/generated/autoconf.h",
+                "#define CONFIG_CC_HAS_ASSUME 1\n#define CONFIG_SMP 1\n",
+            ),
+            ("vmlinux", ""),
+        ] {
+            let path = headers.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        adapt(headers, Path::new("/home/x")).unwrap();
+        for (name, text) in [
+            (
+                "Makefile",
+                "KBUILD_OUTPUT=/home/x/usr/src/a\ninclude /home/x/usr/src/c/Makefile\n",
+            ),
+            (
+                ".kernelvariables",
+                "CCACHE = ccache\nCC = $(if $(X),$(CCACHE)) $(CROSS_COMPILE)gcc-12\n\
+                 override PAHOLE_VERSION = $(CONFIG_PAHOLE_VERSION)\n",
+            ),
+            ("include/config/auto.conf", "CONFIG_RUST_IS_AVAILABLE=y\n"),
+            ("include/generated/autoconf.h", "#define CONFIG_SMP 1\n"),
+        ] {
+            assert_eq!(
+                fs::read_to_string(headers.join(name)).unwrap(),
+                text,
+                "{name}"
+            );
+        }
+        assert!(!headers.join("vmlinux").exists());
+    }
+
+    #[test]
+    fn a_program_names_the_newest_c_library_that_it_needs() {
+        assert_eq!(newest_glibc(b"\x7fELF\0GLIBC_2.38\0GLIBC_2.2.5\0"), 38);
+        assert_eq!(newest_glibc(b"#!/bin/sh\n"), 0);
+        assert_eq!(newest_glibc(b"GLIBC_2."), 0);
+    }
+
+    #[test]
+    fn only_tools_that_need_a_newer_c_library_run_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = folder.path().join("usr/lib/linux-kbuild-1/scripts");
+        fs::create_dir_all(&tools).unwrap();
+        for (name, content) in [
+            ("fixdep", "\x7fELF GLIBC_2.4"),
+            ("modpost", "\x7fELF GLIBC_2.9999"),
+        ] {
+            fs::write(tools.join(name), content).unwrap();
+            fs::set_permissions(tools.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let libc = folder.path().join("libc");
+        fs::create_dir(&libc).unwrap();
+        // A stand-in for the loader that says what it was asked to run.
+        let loader = libc.join("ld-linux-x86-64.so.2");
+        fs::write(&loader, "#!/bin/sh\necho \"$@\"\n").unwrap();
+        fs::set_permissions(&loader, PermissionsExt::from_mode(0o755)).unwrap();
+        run_with(&libc, folder.path()).unwrap();
+        assert!(!tools.join("fixdep.elf").exists());
+        let modpost = tools.join("modpost");
+        let said = program::run(
+            "run it",
+            program::command(modpost.to_str().unwrap()).args(["-m", "two words"]),
+        )
+        .unwrap();
+        assert_eq!(
+            String::from_utf8(said.stdout).unwrap(),
+            format!(
+                "--library-path {} {}.elf -m two words\n",
+                libc.display(),
+                modpost.display()
+            )
+        );
+    }
+}
