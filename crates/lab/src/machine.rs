@@ -84,7 +84,7 @@ pub enum KernelChoice {
 
 impl Default for KernelChoice {
     fn default() -> Self {
-        Self::Stock(Stock::default())
+        Self::Stock(Stock::usual())
     }
 }
 
@@ -412,7 +412,7 @@ impl<'a> Boot<'a> {
         let device_tree = match machine.board {
             Board::Virt => None,
             Board::Raspi3b => Some(
-                Kernel::stock(&cache, Stock::default(), &say)?
+                Kernel::stock(&cache, Stock::usual(), &say)?
                     .device_tree("broadcom/bcm2837-rpi-3-b.dtb"),
             ),
             Board::Zcu102 => {

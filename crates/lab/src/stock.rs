@@ -49,7 +49,7 @@ const DEFAULT: usize = 2;
 impl Stock {
     /// The one that is booted unless another is named.
     #[must_use]
-    pub fn default() -> &'static Self {
+    pub fn usual() -> &'static Self {
         &STOCK[DEFAULT]
     }
 

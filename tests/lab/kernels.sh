@@ -1,0 +1,28 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Debian's other kernels: each boots, takes our modules, and memguard holds a core there.
+# kernels: stock:6.1 stock:6.1-rt stock:6.12-rt stock:newest stock:newest-rt
+# full: it fetches and boots five more kernels
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+echo "# $(uname -rv)"
+for module in memguard mymem swdma cftu copytrace; do
+	check "$module was built for it" "modinfo -n $module" 0 "/extra/$module.ko$"
+done
+
+load
+set_to limit "events 60 60 10 60"
+traffic 2 0
+figures_over 200
+stop_traffic
+check "core 2 used its 10 events a period, within 1 %" "within $(per_period 2) 1000 1" 0 yes
+check "  and was throttled for it" "is $(stat 2 throttled_periods) -gt 100" 0 yes
+check "memguard unloads" "unload" 0 ""
+
+check "swdma loads" "modprobe swdma" 0 ""
+check "cftu loads" "modprobe cftu" 0 ""
+check "  and has its device" "ls /dev/cftu" 0 "^/dev/cftu$"
+check "both unload" "rmmod cftu && rmmod swdma" 0 ""
+check "mymem loads and unloads" "modprobe mymem && rmmod mymem" 0 ""
+finish
