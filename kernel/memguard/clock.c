@@ -23,36 +23,20 @@ static u64 clock_number(const struct mg_clock *clock, u64 now)
 	return clock->number + periods_since_phase(clock, now);
 }
 
-/* Cores that share nothing begin one after the other, not all at once. */
-static u64 skew(const struct mg_core *core, const struct mg_clock *clock)
+/* The clock may have been set since the core looked: see what holds. */
+static void read_anew(struct mg_core *core, u64 now)
 {
-	return mg_sharing() ? 0 :
-			      div_u64(clock->period_ns * core->cpu, nr_cpu_ids);
-}
-
-/**
- * mg_clock_read() - which period is it on this core, and what holds in it?
- * @core: of this CPU, interrupts off
- * @now: ns, monotonic
- *
- * Budgets that hold from this period on are handed to the policy.
- *
- * Return: the period's number, and when the core's next one begins.
- */
-struct mg_moment mg_clock_read(struct mg_core *core, u64 now)
-{
-	u64 budget[MW_RESOURCES], generation;
-	struct mg_moment moment;
+	u64 budget[MW_RESOURCES], generation, passed;
 	struct mg_clock clock;
 	unsigned int seq;
-	u64 offset;
 	int r;
 
 	do {
 		seq = read_seqcount_begin(&mg_guard.clock_seq);
 		clock = mg_guard.clock;
-		moment.number = clock_number(&clock, now);
-		generation = clock.generation - (moment.number < clock.from);
+		passed = periods_since_phase(&clock, now);
+		generation = clock.generation -
+			     (clock.number + passed < clock.from);
 		for (r = 0; r < MW_RESOURCES; r++)
 			budget[r] = core->budget[generation & 1][r];
 	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
@@ -62,15 +46,30 @@ struct mg_moment mg_clock_read(struct mg_core *core, u64 now)
 		for (r = 0; r < MW_RESOURCES; r++)
 			mw_set_budget(&core->policy, r, budget[r]);
 	}
-	offset = skew(core, &clock);
-	moment.phase = clock.phase;
-	moment.period_ns = clock.period_ns;
-	moment.pending = generation != clock.generation;
-	moment.next = clock.phase + offset + clock.period_ns;
-	if (now >= moment.next)
-		moment.next += div64_u64(now - clock.phase - offset, clock.period_ns) *
-			       clock.period_ns;
-	return moment;
+	core->number = clock.number + passed;
+	core->phase = clock.phase;
+	core->period_ns = clock.period_ns;
+	core->next = clock.phase + (passed + 1) * clock.period_ns;
+	core->pending = generation != clock.generation;
+	core->clock_seq = core->pending ? MG_READ_ANEW : seq;
+}
+
+/**
+ * mg_clock_read() - which period is it on this core, and what holds in it?
+ * @core: of this CPU, interrupts off; number, next, phase and period_ns follow
+ * @now: ns, monotonic
+ *
+ * Budgets that hold from this period on are handed to the policy.
+ */
+void mg_clock_read(struct mg_core *core, u64 now)
+{
+	if (likely(read_seqcount_begin(&mg_guard.clock_seq) == core->clock_seq &&
+		   now - core->next < core->period_ns)) {
+		core->number++;
+		core->next += core->period_ns;
+	} else {
+		read_anew(core, now);
+	}
 }
 
 /**

@@ -121,6 +121,7 @@ static void clear_stats(struct mg_core *core, u64 now)
 		account->reclaim_errors = 0;
 		counter->over_periods = 0;
 		counter->used_max = 0;
+		counter->second_max = 0;
 		counter->overshoot_max = 0;
 		memset(counter->overshoot, 0, sizeof(counter->overshoot));
 	}
@@ -229,16 +230,16 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 /* On the policy's circle of periods, as far away as can be. */
 #define HALF_A_CIRCLE (1ULL << 20)
 
-static enum mw_action open_period(struct mg_core *core, u64 number, bool idle,
+static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
 				  const u64 *used)
 {
 	enum mw_action action = mw_period_begin(&mg_guard.policy, &core->policy,
-						number, idle, used);
+						core->number, idle, used);
 
 	/* After a whole circle without a timer the policy can't tell. */
-	if (unlikely(action == MW_CONTINUE && number - core->number > HALF_A_CIRCLE))
+	if (unlikely(action == MW_CONTINUE && core->number - last > HALF_A_CIRCLE))
 		action = mw_period_begin(&mg_guard.policy, &core->policy,
-					 number + HALF_A_CIRCLE, idle, used);
+					 core->number + HALF_A_CIRCLE, idle, used);
 	return action;
 }
 
@@ -260,25 +261,20 @@ static void book_lost(struct mg_core *core, u64 now)
 
 static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 {
-	const struct mg_moment moment = mg_clock_read(core, now);
 	const struct mw_core *policy = &core->policy;
 	u64 used[MW_RESOURCES], assigned[MW_RESOURCES];
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
-	u64 epoch = policy->epoch, throttled_ns = 0, periods;
+	u64 epoch = policy->epoch, throttled_ns = 0, periods, last = core->number;
 	enum mw_action action;
 	int r;
 
-	periods = core->quiet ? moment.number - core->number : 1;
+	mg_clock_read(core, now);
+	periods = core->quiet ? core->number - last : 1;
 	for (r = 0; r < MW_RESOURCES; r++) {
 		used[r] = mg_counter_used(&core->counter[r]);
 		assigned[r] = policy->account[r].assigned;
 	}
-	action = open_period(core, moment.number, idle, used);
-	core->number = moment.number;
-	core->phase = moment.phase;
-	core->period_ns = moment.period_ns;
-	core->pending = moment.pending;
-	core->next = moment.next;
+	action = open_period(core, last, idle, used);
 	if (action == MW_CONTINUE)
 		return;
 
@@ -510,9 +506,9 @@ void mg_core_overflow(struct mg_counter *counter)
 
 /*
  * The throttle thread has left the core; what comes now is charged to its
- * tasks. However small the budget, they run for as long as the way to them
- * takes, MG_RUN_MIN_NS at least: a task that holds a lock, or an RCU reader,
- * goes on in every period.
+ * tasks. However small the budget, they run for as long as the thread takes to
+ * leave at its fastest, and for MG_RUN_MIN_NS at least: a task that holds a
+ * lock, or an RCU reader, goes on in every period.
  */
 static void left(struct mg_core *core)
 {
@@ -520,7 +516,8 @@ static void left(struct mg_core *core)
 	int r;
 
 	core->leaving_hold = false;
-	core->run_until = now + clamp(now - core->released_at, MG_RUN_MIN_NS,
+	core->leave_ns_min = min(core->leave_ns_min, now - core->released_at);
+	core->run_until = now + clamp(core->leave_ns_min, MG_RUN_MIN_NS,
 				      core->period_ns / 8);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mg_counter *counter = &core->counter[r];
@@ -614,7 +611,6 @@ static void begin_regulation(void *info)
 {
 	struct mg_core *core = this_cpu_ptr(&mg_cores);
 	u64 now = ktime_get_ns();
-	struct mg_moment moment;
 	int *err = info;
 	int r;
 
@@ -623,12 +619,8 @@ static void begin_regulation(void *info)
 		return;
 	*err = 0;
 	core->generation = U64_MAX;
-	moment = mg_clock_read(core, now);
-	core->number = moment.number;
-	core->phase = moment.phase;
-	core->period_ns = moment.period_ns;
-	core->pending = moment.pending;
-	core->next = moment.next;
+	core->clock_seq = MG_READ_ANEW;
+	mg_clock_read(core, now);
 	core->second.since = now;
 	mw_core_online(&mg_guard.policy, &core->policy);
 	for (r = 0; r < MW_RESOURCES; r++) {
@@ -786,6 +778,7 @@ void mg_cores_init(void)
 			core->budget[0][r] = MW_UNLIMITED;
 			core->budget[1][r] = MW_UNLIMITED;
 		}
+		core->leave_ns_min = U64_MAX;
 		mw_core_init(&core->policy);
 		INIT_CSD(&core->kick, core_kicked, core);
 		hrtimer_setup(&core->timer, period_elapsed, CLOCK_MONOTONIC,

@@ -33,6 +33,8 @@
 #define MG_AVERAGES 3
 /* A throttled core's tasks run for so long in each period at least. */
 #define MG_RUN_MIN_NS 2000ULL
+/* No sequence count is odd when nothing is being written. */
+#define MG_READ_ANEW 1U
 #define MG_PERIOD_MIN_US 50
 #define MG_PERIOD_MAX_US 1000000
 
@@ -123,11 +125,13 @@ struct mg_core {
 	bool leaving_hold; /* released; the thread has not left yet */
 	bool deferred; /* used up, and held from @run_until on */
 	bool trial; /* a throttle without need, see try_throttle() */
+	unsigned int clock_seq; /* of the look that the next five are from */
 	u64 generation; /* of the clock, whose budgets hold */
-	u64 number; /* of the period, by the clock */
-	u64 phase; /* of the clock then */
+	u64 number; /* of the period */
+	u64 phase; /* when the clock was last set */
 	u64 period_ns;
 	u64 next; /* when the next period begins */
+	u64 leave_ns_min; /* the fastest from release to the thread's leaving */
 	u64 run_until; /* no throttle before */
 	u64 mend_at; /* no second try to mend a counter before */
 	u64 overflow_ns; /* when the last overflow interrupt came */
@@ -146,15 +150,6 @@ struct mg_clock {
 	u64 period_ns;
 	u64 generation;
 	u64 from;
-};
-
-/* struct mg_moment - a core's look at the clock */
-struct mg_moment {
-	u64 number;
-	u64 phase;
-	u64 period_ns;
-	u64 next;
-	bool pending;
 };
 
 /* struct mg_guard - what all cores share */
@@ -177,7 +172,7 @@ DECLARE_PER_CPU(struct mg_core, mg_cores);
 void mg_mend_counters(void);
 
 /* clock.c */
-struct mg_moment mg_clock_read(struct mg_core *core, u64 now);
+void mg_clock_read(struct mg_core *core, u64 now);
 u64 mg_clock_phase(void);
 void mg_clock_restart(u64 epoch, u64 now);
 void mg_clock_set_budgets(void);

@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# figures: of the counted clock
+# cpus: 1
+# A budget holds on the only core there is, for ordinary tasks and for those of the
+# deadline class, whose deadlines come first; and a budget that the regulator itself
+# uses up is refused, with the least that is not. HOLD is how long, in seconds.
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+here=$(dirname "$0")
+
+# held EVENTS CLASS: a hog of that class, for HOLD seconds.
+held() {
+	set_to limit "events $1"
+	"$here/hog" "$2" &
+	pids=$!
+	figures_over "${HOLD:-5}000"
+	stop_traffic
+	STATS=/tmp/stats
+	check "$2: $1 events a period" "within $(per_period 0) $1""00 1" 0 yes
+	check "  in the last second, too" \
+		"within $(last_second 0 used read) $(($1 * $(last_second 0 periods))) 1" 0 yes
+	check "  at most $1 in a period, and 2 more" "is $(stat 0 used_max read) -le $(($1 + 2))" 0 yes
+}
+
+echo "# $(uname -rv)"
+load
+check "a core without a limit has no timer" "cat /proc/timer_list" 0 '!period_elapsed'
+for events in 5 50 200; do
+	held $events other
+done
+held 20 deadline
+check "unloads" "unload" 0 ""
+
+# The regulator's interrupts, wake-ups and switches take some thousand cycles.
+modprobe memguard g_hw_type=cycles
+least=$(setting least_events)
+check "the end of a throttle takes cycles" "is $least -gt 1000" 0 yes
+check "a budget below that is refused" "set_to limit 'events $((least / 2))'" 1 "Invalid argument"
+check "  with the figure" "dmesg | tail -n 1" 0 "$least at least"
+check "the least is taken" "set_to limit 'events $least'" 0 ""
+# Its tasks go on, however slowly, and unloading waits for grace periods.
+check "  and tasks go on" "sh -c 'echo on'" 0 "on"
+check "  and RCU does: the module leaves" "unload" 0 ""
+finish

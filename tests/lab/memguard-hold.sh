@@ -1,0 +1,51 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# figures: of the counted clock
+# A budget holds for seconds, not for 130 ms: longer than the scheduler leaves a
+# class of tasks without the core (fair server: 50 ms in each second, real-time
+# throttling the same). Four cores, then the classes above ordinary tasks.
+# HOLD is how long, in seconds.
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+here=$(dirname "$0")
+
+# hog CPU CLASS: fresh pages, in the background.
+hog() {
+	"$here/hog" "$2" "$1" &
+	pids="$pids $!"
+}
+
+# held CPU EVENTS WHAT: within 1 % of the budget over the whole and in the last second.
+held() {
+	check "$3: core $1 has its $2 events a period" "within $(per_period "$1") $2""00 1" 0 yes
+	check "  in the last second, too" \
+		"within $(last_second "$1" used read) $(($2 * $(last_second "$1" periods))) 1" 0 yes
+	check "  and few periods above it" \
+		"is $(($(stat "$1" over_periods read) * 100)) -le $(stat "$1" periods)" 0 yes
+}
+
+echo "# $(uname -rv)"
+load
+set_to limit "events 5 5 5 5"
+for c in 0 1 2 3; do
+	hog $c other
+done
+figures_over "${HOLD:-5}000"
+stop_traffic
+STATS=/tmp/stats
+for c in 0 1 2 3; do
+	held $c 5 "ordinary tasks"
+done
+sed 's/^/# /' /tmp/stats | cut -c1-800
+
+set_to limit "events max 20 20 max"
+hog 1 fifo
+hog 2 other
+figures_over "${HOLD:-5}000"
+stop_traffic
+STATS=/tmp/stats
+held 1 20 "SCHED_FIFO 99"
+held 2 20 "  beside it"
+check "unloads" "unload" 0 ""
+finish
