@@ -15,9 +15,9 @@ load
 set_to limit "events 60 60 10 60"
 traffic 2 0
 figures_over 200
-stop_traffic
 check "core 2 used its 10 events a period, within 1 %" "within $(per_period 2) 1000 1" 0 yes
 check "  and was throttled for it" "is $(stat 2 throttled_periods) -gt 100" 0 yes
+stop_traffic
 check "memguard unloads" "unload" 0 ""
 
 check "swdma loads" "modprobe swdma" 0 ""
