@@ -14,6 +14,7 @@ mod claim;
 mod counters;
 mod figures;
 mod folder;
+mod ledger;
 mod regulator;
 mod shares;
 mod stopper;

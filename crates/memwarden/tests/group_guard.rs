@@ -346,7 +346,7 @@ fn the_budget_holds_and_the_summary_says_so() {
     let outcome = rig
         .command("--events 200 --period 10ms --json --")
         .args([env!("CARGO_BIN_EXE_memwarden"), "bandwidth"])
-        .args("--fresh-pages -m 1M -t 1".split(' '))
+        .args("--fresh-pages -m 1M -t 3".split(' '))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&outcome.stderr);
@@ -358,13 +358,25 @@ fn the_budget_holds_and_the_summary_says_so() {
     assert_eq!(summary["budget_events"], 200);
     assert_eq!(summary["stop_with"], "freezer");
     assert!(number("stopped_periods") > 0.0);
+    // How much comes past the budget in the time that a stop takes is for the lab to say
+    // (tests/lab/guard-cgroup.sh): here that is up to the host's other work. But it is taken off later periods, all
+    // but the 500 events that may be saved, and what is owed at the end: a second's budget at most.
+    let budgets = 200.0 * (number("periods") + number("missed_periods"));
+    assert!(
+        number("used_events") <= budgets + 500.0 + 20_000.0,
+        "{last}"
+    );
+    // Two sources: no second and no period is above the worst ones.
+    assert!(
+        number("worst_second_mib_s") >= number("achieved_mib_s") * 0.99,
+        "{last}"
+    );
+    assert!(
+        number("least_second_mib_s") <= number("worst_second_mib_s"),
+        "{last}"
+    );
     let each = number("used_events_per_stopped_period");
-    let over = summary["overshoot_events"]["mean"].as_f64().unwrap();
-    // Two sources: what was counted, and how far past the budget it was.
-    assert!((each - 200.0 - over).abs() < 1e-6, "{each} {over}");
-    // A group is stopped for a budget that is used. How much comes past it in the time that a stop takes is for the
-    // lab to say (tests/lab/guard-cgroup.sh): here that is up to the host's other work.
-    assert!(number("used_events") >= 200.0 * number("stopped_periods"));
+    assert!(number("worst_period_events") >= each.floor(), "{last}");
     assert!(!rig.group.exists());
     assert_eq!(rig.records(), 0);
 }

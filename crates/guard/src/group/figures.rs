@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What became of a group's budget.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,8 @@ use super::StopWith;
 
 /// Stops whose figures are kept one by one: half an hour of the shortest periods that make sense.
 const ROOM: usize = 1 << 18;
+
+const SECOND_US: u64 = 1_000_000;
 
 /// A distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -74,13 +77,21 @@ pub struct Summary {
     pub used_events: u64,
     /// The same in MiB/s, over all of the time.
     pub achieved_mib_s: f64,
+    /// Most MiB/s over a second, wherever among the periods it begins; `None` if there was no whole second.
+    pub worst_second_mib_s: Option<f64>,
+    /// Least MiB/s over such a second, among those that begin and end with a period in which the group was stopped.
+    pub least_second_mib_s: Option<f64>,
+    /// Most events in a period. Where periods were missed: from the first of them to the next that was not, the mean.
+    pub worst_period_events: u64,
     /// Periods in which the group was stopped.
     pub stopped_periods: u64,
+    /// Those of them that it stood still throughout, for what it had used too much before.
+    pub held_periods: u64,
     /// Events in those periods, each.
     pub used_events_per_stopped_period: Option<f64>,
     /// Share of the time that the group was stopped, 0 to 1.
     pub stopped_share: f64,
-    /// Events past the budget in a period in which it was stopped.
+    /// Events past what a period was handed (its budget, less what was owed, plus what was saved) when it was stopped.
     pub overshoot_events: Option<Spread>,
     /// From the alarm that showed the budget to be used to the end of the write that stops the group, in nanoseconds.
     pub reaction_ns: Option<Spread>,
@@ -90,14 +101,70 @@ pub struct Summary {
     pub looks_per_period: f64,
 }
 
+/// Seconds: as many periods as a second has, wherever they begin.
+#[derive(Debug)]
+struct Seconds {
+    periods: usize,
+    /// Events, and whether the group was stopped.
+    last: VecDeque<(u64, bool)>,
+    sum: u64,
+    most: Option<u64>,
+    least: Option<u64>,
+}
+
+impl Seconds {
+    fn of(period_us: u64) -> Self {
+        let periods = usize::try_from((SECOND_US / period_us.max(1)).max(1)).unwrap_or(usize::MAX);
+        Self {
+            periods,
+            last: VecDeque::with_capacity(periods + 1),
+            sum: 0,
+            most: None,
+            least: None,
+        }
+    }
+
+    /// `periods` periods have passed in which so many events came, evenly as far as can be told.
+    fn passed(&mut self, periods: u64, used: u64, stopped: bool) {
+        let each = used / periods;
+        let mut rest = used % periods;
+        // A second that lies within them is like any other that does.
+        for _ in 0..periods.min(2 * self.periods as u64) {
+            let one = u64::from(rest > 0);
+            rest -= one;
+            self.push(each + one, stopped);
+        }
+    }
+
+    fn push(&mut self, events: u64, stopped: bool) {
+        self.sum += events;
+        self.last.push_back((events, stopped));
+        if self.last.len() > self.periods
+            && let Some((gone, _)) = self.last.pop_front()
+        {
+            self.sum -= gone;
+        }
+        if self.last.len() == self.periods {
+            self.most = self.most.max(Some(self.sum));
+            let began_stopped = self.last.front().is_some_and(|(_, stopped)| *stopped);
+            if began_stopped && stopped {
+                self.least = Some(self.least.map_or(self.sum, |least| least.min(self.sum)));
+            }
+        }
+    }
+}
+
 /// What is counted on the way.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub periods: u64,
-    pub missed: u64,
-    pub used: u64,
     pub looks: u64,
+    missed: u64,
+    used: u64,
+    worst_period: u64,
+    seconds: Seconds,
     stopped: u64,
+    held: u64,
     used_in_stopped: u64,
     stopped_ns: u64,
     overshoot: Vec<u64>,
@@ -108,22 +175,22 @@ pub(super) struct Figures {
 /// A period in which the group was stopped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stop {
-    pub used: u64,
     pub overshoot: u64,
     pub reaction_ns: u64,
     pub stop_ns: u64,
-    /// How long the group stood still.
-    pub stood_ns: u64,
 }
 
 impl Figures {
-    pub fn new() -> Self {
+    pub fn new(period_us: u64) -> Self {
         Self {
             periods: 0,
+            looks: 0,
             missed: 0,
             used: 0,
-            looks: 0,
+            worst_period: 0,
+            seconds: Seconds::of(period_us),
             stopped: 0,
+            held: 0,
             used_in_stopped: 0,
             stopped_ns: 0,
             overshoot: Vec::with_capacity(ROOM),
@@ -132,11 +199,26 @@ impl Figures {
         }
     }
 
-    /// Books one.
-    pub fn stopped(&mut self, stop: &Stop) {
-        self.stopped += 1;
-        self.used_in_stopped += stop.used;
-        self.stopped_ns += stop.stood_ns;
+    /// Books `periods` periods (all but the first were missed) with their events. `stood_ns`: how long the group stood still
+    /// in them, if it did.
+    pub fn passed(&mut self, periods: u64, used: u64, stood_ns: Option<u64>) {
+        self.missed += periods - 1;
+        self.used += used;
+        self.worst_period = self.worst_period.max(used.div_ceil(periods));
+        self.seconds.passed(periods, used, stood_ns.is_some());
+        if let Some(stood_ns) = stood_ns {
+            self.stopped += 1;
+            self.used_in_stopped += used;
+            self.stopped_ns += stood_ns;
+        }
+    }
+
+    /// Books how a period's group was stopped; `None`: it stood still from the beginning.
+    pub fn stopped(&mut self, stop: Option<Stop>) {
+        let Some(stop) = stop else {
+            self.held += 1;
+            return;
+        };
         if self.overshoot.len() < ROOM {
             self.overshoot.push(stop.overshoot);
             self.reaction_ns.push(stop.reaction_ns);
@@ -156,14 +238,21 @@ impl Figures {
             }
         };
         let each = |value: u64, of: u64| value as f64 / of as f64;
-        let bytes = self.used as f64 * terms.bytes_per_event as f64;
+        let mib =
+            |events: u64| events as f64 * terms.bytes_per_event as f64 / crate::units::MIB as f64;
+        let second_s = self.seconds.periods as f64 * terms.period_us as f64 / 1e6;
+        let over_second = |events: Option<u64>| events.map(|events| mib(events) / second_s);
         Summary {
+            achieved_mib_s: per_s(mib(self.used)),
+            worst_second_mib_s: over_second(self.seconds.most),
+            least_second_mib_s: over_second(self.seconds.least),
+            worst_period_events: self.worst_period,
+            held_periods: self.held,
             terms,
             duration_s,
             periods: self.periods,
             missed_periods: self.missed,
             used_events: self.used,
-            achieved_mib_s: per_s(bytes / crate::units::MIB as f64),
             stopped_periods: self.stopped,
             used_events_per_stopped_period: (self.stopped > 0)
                 .then(|| each(self.used_in_stopped, self.stopped)),
@@ -194,18 +283,16 @@ mod tests {
 
     #[test]
     fn figures_come_to_what_they_say() {
-        let mut figures = Figures::new();
+        let mut figures = Figures::new(1000);
         for period in 0..100 {
             figures.periods += 1;
-            figures.used += 26;
             figures.looks += 3;
-            figures.stopped(&Stop {
-                used: 26,
+            figures.passed(1, 26, Some(500_000));
+            figures.stopped(Some(Stop {
                 overshoot: 1 + period / 99,
                 reaction_ns: 500 * (period + 1),
                 stop_ns: 1000 * (period + 1),
-                stood_ns: 500_000,
-            });
+            }));
         }
         let summary = figures.finish(100_000_000, terms());
         assert!((summary.achieved_mib_s - 101.5625).abs() < 1e-9);
@@ -216,11 +303,69 @@ mod tests {
         assert_eq!((over.median, over.p99, over.max), (1, 1, 2));
         assert_eq!(summary.reaction_ns.unwrap().median, 25_000);
         assert_eq!(summary.stop_ns.unwrap().median, 50_000);
+        assert_eq!((summary.worst_period_events, summary.held_periods), (26, 0));
+        // It was not regulated for a second.
+        let seconds = (summary.worst_second_mib_s, summary.least_second_mib_s);
+        assert_eq!(seconds, (None, None));
+    }
+
+    #[test]
+    fn the_worst_second_is_found_wherever_it_begins() {
+        let mut figures = Figures::new(1000);
+        // Half a second too little, one too much between two that are as they should be, and an end without demand.
+        for (periods, events, stopped) in [
+            (500, 10, false),
+            (700, 25, true),
+            (500, 30, true),
+            (500, 20, true),
+            (700, 25, true),
+            (300, 1, false),
+        ] {
+            for _ in 0..periods {
+                figures.periods += 1;
+                figures.passed(1, events, stopped.then_some(500_000));
+            }
+        }
+        let summary = figures.finish(3_200_000_000, terms());
+        let of = |events: f64| Some(events * 4096.0 / (1 << 20) as f64);
+        assert_eq!(summary.worst_second_mib_s, of(27_500.0));
+        // What it did not ask for is not counted against the budget.
+        assert_eq!(summary.least_second_mib_s, of(22_500.0));
+        assert_eq!(summary.worst_period_events, 30);
+    }
+
+    #[test]
+    fn missed_periods_are_part_of_their_second() {
+        let mut figures = Figures::new(1000);
+        for _ in 0..100 {
+            figures.periods += 1;
+            figures.passed(10, 255, Some(5_000_000));
+            figures.stopped(None);
+        }
+        let summary = figures.finish(1_000_000_000, terms());
+        assert_eq!((summary.missed_periods, summary.periods), (900, 100));
+        assert_eq!(summary.held_periods, 100);
+        assert_eq!(summary.worst_second_mib_s, Some(summary.achieved_mib_s));
+        assert_eq!(summary.worst_period_events, 26);
+    }
+
+    #[test]
+    fn a_second_of_longer_periods_is_one_of_them() {
+        let mut figures = Figures::new(5_000_000);
+        figures.passed(1, 100, None);
+        let mut terms = terms();
+        terms.period_us = 5_000_000;
+        let summary = figures.finish(5_000_000_000, terms);
+        assert_eq!(
+            summary.worst_second_mib_s,
+            Some(100.0 * 4096.0 / 5.0 / (1 << 20) as f64)
+        );
+        assert_eq!(summary.least_second_mib_s, None);
     }
 
     #[test]
     fn without_a_stop_there_is_nothing_to_say_of_stops() {
-        let summary = Figures::new().finish(0, terms());
+        let summary = Figures::new(1000).finish(0, terms());
         assert_eq!(
             (
                 summary.overshoot_events,

@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::claim::{Claim, Sweep, sweep};
 use super::counters::Counters;
 use super::figures::{Figures, Stop, Summary, Terms};
+use super::ledger::Ledger;
 use super::stopper::Stopper;
 use super::{GroupPlan, folder};
 use crate::budget::{Amount, Unit};
@@ -148,7 +149,9 @@ fn go(
         words,
         bell,
         stopped: None,
-        figures: Figures::new(),
+        ledger: budget.map(|events| Ledger::new(events, options.period_us)),
+        handed: UNLIMITED,
+        figures: Figures::new(options.period_us),
         fault: Fault::from_environment(),
     };
     // Until now it was to run by when the supervisor said.
@@ -202,8 +205,11 @@ struct Counting<'a> {
 }
 
 /// A group that is stopped at this moment.
+#[derive(Clone, Copy)]
 struct Stopped {
-    overflow_ns: u64,
+    /// When the alarm rang; `None` when it stood still before this period began.
+    overflow_ns: Option<u64>,
+    /// In this period.
     since_ns: u64,
 }
 
@@ -218,6 +224,10 @@ struct Loop<'a> {
     words: &'a SharedWords,
     bell: &'a OwnedFd,
     stopped: Option<Stopped>,
+    /// `None` where there is no budget.
+    ledger: Option<Ledger>,
+    /// What this period may use.
+    handed: u64,
     figures: Figures,
     fault: Option<Fault>,
 }
@@ -272,37 +282,69 @@ impl Loop<'_> {
     /// Ends the period, if one has begun, and begins the one that `now_ns` lies in.
     fn end_period(&mut self, now_ns: u64) -> Outcome {
         let used = self.counters.used().map_err(explain)?;
-        if let Some(stopped) = self.stopped.take() {
-            let late_ns = self.counters.rang().map_or(0, |(_, last_ns)| last_ns);
-            self.stopper.go()?;
-            let overshoot = used.saturating_sub(self.core.account(Resource::Read).assigned);
-            let held_ns = late_ns.max(stopped.since_ns);
-            self.figures.stopped(&Stop {
-                used,
-                overshoot,
-                reaction_ns: stopped.since_ns.saturating_sub(stopped.overflow_ns),
-                stop_ns: held_ns.saturating_sub(stopped.overflow_ns),
-                stood_ns: now_ns.saturating_sub(stopped.since_ns),
-            });
-        }
-        if self.figures.periods > 0 {
-            self.figures.missed += now_ns.saturating_sub(self.boundary_ns) / self.clock.period_ns;
-        }
-        let number = self.clock.number_at(now_ns);
-        if self.core.period_begin(number, false, [used, 0]) == Action::Continue {
-            return self.look(now_ns);
-        }
+        let stopped = self.stopped.take();
         // What came before the first period is nobody's.
         if self.figures.periods > 0 {
-            self.figures.used += used;
+            let late_ns = now_ns.saturating_sub(self.boundary_ns);
+            self.settle(1 + late_ns / self.clock.period_ns, used, stopped, now_ns);
         }
+        let mut budget = UNLIMITED;
+        if let Some(ledger) = &self.ledger {
+            (self.handed, budget) = (ledger.handed(), ledger.alarm_at().min(UNLIMITED));
+        }
+        let stays = stopped.is_some() && self.handed == 0;
+        if stopped.is_some() && !stays {
+            self.stopper.go()?;
+        }
+        self.core
+            .settings()
+            .set_budget(Resource::Read, budget)
+            .map_err(|error| error.to_string())?;
+        let number = self.clock.number_at(now_ns);
+        // It is Run: nobody shares with the group, and a period has ended.
+        let _ = self.core.period_begin(number, false, [used, 0]);
         self.counters.next_period();
         self.figures.periods += 1;
         self.boundary_ns = self.clock.next_boundary_ns(now_ns);
         if now_ns - self.counting.looked_ns > CPUS_NS {
             self.follow_cpus(now_ns)?;
         }
+        if stays {
+            self.stopped = Some(Stopped {
+                overflow_ns: None,
+                since_ns: now_ns,
+            });
+            return Ok(());
+        }
+        if self.handed == 0 {
+            return self.stop(now_ns);
+        }
         self.look(now_ns)
+    }
+
+    /// Books `periods` periods that end now, all but the first of which were missed.
+    fn settle(&mut self, periods: u64, used: u64, stopped: Option<Stopped>, now_ns: u64) {
+        let stood_ns = stopped.map(|stopped| now_ns.saturating_sub(stopped.since_ns));
+        self.figures.passed(periods, used, stood_ns);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.settle(periods, used);
+        }
+        let Some(stopped) = stopped else { return };
+        let late_ns = self.counters.rang().map_or(0, |(_, last_ns)| last_ns);
+        let stop = stopped.overflow_ns.map(|overflow_ns| Stop {
+            overshoot: used.saturating_sub(self.handed),
+            reaction_ns: stopped.since_ns.saturating_sub(overflow_ns),
+            stop_ns: late_ns.max(stopped.since_ns).saturating_sub(overflow_ns),
+        });
+        self.figures.stopped(stop);
+        let alarm_at = self.core.account(Resource::Read).assigned;
+        // Where nothing was handed out, no alarm was set.
+        if let Some(ledger) = &mut self.ledger
+            && stop.is_some()
+            && self.handed > 0
+        {
+            ledger.learn(used.saturating_sub(alarm_at));
+        }
     }
 
     /// Counts on the CPUs that are online now.
@@ -343,11 +385,10 @@ impl Loop<'_> {
         self.words[0].store(self.boundary_ns, Ordering::Release);
         self.stopper.stop()?;
         self.stopped = Some(Stopped {
-            overflow_ns,
+            overflow_ns: Some(overflow_ns),
             since_ns: monotonic_ns(),
         });
-        let assigned = self.core.account(Resource::Read).assigned;
-        let step = (assigned / LATE_PARTS).max(1);
+        let step = (self.handed / LATE_PARTS).max(1);
         self.counters.arm_each(step).map_err(explain)
     }
 }

@@ -85,6 +85,21 @@ fn text(summary: &Summary) -> String {
         100.0 * summary.stopped_share,
         summary.looks_per_period,
     ));
+    if let (Some(mib_s), Some(events)) = (terms.budget_mib_s, terms.budget_events) {
+        let of = |value: f64, budget: f64| format!("{:.1} %", 100.0 * value / budget);
+        let second = |what: &str, value: Option<f64>| {
+            value.map(|value| format!("{what} second {} of the budget, ", of(value, mib_s)))
+        };
+        lines.push(format!(
+            "{}{}worst period {} ({} events); held through {} periods for what it owed",
+            second("worst", summary.worst_second_mib_s)
+                .unwrap_or_else(|| "no whole second, ".into()),
+            second("least", summary.least_second_mib_s).unwrap_or_default(),
+            of(summary.worst_period_events as f64, events as f64),
+            summary.worst_period_events,
+            summary.held_periods,
+        ));
+    }
     if let (Some(used), Some(over), Some(ns)) = (
         summary.used_events_per_stopped_period,
         summary.overshoot_events,
@@ -98,7 +113,7 @@ fn text(summary: &Summary) -> String {
             mean,
         } = over;
         lines.push(format!(
-            "{used:.2} events in a period that was stopped; past the budget {mean:.2} on average, median {median}, \
+            "{used:.2} events in a period that was stopped; past what it was handed {mean:.2} on average, median {median}, \
              99 % {p99}, most {max}; it held after {} us (median), {} us (99 %), {} us (longest)",
             us(ns.median), us(ns.p99), us(ns.max),
         ));
@@ -138,7 +153,11 @@ mod tests {
             missed_periods: 1,
             used_events: 52_000,
             achieved_mib_s: 101.562_5,
+            worst_second_mib_s: Some(102.539_062_5),
+            least_second_mib_s: Some(95.703_125),
+            worst_period_events: 34,
             stopped_periods: 1990,
+            held_periods: 7,
             used_events_per_stopped_period: Some(26.0),
             stopped_share: 0.8,
             overshoot_events: Some(Spread {
@@ -164,12 +183,24 @@ mod tests {
         for expected in [
             "101.6 MB/s over 2.000 s, 104.0 % of its 97.7 MB/s",
             "stopped (freezer) in 1990 of 2000 periods (1 missed), 80.0 %",
+            "worst second 105.0 % of the budget, least second 98.0 % of the budget, worst period 136.0 % (34 events); held \
+             through 7 periods",
             "median 1, 99 % 2, most 9",
             "30 us (median), 60 us (99 %), 90 us (longest)",
         ] {
             assert!(text.contains(expected), "{text}");
         }
         assert!(!text.contains("nothing was counted"));
+    }
+
+    #[test]
+    fn a_run_without_a_whole_second_says_so() {
+        let text = text(&Summary {
+            worst_second_mib_s: None,
+            least_second_mib_s: None,
+            ..summary()
+        });
+        assert!(text.contains("no whole second, worst period"), "{text}");
     }
 
     #[test]
