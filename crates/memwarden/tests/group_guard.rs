@@ -361,22 +361,19 @@ fn the_budget_holds_and_the_summary_says_so() {
     // How much comes past the budget in the time that a stop takes is for the lab to say
     // (tests/lab/guard-cgroup.sh): here that is up to the host's other work. But it is taken off later periods, all
     // but the 500 events that may be saved, and what is owed at the end: a second's budget at most.
-    let budgets = 200.0 * (number("periods") + number("missed_periods"));
+    let periods = number("periods") + number("missed_periods");
     assert!(
-        number("used_events") <= budgets + 500.0 + 20_000.0,
+        number("used_events") <= 200.0 * periods + 500.0 + 20_000.0,
         "{last}"
     );
-    // Two sources: no second and no period is above the worst ones.
+    // Two sources: no period is above the worst one, and the least second is none that is above the worst.
     assert!(
-        number("worst_second_mib_s") >= number("achieved_mib_s") * 0.99,
+        number("used_events") <= number("worst_period_events") * periods,
         "{last}"
     );
-    assert!(
-        number("least_second_mib_s") <= number("worst_second_mib_s"),
-        "{last}"
-    );
-    let each = number("used_events_per_stopped_period");
-    assert!(number("worst_period_events") >= each.floor(), "{last}");
+    if let Some(least) = summary["least_second_mib_s"].as_f64() {
+        assert!(least <= number("worst_second_mib_s"), "{last}");
+    }
     assert!(!rig.group.exists());
     assert_eq!(rig.records(), 0);
 }

@@ -327,7 +327,7 @@ mod tests {
             }
         }
         let summary = figures.finish(3_200_000_000, terms());
-        let of = |events: f64| Some(events * 4096.0 / (1 << 20) as f64);
+        let of = |events: f64| Some(events * 4096.0 / f64::from(1 << 20));
         assert_eq!(summary.worst_second_mib_s, of(27_500.0));
         // What it did not ask for is not counted against the budget.
         assert_eq!(summary.least_second_mib_s, of(22_500.0));
@@ -358,7 +358,7 @@ mod tests {
         let summary = figures.finish(5_000_000_000, terms);
         assert_eq!(
             summary.worst_second_mib_s,
-            Some(100.0 * 4096.0 / 5.0 / (1 << 20) as f64)
+            Some(100.0 * 4096.0 / 5.0 / f64::from(1 << 20))
         );
         assert_eq!(summary.least_second_mib_s, None);
     }
