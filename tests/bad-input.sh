@@ -55,7 +55,7 @@ lines=(
 	'guard set --mb 100 --weights 1' 'guard set --cpu x --mb 1' 'guard set --mb 100' 'guard mode' 'guard mode --best-effort fair'
 	'guard mode --reclaim maybe' 'guard show' 'guard show --xml' 'guard stop' 'guard run --mb 100' 'guard run -- true'
 	'guard run --cpus 3-1 --mb 9 -- true' 'guard run --cpus x --mb 9 -- true' 'guard run --cpus 8191 --mb 9 -- true'
-	'guard run --cpus 0 --cpu 0 --mb 9 -- true' 'guard run --json --mb 9 -- true' 'guard run --stop-with freezer --mb 9 -- true'
+	'guard run --cpus 0 --cpu 0 --mb 9 -- true' 'guard run --json -- true' 'guard run --stop-with freezer --mb 9 -- true'
 	'guard run --cgroup a --mb 9' 'guard run --cgroup a --mb 0 -- true' 'guard run --cgroup a --mb 9,9 -- true'
 	'guard run --cgroup a --weights 1 -- true' 'guard run --cgroup a --percent 9 -- true' 'guard run --cgroup a --write-mb 9 -- true'
 	'guard run --cgroup a --cpu 0 --mb 9 -- true' 'guard run --cgroup a --maxbw 9 --mb 9 -- true'

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use memwarden_guard::self_test::{self, Finding};
-use memwarden_guard::{Error as GuardError, ModuleSource, Session, StartOptions};
+use memwarden_guard::{
+    Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning,
+};
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Aggressor, Case, Existing, Metric, Sample, Summary};
@@ -93,6 +95,11 @@ pub fn run(
              were put back at the end.",
         );
         let mut session = Session::begin(guard, &options)?;
+        say(
+            session.regulator(),
+            config.require_memory_event,
+            &mut summary,
+        )?;
         GuardSpec::lift(session.guard())?;
         Ok(session)
     } else {
@@ -114,6 +121,7 @@ pub fn run(
                     guard,
                     &options,
                     config.proven_cpus(),
+                    config.require_memory_event,
                     interrupt,
                     &mut summary,
                 ) {
@@ -173,15 +181,32 @@ pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
     )
 }
 
+/// What the guard counts and what it doesn't hold: a line at once, and a note.
+pub(crate) fn say(
+    guard: &dyn Regulator,
+    require_memory_event: bool,
+    summary: &mut Summary,
+) -> Result<(), Error> {
+    let meaning = meaning(&guard.settings()?.control);
+    if require_memory_event {
+        meaning.require_memory_traffic()?;
+    }
+    eprintln!("memwarden: {}", meaning.text);
+    summary.note(format!("The guard's {}.", meaning.text));
+    Ok(())
+}
+
 /// Starts the guard and proves it on these cores.
 pub(crate) fn begin(
-    guard: Box<dyn memwarden_guard::Regulator>,
+    guard: Box<dyn Regulator>,
     options: &StartOptions,
     proven: CpuSet,
+    require_memory_event: bool,
     interrupt: &Interrupt,
     summary: &mut Summary,
 ) -> Result<Session, Error> {
     let mut session = Session::begin(guard, options)?;
+    say(session.regulator(), require_memory_event, summary)?;
     if !proven.is_empty() {
         let control = session.guard().settings()?.control;
         let cpus: Vec<usize> = proven

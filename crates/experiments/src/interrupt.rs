@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ctrl-C and its kin, so that an experiment ends in order: children ended, guard put back, results kept.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use memwarden_workloads::Stop;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,6 +15,9 @@ impl From<&Interrupt> for Stop {
         Self::on(Arc::clone(&interrupt.came))
     }
 }
+
+/// The number of the last signal that any of them caught; 0 is none.
+static LAST: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// Set by a signal. More of them change nothing: to end at once would leave the guard as it is.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +33,10 @@ impl Interrupt {
     /// # Errors
     /// When the signals can't be caught.
     pub fn catch() -> Result<Self, Error> {
-        let caught = Self::default();
+        let caught = Self {
+            signal: Arc::clone(LAST.get_or_init(Arc::default)),
+            ..Self::default()
+        };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             let catch = |source| Error::Process {
                 action: "catching",
@@ -55,6 +61,13 @@ impl Interrupt {
     #[must_use]
     pub fn signal(&self) -> Option<i32> {
         let number = i32::try_from(self.signal.load(Ordering::SeqCst)).ok();
+        number.filter(|number| *number != 0)
+    }
+
+    /// The number of the last signal that this process caught.
+    #[must_use]
+    pub fn last() -> Option<i32> {
+        let number = i32::try_from(LAST.get()?.load(Ordering::SeqCst)).ok();
         number.filter(|number| *number != 0)
     }
 

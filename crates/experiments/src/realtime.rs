@@ -17,7 +17,7 @@ use memwarden_run::{Aggressor, Case, Existing, Figure, Metric, Sample, Summary};
 use memwarden_workloads::periodic::Job;
 use serde_json::{Map, Value, json};
 
-use crate::interfere::{begin, cannot_run_here};
+use crate::interfere::{begin, cannot_run_here, say};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
 
 pub use config::{Config, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting};
@@ -204,6 +204,7 @@ impl Guards {
                  settings were put back at the end.",
             );
             let mut session = Session::begin(guard, &config.start_options()?)?;
+            say(session.regulator(), config.require_memory_event, summary)?;
             GuardSpec::lift(session.guard())?;
             Ok(session)
         } else {
@@ -227,7 +228,9 @@ impl Guards {
             Some(Ok(session)) => session,
             Some(Err(guard)) => {
                 let options = config.start_options()?;
-                match begin(guard, &options, config.proven_cpus(), interrupt, summary) {
+                let proven = config.proven_cpus();
+                let require = config.require_memory_event;
+                match begin(guard, &options, proven, require, interrupt, summary) {
                     Ok(session) => session,
                     Err(Error::Guard(error))
                         if config.backend == Backend::Auto && cannot_run_here(&error) =>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Event names, and what each counts on which processor: the table of `kernel/memguard/event.c`, for the regulator in
-//! user space.
+//! user space; and in words, for every regulator.
 
-use memwarden_platform::overflow::EventCode;
+use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
+use memwarden_platform::{Root, cpus};
 
 use crate::units::PAGE_BYTES;
-use crate::{Error, StartOptions};
+use crate::{Control, Error, StartOptions};
 
 /// Arm ARM, "PMU events": L2D_CACHE_REFILL and L2D_CACHE_WB.
 const ARM: (u64, u64) = (0x17, 0x18);
@@ -110,6 +111,165 @@ pub(crate) fn choose(
     })
 }
 
+/// What a guard counts, and what it doesn't hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    /// The event counts memory traffic, or what leaves a core's caches.
+    pub memory_traffic: bool,
+    /// One line, such as `event page-faults counts fresh pages ...`.
+    pub text: String,
+}
+
+impl Meaning {
+    /// Refuses an event that isn't memory traffic.
+    ///
+    /// # Errors
+    /// When it isn't.
+    pub fn require_memory_traffic(&self) -> Result<(), Error> {
+        if self.memory_traffic {
+            return Ok(());
+        }
+        Err(Error::BadInput(format!(
+            "--require-memory-event: {}; give --event a name or code that counts memory traffic (`memwarden doctor` \
+             lists what this machine counts)",
+            self.text
+        )))
+    }
+}
+
+/// The processors on which one name counts different things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Processor {
+    Arm,
+    Amd,
+    Other,
+}
+
+impl Processor {
+    fn of_system() -> Self {
+        let info = Root::system().text("/proc/cpuinfo").unwrap_or_default();
+        if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {
+            Self::Arm
+        } else if info.contains("AuthenticAMD") || info.contains("HygonGenuine") {
+            Self::Amd
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// What the guard with these settings counts.
+pub fn meaning(control: &Control) -> Meaning {
+    tell(
+        Processor::of_system(),
+        &control.event,
+        control.write_event.as_deref(),
+        control.bytes_per_event,
+        control.user_only,
+    )
+}
+
+/// What a regulator in user space that is started with these options counts.
+///
+/// # Errors
+/// As at the start.
+pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
+    let online = cpus::online().map_err(Error::platform)?;
+    let first = online.iter().next().unwrap_or(0);
+    let counts = |code| OverflowCounter::open(first, code, Of::Cpu, options.user_only).is_ok();
+    let event = choose(options, counts)?;
+    Ok(tell(
+        Processor::of_system(),
+        &event.name,
+        None,
+        event.bytes,
+        options.user_only,
+    ))
+}
+
+fn tell(
+    processor: Processor,
+    event: &str,
+    write_event: Option<&str>,
+    bytes: u64,
+    user_only: bool,
+) -> Meaning {
+    // Whether it is memory traffic, what it is, and what it doesn't hold.
+    let (memory_traffic, what, but) = match (event, processor) {
+        ("page-faults" | "soft", _) => (
+            false,
+            format!("fresh pages ({bytes} bytes each), not memory traffic"),
+            "a program that reuses its memory is not held",
+        ),
+        ("cycles", _) => (
+            false,
+            "CPU cycles, not memory traffic".into(),
+            "a budget is one of CPU time",
+        ),
+        ("instructions", _) => (
+            false,
+            "instructions, not memory traffic".into(),
+            "a budget is one of CPU work",
+        ),
+        ("null", _) => (false, "nothing".into(), "no core is held"),
+        ("cache-misses", Processor::Arm) => (
+            false,
+            "refills of the first-level data cache on most Arm cores, not memory traffic".into(),
+            "hits in the L2 count too, so that a core is stopped early (armv8 counts refills of the L2)",
+        ),
+        ("cache-misses", Processor::Amd) => (
+            true,
+            format!("misses of the L2 cache ({bytes} bytes each)"),
+            "hits in the L3 count too, and hardware prefetches may not",
+        ),
+        (
+            "armv7" | "armv8" | "cortex-a7" | "cortex-a15" | "cortex-a53" | "cortex-a57"
+            | "cortex-a72",
+            _,
+        ) => (
+            true,
+            format!("refills of the L2 cache ({bytes} bytes each)"),
+            "where there is an L3, hits in it count too",
+        ),
+        ("core2", _) => (
+            true,
+            format!("lines brought into the L2 cache ({bytes} bytes each)"),
+            "cores that share the L2 share the count",
+        ),
+        ("snb", _) => (
+            true,
+            format!("data reads that leave the core ({bytes} bytes each)"),
+            "hits in the last-level cache count too",
+        ),
+        ("cache-misses" | "nehalem" | "skylake", _) => (
+            true,
+            format!("misses of the last-level cache ({bytes} bytes each)"),
+            "some hardware prefetches may not count",
+        ),
+        _ => (
+            true,
+            format!("a raw code, taken to be memory traffic of {bytes} bytes each"),
+            "only the self-test can tell whether it is",
+        ),
+    };
+    let mut text = format!("event {event} counts {what}: {but}");
+    if memory_traffic {
+        text += &match write_event {
+            None => "; write-backs and the traffic of devices are not counted".to_owned(),
+            Some(write) => format!(
+                "; write-backs ({write}) are held where they have a budget; the traffic of devices is not counted"
+            ),
+        };
+    }
+    if user_only {
+        text += "; the kernel's own events are not counted (--user-only)";
+    }
+    Meaning {
+        memory_traffic,
+        text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +309,37 @@ mod tests {
             rows += 1;
         }
         assert_eq!(rows, 16);
+    }
+
+    #[test]
+    fn every_event_says_whether_it_is_memory_traffic_and_what_it_does_not_hold() {
+        let told = |processor, event| tell(processor, event, None, 64, false);
+        for (processor, event, memory_traffic, word) in [
+            (
+                Processor::Other,
+                "page-faults",
+                false,
+                "reuses its memory is not held",
+            ),
+            (Processor::Other, "cycles", false, "CPU time"),
+            (Processor::Other, "instructions", false, "CPU work"),
+            (Processor::Other, "null", false, "no core is held"),
+            (Processor::Other, "cache-misses", true, "last-level"),
+            (Processor::Amd, "cache-misses", true, "misses of the L2"),
+            (Processor::Arm, "cache-misses", false, "first-level"),
+            (Processor::Arm, "cortex-a53", true, "refills of the L2"),
+            (Processor::Other, "0x412e", true, "raw code"),
+        ] {
+            let meaning = told(processor, event);
+            assert_eq!(meaning.memory_traffic, memory_traffic, "{event}");
+            assert!(meaning.text.contains(word), "{}", meaning.text);
+            assert!(!meaning.text.contains('\n'));
+            let required = meaning.require_memory_traffic();
+            assert_eq!(required.is_ok(), memory_traffic, "{required:?}");
+        }
+        let text = tell(Processor::Other, "armv8", Some("0x18"), 64, true).text;
+        assert!(text.contains("write-backs (0x18)"), "{text}");
+        assert!(text.ends_with("(--user-only)"), "{text}");
     }
 
     #[test]

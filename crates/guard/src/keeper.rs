@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use memwarden_platform::cpus::CpuSet;
 
 use crate::budget_file::BudgetFile;
-use crate::wanted::{self, Wanted};
-use crate::{Error, Regulator, Session, Settings};
+use crate::wanted::{self, Change, Wanted};
+use crate::{Error, Hold, Regulator, Session, Settings};
 
 /// Looks to wait after a guard could not be started again: a module that fails to load says so in the kernel's log
 /// each time.
@@ -102,7 +102,7 @@ impl Keeper {
         let settings = kept.session.regulator().settings()?;
         let wanted = file.wanted(&settings.control, &self.host.possible())?;
         let changes = wanted.undoing(&self.wanted, &kept.base).changes(&settings);
-        wanted::apply(kept.session.guard(), &changes)?;
+        take(&mut kept.session, &file, &wanted, &changes)?;
         kept.online = settings.control.online;
         (self.file, self.wanted) = (file, wanted);
         Ok(if changes.is_empty() {
@@ -214,14 +214,15 @@ impl Keeper {
 
 /// Starts or takes over, proves, sets; whatever fails, the session puts everything back.
 fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), Error> {
-    let mut session = Session::begin(host.open(file)?, &file.start_options())?;
+    let mut session = Session::share(|| host.open(file), &file.start_options())?;
+    session.keep_settings();
     if !session.took_over() && file.self_test {
         host.prove(session.guard())?;
     }
     let base = session.regulator().settings()?;
     let wanted = file.wanted(&base.control, &host.possible())?;
     let changes = wanted.changes(&base);
-    wanted::apply(session.guard(), &changes)?;
+    take(&mut session, file, &wanted, &changes)?;
     let said = format!(
         "guard {} {}: event {}, period {} us, cores {}; {}: {}",
         session.regulator().name(),
@@ -246,6 +247,19 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
         base,
     };
     Ok((kept, wanted, said))
+}
+
+/// Takes the cores that the file names, and makes the changes on them.
+fn take(
+    session: &mut Session,
+    file: &BudgetFile,
+    wanted: &Wanted,
+    changes: &[Change],
+) -> Result<(), Error> {
+    let hold = if file.keep { Hold::Firm } else { Hold::Loose };
+    session.take(&wanted.wishes(), hold, |guard| {
+        wanted::apply(guard, changes)
+    })
 }
 
 #[cfg(test)]

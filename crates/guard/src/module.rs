@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use memwarden_platform::Root;
@@ -237,6 +238,15 @@ impl Regulator for Module {
 
     fn is_running(&self) -> bool {
         self.is_loaded()
+    }
+
+    fn instance(&self) -> Option<String> {
+        // sysfs numbers a folder anew each time that it is made.
+        let folder = fs::metadata(self.root.path(&format!("/sys/module/{NAME}")));
+        Some(folder.map_or_else(
+            |_| String::new(),
+            |folder| format!("module {}", folder.ino()),
+        ))
     }
 
     fn settings(&self) -> Result<Settings, Error> {

@@ -80,6 +80,12 @@ pub trait Regulator {
     /// Is it running, whoever started it?
     fn is_running(&self) -> bool;
 
+    /// Which guard this is: other processes see the same text as long as it runs, and another one when it was started
+    /// anew. Empty when none runs; `None` for a regulator that no other process can reach.
+    fn instance(&self) -> Option<String> {
+        None
+    }
+
     /// Every setting.
     ///
     /// # Errors
@@ -185,6 +191,10 @@ pub trait Regulator {
             if now.control.rt.contains(cpu) != rt {
                 self.set_rt(cpu, rt)?;
             }
+        }
+        let mode = |control: &Control| (control.best_effort, control.reclaim);
+        if mode(&now.control) == mode(&earlier.control) {
+            return Ok(());
         }
         self.set_mode(
             Some(earlier.control.best_effort),

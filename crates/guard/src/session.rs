@@ -1,33 +1,269 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guard for the length of one command or experiment: whatever happens, it is left as it was found.
 
-use crate::{Error, Regulator, Settings, StartOptions};
+use std::collections::BTreeMap;
+use std::mem;
+
+use crate::budget::Events;
+use crate::claims::{Budgets, Claim, Held, Locked};
+use crate::units::mib_s;
+use crate::user::places::Places;
+use crate::{Error, Regulator, Resource, Settings, StartOptions};
 
 /// A running guard that is put back at the end: by [`Session::end`], or when dropped, panics included.
+///
+/// Several processes may have sessions with one guard, on different cores or with the same budgets. What one of them
+/// changed is put back when it ends, and a guard that was started for a session ends with the last one.
 pub struct Session {
     guard: Box<dyn Regulator>,
-    /// `None` when this session started the guard, and so stops it.
+    /// `None` when this session started the guard.
     earlier: Option<Settings>,
     open: bool,
+    /// `None` where the guard is this process's own.
+    shared: Option<Shared>,
+}
+
+/// This session among others.
+struct Shared {
+    places: Places,
+    claim: Claim,
+    held: Option<Held>,
+    /// From the beginning until the cores are taken: no other session begins meanwhile.
+    lock: Option<Locked>,
+    /// Period, mode and exemptions are put back too.
+    settings: bool,
+}
+
+/// A budget that a session wants for a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wish {
+    /// The core.
+    pub cpu: usize,
+    /// Of what.
+    pub resource: Resource,
+    /// Events a period.
+    pub events: Events,
+}
+
+/// How a session has its cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Another session can't give them other budgets.
+    Firm,
+    /// Another session may.
+    Loose,
 }
 
 impl Session {
-    /// Starts the guard, or takes over the one that is running and remembers its settings.
+    /// Starts the guard, or takes over the one that is running and remembers its settings. No other session can have
+    /// it meanwhile.
     ///
     /// # Errors
-    /// When it can't be started or read.
-    pub fn begin(mut guard: Box<dyn Regulator>, options: &StartOptions) -> Result<Self, Error> {
-        let earlier = if guard.is_running() {
-            Some(guard.settings()?)
-        } else {
+    /// When it can't be started or read, or another process has a session with it.
+    pub fn begin(guard: Box<dyn Regulator>, options: &StartOptions) -> Result<Self, Error> {
+        Self::begin_below(&Places::of_system(), guard, options)
+    }
+
+    fn begin_below(
+        places: &Places,
+        guard: Box<dyn Regulator>,
+        options: &StartOptions,
+    ) -> Result<Self, Error> {
+        let lock = lock(places, guard.as_ref())?;
+        let mut session = Self::open(places, lock, guard, options)?;
+        session.take_all()?;
+        Ok(session)
+    }
+
+    /// Starts the guard that `choose` gives, or joins the sessions with the one that is running. Other sessions wait
+    /// until this one has [taken](Session::take) its cores.
+    ///
+    /// # Errors
+    /// When it can't be started or read, or another process has all of it.
+    pub fn share(
+        choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
+        options: &StartOptions,
+    ) -> Result<Self, Error> {
+        Self::share_below(&Places::of_system(), choose, options)
+    }
+
+    fn share_below(
+        places: &Places,
+        choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
+        options: &StartOptions,
+    ) -> Result<Self, Error> {
+        let guard = choose()?;
+        let lock = lock(places, guard.as_ref())?;
+        // Another session may have started one while this one waited.
+        let guard = if lock.is_some() { choose()? } else { guard };
+        Self::open(places, lock, guard, options)
+    }
+
+    fn open(
+        places: &Places,
+        lock: Option<Locked>,
+        mut guard: Box<dyn Regulator>,
+        options: &StartOptions,
+    ) -> Result<Self, Error> {
+        let runs = guard.is_running();
+        if !runs {
             guard.start(options)?;
-            None
-        };
-        Ok(Self {
+        }
+        let mut session = Self {
             guard,
-            earlier,
+            earlier: None,
             open: true,
-        })
+            shared: None,
+        };
+        if let Some(lock) = lock {
+            let claim = Claim {
+                pid: std::process::id(),
+                verb: own_verb(),
+                guard: session.guard.instance().unwrap_or_default(),
+                stops: !runs,
+                whole: false,
+                yields: false,
+                before: BTreeMap::new(),
+            };
+            session.shared = Some(Shared {
+                places: places.clone(),
+                claim,
+                held: None,
+                lock: Some(lock),
+                settings: false,
+            });
+            session.join(runs)?;
+        }
+        if runs {
+            session.earlier = Some(session.guard.settings()?);
+        }
+        Ok(session)
+    }
+
+    /// Looks at the other sessions, and puts back what killed ones left.
+    fn join(&mut self, runs: bool) -> Result<(), Error> {
+        let (guard, shared) = (self.guard.as_mut(), self.shared.as_mut());
+        let Some((shared, lock)) = shared.and_then(|shared| {
+            let lock = shared.lock.take()?;
+            Some((shared, lock))
+        }) else {
+            return Ok(());
+        };
+        let outcome = if runs {
+            let (living, left) = lock.others(&shared.claim.guard, None);
+            shared.claim.stops = living.iter().chain(&left).any(|claim| claim.stops);
+            put_back(guard, left.iter(), &living)
+        } else {
+            Ok(())
+        };
+        lock.sweep();
+        shared.lock = Some(lock);
+        outcome
+    }
+
+    /// The whole guard, to be put back as it is now.
+    fn take_all(&mut self) -> Result<(), Error> {
+        let Some(shared) = &mut self.shared else {
+            return Ok(());
+        };
+        let Some(lock) = shared.lock.take() else {
+            return Ok(());
+        };
+        let (living, _) = lock.others(&shared.claim.guard, None);
+        if let Some(other) = living.first() {
+            return Err(Error::BadInput(format!(
+                "{} uses the guard, and this would change its budgets: wait for its end",
+                other.holder()
+            )));
+        }
+        let settings = self.guard.settings()?;
+        shared.claim.whole = true;
+        shared.settings = true;
+        shared.claim.before = settings
+            .read_budget_events
+            .keys()
+            .filter_map(|&cpu| Some((cpu, Budgets::of(&settings, cpu)?)))
+            .collect();
+        shared.held = Some(lock.write(&shared.claim, None)?);
+        Ok(())
+    }
+
+    /// Takes the cores of these wishes, in place of those that it has, and has `set` set their budgets.
+    ///
+    /// # Errors
+    /// When another session holds such a core at another budget, or `set` fails.
+    pub fn take<E: From<Error>>(
+        &mut self,
+        wishes: &[Wish],
+        hold: Hold,
+        set: impl FnOnce(&mut dyn Regulator) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(shared) = &mut self.shared else {
+            return set(self.guard.as_mut());
+        };
+        let lock = match shared.lock.take() {
+            Some(lock) => lock,
+            None => Locked::wait(&shared.places)?,
+        };
+        let (living, _) = lock.others(&shared.claim.guard, shared.held.as_ref());
+        if let Some(other) = living.iter().find(|other| other.whole) {
+            return Err(Error::BadInput(format!(
+                "{} has the guard for itself: wait for its end",
+                other.holder()
+            ))
+            .into());
+        }
+        let settings = self.guard.settings()?;
+        for wish in wishes {
+            compatible(wish, &living, &settings)?;
+        }
+        let mut before = BTreeMap::new();
+        for cpu in wishes.iter().map(|wish| wish.cpu) {
+            let firm = living.iter().filter(|other| !other.yields);
+            let known = firm
+                .map(|other| &other.before)
+                .chain([&shared.claim.before])
+                .find_map(|before| before.get(&cpu).copied());
+            if let Some(budgets) = known.or_else(|| Budgets::of(&settings, cpu)) {
+                before.insert(cpu, budgets);
+            }
+        }
+        shared.claim.before = before;
+        shared.claim.yields = hold == Hold::Loose;
+        shared.held = Some(lock.write(&shared.claim, shared.held.take())?);
+        set(self.guard.as_mut())
+    }
+
+    /// Puts back the period, the mode and the exemptions too, at the end.
+    pub fn keep_settings(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.settings = true;
+        }
+    }
+
+    /// Another process that has a session with this guard, in words.
+    ///
+    /// # Errors
+    /// Without the right to the runtime folder.
+    pub fn another(&self) -> Result<Option<String>, Error> {
+        let Some(shared) = &self.shared else {
+            return Ok(None);
+        };
+        let waited = match &shared.lock {
+            Some(_) => None,
+            None => Some(Locked::wait(&shared.places)?),
+        };
+        let lock = shared.lock.as_ref().or(waited.as_ref());
+        let others = lock.map(|lock| lock.others(&shared.claim.guard, shared.held.as_ref()));
+        Ok(others.and_then(|(living, _)| Some(living.first()?.holder())))
+    }
+
+    /// The guard that this session began with still runs.
+    pub fn lives(&self) -> bool {
+        match &self.shared {
+            Some(shared) => self.guard.instance().as_ref() == Some(&shared.claim.guard),
+            None => self.guard.is_running(),
+        }
     }
 
     /// The guard was running before this session.
@@ -48,20 +284,147 @@ impl Session {
     /// Puts everything back.
     ///
     /// # Errors
-    /// When the guard refuses.
+    /// When the guard refuses, or was ended.
     pub fn end(mut self) -> Result<(), Error> {
         self.close()
     }
 
     fn close(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.open) {
+        if !mem::take(&mut self.open) {
             return Ok(());
         }
-        match &self.earlier {
-            Some(earlier) => self.guard.restore(earlier),
-            None => self.guard.stop(),
+        let Some(shared) = &mut self.shared else {
+            return match &self.earlier {
+                Some(earlier) => self.guard.restore(earlier),
+                None => self.guard.stop(),
+            };
+        };
+        let lock = match shared.lock.take() {
+            Some(lock) => lock,
+            None => Locked::wait(&shared.places)?,
+        };
+        let outcome = leave(self.guard.as_mut(), shared, self.earlier.as_ref(), &lock);
+        if let Some(held) = shared.held.take() {
+            lock.remove(held);
+        }
+        outcome
+    }
+}
+
+/// The claims' lock, where the guard has other users than this process.
+fn lock(places: &Places, guard: &dyn Regulator) -> Result<Option<Locked>, Error> {
+    match guard.instance() {
+        Some(_) => Locked::wait(places).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What this process was asked for: `guard run`, `interfere`.
+fn own_verb() -> String {
+    let mut words = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned());
+    match (words.next(), words.next()) {
+        (Some(verb), Some(action)) if verb == "guard" => format!("{verb} {action}"),
+        (verb, _) => verb.unwrap_or_default(),
+    }
+}
+
+/// A core has one budget at a time.
+fn compatible(wish: &Wish, living: &[Claim], settings: &Settings) -> Result<(), Error> {
+    let Wish {
+        cpu,
+        resource,
+        events,
+    } = *wish;
+    let budgets = match resource {
+        Resource::Read => &settings.read_budget_events,
+        Resource::Write => &settings.write_budget_events,
+    };
+    let now = budgets.get(&cpu).copied().flatten();
+    let firm = |claim: &&Claim| !claim.yields && claim.before.contains_key(&cpu);
+    match living.iter().find(firm) {
+        Some(other) if now != events => Err(Error::BadInput(format!(
+            "CPU{cpu} has {} for {}, and {} was asked for: wait for its end, give the same budget, or take other cores \
+             with --cpus",
+            budget(now, settings),
+            other.holder(),
+            budget(events, settings),
+        ))),
+        _ => Ok(()),
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn budget(events: Events, settings: &Settings) -> String {
+    let control = &settings.control;
+    match events {
+        None => "no budget".into(),
+        Some(events) => format!(
+            "a budget of {:.1} MB/s",
+            mib_s(events as f64, control.period_us, control.bytes_per_event)
+        ),
+    }
+}
+
+/// The budgets of before these claims, on cores that none of `living` has.
+fn put_back<'a>(
+    guard: &mut dyn Regulator,
+    claims: impl Iterator<Item = &'a Claim>,
+    living: &[Claim],
+) -> Result<(), Error> {
+    let mut target = guard.settings()?;
+    set_before(&mut target, claims, living);
+    guard.restore(&target)
+}
+
+fn set_before<'a>(
+    target: &mut Settings,
+    claims: impl Iterator<Item = &'a Claim>,
+    living: &[Claim],
+) {
+    for (&cpu, before) in claims.flat_map(|claim| &claim.before) {
+        if living.iter().any(|other| other.before.contains_key(&cpu)) {
+            continue;
+        }
+        if let Some(read) = target.read_budget_events.get_mut(&cpu) {
+            *read = before.read;
+        }
+        if let (Some(write), Some(before)) =
+            (target.write_budget_events.get_mut(&cpu), before.write)
+        {
+            *write = before;
         }
     }
+}
+
+fn leave(
+    guard: &mut dyn Regulator,
+    shared: &Shared,
+    earlier: Option<&Settings>,
+    lock: &Locked,
+) -> Result<(), Error> {
+    let claim = &shared.claim;
+    // Says why it ended, if it did.
+    let now = guard.settings()?;
+    if guard.instance().as_ref() != Some(&claim.guard) {
+        return Err(Error::System(
+            "the guard was ended, and another one was started, which is left as it is".into(),
+        ));
+    }
+    let (living, _) = lock.others(&claim.guard, shared.held.as_ref());
+    if living.is_empty() && claim.stops {
+        return guard.stop();
+    }
+    let mut target = match earlier {
+        Some(earlier) if shared.settings => Settings {
+            control: earlier.control.clone(),
+            ..now
+        },
+        _ => now,
+    };
+    set_before(&mut target, [claim].into_iter(), &living);
+    guard.restore(&target)
 }
 
 impl Drop for Session {
@@ -88,6 +451,8 @@ pub(crate) mod tests {
         null: Rc<RefCell<Null>>,
         offline: Rc<RefCell<BTreeSet<usize>>>,
         refuses: Rc<Cell<bool>>,
+        /// Times that it was started; `None` for a guard that has no sessions of other processes.
+        starts: Option<Rc<Cell<u32>>>,
     }
 
     impl Shared {
@@ -97,6 +462,15 @@ pub(crate) mod tests {
                 null: Rc::new(RefCell::new(Null::new((0..2).collect()))),
                 offline: Rc::default(),
                 refuses: Rc::default(),
+                starts: None,
+            }
+        }
+
+        /// The same, with sessions of several processes.
+        fn for_all() -> Self {
+            Self {
+                starts: Some(Rc::default()),
+                ..Self::new()
             }
         }
 
@@ -126,7 +500,18 @@ pub(crate) mod tests {
             if self.refuses.get() {
                 return Err(Error::NoModuleSupport);
             }
+            if let Some(starts) = &self.starts {
+                starts.set(starts.get() + 1);
+            }
             self.null.borrow_mut().start(options)
+        }
+        fn instance(&self) -> Option<String> {
+            let starts = self.starts.as_ref()?.get().to_string();
+            Some(if self.is_running() {
+                starts
+            } else {
+                String::new()
+            })
         }
         fn is_running(&self) -> bool {
             self.null.borrow().is_running()
@@ -217,5 +602,153 @@ pub(crate) mod tests {
             before.read_budget_events
         );
         assert!(guard.is_running());
+    }
+
+    /// Sessions of several processes: each claim's lock is its own, in one process as in several.
+    struct Processes {
+        guard: Shared,
+        folder: tempfile::TempDir,
+    }
+
+    impl Processes {
+        fn new() -> Self {
+            Self {
+                guard: Shared::for_all(),
+                folder: tempfile::tempdir().unwrap(),
+            }
+        }
+        fn places(&self) -> Places {
+            Places::below(self.folder.path().into())
+        }
+        fn whole(&self) -> Result<Session, Error> {
+            let guard = Box::new(self.guard.clone());
+            Session::begin_below(&self.places(), guard, &StartOptions::default())
+        }
+        /// As `guard run` does it.
+        fn run(&self, cpu: usize, events: u64) -> Result<Session, Error> {
+            self.hold(cpu, events, Hold::Firm)
+        }
+        fn hold(&self, cpu: usize, events: u64, hold: Hold) -> Result<Session, Error> {
+            let choose = || Ok(Box::new(self.guard.clone()) as Box<dyn Regulator>);
+            let mut session =
+                Session::share_below(&self.places(), choose, &StartOptions::default())?;
+            let wish = Wish {
+                cpu,
+                resource: Resource::Read,
+                events: Some(events),
+            };
+            session.take(&[wish], hold, |guard| {
+                guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, Some(events)))
+            })?;
+            Ok(session)
+        }
+        fn budgets(&self) -> Vec<Events> {
+            let settings = self.guard.settings().unwrap();
+            settings.read_budget_events.into_values().collect()
+        }
+        /// As the kernel does it: nothing is put back, and the lock is gone.
+        fn kill(&self, mut session: Session) {
+            session.open = false;
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_sessions_that_ends_leaves_the_other_its_budget() {
+        let processes = Processes::new();
+        let first = processes.run(0, 5).unwrap();
+        let second = processes.run(1, 6).unwrap();
+        first.end().unwrap();
+        assert_eq!(processes.budgets(), [None, Some(6)]);
+        let third = processes.run(0, 7).unwrap();
+        second.end().unwrap();
+        assert_eq!(processes.budgets(), [Some(7), None]);
+        third.end().unwrap();
+        assert!(!processes.guard.is_running());
+    }
+
+    #[test]
+    fn a_core_has_one_budget_and_equal_ones_are_shared() {
+        let processes = Processes::new();
+        let first = processes.run(0, 5).unwrap();
+        let refused = processes.run(0, 6).err().unwrap().to_string();
+        assert!(
+            refused.contains("CPU0 has a budget of 0.3 MB/s for"),
+            "{refused}"
+        );
+        assert_eq!(processes.budgets(), [Some(5), None]);
+        let second = processes.run(0, 5).unwrap();
+        first.end().unwrap();
+        assert_eq!(processes.budgets(), [Some(5), None]);
+        second.end().unwrap();
+        assert!(!processes.guard.is_running());
+    }
+
+    #[test]
+    fn an_experiment_and_a_run_exclude_each_other() {
+        let processes = Processes::new();
+        let run = processes.run(0, 5).unwrap();
+        assert!(processes.whole().is_err());
+        assert_eq!(processes.budgets(), [Some(5), None]);
+        run.end().unwrap();
+        let whole = processes.whole().unwrap();
+        assert!(processes.run(0, 5).is_err());
+        assert!(processes.guard.is_running());
+        whole.end().unwrap();
+        assert!(!processes.guard.is_running());
+    }
+
+    #[test]
+    fn what_a_killed_session_left_is_put_back_by_the_next() {
+        let processes = Processes::new();
+        let killed = processes.run(0, 5).unwrap();
+        processes.kill(killed);
+        assert_eq!(processes.budgets(), [Some(5), None]);
+        let next = processes.run(1, 6).unwrap();
+        assert_eq!(processes.budgets(), [None, Some(6)]);
+        // The killed one had started it for itself.
+        next.end().unwrap();
+        assert!(!processes.guard.is_running());
+    }
+
+    #[test]
+    fn a_guard_that_was_started_anew_is_not_that_of_a_killed_session() {
+        let mut processes = Processes::new();
+        let killed = processes.run(0, 5).unwrap();
+        processes.kill(killed);
+        processes.guard.stop().unwrap();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        processes
+            .guard
+            .set_budgets(Resource::Read, &Request::events_for_cpu(0, Some(9)))
+            .unwrap();
+        processes.run(1, 6).unwrap().end().unwrap();
+        assert_eq!(processes.budgets(), [Some(9), None]);
+        assert!(processes.guard.is_running());
+    }
+
+    #[test]
+    fn a_session_sees_that_its_guard_was_ended() {
+        let mut processes = Processes::new();
+        let run = processes.run(0, 5).unwrap();
+        assert!(run.lives());
+        processes.guard.stop().unwrap();
+        assert!(!run.lives());
+        processes.guard.start(&StartOptions::default()).unwrap();
+        assert!(!run.lives());
+        assert!(run.end().is_err());
+        assert!(processes.guard.is_running());
+    }
+
+    #[test]
+    fn a_core_that_is_held_loosely_can_be_taken() {
+        let mut processes = Processes::new();
+        processes.guard.start(&StartOptions::default()).unwrap();
+        let kept = processes.hold(0, 5, Hold::Loose).unwrap();
+        let run = processes.run(0, 6).unwrap();
+        assert_eq!(processes.budgets(), [Some(6), None]);
+        run.end().unwrap();
+        // The keeper still has the core.
+        kept.end().unwrap();
+        assert!(processes.guard.is_running());
     }
 }

@@ -175,6 +175,15 @@ impl Regulator for User {
         self.places.connect().is_ok()
     }
 
+    fn instance(&self) -> Option<String> {
+        // A socket that a killed regulator left is no guard.
+        Some(if self.is_running() {
+            self.places.instance()
+        } else {
+            String::new()
+        })
+    }
+
     fn settings(&self) -> Result<Settings, Error> {
         match self.ask(&Request::Settings)? {
             Reply::Settings(settings) => Ok(*settings),

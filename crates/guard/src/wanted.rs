@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::budget::{Amount, Events, Request, Unit};
-use crate::{BestEffort, Error, Regulator, Resource, Settings};
+use crate::{BestEffort, Error, Regulator, Resource, Settings, Wish};
 
 /// One core's budget: as it was asked for, and the events a period that come of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +134,23 @@ pub fn list(changes: &[Change]) -> String {
 }
 
 impl Wanted {
+    /// The budgets, for a session.
+    pub(crate) fn wishes(&self) -> Vec<Wish> {
+        let of = |resource, budgets: &BTreeMap<usize, Budget>| {
+            let wish = |(&cpu, budget): (&usize, &Budget)| Wish {
+                cpu,
+                resource,
+                events: budget.events,
+            };
+            budgets.iter().map(wish).collect::<Vec<_>>()
+        };
+        [
+            of(Resource::Read, &self.read),
+            of(Resource::Write, &self.write),
+        ]
+        .concat()
+    }
+
     /// What differs from `settings`. Cores that are not online wait until they are.
     pub fn changes(&self, settings: &Settings) -> Vec<Change> {
         let control = &settings.control;

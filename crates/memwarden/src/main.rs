@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("memwarden: {error:#}");
-        ExitCode::FAILURE
+        verbs::foreign::exit_code_of(&error)
     })
 }
 

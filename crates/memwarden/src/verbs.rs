@@ -5,7 +5,7 @@ pub mod bandwidth;
 pub mod copy;
 pub mod doctor;
 mod experiment;
-mod foreign;
+pub mod foreign;
 pub mod guard;
 pub mod interfere;
 #[cfg(feature = "host")]

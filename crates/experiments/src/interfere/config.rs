@@ -44,6 +44,8 @@ pub struct Config {
     pub period: String,
     /// Prove that the guard regulates before relying on it.
     pub self_test: bool,
+    /// Fail when the guard's event isn't memory traffic.
+    pub require_memory_event: bool,
     /// Quiet time between aggressors that run and the victim's start.
     pub settle: String,
     /// Simulated time of each run; elsewhere the victim's work decides how long it takes.
@@ -72,6 +74,7 @@ impl Default for Config {
             bytes_per_event: 0,
             period: "1ms".into(),
             self_test: true,
+            require_memory_event: false,
             settle: "10ms".into(),
             window: "20ms".into(),
         }
@@ -154,6 +157,9 @@ impl Settings for Config {
         }
         if self.bytes_per_event > 0 {
             words.extend(["--bytes-per-event".into(), self.bytes_per_event.to_string()]);
+        }
+        if self.require_memory_event {
+            words.push("--require-memory-event".into());
         }
         if !self.self_test {
             words.push("--no-self-test".into());

@@ -94,6 +94,8 @@ pub struct Config {
     pub guard_period: String,
     /// Prove that the guard regulates before relying on it.
     pub self_test: bool,
+    /// Fail when the guard's event isn't memory traffic.
+    pub require_memory_event: bool,
     /// Quiet time between a load that runs and the task's start.
     pub settle: String,
     /// A command for the first miss of each case; empty is none.
@@ -133,6 +135,7 @@ impl Default for Config {
             bytes_per_event: 0,
             guard_period: "1ms".into(),
             self_test: true,
+            require_memory_event: false,
             // Long against a load's first passes, short against a run.
             settle: "100ms".into(),
             on_miss: String::new(),
@@ -230,6 +233,9 @@ impl Settings for Config {
         }
         if !self.rt {
             words.push("--no-rt".into());
+        }
+        if self.require_memory_event {
+            words.push("--require-memory-event".into());
         }
         if !self.self_test {
             words.push("--no-self-test".into());

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -90,6 +90,21 @@ impl Places {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
             .map_err(Error::file("protecting", &path))?;
         Ok(listener)
+    }
+
+    /// Which regulator listens: the socket is made anew by each.
+    pub fn instance(&self) -> String {
+        fs::metadata(self.socket()).map_or_else(
+            |_| String::new(),
+            |socket| {
+                format!(
+                    "user {} {}.{}",
+                    socket.ino(),
+                    socket.ctime(),
+                    socket.ctime_nsec()
+                )
+            },
+        )
     }
 
     pub fn connect(&self) -> io::Result<UnixStream> {

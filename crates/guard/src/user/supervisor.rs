@@ -23,13 +23,13 @@ use memwarden_platform::sched;
 use memwarden_platform::shared::{SharedWords, inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 use super::places::Places;
 use super::process::ASKED_TO_END;
 use super::wire::Plan;
 use super::{WATCHDOG_PRIORITY, host};
-use crate::{Error, group};
+use crate::{Error, claims, group};
 
 /// How often it looks, if nothing wakes it before.
 const LOOK: Timespec = Timespec {
@@ -65,6 +65,11 @@ pub(crate) trait Charge {
 
     /// Changes what has to be changed before the regulator starts, and says with what plan to start it.
     fn begin(&mut self) -> Result<Plan, Error>;
+
+    /// Another process than the client that started it relies on the regulator.
+    fn in_use(&self) -> bool {
+        false
+    }
 
     /// Frees what is held and puts every setting back.
     fn free(&self) -> Result<(), Error>;
@@ -113,8 +118,12 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
     }
+    let client_gone = Arc::new(AtomicBool::new(false));
     if plan.tied {
-        set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
+        // Not one of those that end it: another client may use the guard.
+        signal_hook::flag::register(SIGUSR1, Arc::clone(&client_gone))
+            .map_err(|error| Error::System(format!("catch signal {SIGUSR1}: {error}")))?;
+        set_parent_process_death_signal(Some(Signal::USR1)).map_err(|errno| {
             Error::System(format!("ask to be told of the client's end: {errno}"))
         })?;
     }
@@ -136,7 +145,8 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     words[threads].store(now_ns, Ordering::Release);
 
     let outcome = start(&ready, &words).and_then(|mut child| {
-        let outcome = watch(&mut child, charge.as_ref(), &words, plan.tied, &stop);
+        let lease = plan.tied.then_some(client_gone.as_ref());
+        let outcome = watch(&mut child, charge.as_ref(), &words, lease, &stop);
         // It may be in any state: what isn't dead by now must be.
         let _ = child.kill();
         let _ = child.wait();
@@ -153,6 +163,8 @@ struct Cores<'a> {
     plan: Plan,
     places: &'a Places,
     count: usize,
+    /// The process that started this one.
+    client: u32,
     _lock: File,
 }
 
@@ -177,6 +189,8 @@ impl<'a> Cores<'a> {
             plan: plan.clone(),
             places,
             count: cpus::present().map_err(Error::platform)?.len(),
+            client: rustix::process::getppid()
+                .map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned()),
             _lock: lock,
         })
     }
@@ -194,6 +208,10 @@ impl Charge for Cores<'_> {
     fn begin(&mut self) -> Result<Plan, Error> {
         self.places.release_rt_throttling()?;
         Ok(self.plan.clone())
+    }
+
+    fn in_use(&self) -> bool {
+        claims::in_use(self.places, self.client)
     }
 
     fn free(&self) -> Result<(), Error> {
@@ -216,21 +234,23 @@ fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
         .map_err(Error::file("starting", program))
 }
 
-/// Until the regulator has ended, or has to be.
+/// Until the regulator has ended, or has to be: `lease` is set when the client is gone.
 fn watch(
     child: &mut Child,
     charge: &dyn Charge,
     words: &SharedWords,
-    tied: bool,
+    lease: Option<&AtomicBool>,
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Error::System("the regulator has no process number".into()))?;
     let (beat, threads) = words.split_last().expect("one word more than threads");
     let mut asked = false;
+    let mut gone = false;
     let mut overdue = vec![Overdue::default(); threads.len()];
     loop {
-        let over = look_up(tied && !asked);
+        gone |= look_up(lease.is_some() && !gone);
+        gone |= lease.is_some_and(|gone| gone.load(Ordering::Acquire));
         let now_ns = monotonic_ns();
         if !asked {
             beat.store(now_ns, Ordering::Release);
@@ -263,7 +283,7 @@ fn watch(
                 )));
             }
         }
-        if !asked && (over || stop.load(Ordering::Acquire)) {
+        if !asked && (stop.load(Ordering::Acquire) || gone && !charge.in_use()) {
             asked = true;
             // Not a signal: an ordinary thread would catch it, which may have to wait for a throttled core.
             beat.store(ASKED_TO_END, Ordering::Release);

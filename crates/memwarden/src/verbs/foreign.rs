@@ -1,14 +1,67 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Somebody's command that a verb runs: how it ended, and which signals it has without us.
 
-use std::io::IsTerminal;
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::{self, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{ExitCode, ExitStatus};
 
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
 /// What a shell adds to a signal's number to make an exit code of it.
 const SIGNAL_EXIT: i32 = 128;
+
+/// A shell's exit codes for a command that is missing, and for one that can't be executed.
+const MISSING: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// A command that could not be started.
+#[derive(Debug)]
+pub struct NotStarted {
+    program: String,
+    source: io::Error,
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "starting {}", self.program)
+    }
+}
+
+impl std::error::Error for NotStarted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl NotStarted {
+    /// For `map_err`.
+    pub fn of(program: &OsStr) -> impl FnOnce(io::Error) -> Self {
+        let program = program.to_string_lossy().into_owned();
+        |source| Self { program, source }
+    }
+
+    /// The exit code, as a shell would give it.
+    pub fn exit_code(&self) -> u8 {
+        match self.source.kind() {
+            io::ErrorKind::NotFound => MISSING,
+            _ => NOT_EXECUTABLE,
+        }
+    }
+}
+
+/// The program's own exit code after an error.
+pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
+    if let Some(error) = error.downcast_ref::<NotStarted>() {
+        return ExitCode::from(error.exit_code());
+    }
+    if let Some(memwarden_experiments::Error::Interrupted) = error.downcast_ref() {
+        let signal = memwarden_experiments::Interrupt::last().unwrap_or(SIGINT);
+        return ExitCode::from(u8::try_from(SIGNAL_EXIT + signal).unwrap_or(1));
+    }
+    ExitCode::FAILURE
+}
 
 /// The exit code, as a shell would give it.
 pub fn exit_code(status: ExitStatus) -> i32 {

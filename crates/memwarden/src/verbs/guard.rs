@@ -9,8 +9,10 @@ mod enter;
 mod group;
 pub mod serve;
 pub mod show;
+mod summary;
 mod supervise;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,7 +21,8 @@ use clap::{Subcommand, ValueEnum};
 use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
-    Backend, BestEffort, Error, ModuleSource, Regulator, StartOptions, running, self_test,
+    Backend, BestEffort, Error, Meaning, ModuleSource, Regulator, StartOptions, meaning, running,
+    self_test,
 };
 
 use memwarden_platform::cpus::CpuSet;
@@ -49,7 +52,7 @@ enum Action {
     },
     /// Unload the regulator; every core runs free
     Stop,
-    /// Run a command under these budgets, put everything back, return its exit code
+    /// Run a command under these budgets, put everything back, return its exit code; a summary on standard error
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<Run>),
     #[command(hide = true)]
@@ -93,9 +96,12 @@ struct Options {
     /// What counts write-backs: a raw code such as 0x18
     #[arg(long, value_name = "CODE")]
     write_event: Option<String>,
-    /// Length of a period, such as 1ms or 500us
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = period)]
-    period: u64,
+    /// Fail when the event isn't memory traffic, as page-faults and cycles aren't
+    #[arg(long)]
+    require_memory_event: bool,
+    /// Length of a period, such as 1ms or 500us [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = period)]
+    period: Option<u64>,
     /// Bytes that one event stands for [default: a cache line; for page-faults a page]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20), allow_negative_numbers = true)]
     bytes_per_event: Option<u64>,
@@ -153,20 +159,20 @@ struct Run {
     #[arg(long, value_name = "LIST", conflicts_with = "cpu", value_parser = some_cpus)]
     cpus: Option<CpuSet>,
     /// Give the budget to a control group (cgroup v2), and run the command in it: a folder, absolute or below the place
-    /// where cgroup2 is mounted; made if missing, and then removed at the end. Ends with a summary on standard error
+    /// where cgroup2 is mounted; made if missing, and then removed at the end
     #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "maxbw", "module"])]
     cgroup: Option<String>,
     /// How the group is stopped when it has used its budget
     #[arg(long, value_enum, default_value = "freezer", requires = "cgroup")]
     stop_with: group::StopWithName,
-    /// The group's summary as one line of JSON
-    #[arg(long, requires = "cgroup")]
+    /// The summary as one line of JSON
+    #[arg(long)]
     json: bool,
     #[command(flatten)]
     options: Options,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 fn some_cpus(text: &str) -> Result<CpuSet, String> {
@@ -236,10 +242,66 @@ impl Options {
             event: self.event.clone(),
             write_event: self.write_event.clone(),
             bytes_per_event: self.bytes_per_event,
-            period_us: self.period,
             maxbw_mib_s: self.maxbw,
             user_only: self.user_only,
+            period_us: self.period.unwrap_or(StartOptions::default().period_us),
         }
+    }
+
+    /// Says what is counted and what isn't held, before anything else is said.
+    fn say(&self, meaning: &Meaning) -> anyhow::Result<()> {
+        if self.require_memory_event {
+            meaning.require_memory_traffic()?;
+        }
+        eprintln!("memwarden: {}", meaning.text);
+        Ok(())
+    }
+
+    /// A guard that is running already counts what it counts.
+    fn suit(&self, guard: &dyn Regulator) -> anyhow::Result<()> {
+        let control = guard.settings()?.control;
+        let backend = match self.backend {
+            BackendName::Auto => None,
+            BackendName::Module => Some("module".to_owned()),
+            BackendName::User => Some("user".to_owned()),
+        };
+        let text = |number: Option<u64>| number.map(|number| number.to_string());
+        let running = |number: u64| number.to_string();
+        let user_only = self.user_only.then(|| "user-only".to_owned());
+        let counted = if control.user_only {
+            "user-only"
+        } else {
+            "the kernel's traffic too"
+        };
+        for (option, asked, running) in [
+            ("--backend", backend, guard.name().to_owned()),
+            ("--event", self.event.clone(), control.event),
+            (
+                "--write-event",
+                self.write_event.clone(),
+                control.write_event.unwrap_or_else(|| "none".into()),
+            ),
+            (
+                "--period (us)",
+                text(self.period),
+                running(control.period_us),
+            ),
+            (
+                "--bytes-per-event",
+                text(self.bytes_per_event),
+                running(control.bytes_per_event),
+            ),
+            ("--maxbw", text(self.maxbw), running(control.maxbw_mib_s)),
+            ("--user-only", user_only, counted.to_owned()),
+        ] {
+            if let Some(asked) = asked.filter(|asked| *asked != running) {
+                bail!(
+                    "{option}: {asked} was asked for, and the guard that is running has {running}: leave the option \
+                     out, or end that guard first (`memwarden guard stop`)"
+                );
+            }
+        }
+        Ok(())
     }
 }
 
@@ -251,9 +313,17 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         return Err(Error::AlreadyRunning { event, period_us }.into());
     }
     guard.start(&args.options.start_options())?;
-    if !args.options.no_self_test
-        && let Err(error) = prove(guard.as_mut())
-    {
+    let said = guard
+        .settings()
+        .map_err(anyhow::Error::from)
+        .and_then(|settings| args.options.say(&meaning(&settings.control)));
+    let proven = said.and_then(|()| {
+        if args.options.no_self_test {
+            return Ok(());
+        }
+        prove(guard.as_mut())
+    });
+    if let Err(error) = proven {
         guard.stop()?;
         return Err(error);
     }
@@ -350,7 +420,6 @@ mod tests {
             ),
             ("run --cgroup a --mb 1 --stop-with signal -- true", "signal"),
             ("run --stop-with freezer --mb 1 -- true", "--cgroup"),
-            ("run --json --mb 1 -- true", "--cgroup"),
             ("run --cgroup a --mb 1", "COMMAND"),
             ("show --xml", "--xml"),
             ("stop now", "now"),

@@ -69,6 +69,9 @@ pub struct Args {
     /// Don't prove first that the guard regulates
     #[arg(long)]
     no_self_test: bool,
+    /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
+    #[arg(long)]
+    require_memory_event: bool,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
@@ -101,6 +104,7 @@ impl Args {
             config.guard.clone_from(&self.guard);
         }
         config.self_test &= !self.no_self_test;
+        config.require_memory_event |= self.require_memory_event;
         config.check()?;
         Ok(config)
     }
@@ -154,6 +158,7 @@ mod tests {
         let mut config = Config::for_lab();
         config.guard.push("600,200+ps".parse().unwrap());
         config.self_test = false;
+        config.require_memory_event = true;
         config.bytes_per_event = 4096;
         let words = config.to_arguments();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

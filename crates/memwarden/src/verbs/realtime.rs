@@ -83,6 +83,9 @@ pub struct Args {
     /// Don't prove first that the guard regulates
     #[arg(long)]
     no_self_test: bool,
+    /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
+    #[arg(long)]
+    require_memory_event: bool,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
@@ -114,6 +117,7 @@ impl Args {
         }
         config.rt &= !self.no_rt;
         config.self_test &= !self.no_self_test;
+        config.require_memory_event |= self.require_memory_event;
         config.check()?;
         Ok(config)
     }
@@ -178,6 +182,7 @@ mod tests {
         config.load.push("cmd: sh -c 'a, b'".parse().unwrap());
         config.guard.push("events:25,5+reclaim".parse().unwrap());
         config.self_test = false;
+        config.require_memory_event = true;
         config.rt = false;
         config.bytes_per_event = 4096;
         config.on_miss = "cat /proc/interrupts".into();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use memwarden_guard::budget::{Amount, Request, Unit};
-use memwarden_guard::{Control, Regulator, Resource, Settings, units};
+use memwarden_guard::{Control, Regulator, Resource, Settings, Wish, units};
 use memwarden_platform::cpus::CpuSet;
 
 /// What each core may move. Exactly one unit; `max` in place of a number lifts the budget.
@@ -85,6 +85,51 @@ impl Budgets {
         Ok(())
     }
 
+    /// The budgets that come of it, core by core: of `cpus` where they are given, else of the cores in their order.
+    pub(super) fn wishes(
+        &self,
+        control: &Control,
+        cpus: Option<&CpuSet>,
+    ) -> anyhow::Result<Vec<Wish>> {
+        let mut wishes = Vec::new();
+        for (resource, request) in [
+            (Resource::Read, self.read()),
+            (Resource::Write, self.write_mb.as_ref()),
+        ] {
+            let Some(request) = request else { continue };
+            let cores: Vec<(usize, Amount)> = match (self.cpu, cpus) {
+                (Some(cpu), _) => request
+                    .amounts
+                    .iter()
+                    .map(|&amount| (cpu, amount))
+                    .collect(),
+                (None, Some(cpus)) => {
+                    let one = |part: Request| Some((part.cpu?, *part.amounts.first()?));
+                    each_of(request, cpus)?
+                        .into_iter()
+                        .filter_map(one)
+                        .collect()
+                }
+                (None, None) => control
+                    .online
+                    .iter()
+                    .zip(request.amounts.iter().copied())
+                    .collect(),
+            };
+            wishes.extend(cores.into_iter().map(|(cpu, amount)| Wish {
+                cpu,
+                resource,
+                events: events(request.unit, amount, control),
+            }));
+        }
+        Ok(wishes)
+    }
+
+    /// What they come to depends on the other cores.
+    pub(super) fn are_shares(&self) -> bool {
+        self.weights.is_some()
+    }
+
     /// What a group as a whole may move.
     pub(super) fn of_a_group(&self) -> anyhow::Result<&Request> {
         self.mb
@@ -123,6 +168,20 @@ impl Budgets {
             }
         }
         Ok(request)
+    }
+}
+
+/// Events a period, as the guard makes them of it; none for a weight.
+fn events(unit: Unit, amount: Amount, control: &Control) -> Option<u64> {
+    let of_mib_s =
+        |mib_s| units::events_per_period(mib_s, control.period_us, control.bytes_per_event);
+    match (unit, amount) {
+        (Unit::Weight, _) | (_, Amount::Max) => None,
+        (Unit::Events, Amount::Limited(events)) => Some(events),
+        (Unit::Mb, Amount::Limited(mib_s)) => Some(of_mib_s(mib_s)),
+        (Unit::Percent, Amount::Limited(percent)) => {
+            Some(of_mib_s(control.maxbw_mib_s).saturating_mul(percent) / 100)
+        }
     }
 }
 
@@ -260,6 +319,37 @@ mod tests {
         ] {
             let message = set_on(cpus, line).unwrap_err();
             assert!(message.contains(expected), "{cpus} {line}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_wished_for_is_what_the_guard_makes_of_it() {
+        for (cpus, line) in [
+            (None, "--mb 1000,max,100"),
+            (None, "--cpu 2 --mb 100"),
+            (None, "--percent 50,10"),
+            (None, "--events 5,6 --write-mb 100"),
+            (Some("1,3"), "--mb 200"),
+            (Some("2-3"), "--events 7,max"),
+        ] {
+            let cpus: Option<CpuSet> = cpus.map(|cpus: &str| cpus.parse().unwrap());
+            let mut wished = Vec::new();
+            let settings = set_by(line, |budgets, guard| {
+                wished = budgets.wishes(&guard.settings()?.control, cpus.as_ref())?;
+                match &cpus {
+                    Some(cpus) => budgets.apply_to(guard, cpus),
+                    None => budgets.apply(guard),
+                }
+            })
+            .unwrap();
+            assert!(!wished.is_empty());
+            for wish in wished {
+                let budgets = match wish.resource {
+                    Resource::Read => &settings.read_budget_events,
+                    Resource::Write => &settings.write_budget_events,
+                };
+                assert_eq!(budgets[&wish.cpu], wish.events, "{line}: {wish:?}");
+            }
         }
     }
 

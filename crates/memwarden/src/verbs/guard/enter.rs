@@ -2,6 +2,7 @@
 //! `memwarden guard enter`, which the help doesn't list: this process goes to its cores and into its group, and becomes
 //! the command. So the command is there from its first instruction, and all of its children too.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,6 +12,7 @@ use memwarden_platform::affinity;
 use memwarden_platform::cpus::CpuSet;
 
 use super::Run;
+use crate::verbs::foreign::NotStarted;
 
 /// Where a command shall run.
 #[derive(clap::Args)]
@@ -27,7 +29,7 @@ pub(super) struct Args {
     #[command(flatten)]
     place: Place,
     #[arg(required = true, last = true)]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 impl Place {
@@ -44,7 +46,7 @@ impl Place {
     }
 
     /// This program, to become `command` there.
-    pub(super) fn command(&self, command: &[String]) -> Command {
+    pub(super) fn command(&self, command: &[OsString]) -> Command {
         let mut enter = Command::new("/proc/self/exe");
         enter.args(["guard", "enter"]);
         if let Some(cpus) = &self.cpus {
@@ -76,5 +78,5 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("no command");
     };
     let error = Command::new(program).args(arguments).exec();
-    Err(error).with_context(|| format!("starting {program}"))
+    Err(NotStarted::of(program)(error).into())
 }

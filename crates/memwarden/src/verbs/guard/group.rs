@@ -7,6 +7,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 use memwarden_guard::budget::Request;
 use memwarden_guard::group::{GroupGuard, GroupOptions, Spread, StopWith, Summary};
+use memwarden_guard::meaning_of;
 use signal_hook::iterator::Signals;
 
 use super::{BackendName, Run, enter, supervise};
@@ -24,6 +25,8 @@ pub(super) fn run(args: &Run, cgroup: &str, signals: Signals) -> anyhow::Result<
     if matches!(args.options.backend, BackendName::Module) {
         bail!("--backend module: a group's budget is kept in user space; leave the option out");
     }
+    let meaning = meaning_of(&args.options.start_options())?;
+    args.options.say(&meaning)?;
     let guard = GroupGuard::start(&GroupOptions {
         cgroup: cgroup.to_owned(),
         amount: amount(args.budgets.of_a_group()?)?,
@@ -34,7 +37,7 @@ pub(super) fn run(args: &Run, cgroup: &str, signals: Signals) -> anyhow::Result<
         start: args.options.start_options(),
     })?;
     let place = enter::Place::of(args, Some(guard.folder()));
-    let status = supervise::command(&args.command, &place, signals);
+    let status = supervise::command(&args.command, &place, signals, &mut || {});
     let summary = guard.end();
     let status = status?;
     let summary = summary?;

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use memwarden_guard::keeper::Host;
-use memwarden_guard::{Backend, BudgetFile, Error, Keeper, ModuleSource, Regulator, running};
+use memwarden_guard::{
+    Backend, BudgetFile, Error, Keeper, ModuleSource, Regulator, meaning, running,
+};
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
 use tokio::net::TcpListener;
@@ -42,6 +44,9 @@ pub struct Args {
     /// Start the guard, or take it over, and keep it at this budget file, such as /etc/memwarden/guard.toml
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Fail when the event isn't memory traffic, as page-faults and cycles aren't
+    #[arg(long)]
+    require_memory_event: bool,
 }
 
 /// What the pages are made of: the guard that is kept, or whichever is running.
@@ -81,6 +86,16 @@ impl Host for Machine {
     }
 }
 
+/// What the guard counts, and what it doesn't hold.
+fn say(args: &Args, guard: &dyn Regulator) -> anyhow::Result<()> {
+    let meaning = meaning(&guard.settings()?.control);
+    if args.require_memory_event {
+        meaning.require_memory_traffic()?;
+    }
+    log(&meaning.text);
+    Ok(())
+}
+
 fn log(line: &str) {
     eprintln!("memwarden: {line}");
 }
@@ -106,9 +121,21 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("listening on {}: give another with --listen", args.listen))?;
     let address = listener.local_addr().context("asking for the address")?;
     let keeper = match &args.config {
-        None => None,
+        None => {
+            // One may be started later.
+            if let Ok(guard) = running() {
+                say(args, guard.as_ref())?;
+            }
+            None
+        }
         Some(path) => {
             let (keeper, said) = Keeper::begin(Box::new(Machine), path)?;
+            if let Some(guard) = keeper.regulator()
+                && let Err(error) = say(args, guard)
+            {
+                keeper.end()?;
+                return Err(error);
+            }
             log(&said);
             Some(keeper)
         }

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden guard run`: a command under budgets, everything put back behind it.
 
+use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use memwarden_guard::Session;
+use memwarden_guard::{Hold, Session, meaning, running};
 use memwarden_platform::cpus::{self, CpuSet};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::summary::Watch;
 use super::{Run, enter, group};
-use crate::verbs::foreign;
+use crate::verbs::foreign::{self, NotStarted};
+
+/// Between two looks at whether the command is still guarded: often enough for every last second of the statistics.
+const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     // Caught from here on: whatever comes, the session ends in order.
@@ -22,18 +29,55 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     if let Some(cgroup) = &args.cgroup {
         return group::run(args, cgroup, signals);
     }
-    let guard = memwarden_guard::running().or_else(|_| args.options.guard(true))?;
-    let mut session = Session::begin(guard, &args.options.start_options())?;
-    if !session.took_over() && !args.options.no_self_test {
+    let choose = || running().or_else(|_| args.options.guard(true));
+    let mut session = Session::share(choose, &args.options.start_options())?;
+    args.options
+        .say(&meaning(&session.regulator().settings()?.control))?;
+    if session.took_over() {
+        args.options.suit(session.regulator())?;
+    } else if !args.options.no_self_test {
         super::prove(session.guard())?;
     }
-    match &args.cpus {
-        Some(cpus) => args.budgets.apply_to(session.guard(), cpus)?,
-        None => args.budgets.apply(session.guard())?,
+    let cores = take(args, &mut session)?;
+    let mut watch = Watch::begin(&session, cores)?;
+    let place = enter::Place::of(args, None);
+    let status = command(&args.command, &place, signals, &mut || {
+        watch.look(&session);
+    })?;
+    let summary = watch.end(&session);
+    if args.json {
+        eprintln!("{}", serde_json::to_string(&summary)?);
+    } else {
+        eprintln!("memwarden: {}", summary.text());
     }
-    let status = command(&args.command, &enter::Place::of(args, None), signals);
-    session.end()?;
-    Ok(exit_code(status?))
+    let ended = session.end();
+    if summary.lost.is_some() {
+        // It was said, and there is nothing to put back.
+        return Ok(ExitCode::FAILURE);
+    }
+    ended?;
+    Ok(exit_code(status))
+}
+
+/// The cores that get budgets, which are set.
+fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
+    let control = session.regulator().settings()?.control;
+    if args.budgets.are_shares()
+        && let Some(other) = session.another()?
+    {
+        bail!(
+            "--weights: {other} has budgets already, which shares would change: give --mb, --events or --percent"
+        );
+    }
+    let wishes = args.budgets.wishes(&control, args.cpus.as_ref())?;
+    session.take(&wishes, Hold::Firm, |guard| match &args.cpus {
+        Some(cpus) => args.budgets.apply_to(guard, cpus),
+        None => args.budgets.apply(guard),
+    })?;
+    let mut cores: Vec<usize> = wishes.iter().map(|wish| wish.cpu).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    Ok(cores)
 }
 
 /// The kernel would leave out one that isn't, without a word.
@@ -45,11 +89,12 @@ fn all_online(cpus: &CpuSet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the command in its place to its end; signals are passed on to it.
+/// Runs the command in its place to its end, and calls `look` every [`LOOK`]; signals are passed on to it.
 pub(super) fn command(
-    command: &[String],
+    command: &[OsString],
     place: &enter::Place,
     mut signals: Signals,
+    look: &mut dyn FnMut(),
 ) -> anyhow::Result<ExitStatus> {
     let (program, arguments) = command.split_first().context("no command")?;
     let mut child = if place.is_anywhere() {
@@ -57,7 +102,7 @@ pub(super) fn command(
     } else {
         place.command(command).spawn()
     }
-    .with_context(|| format!("starting {program}"))?;
+    .map_err(NotStarted::of(program))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let handle = signals.handle();
     let passing = std::thread::spawn(move || {
@@ -68,12 +113,21 @@ pub(super) fn command(
             }
         }
     });
-    let status = child
-        .wait()
-        .with_context(|| format!("waiting for {program}"));
+    let (tell, ended) = mpsc::channel();
+    let waiting = std::thread::spawn(move || {
+        let _ = tell.send(child.wait());
+    });
+    let status = loop {
+        match ended.recv_timeout(LOOK) {
+            Ok(status) => break status,
+            Err(RecvTimeoutError::Timeout) => look(),
+            Err(RecvTimeoutError::Disconnected) => bail!("waiting for {}", program.display()),
+        }
+    };
+    let _ = waiting.join();
     handle.close();
     let _ = passing.join();
-    status
+    status.with_context(|| format!("waiting for {}", program.display()))
 }
 
 /// The command's, as a shell would give it.

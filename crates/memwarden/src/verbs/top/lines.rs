@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::time::{Instant, SystemTime};
 
 use memwarden_experiments::Interrupt;
-use memwarden_guard::Regulator;
 use memwarden_guard::rates::{CoreRates, Rates, ResourceRates, Sample, Sampler};
+use memwarden_guard::{Regulator, meaning};
 use serde_json::{Value, json};
 
 use super::{Args, wait_until};
@@ -39,7 +39,9 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut sampler = Sampler::default();
-    sampler.next(Sample::take(guard)?);
+    let first = Sample::take(guard)?;
+    eprintln!("memwarden: {}", meaning(&first.settings.control).text);
+    sampler.next(first);
     if !args.json && !written(&header())? {
         return Ok(());
     }

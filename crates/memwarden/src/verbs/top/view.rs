@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Draws top's screen from its state: the same state on the same size is the same screen.
 
-use memwarden_guard::Resource;
 use memwarden_guard::rates::{CoreRates, ResourceRates};
+use memwarden_guard::{Resource, meaning};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -249,6 +249,9 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
     ];
     if control.user_only {
         words.insert(2, Span::raw("user space alone"));
+    }
+    if !meaning(control).memory_traffic {
+        words.insert(2, Span::styled("not memory traffic", theme.loud()));
     }
     flow(words, "  ", width)
 }

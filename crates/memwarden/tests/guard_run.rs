@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `guard run` as a person and several persons at once use it: what it says, what it refuses, what is left behind. The
+//! regulator is the one in user space, on this machine.
+
+#[allow(dead_code)]
+mod processes;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use processes::{child_of, eventually};
+
+const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// How each of these runs begins.
+const RUN: &str = "guard run --backend user --event page-faults --no-self-test";
+
+/// The cores and the settings are the machine's: one test at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+struct Rig {
+    folder: tempfile::TempDir,
+    rt_runtime: String,
+    _machine: MutexGuard<'static, ()>,
+}
+
+/// A run that goes on until its command is told to end.
+struct Running {
+    run: Child,
+    said: std::path::PathBuf,
+}
+
+impl Rig {
+    /// `None`, with the reason printed, where the machine can't do it.
+    fn new() -> Option<Self> {
+        let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+        let rig = Self {
+            folder: tempfile::tempdir().unwrap(),
+            rt_runtime: fs::read_to_string(RT_RUNTIME).ok()?,
+            _machine: machine,
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        if cpus < 2 || !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: this needs root and two CPUs");
+            return None;
+        }
+        let tried = rig.memwarden(&format!("{RUN} --events 5000 -- true"));
+        if tried.status.success() {
+            return Some(rig);
+        }
+        eprintln!("skipped: {}", String::from_utf8_lossy(&tried.stderr));
+        None
+    }
+
+    fn command(&self, line: &str) -> Command {
+        processes::memwarden(self.folder.path(), line)
+    }
+
+    fn memwarden(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Starts `guard run` with these options, and waits until its core has this budget.
+    fn run(&self, options: &str, cpu: usize, events: u64) -> Running {
+        let said = self.folder.path().join(format!("said-{cpu}-{events}"));
+        let run = self
+            .command(&format!("{RUN} {options} -- sleep 600"))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&said).unwrap())
+            .spawn()
+            .unwrap();
+        let running = Running { run, said };
+        eventually("the command runs under its budget", || {
+            self.budget(cpu) == Some(events) && child_of(running.run.id()).is_some()
+        });
+        running
+    }
+
+    fn show(&self) -> Option<Value> {
+        let shown = self.memwarden("guard show --json");
+        serde_json::from_slice(&shown.stdout).ok()
+    }
+
+    /// Of a core of the guard that runs, if it has one.
+    fn budget(&self, cpu: usize) -> Option<u64> {
+        self.show()?["settings"]["read_budget_events"][cpu.to_string()].as_u64()
+    }
+
+    fn expect_nothing_left(&self) {
+        eventually("no guard runs", || self.show().is_none());
+        assert_eq!(fs::read_to_string(RT_RUNTIME).unwrap(), self.rt_runtime);
+        let left: Vec<_> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("claim-"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = self.memwarden("guard stop");
+    }
+}
+
+impl Running {
+    /// Ends the command, and returns the run's exit code and what it said.
+    fn end(mut self) -> (i32, String) {
+        if let Some(command) = child_of(self.run.id()) {
+            let _ = kill_process(command, Signal::TERM);
+        }
+        let status = self.run.wait().unwrap();
+        let said = fs::read_to_string(&self.said).unwrap();
+        (status.code().unwrap(), said)
+    }
+
+    /// Kills the run, and then its command.
+    fn kill(mut self) {
+        let command = child_of(self.run.id());
+        let run = Pid::from_raw(self.run.id().cast_signed()).unwrap();
+        kill_process(run, Signal::KILL).unwrap();
+        self.run.wait().unwrap();
+        if let Some(command) = command {
+            let _ = kill_process(command, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.run.try_wait() {
+            if let Some(command) = child_of(self.run.id()) {
+                let _ = kill_process(command, Signal::KILL);
+            }
+            let _ = self.run.kill();
+            let _ = self.run.wait();
+        }
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn the_first_of_two_runs_that_ends_leaves_the_other_guarded() {
+    let Some(rig) = Rig::new() else { return };
+    let first = rig.run("--cpus 0 --events 5000", 0, 5000);
+    let second = rig.run("--cpus 1 --events 6000", 1, 6000);
+    // A command that SIGTERM ended, as a shell gives it.
+    let (code, said) = first.end();
+    assert_eq!(code, 143, "{said}");
+    assert_eq!((rig.budget(0), rig.budget(1)), (None, Some(6000)));
+    let (_, said) = second.end();
+    assert!(!said.contains("NOT held"), "{said}");
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_killed_run_leaves_the_other_guarded_and_its_own_budget_to_the_next() {
+    let Some(rig) = Rig::new() else { return };
+    // The regulator was started for the one that is killed.
+    let killed = rig.run("--cpus 0 --events 5000", 0, 5000);
+    let other = rig.run("--cpus 1 --events 6000", 1, 6000);
+    killed.kill();
+    assert_eq!(rig.budget(1), Some(6000));
+    // Refused while the killed one lived.
+    let next = rig.run("--cpus 0 --events 7000", 0, 7000);
+    other.end();
+    assert_eq!((rig.budget(0), rig.budget(1)), (Some(7000), None));
+    next.kill();
+    rig.expect_nothing_left_but_a_claim();
+}
+
+impl Rig {
+    /// The last run was killed: its regulator ends, its claim is found free and removed by the next.
+    fn expect_nothing_left_but_a_claim(&self) {
+        eventually("no guard runs", || self.show().is_none());
+        let next = self.memwarden(&format!("{RUN} --events 5000 -- true"));
+        assert!(next.status.success(), "{next:?}");
+        self.expect_nothing_left();
+    }
+}
+
+#[test]
+fn a_core_cannot_have_two_budgets() {
+    let Some(rig) = Rig::new() else { return };
+    let first = rig.run("--cpus 0 --events 5000", 0, 5000);
+    for (line, expected) in [
+        ("guard run --events 6000 -- true", "CPU0 has a budget of"),
+        ("guard run --period 2ms --events 5000 -- true", "--period"),
+        ("guard run --event cycles --events 5000 -- true", "--event"),
+        ("guard run --weights 1 -- true", "--weights"),
+        ("interfere --guard 10 --out run", "uses the guard"),
+    ] {
+        let mut command = rig.command(line);
+        let refused = command.current_dir(rig.folder.path()).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{line}");
+        assert!(stderr(&refused).contains(expected), "{}", stderr(&refused));
+    }
+    assert!(!rig.folder.path().join("run.partial").exists());
+    let equal = rig.memwarden("guard run --events 5000 -- true");
+    assert!(equal.status.success(), "{}", stderr(&equal));
+    assert_eq!(rig.budget(0), Some(5000));
+    first.end();
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_guard_that_ends_under_the_command_is_told_at_once() {
+    let Some(rig) = Rig::new() else { return };
+    let run = rig.run("--cpus 0 --events 5000", 0, 5000);
+    assert!(rig.memwarden("guard stop").status.success());
+    eventually("it is told", || {
+        fs::read_to_string(&run.said)
+            .unwrap()
+            .contains("the command goes on without a budget")
+    });
+    let (code, said) = run.end();
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.trim_end()
+            .lines()
+            .last()
+            .unwrap()
+            .contains("NOT held to the end"),
+        "{said}"
+    );
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn the_first_line_says_what_is_counted_and_the_last_what_came_of_it() {
+    let Some(rig) = Rig::new() else { return };
+    let meaning = "memwarden: event page-faults counts fresh pages (4096 bytes each), not memory traffic: a program \
+                   that reuses its memory is not held";
+    let run = rig.memwarden(&format!("{RUN} --events 5000,5000 -- true"));
+    let said = stderr(&run);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((run.status.code(), lines.len()), (Some(0), 2), "{said}");
+    assert_eq!(lines[0], meaning);
+    for expected in [
+        "event page-faults",
+        "CPU0 ",
+        "CPU1 ",
+        " MB/s",
+        "throttled",
+        "worst period",
+        "missed",
+    ] {
+        assert!(lines[1].contains(expected), "{said}");
+    }
+    let run = rig.memwarden(&format!("{RUN} --json --cpus 1 --events 5000 -- true"));
+    let said = stderr(&run);
+    let summary: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["memory_traffic"], false);
+    assert_eq!(summary["cores"][0]["cpu"], 1);
+    assert_eq!(summary["cores"][0]["budget_events"], 5000);
+    let start = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
+    assert_eq!(stderr(&start).lines().next(), Some(meaning));
+    let top = rig.memwarden("top --once --interval 20ms");
+    assert_eq!(stderr(&top).lines().next(), Some(meaning));
+    assert!(rig.memwarden("guard stop").status.success());
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn an_event_that_is_not_memory_traffic_can_be_refused() {
+    let Some(rig) = Rig::new() else { return };
+    for line in [
+        format!("{RUN} --require-memory-event --events 5000 -- true"),
+        "guard start --backend user --event page-faults --no-self-test --require-memory-event".into(),
+        "guard run --cgroup memwarden-test --event page-faults --require-memory-event --events 5000 -- true".into(),
+    ] {
+        let refused = rig.memwarden(&line);
+        let said = stderr(&refused);
+        assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with("memwarden: --require-memory-event: event page-faults counts fresh pages"), "{said}");
+    }
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_command_that_cannot_be_started_gives_a_shells_exit_code() {
+    let Some(rig) = Rig::new() else { return };
+    for place in ["", " --cpus 0"] {
+        for (command, code) in [("nosuchcommand", 127), ("/etc/passwd", 126), ("/", 126)] {
+            let run = rig.memwarden(&format!("{RUN}{place} --events 5000 -- {command}"));
+            assert_eq!(run.status.code(), Some(code), "{command}: {}", stderr(&run));
+            assert!(
+                stderr(&run).contains(&format!("starting {command}")),
+                "{}",
+                stderr(&run)
+            );
+        }
+    }
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn arguments_that_are_not_utf8_reach_the_command() {
+    let Some(rig) = Rig::new() else { return };
+    let odd = OsStr::from_bytes(b"a\xffb");
+    for place in ["", " --cpus 0"] {
+        let run = rig
+            .command(&format!("{RUN}{place} --events 5000 -- printf %s"))
+            .arg(odd)
+            .output()
+            .unwrap();
+        assert_eq!(run.stdout, odd.as_bytes(), "{}", stderr(&run));
+    }
+    rig.expect_nothing_left();
+}
