@@ -29,7 +29,7 @@ impl Existing {
 }
 
 /// A run folder that is being written: to `DIR.partial`, until [`RunFolder::finish`] gives it its name. Dropped before
-/// that, it stays as `DIR.partial` with what was measured, and says so on stderr.
+/// that, it stays as `DIR.partial` with what was measured, and says so on stderr; without a sample it is removed.
 pub struct RunFolder {
     directory: PathBuf,
     partial: PathBuf,
@@ -59,6 +59,8 @@ impl RunFolder {
         write_json(&partial.join("run.json"), &run)?;
         let path = partial.join("samples.csv");
         let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
+        // Where it can't be locked, a second run of the same name finds an empty folder.
+        let _ = file.try_lock();
         let mut samples = csv::WriterBuilder::new()
             .has_headers(false)
             .from_writer(file);
@@ -156,6 +158,10 @@ impl Drop for RunFolder {
             return;
         }
         let _ = self.samples.flush();
+        if self.appended == 0 && has_record_alone(&self.partial) {
+            let _ = fs::remove_dir_all(&self.partial);
+            return;
+        }
         let _ = writeln!(
             std::io::stderr(),
             "memwarden: the run was not completed: {} samples are in {}",
@@ -171,12 +177,39 @@ fn begin(directory: &Path, existing: Existing) -> Result<PathBuf, Error> {
     check_free(directory, existing)?;
     if fs::symlink_metadata(&partial).is_ok() {
         match existing {
+            Existing::Refuse if is_idle_and_empty(&partial) => remove_run_folder(&partial)?,
             Existing::Refuse => return Err(Error::LeftOver(partial)),
             Existing::Replace => remove_run_folder(&partial)?,
         }
     }
     fs::create_dir_all(&partial).map_err(|e| Error::io("create", &partial, e))?;
     Ok(partial)
+}
+
+/// Nothing but the record of a run and its column names, or nothing at all.
+fn has_record_alone(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|mut entries| {
+        entries.all(|entry| {
+            entry.is_ok_and(|entry| {
+                entry.file_name() == "run.json" || entry.file_name() == "samples.csv"
+            })
+        })
+    })
+}
+
+/// A run that measured nothing left it, and does not run any more.
+fn is_idle_and_empty(directory: &Path) -> bool {
+    let samples = directory.join("samples.csv");
+    let no_samples = match fs::read_to_string(&samples) {
+        Ok(text) => text.lines().count() <= 1,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    let idle = || {
+        File::open(&samples).map_or(true, |file| {
+            !matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
+        })
+    };
+    is_run_folder(directory) && has_record_alone(directory) && no_samples && idle()
 }
 
 /// Gives a complete `DIR.partial` its name.

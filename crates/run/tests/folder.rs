@@ -422,3 +422,32 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec
         }
     }
 }
+
+#[test]
+fn a_run_without_a_sample_blocks_no_other() {
+    let temp = tempfile::tempdir().unwrap();
+    let directory = temp.path().join("run");
+    let partial = temp.path().join("run.partial");
+    let create = || RunFolder::create(Some(&directory), Run::new("x", "native"), Existing::Refuse);
+    // Dropped: nothing is left.
+    drop(create().unwrap());
+    assert!(!partial.exists());
+    // Killed: the record and the column names are left, or less.
+    fs::create_dir(&partial).unwrap();
+    let run = create().unwrap();
+    // While it goes on its folder is its own.
+    assert!(create().is_err());
+    drop(run);
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("run.json"), "{").unwrap();
+    fs::write(partial.join("samples.csv"), "case,repeat\n").unwrap();
+    drop(create().unwrap());
+    // A sample, or another file, is kept.
+    for (name, text) in [("samples.csv", "case,repeat\na,1\n"), ("load.log", "")] {
+        fs::create_dir(&partial).unwrap();
+        fs::write(partial.join("run.json"), "{}").unwrap();
+        fs::write(partial.join(name), text).unwrap();
+        assert!(create().is_err(), "{name}");
+        fs::remove_dir_all(&partial).unwrap();
+    }
+}
