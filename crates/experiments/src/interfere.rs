@@ -6,6 +6,7 @@ mod measure;
 mod simulate;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use memwarden_guard::self_test::{self, Finding};
@@ -191,7 +192,8 @@ pub(crate) fn say(
     if require_memory_event {
         meaning.require_memory_traffic()?;
     }
-    eprintln!("memwarden: {}", meaning.text);
+    // A reader that went away is no reason to end.
+    let _ = writeln!(std::io::stderr(), "memwarden: {}", meaning.text);
     summary.note(format!("The guard's {}.", meaning.text));
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! A guard for the length of one command or experiment: whatever happens, it is left as it was found.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::mem;
 
 use crate::budget::Events;
@@ -430,7 +431,10 @@ fn leave(
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            eprintln!("memwarden: putting the guard back as it was: {error}");
+            let _ = writeln!(
+                io::stderr(),
+                "memwarden: putting the guard back as it was: {error}"
+            );
         }
     }
 }

@@ -376,7 +376,7 @@ impl Machine {
 
     fn say(&self, what: &str) {
         if self.talkative {
-            eprintln!("lab: {what}");
+            let _ = writeln!(std::io::stderr(), "lab: {what}");
         }
     }
 }

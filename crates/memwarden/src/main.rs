@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command line, and nothing else: parses, calls the verb, prints the error.
 
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use verbs::output::errln;
 
 mod verbs;
 
@@ -71,7 +74,7 @@ fn main() -> ExitCode {
         Verb::Plan(args) => verbs::plan::run(&args),
     };
     outcome.unwrap_or_else(|error| {
-        eprintln!("memwarden: {error:#}");
+        errln!("memwarden: {error:#}");
         verbs::foreign::exit_code_of(&error)
     })
 }

@@ -22,6 +22,7 @@ mod on_lab;
 #[path = "verbs/no_lab.rs"]
 mod on_lab;
 mod outcome;
+pub mod output;
 pub mod periodic;
 #[cfg(feature = "host")]
 pub mod plan;

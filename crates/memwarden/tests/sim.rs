@@ -287,7 +287,7 @@ fn a_signal_leaves_no_partial_trace() {
     }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(desk.files().is_empty(), "{:?}", desk.files());
 }
 
@@ -552,7 +552,7 @@ fn a_signal_ends_a_calibration_and_leaves_nothing() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(130));
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(told, "memwarden: interrupted: nothing was written\n");
     assert!(desk.files().is_empty(), "{:?}", desk.files());

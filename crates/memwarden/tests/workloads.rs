@@ -213,14 +213,14 @@ fn stopped_by(signal: &str, arguments: &str) -> Output {
 
 #[test]
 fn signals_end_the_run_and_print_its_result() {
-    for signal in ["TERM", "INT", "ALRM"] {
+    for (signal, code) in [("TERM", 0), ("INT", 130), ("ALRM", 0)] {
         for (arguments, lines) in [
             ("bandwidth -m 64 -t 0 -a write", BANDWIDTH),
             ("bandwidth -t 0 --fresh-pages", BANDWIDTH),
             ("bandwidth -m 64 -t 0 --mb 1", BANDWIDTH),
         ] {
             let output = stopped_by(signal, arguments);
-            assert!(output.status.success(), "{signal} {arguments}");
+            assert_eq!(output.status.code(), Some(code), "{signal} {arguments}");
             assert_last_lines(&String::from_utf8(output.stdout).unwrap(), lines);
         }
     }

@@ -2,6 +2,7 @@
 //! Through the PMU: overflow interrupts of a hardware counter. Cycles are what the lab's counts.
 
 use std::fs;
+use std::io::Write;
 
 use memwarden_run::Case;
 
@@ -61,7 +62,11 @@ impl Drop for PerfLimits {
         // The last one first: while it is off, the kernel refuses the other figure.
         for (path, was) in self.0.iter().rev() {
             if let Err(error) = fs::write(path, was) {
-                eprintln!("memwarden: {path} was {}: {error}", was.trim());
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "memwarden: {path} was {}: {error}",
+                    was.trim()
+                );
             }
         }
     }

@@ -10,6 +10,7 @@ use memwarden_platform::{Root, units};
 use memwarden_workloads::bandwidth::{self, Access, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
+use super::output;
 use super::workload::{self, ResultLine, WorkloadArgs};
 
 /// The options of `bandwidth`.
@@ -17,7 +18,7 @@ use super::workload::{self, ResultLine, WorkloadArgs};
 #[command(
     about = DESCRIPTOR.help,
     after_help = "MB/s are 2^20 bytes a second here. A line counts as 64 bytes in each array that it is touched in. \
-                  SIGINT, SIGTERM and SIGALRM end the run and print its result."
+                  SIGINT, SIGTERM and SIGALRM end the run and print its result; after SIGINT the exit code is 130."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -70,8 +71,8 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Moves memory, and prints how fast that went.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let stop = workload::stop_on_signals()?;
-    let mut reporter = args.workload.reporter()?;
+    let signals = workload::stop_on_signals()?;
+    let mut reporter = args.workload.reporter(&signals.stop)?;
     let name = if args.fresh_pages {
         "fresh-pages"
     } else {
@@ -86,7 +87,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         rate_mib_s: args.mb,
         interval: args.interval,
     };
-    let outcome = bandwidth::run(&config, &stop, &mut reporter)?;
+    let outcome = bandwidth::run(&config, &signals.stop, &mut reporter)?;
     let notes = remarks::bandwidth(
         &Root::system(),
         outcome.cpu,
@@ -103,12 +104,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
             settings,
             notes: &notes,
         };
-        workload::print(&serde_json::to_string(&line)?)?;
-        return Ok(ExitCode::SUCCESS);
+        output::print(&serde_json::to_string(&line)?)?;
+        return Ok(signals.exit_code());
     }
     workload::print_remarks(&notes)?;
     if let Some(pages) = outcome.pages {
-        workload::print(&format!(
+        output::print(&format!(
             "pages = {pages} | page faults = {}",
             outcome.page_faults
         ))?;
@@ -117,7 +118,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let cpu = outcome.cpu;
     #[allow(clippy::cast_precision_loss)]
     let seconds = outcome.elapsed_ns as f64 / 1e9;
-    workload::print(&format!(
+    output::print(&format!(
         "g_nread(bytes read) = {}\nelapsed = {seconds:.2} sec ( {} usec )\n\
          CPU{cpu}: B/W = {:.2} MB/s | CPU{cpu}: average = {:.2} ns",
         outcome.bytes,
@@ -125,5 +126,5 @@ pub fn run(args: Args) -> Result<ExitCode> {
         outcome.mib_s,
         outcome.ns_per_line,
     ))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(signals.exit_code())
 }

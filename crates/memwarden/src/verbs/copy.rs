@@ -17,6 +17,7 @@ use memwarden_experiments::copy::{Engine, Policies, dat};
 
 use super::experiment::Place;
 use super::on_lab::{Lab, MachineArgs};
+use crate::verbs::output::outln;
 
 /// Measure copies between user and kernel memory, by the CPU and by a DMA engine
 #[derive(clap::Args)]
@@ -104,7 +105,7 @@ impl Dat {
         };
         let count = dat::write(folder, Path::new(directory))?;
         if !quiet {
-            println!("{count} files in the classic layouts: {directory}");
+            outln!("{count} files in the classic layouts: {directory}")?;
         }
         Ok(())
     }

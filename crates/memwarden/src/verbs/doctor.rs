@@ -8,7 +8,7 @@ use anyhow::Result;
 use memwarden_platform::Root;
 use memwarden_platform::doctor::{self, Diagnosis, Level, Live};
 
-use super::workload::print;
+use super::output::print;
 
 /// Tells what this machine can measure and regulate, and how to change that.
 #[derive(Debug, clap::Args)]

@@ -9,8 +9,8 @@ use memwarden_experiments::{Error, Interrupt, Progress, Settings, Simulated};
 use memwarden_run::{Existing, Summary};
 
 use super::on_lab::{Lab, parse_limit};
-use super::outcome;
 use super::terminal::Bar;
+use super::{outcome, output};
 
 /// The answer to `--timeout` where there is no machine for it to end.
 pub const NO_LAB_TO_END: &str = "--timeout: this ends the lab's machine; add --on lab";
@@ -101,7 +101,7 @@ impl Place {
         ) -> Result<Found, Error>,
     ) -> anyhow::Result<Option<Found>> {
         if self.print_config {
-            print!("{}", settings.to_toml());
+            output::write(&settings.to_toml())?;
             return Ok(None);
         }
         let out = self.out.as_deref();

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+use memwarden_experiments::{Error, Interrupt};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
 /// What a shell adds to a signal's number to make an exit code of it.
@@ -44,23 +45,57 @@ impl NotStarted {
 
     /// The exit code, as a shell would give it.
     pub fn exit_code(&self) -> u8 {
-        match self.source.kind() {
-            io::ErrorKind::NotFound => MISSING,
-            _ => NOT_EXECUTABLE,
-        }
+        not_started(&self.source)
     }
 }
+
+fn not_started(error: &io::Error) -> u8 {
+    match error.kind() {
+        io::ErrorKind::NotFound => MISSING,
+        _ => NOT_EXECUTABLE,
+    }
+}
+
+/// A signal ended the verb; what became of its work.
+#[derive(Debug)]
+pub struct Interrupted(pub &'static str);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted: {}", self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// The program's own exit code after an error.
 pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     if let Some(error) = error.downcast_ref::<NotStarted>() {
         return ExitCode::from(error.exit_code());
     }
-    if let Some(memwarden_experiments::Error::Interrupted) = error.downcast_ref() {
-        let signal = memwarden_experiments::Interrupt::last().unwrap_or(SIGINT);
-        return ExitCode::from(u8::try_from(SIGNAL_EXIT + signal).unwrap_or(1));
+    let by_signal = || after_signal(Interrupt::last().unwrap_or(SIGINT));
+    match error.downcast_ref() {
+        Some(Error::Interrupted) => return by_signal(),
+        Some(Error::Process {
+            action: "starting",
+            source,
+            ..
+        }) => return ExitCode::from(not_started(source)),
+        _ => {}
+    }
+    if error.is::<Interrupted>() {
+        return by_signal();
+    }
+    #[cfg(feature = "host")]
+    if let Some(memwarden_lab::Error::Interrupted) = error.downcast_ref() {
+        return after_signal(SIGINT);
     }
     ExitCode::FAILURE
+}
+
+/// The exit code of a program that a signal ended in order.
+pub fn after_signal(signal: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(SIGNAL_EXIT + signal).unwrap_or(1))
 }
 
 /// The exit code, as a shell would give it.

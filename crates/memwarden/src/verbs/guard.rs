@@ -12,6 +12,7 @@ pub mod show;
 mod summary;
 mod supervise;
 
+use crate::verbs::output::{errln, outln};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -248,12 +249,18 @@ impl Options {
         }
     }
 
-    /// Says what is counted and what isn't held, before anything else is said.
-    fn say(&self, meaning: &Meaning) -> anyhow::Result<()> {
+    /// Refuses an event that isn't memory traffic, where that is asked for.
+    fn check(&self, meaning: &Meaning) -> anyhow::Result<()> {
         if self.require_memory_event {
             meaning.require_memory_traffic()?;
         }
-        eprintln!("memwarden: {}", meaning.text);
+        Ok(())
+    }
+
+    /// Says what is counted and what isn't held, before anything else is said.
+    fn say(&self, meaning: &Meaning) -> anyhow::Result<()> {
+        self.check(meaning)?;
+        errln!("memwarden: {}", meaning.text);
         Ok(())
     }
 
@@ -328,14 +335,14 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         return Err(error);
     }
     let control = guard.settings()?.control;
-    println!(
+    outln!(
         "guard: {}, event {} ({} bytes), period {} us, cores {}; no budgets yet: memwarden guard set --mb ...",
         guard.name(),
         control.event,
         control.bytes_per_event,
         control.period_us,
         control.online
-    );
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -347,7 +354,7 @@ fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
     let cpus: Vec<usize> = control.online.iter().collect();
     let findings = self_test::run(guard, &cpus, &mut traffic)?;
     for finding in findings {
-        eprintln!(
+        errln!(
             "CPU{}: {} bytes moved, {} counted; over a budget of {} events a period it stopped in {} periods",
             finding.cpu,
             finding.moved_bytes,

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::interfere;
 use super::on_lab::parse_limit;
+use crate::verbs::output::{errln, outln};
 
 /// Boot an emulated 4-core arm64 machine with a real Linux kernel and our modules
 #[derive(clap::Args)]
@@ -265,24 +266,16 @@ fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut machine = args.machine.machine();
     machine.timeout = args.timeout;
     machine.live = !args.json;
-    let outcome = match machine.run(&args.command, args.machine.results.as_deref()) {
-        Ok(outcome) => outcome,
-        // What a shell reports for a program that Ctrl-C ended.
-        Err(error @ Error::Interrupted) => {
-            eprintln!("memwarden: {error}");
-            return Ok(ExitCode::from(130));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let outcome = machine.run(&args.command, args.machine.results.as_deref())?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        outln!("{}", serde_json::to_string_pretty(&outcome)?)?;
     }
     exit_code(&outcome, machine.talkative && !args.json)
 }
 
 fn exit_code(outcome: &LabOutcome, talkative: bool) -> anyhow::Result<ExitCode> {
     if talkative && let Some(folder) = &outcome.results {
-        eprintln!("lab: results in {}", folder.display());
+        errln!("lab: results in {}", folder.display());
     }
     if let Some(first) = outcome.kernel_faults.first() {
         let more = match outcome.kernel_faults.len() - 1 {
@@ -313,7 +306,7 @@ fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
         .machine()
         .shell(args.machine.results.as_deref())?;
     if let Some(folder) = results {
-        eprintln!("lab: results in {}", folder.display());
+        errln!("lab: results in {}", folder.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -394,12 +387,12 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
             (_, None) => "not built".to_owned(),
         };
         failed += usize::from(!complaints.is_empty());
-        println!("{:<15} {release:<26} {verdict}", target.name());
+        outln!("{:<15} {release:<26} {verdict}", target.name())?;
         for complaint in &complaints {
-            println!("    {complaint}");
+            outln!("    {complaint}")?;
         }
     }
-    println!("{} built, {failed} failed", chosen.len() - failed);
+    outln!("{} built, {failed} failed", chosen.len() - failed)?;
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
@@ -429,7 +422,7 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
     let built = std::cell::Cell::new(false);
     let say = |what: &str| {
         built.set(true);
-        eprintln!("lab: {what}");
+        errln!("lab: {what}");
     };
     let outcome = match &args.linux {
         None => Kernel::own(&cache, &source, flavour, &say).map(|(kernel, facts)| KernelOutcome {
@@ -453,21 +446,14 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
             },
         ),
     };
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error @ Error::Interrupted) => {
-            eprintln!("memwarden: {error}");
-            return Ok(ExitCode::from(130));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let outcome = outcome?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        outln!("{}", serde_json::to_string_pretty(&outcome)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("kernel {} in {}", outcome.release, outcome.tree.display());
+    outln!("kernel {} in {}", outcome.release, outcome.tree.display())?;
     if let Some(built) = &outcome.built {
-        println!(
+        outln!(
             "{}, {}; image {} MB, in all {} MB; {} objects in {:.0} s{}",
             built.source,
             if built.patches.is_empty() {
@@ -480,10 +466,10 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
             built.objects,
             built.build_s,
             if outcome.cached { ", cached" } else { "" }
-        );
+        )?;
     }
     for option in &outcome.options_not_taken {
-        eprintln!("memwarden: this tree does not take {option}");
+        errln!("memwarden: this tree does not take {option}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -520,30 +506,30 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
         entries,
     };
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        outln!("{}", serde_json::to_string_pretty(&status)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if status.entries.is_empty() {
-        println!("nothing cached in {}", status.cache.display());
+        outln!("nothing cached in {}", status.cache.display())?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("cached in {}:", status.cache.display());
+    outln!("cached in {}:", status.cache.display())?;
     for entry in &status.entries {
-        println!(
+        outln!(
             "{:>6} MB  {:<8}  {}",
             megabytes(entry.bytes),
             entry.kind,
             entry.name
-        );
+        )?;
     }
-    println!("{:>6} MB  in all", megabytes(status.bytes));
-    println!("kernels of Debian:");
+    outln!("{:>6} MB  in all", megabytes(status.bytes))?;
+    outln!("kernels of Debian:")?;
     for stock in &status.kernels {
-        println!(
+        outln!(
             "{:<15} {}",
             stock.kernel,
             stock.release.as_deref().unwrap_or("not fetched")
-        );
+        )?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -551,11 +537,11 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
 fn clean() -> anyhow::Result<ExitCode> {
     let cache = Cache::of_user()?;
     let freed = cache.clean()?;
-    println!(
+    outln!(
         "removed {} ({} MB)",
         cache.root().display(),
         megabytes(freed)
-    );
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,6 +8,7 @@ use memwarden_platform::Root;
 use memwarden_workloads::latency::{self, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
+use super::output;
 use super::workload::{self, ResultLine, WorkloadArgs};
 
 /// The options of `latency`.
@@ -15,7 +16,7 @@ use super::workload::{self, ResultLine, WorkloadArgs};
 #[command(
     about = DESCRIPTOR.help,
     after_help = "MB/s are 10^6 bytes, MiB/s 2^20 bytes a second: 64 bytes over the latency. \
-                  SIGINT, SIGTERM and SIGALRM end the run and print its result."
+                  SIGINT, SIGTERM and SIGALRM end the run and print its result; after SIGINT the exit code is 130."
 )]
 pub struct Args {
     #[command(flatten)]
@@ -36,8 +37,8 @@ pub struct Args {
 
 /// Chases, and prints what came out.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let stop = workload::stop_on_signals()?;
-    let mut reporter = args.workload.reporter()?;
+    let signals = workload::stop_on_signals()?;
+    let mut reporter = args.workload.reporter(&signals.stop)?;
     let config = Config {
         buffer: args.workload.buffer(),
         placement: args.workload.placement(),
@@ -46,7 +47,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         mlp: usize::try_from(args.mlp)?,
         seed: args.seed,
     };
-    let outcome = latency::run(&config, &stop, &mut reporter)?;
+    let outcome = latency::run(&config, &signals.stop, &mut reporter)?;
     let notes = remarks::latency(
         &Root::system(),
         outcome.cpu,
@@ -63,12 +64,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
             settings,
             notes: &notes,
         };
-        workload::print(&serde_json::to_string(&line)?)?;
-        return Ok(ExitCode::SUCCESS);
+        output::print(&serde_json::to_string(&line)?)?;
+        return Ok(signals.exit_code());
     }
     workload::print_remarks(&notes)?;
     if outcome.mlp > 1 {
-        workload::print(&format!(
+        output::print(&format!(
             "{} parallel chases | {:.2} ns for each load of a chase",
             outcome.mlp, outcome.latency_ns
         ))?;
@@ -77,12 +78,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // load of all of them, so that 64 bytes over it is still the bandwidth.
     #[allow(clippy::cast_precision_loss)]
     let average_ns = outcome.elapsed_ns as f64 / outcome.loads as f64;
-    workload::print(&format!(
+    output::print(&format!(
         "duration {} us\naverage {average_ns:.2} ns | bandwidth {:.2} MB ({:.2} MiB)/s\nreadsum  {}",
         outcome.elapsed_ns / 1000,
         outcome.mb_s,
         outcome.mib_s,
         outcome.readsum,
     ))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(signals.exit_code())
 }

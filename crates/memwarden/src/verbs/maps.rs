@@ -8,8 +8,8 @@ use memwarden_platform::Root;
 use memwarden_platform::maps::{Address, Aslr, Explained, Explanation, Object, Role, Sum, explain};
 use memwarden_platform::units::size_text;
 
+use super::output::print;
 use super::terminal::{lines, table};
-use super::workload::print;
 
 const EXAMPLES: &str = "\
 KiB are 1024 bytes; a dash is what the kernel doesn't tell; the notes say why. Changes nothing.

@@ -15,7 +15,7 @@ use memwarden_workloads::{BufferConfig, Placement, remarks};
 use serde::Serialize;
 use serde_json::json;
 
-use super::workload;
+use super::{output, workload};
 
 /// Between two looks at whether a deadline was missed: at once for a person, and hardly a wake-up for the task's CPU.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -69,7 +69,7 @@ fn access_names() -> PossibleValuesParser {
 
 /// Runs the task, and prints how its jobs went.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let stop = workload::stop_on_signals()?;
+    let signals = workload::stop_on_signals()?;
     let config = Config {
         access: Access::named(&args.access).expect("the parser lets no other name through"),
         buffer: BufferConfig {
@@ -89,10 +89,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let first_miss = FirstMiss::default();
     let outcome = if args.tell_miss {
         telling(args.json, &first_miss, || {
-            periodic::run(&config, &stop, &first_miss)
+            periodic::run(&config, &signals.stop, &first_miss)
         })?
     } else {
-        periodic::run(&config, &stop, &first_miss)?
+        periodic::run(&config, &signals.stop, &first_miss)?
     };
     let notes = remarks::bandwidth(
         &Root::system(),
@@ -114,12 +114,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
             outcome: &outcome,
             notes: &notes,
         };
-        workload::print(&serde_json::to_string(&line)?)?;
+        output::print(&serde_json::to_string(&line)?)?;
     } else {
         workload::print_remarks(&notes)?;
-        workload::print(&for_people(&outcome))?;
+        output::print(&for_people(&outcome))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(signals.exit_code())
 }
 
 /// Runs the task, while another thread looks for its first miss: the task itself neither prints nor wakes anybody.
@@ -135,7 +135,7 @@ fn telling(
             loop {
                 let over = ended.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
                 if let Some((job, late_ns)) = first_miss.get() {
-                    return workload::print(&miss_line(as_json, job, late_ns));
+                    return output::print(&miss_line(as_json, job, late_ns));
                 }
                 if over {
                     return Ok(());

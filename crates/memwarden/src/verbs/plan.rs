@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 
 use super::loads::{self, LoadSpec};
 use super::terminal::{Bar, lines, number, table};
+use crate::verbs::foreign::Interrupted;
+use crate::verbs::output::outln;
 
 /// Find the budgets with which a task meets its deadline beside a load that keeps as much as possible
 #[derive(clap::Args)]
@@ -233,7 +235,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     bar.step(most, most, "done");
     let Some(plan) = plan else {
-        bail!("interrupted: nothing was planned");
+        return Err(Interrupted("nothing was planned").into());
     };
     let recommended = plan.recommended.as_ref();
     let commands =
@@ -254,11 +256,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "commands": commands,
             "verified": verified,
         });
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        outln!("{}", serde_json::to_string_pretty(&all)?)?;
     } else {
         tell(args, &platform, &problem, &plan, commands.as_deref())?;
         if let Some(verified) = &verified {
-            tell_verified(verified);
+            tell_verified(verified)?;
         }
     }
     Ok(ExitCode::from(u8::from(recommended.is_none())))
@@ -350,7 +352,7 @@ fn tell(
     commands: Option<&[String]>,
 ) -> anyhow::Result<()> {
     let memory = platform.memory()?;
-    println!(
+    outln!(
         "{} on {}, {} ({:.2} GB/s peak): {} bytes each {} us, in time within {} us; {} jobs a run, {} settings tried\n",
         args.task.name,
         platform.name,
@@ -361,8 +363,8 @@ fn tell(
         problem.task.deadline_us,
         problem.task.jobs,
         plan.tried.len()
-    );
-    println!(
+    )?;
+    outln!(
         "alone      {:.1} % missed, p99 {:.2} ms, margin {:.2} ms\nno guard   {:.1} % missed, p99 {:.2} ms, margin {:.2} ms, \
          the load moves {:.0} MB/s\n",
         100.0 * plan.alone.miss_share,
@@ -372,39 +374,39 @@ fn tell(
         plan.unguarded.p99_ms,
         plan.unguarded.margin_ms,
         plan.unguarded.load_mib_s
-    );
-    println!(
+    )?;
+    outln!(
         "None of the settings that were tried has both more load and an earlier longest job than one of these:"
-    );
+    )?;
     let mut front = table(&HEADINGS);
     for outcome in &plan.front {
         front.add_row(row(outcome, problem, platform, &plan.unguarded));
     }
-    println!("{}", lines(front, 2..HEADINGS.len()));
+    outln!("{}", lines(front, 2..HEADINGS.len()))?;
     let Some(recommended) = &plan.recommended else {
-        println!(
+        outln!(
             "\nNo setting reaches the goal. Alone, the longest job leaves {:.2} ms.",
             plan.alone.margin_ms
-        );
+        )?;
         return Ok(());
     };
-    println!("\nRecommended:");
+    outln!("\nRecommended:")?;
     let mut one = table(&HEADINGS);
     one.add_row(row(recommended, problem, platform, &plan.unguarded));
-    println!("{}", lines(one, 2..HEADINGS.len()));
+    outln!("{}", lines(one, 2..HEADINGS.len()))?;
     match commands {
-        Some([]) | None => println!("\nNothing has to be regulated."),
+        Some([]) | None => outln!("\nNothing has to be regulated.")?,
         Some(commands) => commands
             .iter()
-            .for_each(|command| println!("    {command}")),
+            .try_for_each(|command| outln!("    {command}"))?,
     }
     if plan.sensitivity.is_empty() {
-        println!(
+        outln!(
             "\nThe platform's file names no uncertain number ([fit]): what would change the plan is not known."
-        );
+        )?;
         return Ok(());
     }
-    println!("\nThe same setting, were the platform's uncertain numbers 10 % less or more:");
+    outln!("\nThe same setting, were the platform's uncertain numbers 10 % less or more:")?;
     let mut all = table(&[
         "number",
         "is",
@@ -428,7 +430,7 @@ fn tell(
             if outcome.reached { "reached" } else { "MISSED" }.into(),
         ]);
     }
-    println!("{}", lines(all, 1..7));
+    outln!("{}", lines(all, 1..7))?;
     Ok(())
 }
 
@@ -595,9 +597,9 @@ fn verify(
     }))
 }
 
-fn tell_verified(verified: &Value) {
+fn tell_verified(verified: &Value) -> anyhow::Result<()> {
     let place = verified["place"].as_str().unwrap_or_default();
-    println!("\nPredicted against measured ({place}):");
+    outln!("\nPredicted against measured ({place}):")?;
     let mut all = table(&["", "missed %", "p99 ms", "load MB/s", "of unguarded %"]);
     for (name, key) in [
         ("predicted, no guard", "predicted_unguarded"),
@@ -617,14 +619,15 @@ fn tell_verified(verified: &Value) {
             figure("load_share", 100.0, 1),
         ]);
     }
-    println!("{}", lines(all, 1..5));
+    outln!("{}", lines(all, 1..5))?;
     if let Some(budgets) = verified["budgets_of_the_lab"].as_str() {
-        println!(
+        outln!(
             "The lab has a frame, a load and a speed of its own (`memwarden realtime --on lab --print-config`), so its budgets \
              were {budgets}: for the load the same share of what it moves unguarded, for the task what its frame needs. Compare \
              the shares; the times are not the board's."
-        );
+        )?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden report`: what run folders say.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use memwarden_report::compare::{compare, compare_table, side_by_side_table};
 use memwarden_report::{finding, png_of_plots, render, side_by_side, tables};
-use memwarden_run::{Recorded, Summary, schema};
+use memwarden_run::{Recorded, schema};
 use serde_json::{Value, json};
+
+use super::output;
 
 /// Renders run folders again, sets them side by side, compares them
 ///
@@ -62,19 +64,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
         again(&args)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Renders the report of a run that has just ended; says its finding unless `quiet`.
-pub fn after_run(folder: &Path, summary: &Summary, quiet: bool) -> Result<()> {
-    let page = render(folder)?;
-    if quiet {
-        return Ok(());
-    }
-    print(&format!(
-        "report: {}\n{}\n",
-        page.display(),
-        finding(summary)
-    ))
 }
 
 /// Both schemas in one JSON document, by the name that a file gives.
@@ -186,13 +175,6 @@ fn width() -> Option<u16> {
         .map(|(width, _)| width.0)
 }
 
-/// Prints; a reader who has seen enough (`| head`) is no error.
 fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("write to standard output")
-        }
-        _ => Ok(()),
-    }
+    output::write(text).map(drop)
 }

@@ -3,12 +3,17 @@
 //! options for memory and placement, signals, readiness, results.
 
 use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use memwarden_platform::{Error, descriptor, units};
 use memwarden_workloads::{BufferConfig, Observer, Placement, Progress, Stop};
 use serde::Serialize;
+
+use super::{foreign, output};
 
 /// Where the workload runs, and on which memory.
 #[derive(Debug, Args)]
@@ -69,7 +74,7 @@ impl WorkloadArgs {
     }
 
     /// Tells the parent and the person how the run goes.
-    pub fn reporter(&self) -> Result<Reporter> {
+    pub fn reporter(&self, stop: &Stop) -> Result<Reporter> {
         let ready = self
             .ready_fd
             .map(descriptor::inherited)
@@ -78,6 +83,7 @@ impl WorkloadArgs {
         Ok(Reporter {
             ready,
             json: self.json,
+            stop: stop.clone(),
         })
     }
 
@@ -118,9 +124,30 @@ pub struct ResultLine<'a, T: Serialize> {
     pub notes: &'a [String],
 }
 
-/// A stop that SIGINT, SIGTERM and SIGALRM request.
-pub fn stop_on_signals() -> Result<Stop> {
+/// A stop that SIGINT, SIGTERM and SIGALRM request, and whether SIGINT did.
+pub struct StopOnSignals {
+    /// For the workload.
+    pub stop: Stop,
+    interrupted: Arc<AtomicBool>,
+}
+
+impl StopOnSignals {
+    /// The exit code, once the result is printed.
+    pub fn exit_code(&self) -> ExitCode {
+        if self.interrupted.load(Ordering::Relaxed) {
+            foreign::after_signal(signal_hook::consts::SIGINT)
+        } else {
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// From now on.
+pub fn stop_on_signals() -> Result<StopOnSignals> {
     let stop = Stop::new();
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(&interrupted))
+        .context("cannot catch signals")?;
     for signal in [
         signal_hook::consts::SIGINT,
         signal_hook::consts::SIGTERM,
@@ -128,28 +155,22 @@ pub fn stop_on_signals() -> Result<Stop> {
     ] {
         signal_hook::flag::register(signal, stop.flag()).context("cannot catch signals")?;
     }
-    Ok(stop)
-}
-
-/// Writes to standard output and makes sure that it arrived.
-pub fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}")
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
+    Ok(StopOnSignals { stop, interrupted })
 }
 
 /// Remarks as lines for people, before the figures.
 pub fn print_remarks(remarks: &[String]) -> Result<()> {
     remarks
         .iter()
-        .try_for_each(|remark| print(&format!("note: {remark}")))
+        .try_for_each(|remark| output::print(&format!("note: {remark}")))
 }
 
 /// Tells the parent when the workload runs, and the person how it goes.
 pub struct Reporter {
     ready: Option<std::fs::File>,
     json: bool,
+    /// Nobody reads the progress any more.
+    stop: Stop,
 }
 
 impl Observer for Reporter {
@@ -178,7 +199,12 @@ impl Observer for Reporter {
             let seconds = progress.t_ns as f64 / 1e9;
             format!("{seconds:.3} s: {:.2} MB/s", progress.mib_s)
         };
-        print(&text).map_err(|error| Error::Invalid(format!("{error:#}")))
+        let read = output::write(&format!("{text}\n"))
+            .map_err(|error| Error::Invalid(format!("{error:#}")))?;
+        if !read {
+            self.stop.request();
+        }
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ use memwarden_run::Summary;
 
 use super::Common;
 use crate::verbs::experiment::Target;
+use crate::verbs::output::outln;
 
 /// Find the size from which DMA wins: by a copy's time, by its CPU time, by what another CPU's application loses
 #[derive(clap::Args)]
@@ -96,10 +97,10 @@ impl Args {
             return Ok(());
         };
         if !self.common.place.json {
-            println!(
+            outln!(
                 "for a file in /etc/modprobe.d: {}",
                 breakeven::modprobe_line(bytes)
-            );
+            )?;
         }
         if self.apply {
             breakeven::apply(bytes, Path::new(THRESHOLD))?;

@@ -12,6 +12,7 @@ use memwarden_run::{Existing, Summary};
 use crate::verbs::experiment::{NO_LAB_TO_END, Target};
 use crate::verbs::on_lab::parse_limit;
 use crate::verbs::outcome;
+use crate::verbs::output::errln;
 use crate::verbs::terminal::Bar;
 
 #[derive(clap::Args)]
@@ -93,7 +94,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .filter(|case| case.text("reached") == Some("NO"))
         .count();
     if missed > 0 {
-        eprintln!("memwarden: {missed} figures did not reach their target");
+        errln!("memwarden: {missed} figures did not reach their target");
     }
     Ok(ExitCode::from(u8::from(missed > 0)))
 }

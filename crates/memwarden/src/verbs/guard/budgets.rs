@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use crate::verbs::output::errln;
 use anyhow::bail;
 use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{Control, Regulator, Resource, Settings, Wish, units};
@@ -43,7 +44,7 @@ impl Budgets {
         self.apply(guard)?;
         let settings = guard.settings()?;
         if let Some(warning) = warning(&settings) {
-            eprintln!("memwarden: {warning}");
+            errln!("memwarden: {warning}");
         }
         Ok(ExitCode::SUCCESS)
     }

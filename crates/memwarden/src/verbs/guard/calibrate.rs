@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use crate::verbs::output::outln;
 use anyhow::bail;
 use memwarden_platform::units::{parse_size, size_text};
 use memwarden_platform::{Root, cache, hugepage};
@@ -95,27 +96,27 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "maxbw_mib_s": maxbw_mib_s, "pattern": what, "parallel": PARALLEL, "buffer_bytes": bytes,
             "last_level_cache_bytes": llc, "fits_in_cache": cached, "guard_told": told, "latency": outcome,
         });
-        println!("{}", serde_json::to_string_pretty(&result)?);
+        outln!("{}", serde_json::to_string_pretty(&result)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
+    outln!(
         "guaranteed bandwidth: {maxbw_mib_s} MB/s (2^20 bytes), one core, {PARALLEL} loads at once, {} buffer",
         size_text(bytes as u64)
-    );
-    println!("measured with {what}");
+    )?;
+    outln!("measured with {what}")?;
     if cached {
-        println!(
+        outln!(
             "the buffer fits in the last-level cache ({}): this is cache, not memory; give a larger -m",
             llc.map_or_else(String::new, size_text)
-        );
+        )?;
     }
-    println!(
+    outln!(
         "{}",
         if told {
             "the running guard's maxbw is set to it"
         } else {
             "no guard is running: start it with --maxbw, or calibrate again then"
         }
-    );
+    )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::verbs::output::outln;
 use memwarden_experiments::Backend;
 use memwarden_guard::BudgetFile;
 
@@ -17,6 +18,6 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = BudgetFile::read(&args.file)?;
     file.backend::<Backend>()?;
-    println!("{}: well-formed", args.file.display());
+    outln!("{}: well-formed", args.file.display())?;
     Ok(ExitCode::SUCCESS)
 }

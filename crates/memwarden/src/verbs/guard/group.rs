@@ -11,6 +11,7 @@ use memwarden_guard::meaning_of;
 use signal_hook::iterator::Signals;
 
 use super::{BackendName, Run, enter, supervise};
+use crate::verbs::output::errln;
 
 /// How a group is stopped.
 #[derive(Clone, Copy, ValueEnum)]
@@ -26,7 +27,7 @@ pub(super) fn run(args: &Run, cgroup: &str, signals: Signals) -> anyhow::Result<
         bail!("--backend module: a group's budget is kept in user space; leave the option out");
     }
     let meaning = meaning_of(&args.options.start_options())?;
-    args.options.say(&meaning)?;
+    args.options.check(&meaning)?;
     let guard = GroupGuard::start(&GroupOptions {
         cgroup: cgroup.to_owned(),
         amount: amount(args.budgets.of_a_group()?)?,
@@ -36,15 +37,16 @@ pub(super) fn run(args: &Run, cgroup: &str, signals: Signals) -> anyhow::Result<
         },
         start: args.options.start_options(),
     })?;
+    args.options.say(&meaning)?;
     let place = enter::Place::of(args, Some(guard.folder()));
     let status = supervise::command(&args.command, &place, signals, &mut || {});
     let summary = guard.end();
     let status = status?;
     let summary = summary?;
     if args.json {
-        eprintln!("{}", serde_json::to_string(&summary)?);
+        errln!("{}", serde_json::to_string(&summary)?);
     } else {
-        eprintln!("{}", text(&summary));
+        errln!("{}", text(&summary));
     }
     Ok(supervise::exit_code(status))
 }

@@ -23,7 +23,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::verbs::workload::print;
+use crate::verbs::output::errln;
+use crate::verbs::output::print;
 use notify::notify;
 use pages::FileState;
 
@@ -97,7 +98,7 @@ fn say(args: &Args, guard: &dyn Regulator) -> anyhow::Result<()> {
 }
 
 fn log(line: &str) {
-    eprintln!("memwarden: {line}");
+    errln!("memwarden: {line}");
 }
 
 /// Carries out `memwarden guard serve`.

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, units};
 use serde_json::{Value, json};
 
+use crate::verbs::output::{self, outln};
 use crate::verbs::terminal::{number, table};
 
 pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitCode> {
     let (settings, cores) = (guard.settings()?, guard.statistics()?);
     if as_json {
-        println!("{:#}", document(guard.name(), &settings, &cores));
+        outln!("{:#}", document(guard.name(), &settings, &cores))?;
     } else {
-        print!("{}", text(guard.name(), &settings, &cores));
+        output::write(&text(guard.name(), &settings, &cores))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use crate::verbs::output::errln;
 use memwarden_guard::budget::Events;
 use memwarden_guard::units::mib_s;
 use memwarden_guard::{CoreStatistics, Error, Meaning, Session, Settings, meaning};
@@ -91,7 +92,7 @@ impl Watch {
                     Error::NotRunning => "it was stopped".to_owned(),
                     error => error.to_string(),
                 };
-                eprintln!(
+                errln!(
                     "memwarden: the guard has ended, and the command goes on without a budget: {why}"
                 );
                 self.lost = Some(why);
@@ -112,7 +113,7 @@ impl Watch {
                 )
             };
             if budget(&settings) != budget(&self.settings) {
-                eprintln!("memwarden: the budget of CPU{cpu} was changed while the command runs");
+                errln!("memwarden: the budget of CPU{cpu} was changed while the command runs");
             }
         }
         self.settings = settings;

@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 use super::summary::Watch;
 use super::{Run, enter, group};
 use crate::verbs::foreign::{self, NotStarted};
+use crate::verbs::output::errln;
 
 /// Between two looks at whether the command is still guarded: often enough for every last second of the statistics.
 const LOOK: Duration = Duration::from_millis(500);
@@ -31,11 +32,12 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     }
     let choose = || running().or_else(|_| args.options.guard(true));
     let mut session = Session::share(choose, &args.options.start_options())?;
-    args.options
-        .say(&meaning(&session.regulator().settings()?.control))?;
     if session.took_over() {
         args.options.suit(session.regulator())?;
-    } else if !args.options.no_self_test {
+    }
+    args.options
+        .say(&meaning(&session.regulator().settings()?.control))?;
+    if !session.took_over() && !args.options.no_self_test {
         super::prove(session.guard())?;
     }
     let cores = take(args, &mut session)?;
@@ -46,9 +48,9 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     })?;
     let summary = watch.end(&session);
     if args.json {
-        eprintln!("{}", serde_json::to_string(&summary)?);
+        errln!("{}", serde_json::to_string(&summary)?);
     } else {
-        eprintln!("memwarden: {}", summary.text());
+        errln!("memwarden: {}", summary.text());
     }
     let ended = session.end();
     if summary.lost.is_some() {

@@ -9,6 +9,7 @@ use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::counter::{self, Config, Workers};
 
 use super::Common;
+use crate::verbs::output::errln;
 
 /// Count with several workers and see what is lost: without a lock, with a mutex, with the device's own addition
 #[derive(clap::Args)]
@@ -91,7 +92,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     place.tell(&folder, &summary)?;
     if let Some(fault) = counter::faults(&summary) {
-        eprintln!("memwarden: {fault}");
+        errln!("memwarden: {fault}");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

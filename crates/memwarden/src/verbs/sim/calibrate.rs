@@ -20,8 +20,9 @@ use memwarden_sim::platform::PlatformError;
 use serde::Serialize;
 
 use super::output::{Output, folder};
+use crate::verbs::foreign::Interrupted;
+use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
-use crate::verbs::workload::print;
 
 /// A fitted figure that is farther off is told apart.
 const TOLERANCE: f64 = 0.1;
@@ -228,7 +229,7 @@ fn aside<T: Send + 'static>(
     let found = loop {
         if interrupt.came() {
             bar.step(1, 1, "");
-            bail!("interrupted: nothing was written");
+            return Err(Interrupted("nothing was written").into());
         }
         match receive.recv_timeout(BETWEEN_LOOKS) {
             // A bar that is full is gone.

@@ -14,8 +14,9 @@ use memwarden_sim::dram::{CheckReport, ControllerError, Memory, memory_file};
 use serde::Serialize;
 
 use super::memory;
+use crate::verbs::output::errln;
+use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
-use crate::verbs::workload::print;
 
 /// Lines of traffic behind each figure: its begin is then a thousandth of it.
 const LINES: u64 = 200_000;
@@ -104,7 +105,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let Some(fault) = fault else {
         return Ok(ExitCode::SUCCESS);
     };
-    eprintln!("memwarden: {fault}");
+    errln!("memwarden: {fault}");
     Ok(ExitCode::FAILURE)
 }
 

@@ -3,13 +3,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use memwarden_experiments::Interrupt;
 use memwarden_sim::trace::{Pattern, Patterned};
 
 use super::memory;
 use super::trace_file::TraceFile;
+use crate::verbs::foreign::Interrupted;
 
 /// Requests between two looks at whether a signal came.
 const BETWEEN_LOOKS: u64 = 1 << 16;
@@ -68,14 +69,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let mut writes = 0_u64;
     for (index, request) in (0..args.count).zip(requests) {
         if index % BETWEEN_LOOKS == 0 && interrupt.came() {
-            bail!("interrupted: nothing was written");
+            return Err(Interrupted("nothing was written").into());
         }
         writes += u64::from(request.write);
         writer.write(&request).with_context(writing)?;
     }
     writer.finish().with_context(writing)?;
     if interrupt.came() {
-        bail!("interrupted: nothing was written");
+        return Err(Interrupted("nothing was written").into());
     }
     let what = format!("{} requests, {writes} of them writes", args.count);
     args.file.keep(output, &what)?;

@@ -8,8 +8,8 @@ use memwarden_platform::units::size_text;
 use memwarden_sim::dram::{Memory, Standard, memory_file};
 use serde::Serialize;
 
+use crate::verbs::output::print;
 use crate::verbs::terminal::{lines, number, table};
-use crate::verbs::workload::print;
 
 /// List the memories that come with the program
 #[derive(clap::Args)]

@@ -9,8 +9,8 @@ use memwarden_sim::cases::{self, Facts};
 use memwarden_sim::{Platform, calibrate, platform};
 use serde::Serialize;
 
+use crate::verbs::output::print;
 use crate::verbs::terminal::{lines, number, table};
-use crate::verbs::workload::print;
 
 /// List the platforms that come with the program
 #[derive(clap::Args)]

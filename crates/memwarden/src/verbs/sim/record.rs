@@ -13,6 +13,7 @@ use memwarden_sim::trace::Request;
 use memwarden_sim::workload::Idle;
 
 use super::trace_file::TraceFile;
+use crate::verbs::foreign::Interrupted;
 use crate::verbs::loads::{self, LoadSpec};
 use crate::verbs::terminal::Bar;
 
@@ -100,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let mut bar = Bar::new();
     for look in 1..=LOOKS {
         if interrupt.came() {
-            bail!("interrupted: nothing was written");
+            return Err(Interrupted("nothing was written").into());
         }
         if written.borrow().is_err() {
             break;

@@ -13,8 +13,9 @@ use memwarden_sim::trace::{Format, Reader, Request, TraceError};
 use serde::Serialize;
 
 use super::memory;
+use crate::verbs::output::errln;
+use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
-use crate::verbs::workload::print;
 
 /// Requests between two steps of the bar.
 const BETWEEN_STEPS: u64 = 1 << 16;
@@ -238,12 +239,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         print(&serde_json::to_string_pretty(&told)?)?;
     } else {
         print(&text(&figures, check.as_ref()))?;
-        eprintln!("note: {}", speed_text(&speed));
+        errln!("note: {}", speed_text(&speed));
     }
     if violations == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("memwarden: rules were broken {violations} times");
+    errln!("memwarden: rules were broken {violations} times");
     Ok(ExitCode::FAILURE)
 }
 

@@ -10,7 +10,7 @@ use memwarden_platform::units::size_text;
 use memwarden_sim::trace::{Format, Writer};
 
 use super::output::Output;
-use crate::verbs::workload::print;
+use crate::verbs::output::print;
 
 #[derive(clap::Args)]
 pub struct TraceFile {

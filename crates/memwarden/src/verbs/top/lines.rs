@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Top in a pipe: a line for each core and interval, or a JSON object for each interval.
 
-use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::time::{Instant, SystemTime};
 
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Args, wait_until};
 use crate::verbs::guard::show;
+use crate::verbs::output::{self, errln};
 
 /// Names of the columns, which are as wide as [`WIDTHS`] says.
 const COLUMNS: [&str; 11] = [
@@ -40,9 +40,9 @@ pub fn run(
     let started = Instant::now();
     let mut sampler = Sampler::default();
     let first = Sample::take(guard)?;
-    eprintln!("memwarden: {}", meaning(&first.settings.control).text);
+    errln!("memwarden: {}", meaning(&first.settings.control).text);
     sampler.next(first);
-    if !args.json && !written(&header())? {
+    if !args.json && !output::write(&header())? {
         return Ok(());
     }
     let mut next = started;
@@ -64,21 +64,12 @@ pub fn run(
         } else {
             lines(started.elapsed().as_secs_f64(), &rates)
         };
-        if !written(&text)? {
+        if !output::write(&text)? {
             return Ok(());
         }
         left = left.map(|left| left - 1);
     }
     Ok(())
-}
-
-/// Writes to standard output; false when nobody reads there any more.
-fn written(text: &str) -> io::Result<bool> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        other => other.map(|()| true),
-    }
 }
 
 fn object(backend: &str, time_unix_s: f64, sample: &Sample, rates: &Rates) -> Value {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tells systemd how far the service is (sd_notify(3)): a datagram to the socket that $NOTIFY_SOCKET names.
 
+use crate::verbs::output::errln;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -12,7 +13,7 @@ pub fn notify(message: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&socket, message)
     {
-        eprintln!("memwarden: telling systemd: {error}");
+        errln!("memwarden: telling systemd: {error}");
     }
 }
 
