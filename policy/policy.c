@@ -100,15 +100,12 @@ static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
 	return MW_CONTINUE;
 }
 
-/*
- * Donations of past epochs expire when the next one is opened; where there are
- * none, nothing is written.
- */
+/* Donations of past epochs expire when the next one is opened. */
 static void pool_open(mw_atomic64 *pool, u64 epoch)
 {
 	u64 word = mw_load(pool);
 
-	while (word & POOL_MASK && epoch_before(word_epoch(word), epoch))
+	while (epoch_before(word_epoch(word), epoch))
 		if (mw_cas(pool, &word, epoch << EPOCH_SHIFT))
 			break;
 }

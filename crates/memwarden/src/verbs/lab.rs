@@ -349,7 +349,7 @@ impl Target {
     }
 
     fn check(&self, cache: &Cache, source: &Source) -> memwarden_lab::Result<Check> {
-        let say = |what: &str| eprintln!("lab: {what}");
+        let say = |what: &str| errln!("lab: {what}");
         let headers = match self {
             Self::Debian(stock, architecture) => Headers::debian(cache, stock, architecture, &say)?,
             Self::Own => Kernel::own(cache, source, Flavour::Debug, &say)?
