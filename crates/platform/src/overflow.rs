@@ -160,6 +160,29 @@ impl OverflowCounter {
     /// # Errors
     /// When the event got no counter: others hold them all.
     pub fn read(&self) -> Result<u64> {
+        if let Some(count) = self.read_if_counting()? {
+            return Ok(count);
+        }
+        let others: Vec<String> = holders::others(&Root::system())
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        Err(Error::Invalid(format!(
+            "there is no counter left: others hold all of this CPU ({})",
+            if others.is_empty() {
+                "nobody that /proc shows".into()
+            } else {
+                others.join(", ")
+            }
+        )))
+    }
+
+    /// Events counted since it was opened; `None` while it does not count, because a pinned event lost its counter to
+    /// another user or to an error of the PMU. [`OverflowCounter::revive`] tries to get one again.
+    ///
+    /// # Errors
+    /// When it cannot be read at all.
+    pub fn read_if_counting(&self) -> Result<Option<u64>> {
         let mut value = 0_u64;
         // SAFETY: 8 bytes that are ours to be written.
         let got = unsafe {
@@ -170,37 +193,40 @@ impl OverflowCounter {
             )
         };
         match got {
-            8 => Ok(value),
+            8 => Ok(Some(value)),
             // A pinned event that could not be put on the PMU reads as the end of the file.
-            0 => {
-                let others: Vec<String> = holders::others(&Root::system())
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect();
-                Err(Error::Invalid(format!(
-                    "there is no counter left: others hold all of this CPU ({})",
-                    if others.is_empty() {
-                        "nobody that /proc shows".into()
-                    } else {
-                        others.join(", ")
-                    }
-                )))
-            }
+            0 => Ok(None),
             _ => Err(Error::last("read a counter")),
         }
+    }
+
+    /// Asks for a counter again after the event lost its own: starting an event clears its error state.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn revive(&mut self) -> Result<()> {
+        self.armed = None;
+        // SAFETY: takes a plain number.
+        check(
+            unsafe { perf::ioctls::ENABLE(self.file.as_raw_fd(), 0) },
+            "start a counter",
+        )
     }
 
     /// From here on, overflows after `events` more (at least 1).
     ///
     /// To be called on the counter's CPU, so that nothing is counted between the steps. Setting the period of a
     /// running software event makes it overflow at the very next event, whatever the period: perf clears what is left
-    /// and counts up to 0. Stopped, set and started it begins a whole period.
+    /// and counts up to 0. Stopped, set and started it begins a whole period. A counter that was lost has nothing to
+    /// overflow, and stays as it is.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn arm(&mut self, events: u64) -> Result<()> {
         let events = events.clamp(1, FAR);
-        let count = self.read()?;
+        let Some(count) = self.read_if_counting()? else {
+            return Ok(());
+        };
         if self.armed == Some((count, events)) {
             return Ok(());
         }

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 
 use super::clock::PeriodClock;
 use super::fault::Fault;
-use super::figures::{Board, Figures};
+use super::figures::{Board, Ended, Figures, Second};
 use super::record::Record;
 use crate::Error;
 use crate::trace::What;
@@ -51,6 +51,8 @@ pub(super) struct Handle {
     bell: OwnedFd,
     reset: AtomicBool,
     stop: AtomicBool,
+    /// A counter of this core has not counted, at least once.
+    counter_lost: AtomicBool,
 }
 
 impl Handle {
@@ -66,6 +68,7 @@ impl Handle {
             bell,
             reset: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            counter_lost: AtomicBool::new(false),
         })
     }
 
@@ -81,6 +84,11 @@ impl Handle {
     pub fn reset(&self) {
         self.reset.store(true, Ordering::Release);
         self.kick();
+    }
+
+    /// True if a counter of this core was lost since the last call.
+    pub fn take_counter_lost(&self) -> bool {
+        self.counter_lost.swap(false, Ordering::AcqRel)
     }
 
     /// Ends the thread; the core is let go.
@@ -111,6 +119,7 @@ pub(super) struct Loop {
     core: Core,
     counters: Counters,
     figures: Figures,
+    second: Second,
     /// The accounts at the last reset: the policy's totals never begin anew.
     base: [Account; 2],
     boundary_ns: u64,
@@ -169,6 +178,12 @@ struct Counters {
     witness: IdleWitness,
     /// Counts at the period's begin.
     begin: [u64; 2],
+    /// Counts when each was last read.
+    last: [u64; 2],
+    /// Those that have not counted in this period, or not in all of it.
+    lost: [bool; 2],
+    /// For tests: refills are taken for lost.
+    blind: bool,
     reaction: [Reaction; 2],
 }
 
@@ -187,6 +202,9 @@ impl Counters {
             write,
             witness: IdleWitness::open(cpu, u32::try_from(own).unwrap_or_default())?,
             begin,
+            last: begin,
+            lost: [false; 2],
+            blind: common.fault.as_ref().is_some_and(|fault| fault.blinds(cpu)),
             reaction: [common.event, common.write_event.unwrap_or(common.event)].map(Reaction::to),
         })
     }
@@ -198,9 +216,32 @@ impl Counters {
         }
     }
 
-    fn used(&self) -> Result<[u64; 2], Failure> {
-        let write = self.write.as_ref().map_or(Ok(0), OverflowCounter::read)?;
-        Ok([self.read.read()? - self.begin[0], write - self.begin[1]])
+    /// Events of this period; of a lost counter, those until it was lost.
+    fn used(&mut self) -> Result<[u64; 2], Failure> {
+        for resource in Resource::ALL {
+            let index = resource as usize;
+            let Some(counter) = self.get(resource) else {
+                continue;
+            };
+            match counter.read_if_counting()? {
+                Some(count) if !(self.blind && index == 0) => self.last[index] = count,
+                _ => self.lost[index] = true,
+            }
+        }
+        Ok([self.last[0] - self.begin[0], self.last[1] - self.begin[1]])
+    }
+
+    /// Whether a counter was lost in this period. It is asked to count again, for the next one.
+    fn take_lost(&mut self) -> Result<bool, Failure> {
+        let lost = std::mem::take(&mut self.lost);
+        for resource in Resource::ALL {
+            if lost[resource as usize]
+                && let Some(counter) = self.get(resource)
+            {
+                counter.revive()?;
+            }
+        }
+        Ok(lost != [false; 2])
     }
 }
 
@@ -284,6 +325,14 @@ fn park(handle: &Handle) {
     let _ = wait_for_any(&mut [PollFd::new(&handle.bell, PollFlags::IN)], &wait);
 }
 
+/// What to wait for of a counter. One that was lost is ready all the time: the bell stands in for it.
+fn end_of<'a>(counter: Option<&'a OverflowCounter>, lost: bool, bell: &PollFd<'a>) -> PollFd<'a> {
+    match counter {
+        Some(counter) if !lost => PollFd::from_borrowed_fd(counter.as_fd(), PollFlags::IN),
+        _ => bell.clone(),
+    }
+}
+
 /// Until the bell rings, a counter overflows or so much time has passed; the bell, the first of `ends`, is silent then.
 ///
 /// It is silenced here, whatever is known of kicks: whoever kicks counts first and rings then, and the core may
@@ -307,6 +356,10 @@ impl Loop {
         let now_ns = monotonic_ns();
         let clock = common.clock.read();
         let base = Resource::ALL.map(|resource| core.account(resource));
+        let figures = Figures {
+            regulated: true,
+            ..Figures::default()
+        };
         Self {
             boundary_ns: clock.next_boundary_ns(now_ns),
             number: clock.number_at(now_ns),
@@ -315,10 +368,8 @@ impl Loop {
             index,
             core,
             counters,
-            figures: Figures {
-                regulated: true,
-                ..Figures::default()
-            },
+            second: Second::begin(now_ns, &figures),
+            figures,
             base,
             overflow_ns: 0,
             throttled_since_ns: 0,
@@ -384,15 +435,21 @@ impl Loop {
         };
         self.mean_to_run_until(0);
         let bell = PollFd::new(&self.common.cores[self.index].bell, PollFlags::IN);
-        let read = PollFd::from_borrowed_fd(self.counters.read.as_fd(), PollFlags::IN);
-        let outcome = match &self.counters.write {
-            None => wait_for_any(&mut [bell, read], &wait),
-            Some(write) => {
-                let write = PollFd::from_borrowed_fd(write.as_fd(), PollFlags::IN);
-                wait_for_any(&mut [bell, read, write], &wait)
-            }
-        };
-        outcome.map_err(|errno| Failure::Broken(format!("waiting for a counter: {errno}")))
+        let Counters {
+            read, write, lost, ..
+        } = &mut self.counters;
+        let mut ends = [
+            bell.clone(),
+            end_of(Some(read), lost[0], &bell),
+            end_of(write.as_ref(), lost[1], &bell),
+        ];
+        let count = if write.is_some() { 3 } else { 2 };
+        wait_for_any(&mut ends[..count], &wait)
+            .map_err(|errno| Failure::Broken(format!("waiting for a counter: {errno}")))?;
+        for (end, lost) in ends[1..count].iter().zip(lost) {
+            *lost |= end.revents().intersects(PollFlags::ERR | PollFlags::HUP);
+        }
+        Ok(())
     }
 
     /// Nothing is limited, and nobody waits for what this core uses.
@@ -443,7 +500,7 @@ impl Loop {
         self.handle().record.keep(self.handle().cpu, now_ns, what);
     }
 
-    /// How late, and how far past what was handed out, now that nothing else runs here.
+    /// How late, and how far past what was handed out the core is, now that nothing else runs here.
     fn book_hold(&mut self) -> Result<(), Failure> {
         let now_ns = monotonic_ns();
         let latency_ns = now_ns.saturating_sub(self.overflow_ns);
@@ -456,13 +513,11 @@ impl Loop {
             if self.counters.get(resource).is_none() || used < assigned {
                 continue;
             }
-            let overshoot = used - assigned;
-            self.figures.resource[resource as usize].overshot(overshoot);
             let what = What::Throttle {
                 epoch: self.core.epoch(),
                 used,
                 assigned,
-                overshoot,
+                overshoot: used - assigned,
                 latency_ns,
             };
             self.handle().record.keep(self.handle().cpu, now_ns, what);
@@ -547,12 +602,26 @@ impl Loop {
         if free {
             self.figures.best_effort_ns += now_ns - self.best_effort_since_ns;
         }
-        // A quiet core sleeps through many.
-        self.figures.periods += if quiet {
-            number.saturating_sub(self.number).max(1)
-        } else {
-            1
+        let lost = self.counters.take_lost()?;
+        if lost {
+            self.handle().counter_lost.store(true, Ordering::Release);
+        }
+        let ended = Ended {
+            at_ns: now_ns,
+            // A quiet core sleeps through many.
+            periods: if quiet {
+                number.saturating_sub(self.number).max(1)
+            } else {
+                1
+            },
+            used,
+            assigned,
+            throttled,
+            exempt: free || self.handle().settings.rt(),
+            counted: !lost,
         };
+        let period_ns = self.common.clock.read().period_ns;
+        self.figures.ended(&ended, period_ns, &mut self.second);
         self.number = number;
         for (begin, used) in self.counters.begin.iter_mut().zip(used) {
             *begin += used;
@@ -658,6 +727,7 @@ impl Loop {
         };
         self.base = Resource::ALL.map(|resource| self.core.account(resource));
         let now_ns = monotonic_ns();
+        self.second = Second::begin(now_ns, &self.figures);
         (self.throttled_since_ns, self.best_effort_since_ns) = (now_ns, now_ns);
     }
 

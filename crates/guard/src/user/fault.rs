@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults on purpose, so that what is promised of a broken regulator can be tried on a real one.
 
-/// Names the fault: `stuck:CPU`, `panic:CPU` or `mute:CPU`. For tests alone.
+/// Names the fault: `stuck:CPU`, `panic:CPU`, `mute:CPU` or `blind:CPU`. For tests alone.
 pub(crate) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,8 @@ enum Kind {
     Panic,
     /// Stuck before it regulates.
     Mute,
+    /// Its counter of refills does not count.
+    Blind,
 }
 
 /// A core's thread that goes wrong the first time that it holds its core, or before.
@@ -31,6 +33,7 @@ impl Fault {
             "stuck" => Kind::Stuck,
             "panic" => Kind::Panic,
             "mute" => Kind::Mute,
+            "blind" => Kind::Blind,
             _ => return None,
         };
         Some(Self {
@@ -46,6 +49,11 @@ impl Fault {
         }
     }
 
+    /// Whether the counter of this core's refills is to be taken for lost.
+    pub fn blinds(&self, cpu: usize) -> bool {
+        cpu == self.cpu && self.kind == Kind::Blind
+    }
+
     /// Called by each core's thread when it takes hold.
     pub fn strike(&self, cpu: usize) {
         if cpu == self.cpu {
@@ -58,7 +66,7 @@ impl Fault {
         match self.kind {
             Kind::Stuck => spin(),
             Kind::Panic => panic!("the fault that {VARIABLE} asked for"),
-            Kind::Mute => {}
+            Kind::Mute | Kind::Blind => {}
         }
     }
 }

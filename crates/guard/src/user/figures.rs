@@ -5,7 +5,14 @@ use std::sync::Mutex;
 
 use memwarden_policy::{Account, UNLIMITED};
 
-use crate::statistics::{CoreStatistics, ResourceStatistics};
+use crate::statistics::{CoreStatistics, LastSecond, ResourceLastSecond, ResourceStatistics};
+
+/// The length of what `last_second` speaks of.
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A second may end this much early, so that a boundary that is served a little sooner than the one before does not
+/// make it a period longer.
+const EARLY_NS: u64 = 1_000_000;
 
 /// Buckets of the overshoot histogram: none, and powers of two up to 2^30.
 const BUCKETS: usize = 32;
@@ -14,13 +21,16 @@ const BUCKETS: usize = 32;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ResourceFigures {
     pub account: Account,
+    pub used_max: u64,
+    pub over_periods: u64,
+    pub last_second: ResourceLastSecond,
     pub overshoot_max: u64,
     pub overshoot: [u64; BUCKETS],
 }
 
 impl ResourceFigures {
-    /// Notes how far past what it was given the core got.
-    pub fn overshot(&mut self, events: u64) {
+    /// Notes how far past what was assigned a throttled period got.
+    fn overshot(&mut self, events: u64) {
         let bucket = events.checked_ilog2().map_or(0, |power| power as usize + 1);
         self.overshoot[bucket.min(BUCKETS - 1)] += 1;
         self.overshoot_max = self.overshoot_max.max(events);
@@ -36,9 +46,54 @@ impl ResourceFigures {
             donated: account.total_donated,
             reclaimed: account.total_reclaimed,
             reclaim_errors: account.reclaim_errors,
+            used_max: self.used_max,
+            over_periods: self.over_periods,
+            last_second: self.last_second,
             overshoot_max: self.overshoot_max,
             overshoot_hist: self.overshoot[..used_buckets.map_or(0, |last| last + 1)].to_vec(),
-            ..ResourceStatistics::default()
+        }
+    }
+}
+
+/// A period that has ended; on a core without limits, several that were looked at as one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ended {
+    pub at_ns: u64,
+    pub periods: u64,
+    pub used: [u64; 2],
+    /// [`UNLIMITED`] where the core has no budget.
+    pub assigned: [u64; 2],
+    /// The core was throttled when it ended.
+    pub throttled: bool,
+    /// The core was allowed more than what was assigned: best effort, or a real-time core.
+    pub exempt: bool,
+    /// All counters counted.
+    pub counted: bool,
+}
+
+impl Ended {
+    fn limited(&self) -> bool {
+        self.assigned.iter().any(|assigned| *assigned < UNLIMITED)
+    }
+}
+
+/// The second that is under way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Second {
+    begun_ns: u64,
+    /// The core's at its begin.
+    throttled_ns: u64,
+    limited: bool,
+    periods: u64,
+    resource: [ResourceLastSecond; 2],
+}
+
+impl Second {
+    pub fn begin(now_ns: u64, figures: &Figures) -> Self {
+        Self {
+            begun_ns: now_ns,
+            throttled_ns: figures.throttled_ns,
+            ..Self::default()
         }
     }
 }
@@ -64,10 +119,64 @@ pub(super) struct Figures {
     pub best_effort_ns: u64,
     pub throttle_latency_ns_max: u64,
     pub release_latency_ns_max: u64,
+    pub unregulated_periods: u64,
+    pub last_second: LastSecond,
     pub resource: [ResourceFigures; 2],
 }
 
 impl Figures {
+    /// Books a period that has ended, in the whole and in the second under way.
+    pub fn ended(&mut self, ended: &Ended, period_ns: u64, second: &mut Second) {
+        self.periods += ended.periods;
+        if !ended.counted {
+            self.unregulated_periods += ended.periods;
+        }
+        // A second speaks of a core with a budget or of one without: events of before have nothing assigned to them.
+        if second.periods > 0 && second.limited != ended.limited() {
+            *second = Second {
+                begun_ns: ended
+                    .at_ns
+                    .saturating_sub(period_ns.saturating_mul(ended.periods)),
+                ..Second::begin(ended.at_ns, self)
+            };
+        }
+        second.limited = ended.limited();
+        second.periods += ended.periods;
+        for (index, resource) in self.resource.iter_mut().enumerate() {
+            let (used, assigned) = (ended.used[index], ended.assigned[index]);
+            // Of several periods only the mean is known.
+            let each = used.div_ceil(ended.periods.max(1));
+            let of_second = &mut second.resource[index];
+            resource.used_max = resource.used_max.max(each);
+            of_second.used_max = of_second.used_max.max(each);
+            of_second.used += used;
+            if assigned >= UNLIMITED {
+                continue;
+            }
+            of_second.assigned += assigned;
+            if used > assigned && !ended.exempt {
+                resource.over_periods += 1;
+            }
+            if ended.throttled && used >= assigned {
+                resource.overshot(used - assigned);
+            }
+        }
+        let early_ns = EARLY_NS.min(period_ns / 8);
+        let ns = ended.at_ns.saturating_sub(second.begun_ns);
+        if ns + early_ns < SECOND_NS {
+            return;
+        }
+        self.last_second = LastSecond {
+            ns,
+            periods: second.periods,
+            throttled_ns: self.throttled_ns - second.throttled_ns,
+        };
+        for (resource, of_second) in self.resource.iter_mut().zip(second.resource) {
+            resource.last_second = of_second;
+        }
+        *second = Second::begin(ended.at_ns, self);
+    }
+
     /// As the `stats` file would have it.
     pub fn statistics(&self, cpu: usize, rt: bool, writes: bool) -> CoreStatistics {
         CoreStatistics {
@@ -85,9 +194,10 @@ impl Figures {
             best_effort_ns: self.best_effort_ns,
             throttle_latency_ns_max: self.throttle_latency_ns_max,
             release_latency_ns_max: self.release_latency_ns_max,
+            unregulated_periods: self.unregulated_periods,
+            last_second: self.last_second,
             read: self.resource[0].statistics(),
             write: writes.then(|| self.resource[1].statistics()),
-            ..CoreStatistics::default()
         }
     }
 }
@@ -127,6 +237,107 @@ mod tests {
         assert_eq!(statistics.overshoot_hist[..4], [2, 1, 2, 1]);
         assert_eq!(statistics.overshoot_hist.len(), BUCKETS);
         assert_eq!(statistics.overshoot_max, u64::MAX);
+    }
+
+    const MS: u64 = 1_000_000;
+
+    fn ended(at_ns: u64, used: u64, assigned: u64) -> Ended {
+        Ended {
+            at_ns,
+            periods: 1,
+            used: [used, 0],
+            assigned: [assigned, UNLIMITED],
+            throttled: used >= assigned,
+            exempt: false,
+            counted: true,
+        }
+    }
+
+    #[test]
+    fn events_counted_during_a_throttle_are_overshoot() {
+        let (mut figures, mut second) = (Figures::default(), Second::default());
+        figures.ended(&ended(MS, 5, 5), MS, &mut second);
+        figures.ended(&ended(2 * MS, 250, 5), MS, &mut second);
+        // Best effort lets it: no period too large, but the largest all the same.
+        let free = Ended {
+            throttled: false,
+            exempt: true,
+            ..ended(3 * MS, 300, 5)
+        };
+        figures.ended(&free, MS, &mut second);
+        let read = figures.statistics(0, false, false).read;
+        assert_eq!(read.overshoot_max, 245);
+        assert_eq!(read.overshoot_hist.iter().sum::<u64>(), 2);
+        assert_eq!((read.used_max, read.over_periods), (300, 1));
+    }
+
+    #[test]
+    fn a_second_is_a_thousand_periods_and_the_next_begins_where_it_ended() {
+        let mut figures = Figures::default();
+        let mut second = Second::begin(0, &figures);
+        let mut run = |from: u64, to: u64, used: fn(u64) -> u64| {
+            for period in from..to {
+                figures.throttled_ns += MS / 2;
+                // Served 20 us late and 10 us late in turn.
+                let late_ns = 10_000 + 10_000 * (period % 2);
+                figures.ended(
+                    &ended(period * MS + late_ns, used(period), 5),
+                    MS,
+                    &mut second,
+                );
+            }
+            figures.statistics(0, false, false)
+        };
+        let statistics = run(1, 1000, |_| 5);
+        assert_eq!(statistics.last_second, LastSecond::default());
+        let statistics = run(1000, 1001, |_| 5);
+        assert_eq!(statistics.last_second.periods, 1000);
+        assert_eq!(statistics.last_second.throttled_ns, 500 * MS);
+        let read = statistics.read.last_second;
+        assert_eq!((read.used, read.assigned, read.used_max), (5000, 5000, 5));
+        // The leak is in the second that it was in, and in no later one.
+        let leaking = run(1001, 2001, |period| if period < 1025 { 250 } else { 5 });
+        let read = leaking.read.last_second;
+        assert_eq!(leaking.last_second.periods, 1000);
+        assert_eq!((read.used, read.used_max), (24 * 250 + 976 * 5, 250));
+        let later = run(2001, 3001, |_| 5);
+        assert_eq!(
+            (later.read.last_second.used, later.read.last_second.used_max),
+            (5000, 5)
+        );
+        assert_eq!((later.read.used_max, later.read.over_periods), (250, 24));
+    }
+
+    #[test]
+    fn a_second_does_not_mix_a_budget_with_none() {
+        let mut figures = Figures::default();
+        let mut second = Second::begin(0, &figures);
+        // Quiet: a hundred periods at a look, and only the mean of each is known.
+        for look in 1..=5 {
+            let quiet = Ended {
+                periods: 100,
+                throttled: false,
+                ..ended(look * 100 * MS, 20_000, UNLIMITED)
+            };
+            figures.ended(&quiet, MS, &mut second);
+        }
+        assert_eq!(figures.resource[0].used_max, 200);
+        for period in 501..=1500 {
+            figures.ended(&ended(period * MS, 5, 5), MS, &mut second);
+        }
+        let read = figures.resource[0].last_second;
+        assert_eq!((read.used, read.assigned), (5000, 5000));
+    }
+
+    #[test]
+    fn a_period_without_a_counter_is_told() {
+        let (mut figures, mut second) = (Figures::default(), Second::default());
+        let blind = Ended {
+            counted: false,
+            ..ended(MS, 0, 5)
+        };
+        figures.ended(&blind, MS, &mut second);
+        assert_eq!(figures.statistics(0, false, false).unregulated_periods, 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The regulator's process: a thread for each core, a thread that watches, and the socket where clients ask.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -196,10 +196,12 @@ impl Host {
             .set_nonblocking(true)
             .map_err(|error| Error::System(format!("listen to clients: {error}")))?;
         let clients = Arc::new(AtomicUsize::new(0));
+        let mut told_of_lost = BTreeSet::new();
         while !self.stop.load(Ordering::Acquire) {
             if let Some(Told::Failed(why)) = told.take() {
                 return Err(Error::Regulator(why));
             }
+            self.tell_of_lost_counters(&mut told_of_lost);
             let wait = Timespec {
                 tv_sec: 0,
                 tv_nsec: i64::try_from(LOOK.as_nanos()).unwrap_or(0),
@@ -225,6 +227,20 @@ impl Host {
             spawn("client", talk)?;
         }
         Ok(())
+    }
+
+    /// Says in the log, once for each core, that it lost a counter.
+    fn tell_of_lost_counters(&self, told: &mut BTreeSet<usize>) {
+        for core in &self.common.cores {
+            if !core.take_counter_lost() || !told.insert(core.cpu) {
+                continue;
+            }
+            eprintln!(
+                "memwarden: CPU{}: a counter does not count: another user of the PMU or an error took it. The core is \
+                 not regulated until it counts again; guard show tells in how many periods (unregulated).",
+                core.cpu
+            );
+        }
     }
 
     fn talk(&self, mut stream: UnixStream) -> io::Result<()> {
