@@ -4,6 +4,7 @@
 //! It comes in parts, because they need different machines: so many CPUs, time by instructions or by the clock. Each
 //! part is one run folder; [`Part::ALL`] says what it needs, and whoever has the machines puts the parts together.
 
+mod hold;
 mod overhead;
 mod pmu;
 mod regulated;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use memwarden_platform::machine;
 use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
@@ -29,6 +31,8 @@ pub enum Part {
     Alone,
     /// The same for all cores at once, and period boundaries.
     Together,
+    /// Mean and largest period over a minute, one core and all of them.
+    Hold,
     /// What an armed guard costs.
     Overhead,
     /// Reaction with more and more CPUs.
@@ -56,11 +60,11 @@ impl Part {
     /// Whether it is worth running with the regulator in user space too.
     #[must_use]
     pub fn compares_backends(self) -> bool {
-        self != Self::Scaling
+        !matches!(self, Self::Scaling | Self::Hold)
     }
 
     /// Every part with every machine that it is to run on.
-    pub const ALL: [Boot; 10] = [
+    pub const ALL: [Boot; 12] = [
         // One core at a time needs no turns, and all of its time to make 200 faults a millisecond.
         Boot {
             part: Self::Alone,
@@ -70,6 +74,19 @@ impl Part {
         },
         Boot {
             part: Self::Together,
+            cpus: 4,
+            counted: true,
+            tick: true,
+        },
+        // One CPU: all of it is regulated, the benchmark itself too.
+        Boot {
+            part: Self::Hold,
+            cpus: 1,
+            counted: true,
+            tick: false,
+        },
+        Boot {
+            part: Self::Hold,
             cpus: 4,
             counted: true,
             tick: true,
@@ -134,6 +151,7 @@ impl FromStr for Part {
         [
             Self::Alone,
             Self::Together,
+            Self::Hold,
             Self::Overhead,
             Self::Scaling,
             Self::Sharing,
@@ -143,7 +161,7 @@ impl FromStr for Part {
         .find(|part| part.to_string() == text)
         .ok_or_else(|| {
             Error::BadInput(format!(
-                "part `{text}`: give alone, together, overhead, scaling, sharing or pmu"
+                "part `{text}`: give alone, together, hold, overhead, scaling, sharing or pmu"
             ))
         })
     }
@@ -154,6 +172,7 @@ impl fmt::Display for Part {
         f.write_str(match self {
             Self::Alone => "alone",
             Self::Together => "together",
+            Self::Hold => "hold",
             Self::Overhead => "overhead",
             Self::Scaling => "scaling",
             Self::Sharing => "sharing",
@@ -169,7 +188,7 @@ pub const EXPERIMENT: &str = "bench-guard";
 const SCALING: f64 = 0.05;
 
 /// What is measured.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Subject {
     /// The regulator.
     pub backend: Backend,
@@ -177,6 +196,8 @@ pub struct Subject {
     pub module: Option<PathBuf>,
     /// Faults a millisecond of the part [`Part::Alone`]; empty for its own list.
     pub faults: Vec<u64>,
+    /// Length of each run of the part [`Part::Hold`].
+    pub hold: Duration,
 }
 
 impl Subject {
@@ -260,7 +281,8 @@ fn judged(case: Case, target: &str, reached: bool) -> Case {
 /// What the regulator in user space doesn't reach of the kernel module's targets is said, and no failure; but it has to
 /// be accurate.
 fn compared(case: Case) -> Case {
-    if case.text("figure") == Some("accuracy") || case.text("reached") != Some("NO") {
+    let judged = matches!(case.text("figure"), Some("accuracy" | "hold"));
+    if judged || case.text("reached") != Some("NO") {
         return case;
     }
     case.with("reached", "no (compared)")
@@ -330,6 +352,7 @@ pub fn run(
     match part {
         Part::Alone => regulated::alone(&mut bench),
         Part::Together => regulated::together(&mut bench),
+        Part::Hold => hold::run(&mut bench),
         Part::Overhead => overhead::run(&mut bench),
         Part::Scaling => scaling::run(&mut bench),
         Part::Sharing => sharing::run(&mut bench),
@@ -384,6 +407,7 @@ mod tests {
             case.text("reached").unwrap().to_owned()
         };
         assert_eq!(reached("accuracy", false), "NO");
+        assert_eq!(reached("hold", false), "NO");
         assert_eq!(reached("overhead", false), "no (compared)");
         assert_eq!(reached("overhead", true), "yes");
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use memwarden_guard::self_test::{self, Finding};
 use memwarden_guard::{
-    Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning,
+    BestEffort, Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning,
 };
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::ratio_of_medians;
@@ -369,8 +369,10 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
         .collect();
     if let Some((_, settings)) = &measured.settings {
         let regulated = settings.read_budget_events.iter();
+        let control = &settings.control;
+        let strict = control.best_effort == BestEffort::None && !control.reclaim;
         let cores: Vec<Value> = regulated
-            .map(|(&cpu, budget)| core(measured, cpu, *budget, share(cpu)))
+            .map(|(&cpu, budget)| core(measured, cpu, *budget, strict, share(cpu)))
             .collect();
         case.set("cores", cores);
         let lost: u64 = measured.guarded.iter().map(|g| g.proof.lost).sum();
@@ -379,12 +381,16 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
     case
 }
 
+/// A mean this far above the budget is no matter of a period here and there: the accuracy that is promised, 1 %.
+const MEAN_WITHIN: f64 = 0.01;
+
 /// One core's budget against what it used, over every period of every repeat.
 #[allow(clippy::cast_precision_loss)]
 fn core(
     measured: &Measured,
     cpu: usize,
     budget: Option<u64>,
+    strict: bool,
     throttled_share: Option<f64>,
 ) -> Value {
     let cores: Vec<&CoreProof> = measured
@@ -392,20 +398,93 @@ fn core(
         .iter()
         .filter_map(|guarded| guarded.proof.cores.get(&cpu))
         .collect();
+    let counted = || {
+        let guarded = measured.guarded.iter();
+        guarded.filter_map(|guarded| guarded.counted.get(&cpu))
+    };
     let used = || cores.iter().flat_map(|core| &core.used);
     let periods = used().count();
+    let mean = (periods > 0).then(|| used().sum::<u64>() as f64 / periods as f64);
+    let largest = used().max().copied();
     let over = budget.map(|budget| used().filter(|used| **used > budget).count());
+    let overshoot = cores.iter().flat_map(|core| &core.overshoot).max().copied();
+    let unregulated: u64 = counted().map(|core| core.unregulated_periods).sum();
+    let counted_periods: u64 = counted().map(|core| core.periods).sum();
+    // Best-effort sharing and reclaim let a core pass its budget on purpose.
+    let held = budget.filter(|_| strict).zip(largest).zip(mean);
+    let held = held.map(|((budget, largest), mean)| {
+        unregulated == 0
+            && largest <= budget + overshoot.unwrap_or(0)
+            && mean <= budget as f64 * (1.0 + MEAN_WITHIN)
+    });
     json!({
         "cpu": cpu,
         "budget_events": budget,
         "periods": periods,
-        "largest_period_events": used().max(),
-        "mean_period_events": (periods > 0).then(|| used().sum::<u64>() as f64 / periods as f64),
+        "counted_periods": (counted_periods > 0).then_some(counted_periods),
+        "largest_period_events": largest,
+        "mean_period_events": mean,
         "periods_over_budget": over,
+        "unregulated_periods": unregulated,
         // What the throttles themselves saw, whatever the periods' sums say.
-        "overshoot_max": cores.iter().flat_map(|core| &core.overshoot).max(),
+        "overshoot_max": overshoot,
         "throttled_share": throttled_share,
+        // null: not judged, or nothing to judge by.
+        "held": held,
     })
+}
+
+/// A sentence for each case in which a core was not held, with its worst period.
+fn not_held(cases: &[Case]) -> Vec<String> {
+    let mut told = Vec::new();
+    for case in cases {
+        let cores = case.value("cores").and_then(Value::as_array);
+        let failed = cores
+            .into_iter()
+            .flatten()
+            .filter(|core| core["held"] == false);
+        let failed: Vec<String> = failed
+            .map(|core| {
+                format!(
+                    "CPU{} used up to {} of {} events in a period, {} of {} periods were above the budget, the mean was {:.2}",
+                    core["cpu"],
+                    core["largest_period_events"],
+                    core["budget_events"],
+                    core["periods_over_budget"],
+                    core["periods"],
+                    core["mean_period_events"].as_f64().unwrap_or_default(),
+                )
+            })
+            .collect();
+        if !failed.is_empty() {
+            told.push(format!("NOT HELD: {}: {}.", case.name, failed.join("; ")));
+        }
+    }
+    told
+}
+
+/// The cases whose recording has fewer periods than the regulator counted.
+fn unrecorded(cases: &[Case]) -> Vec<String> {
+    let mut told = Vec::new();
+    for case in cases {
+        let cores = case.value("cores").and_then(Value::as_array);
+        for core in cores.into_iter().flatten() {
+            let number = |key: &str| core[key].as_u64();
+            let (Some(recorded), Some(counted)) = (number("periods"), number("counted_periods"))
+            else {
+                continue;
+            };
+            // A period may end between the two readings, at the begin and at the end of each run.
+            if recorded * 100 < counted * 99 && recorded + 20 < counted {
+                told.push(format!(
+                    "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures are not over \
+                     every period.",
+                    case.name, core["cpu"]
+                ));
+            }
+        }
+    }
+    told
 }
 
 /// What a reader must know.
@@ -434,6 +513,12 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
             free.join(", ")
         ));
     }
+    for sentence in not_held(&summary.cases)
+        .into_iter()
+        .chain(unrecorded(&summary.cases))
+    {
+        summary.note(sentence);
+    }
     let lost: u64 = guarded().map(|guarded| guarded.proof.lost).sum();
     if lost > 0 {
         summary.note(format!(
@@ -448,6 +533,95 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Two runs of a case: the first short, the second long enough for a leak of 24 periods.
+    fn measured(largest: u64) -> Measured {
+        let guarded = |periods: u64| {
+            let mut core = CoreProof {
+                cpu: 1,
+                overshoot: vec![0; 100],
+                ..CoreProof::default()
+            };
+            core.used = (0..periods)
+                .map(|period| {
+                    if period > 1000 && period <= 1024 {
+                        largest
+                    } else {
+                        10
+                    }
+                })
+                .collect();
+            measure::Guarded {
+                proof: crate::Proof {
+                    cores: [(1, core)].into(),
+                    lost: 0,
+                },
+                ..measure::Guarded::default()
+            }
+        };
+        Measured {
+            guarded: vec![guarded(130), guarded(2500)],
+            ..Measured::default()
+        }
+    }
+
+    fn with_core(core: Value) -> Vec<Case> {
+        vec![Case::new("solo, guard 40").with("cores", vec![core])]
+    }
+
+    #[test]
+    fn a_leak_in_any_period_of_any_run_is_told_with_the_case() {
+        let held = core(&measured(10), 1, Some(10), true, None);
+        assert_eq!(held["held"], true);
+        assert!(not_held(&with_core(held)).is_empty());
+        let leaking = core(&measured(250), 1, Some(10), true, None);
+        assert_eq!(
+            (&leaking["held"], &leaking["periods_over_budget"]),
+            (&json!(false), &json!(24))
+        );
+        assert_eq!(
+            not_held(&with_core(leaking)),
+            [
+                "NOT HELD: solo, guard 40: CPU1 used up to 250 of 10 events in a period, 24 of 2630 periods were above \
+                 the budget, the mean was 12.19."
+            ]
+        );
+        // Sharing lets it, and without a budget there is nothing to hold.
+        assert_eq!(
+            core(&measured(250), 1, Some(10), false, None)["held"],
+            Value::Null
+        );
+        assert_eq!(
+            core(&measured(250), 1, None, true, None)["held"],
+            Value::Null
+        );
+    }
+
+    #[test]
+    fn a_core_whose_counter_was_lost_is_not_held() {
+        let mut lost = measured(10);
+        let counted = memwarden_guard::CoreStatistics {
+            unregulated_periods: 1,
+            periods: 2500,
+            ..Default::default()
+        };
+        lost.guarded[1].counted.insert(1, counted);
+        assert_eq!(core(&lost, 1, Some(10), true, None)["held"], false);
+    }
+
+    #[test]
+    fn a_recording_with_gaps_is_told() {
+        let mut gaps = measured(10);
+        let counted = |periods| memwarden_guard::CoreStatistics {
+            periods,
+            ..Default::default()
+        };
+        gaps.guarded[1].counted.insert(1, counted(2631));
+        assert!(unrecorded(&with_core(core(&gaps, 1, Some(10), true, None))).is_empty());
+        gaps.guarded[1].counted.insert(1, counted(5000));
+        let told = unrecorded(&with_core(core(&gaps, 1, Some(10), true, None)));
+        assert!(told[0].contains("2630 of 5000 periods of CPU1"), "{told:?}");
+    }
 
     #[test]
     fn cases_without_a_guard_come_first_and_solo_before_all() {

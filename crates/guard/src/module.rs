@@ -33,8 +33,9 @@ const COMPRESSED_FILE: i32 = 4;
 /// Tracepoints of a recording.
 const RECORDED: [&str; 3] = ["period", "throttle", "unthrottle"];
 
-/// Room for the events of some ten thousand periods on each CPU.
-const RECORD_KIB: u64 = 8192;
+/// Room for a period's events in the buffer of a CPU: 88 + 56 + 40 bytes, each with 8 bytes of its own, and what is left
+/// over of pages.
+const RECORD_BYTES_PER_PERIOD: u64 = 256;
 
 /// Which file to load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -306,8 +307,9 @@ impl Regulator for Module {
         self.write("control", "reset")
     }
 
-    fn record(&self) -> Result<Box<dyn Recorder>, Error> {
-        let tracer = Tracer::start(&self.root, &RECORDED, RECORD_KIB)?;
+    fn record(&self, periods: u64) -> Result<Box<dyn Recorder>, Error> {
+        let kib = (periods * RECORD_BYTES_PER_PERIOD).div_ceil(1024);
+        let tracer = Tracer::start(&self.root, &RECORDED, kib)?;
         Ok(Box::new(tracer))
     }
 

@@ -138,11 +138,12 @@ pub trait Regulator {
     /// When it isn't running, or refuses.
     fn reset_statistics(&mut self) -> Result<(), Error>;
 
-    /// Records every period and throttle of every core from now on.
+    /// Records every period and throttle of every core from now on, with room for so many periods of each.
     ///
     /// # Errors
     /// When it isn't running, or keeps no such record.
-    fn record(&self) -> Result<Box<dyn Recorder>, Error> {
+    fn record(&self, periods: u64) -> Result<Box<dyn Recorder>, Error> {
+        let _ = periods;
         Err(Error::System(format!(
             "the {} regulator keeps no record of its periods",
             self.name()

@@ -232,9 +232,13 @@ impl Regulator for User {
         self.order(&Request::Reset)
     }
 
-    fn record(&self) -> Result<Box<dyn Recorder>, Error> {
-        self.order(&Request::Record)?;
-        Ok(Box::new(UserRecorder(self.clone())))
+    fn record(&self, periods: u64) -> Result<Box<dyn Recorder>, Error> {
+        let recorder = UserRecorder {
+            user: self.clone(),
+            periods,
+        };
+        recorder.restart()?;
+        Ok(Box::new(recorder))
     }
 
     fn stop(&mut self) -> Result<(), Error> {
@@ -251,15 +255,20 @@ impl Regulator for User {
 }
 
 /// What the regulator keeps for us.
-struct UserRecorder(User);
+struct UserRecorder {
+    user: User,
+    periods: u64,
+}
 
 impl Recorder for UserRecorder {
     fn restart(&self) -> Result<(), Error> {
-        self.0.order(&Request::Record)
+        self.user.order(&Request::Record {
+            periods: self.periods,
+        })
     }
 
     fn stop(&self) -> Result<Recording, Error> {
-        match self.0.ask(&Request::Recording)? {
+        match self.user.ask(&Request::Recording)? {
             Reply::Recording(mut recording) => {
                 recording
                     .events
@@ -273,7 +282,7 @@ impl Recorder for UserRecorder {
 
 impl Drop for UserRecorder {
     fn drop(&mut self) {
-        let _ = self.0.ask(&Request::Recording);
+        let _ = self.user.ask(&Request::Recording);
     }
 }
 

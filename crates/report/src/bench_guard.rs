@@ -12,8 +12,12 @@ pub(crate) const QUESTION: &str = "How well does the guard do its work: how near
     its periods, and does any of that grow with the number of CPUs?";
 
 /// Figures in the order of the report, with their headings.
-const FIGURES: [(&str, &str); 8] = [
+const FIGURES: [(&str, &str); 9] = [
     ("accuracy", "Accuracy: events achieved against the budget"),
+    (
+        "hold",
+        "Hold: mean, worst second and largest period of long runs",
+    ),
     (
         "overshoot",
         "Overshoot: events past the budget before the throttle holds",
@@ -71,6 +75,24 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     of_one(&summary).map(|text| format!("The kernel module: {text}"))
 }
 
+/// The long run that was furthest from its budget.
+fn held(summary: &Summary) -> Option<String> {
+    let (share, case) = of(summary, "hold")
+        .into_iter()
+        .filter_map(|case| Some((case.number("error_share")?, case)))
+        .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
+    let budget = case.number("budget_events")?;
+    let number = |key: &str| case.number(key).map_or_else(|| "?".into(), figure);
+    Some(format!(
+        "over {} s they came to {} of {} events a period (worst second {}, largest period {})",
+        number("seconds"),
+        figure(budget * (1.0 + share)),
+        figure(budget),
+        number("worst_second_events"),
+        number("largest_period_events"),
+    ))
+}
+
 fn of_one(summary: &Summary) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
     let errors = of(summary, "accuracy")
@@ -87,6 +109,7 @@ fn of_one(summary: &Summary) -> Option<String> {
             )
         });
     }
+    parts.extend(held(summary));
     let greatest = |figure: &str, key: &str| {
         let cases = of(summary, figure).into_iter();
         cases

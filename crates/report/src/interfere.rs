@@ -137,6 +137,8 @@ struct Core<'a> {
     largest: Option<f64>,
     overshoot: Option<f64>,
     periods: Option<f64>,
+    over: Option<f64>,
+    held: Option<bool>,
     throttled: Option<f64>,
 }
 
@@ -156,6 +158,8 @@ fn cores(summary: &Summary) -> Vec<Core<'_>> {
                 largest: number("largest_period_events"),
                 overshoot: number("overshoot_max"),
                 periods: number("periods"),
+                over: number("periods_over_budget"),
+                held: figures.get("held").and_then(Value::as_bool),
                 throttled: number("throttled_share"),
             });
         }
@@ -166,6 +170,9 @@ fn cores(summary: &Summary) -> Vec<Core<'_>> {
 /// Whether the budgets held, as the end of the sentence; nothing when that was not measured.
 fn kept(summary: &Summary) -> String {
     let cores = cores(summary);
+    if let Some(failed) = failed(&cores) {
+        return failed;
+    }
     // Best-effort sharing lets cores pass their budgets on purpose.
     let strict = |c: &&Core| {
         c.case
@@ -198,6 +205,29 @@ fn kept(summary: &Summary) -> String {
             core.cpu
         )
     }
+}
+
+/// The cores that were not held, the worst of them with its figures.
+fn failed(cores: &[Core]) -> Option<String> {
+    let failed = || cores.iter().filter(|core| core.held == Some(false));
+    let excess = |core: &Core| Some(core.largest? / core.budget.filter(|budget| *budget > 0.0)?);
+    let worst = failed().max_by(|a, b| {
+        let of = |core: &Core| excess(core).unwrap_or(0.0);
+        of(a).total_cmp(&of(b))
+    })?;
+    let cases: std::collections::BTreeSet<&str> =
+        failed().map(|core| core.case.name.as_str()).collect();
+    Some(format!(
+        "; the guard did NOT hold in {}: worst was CPU {} in `{}`, {} of {} events in one period, {} of {} periods above \
+         the budget",
+        counted(cases.len(), "case"),
+        worst.cpu,
+        worst.case.name,
+        optional(worst.largest),
+        optional(worst.budget),
+        optional(worst.over),
+        optional(worst.periods),
+    ))
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
@@ -321,6 +351,8 @@ fn budget_table(summary: &Summary) -> Table {
         .figures("mean period", "events")
         .figures("largest period", "events")
         .figures("periods", "")
+        .figures("above budget", "periods")
+        .words("held")
         .figures("throttled", "of the time");
     for core in cores(summary) {
         table.row(vec![
@@ -331,6 +363,12 @@ fn budget_table(summary: &Summary) -> Table {
             optional(core.mean),
             optional(core.largest),
             optional(core.periods),
+            optional(core.over),
+            match core.held {
+                Some(true) => "yes".into(),
+                Some(false) => "NO".into(),
+                None => crate::number::NOT_MEASURED.into(),
+            },
             core.throttled
                 .map_or_else(|| crate::number::NOT_MEASURED.into(), percent),
         ]);

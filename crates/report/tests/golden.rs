@@ -154,6 +154,37 @@ fn the_finding_says_whether_the_budgets_held() {
 }
 
 #[test]
+fn the_finding_names_the_case_that_was_not_held() {
+    let mut leaking = guarded(250, Some(0));
+    let core = |cpu: u64, largest: u64, held: bool| {
+        json!({
+            "cpu": cpu,
+            "budget_events": 40,
+            "periods": 2600,
+            "largest_period_events": largest,
+            "periods_over_budget": if held { 0 } else { 24 },
+            "overshoot_max": 0,
+            "held": held,
+        })
+    };
+    let cores = [core(1, 40, true), core(2, 240, false), core(3, 250, false)];
+    leaking.cases[1].set("cores", cores.to_vec());
+    assert_eq!(
+        finding(&leaking),
+        "With 3 aggressors (bandwidth:write) the victim slowed down 3.95 times without the guard and 1.05 times with it; \
+         the guard did NOT hold in 1 case: worst was CPU 3 in `bandwidth:write x3, guard 1000,100,100,100`, 250 of 40 \
+         events in one period, 24 of 2600 periods above the budget."
+    );
+    let tables = tables(&leaking);
+    let budgets = tables.last().unwrap();
+    assert!(
+        budgets.rows[1].contains(&"NO".to_owned()),
+        "{:?}",
+        budgets.rows
+    );
+}
+
+#[test]
 fn the_finding_of_a_poorer_run() {
     let mut unguarded = guarded(40, None);
     unguarded.cases.truncate(1);

@@ -11,7 +11,7 @@ use crate::{CoreProof, Error};
 const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
 
 /// The same for all cores at once: four times the largest fits the one stream of instructions.
-const TOGETHER: [u64; 4] = [5, 10, 25, 50];
+pub(super) const TOGETHER: [u64; 4] = [5, 10, 25, 50];
 
 /// Periods watched in each case. With four cores and ten budgets these are thousands of throttles in all: enough for
 /// a 99.9th percentile.

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memwarden_guard::budget::Request;
+use memwarden_guard::units;
 use memwarden_guard::{
     BestEffort, CoreStatistics, ModuleSource, Regulator, Resource, Session, StartOptions,
 };
+
+use memwarden_platform::clock::monotonic_ns;
 
 use super::Bench;
 use crate::workload::Task;
@@ -15,6 +18,12 @@ use crate::{Child, Error, Interrupt, Proof, Workload};
 
 /// Periods between the start of traffic and the first that counts.
 const SETTLE_PERIODS: u32 = 5;
+
+/// Room for periods that end between the last of a watch and the end of its recording.
+const ROOM_BEHIND: u64 = 2000;
+
+/// The longest sleep between two looks at whether somebody interrupts.
+const SLEEP: Duration = Duration::from_millis(500);
 
 /// A load that isn't running after this long never will.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -85,6 +94,14 @@ impl Seen {
     }
 }
 
+/// What was seen over a long time.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub seen: Seen,
+    /// Events in a period's time that each load says it made, by its CPU.
+    pub load_events: BTreeMap<usize, f64>,
+}
+
 /// A guard of our own: begun, watched under different settings, put away.
 pub(super) struct Rig<'a> {
     session: Session,
@@ -151,7 +168,10 @@ impl<'a> Rig<'a> {
         for child in &mut children {
             child.wait_ready(READY_WITHIN, self.interrupt)?;
         }
-        let recorder = self.session.regulator().record()?;
+        let recorder = self
+            .session
+            .regulator()
+            .record(u64::from(periods) + ROOM_BEHIND)?;
         std::thread::sleep(SETTLE_PERIODS * period);
         let before = self.session.regulator().statistics()?;
         recorder.restart()?;
@@ -170,6 +190,61 @@ impl<'a> Rig<'a> {
         Ok(Seen {
             proof: Proof::of(&recording),
             cores,
+        })
+    }
+
+    /// Watches `loads` for so long. The recording is read when they have ended and the budgets are lifted: reading it
+    /// makes page faults of its own, and would take minutes on cores that are throttled.
+    pub fn hold(&mut self, loads: &[Load], length: Duration) -> Result<Held, Error> {
+        let period_ns = self.period_us * 1000;
+        let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let mut children = loads
+            .iter()
+            .map(Load::start)
+            .collect::<Result<Vec<_>, _>>()?;
+        for child in &mut children {
+            child.wait_ready(READY_WITHIN, self.interrupt)?;
+        }
+        let guard = self.session.regulator();
+        let recorder = guard.record(length_ns / period_ns + ROOM_BEHIND)?;
+        std::thread::sleep(SETTLE_PERIODS * Duration::from_nanos(period_ns));
+        let before = guard.statistics()?;
+        recorder.restart()?;
+        // The period that is under way began before.
+        let begin_ns = monotonic_ns() + period_ns;
+        let end_ns = begin_ns + length_ns;
+        while let Some(left_ns) = end_ns.checked_sub(monotonic_ns()) {
+            self.interrupt.check()?;
+            std::thread::sleep(SLEEP.min(Duration::from_nanos(left_ns + 1)));
+        }
+        let after = guard.statistics()?;
+        let bytes_per_event = guard.settings()?.control.bytes_per_event;
+        children.iter_mut().for_each(Child::tell_to_end);
+        let mut load_events = BTreeMap::new();
+        for (child, load) in children.into_iter().zip(loads) {
+            let result = child.collect()?;
+            let mib_s = result.get("mib_s").and_then(serde_json::Value::as_f64);
+            load_events.extend(mib_s.map(|mib_s| {
+                let of_one = units::mib_s(1.0, self.period_us, bytes_per_event);
+                (load.cpu, mib_s / of_one)
+            }));
+        }
+        self.budgets(&[])?;
+        let mut recording = recorder.stop()?;
+        recording
+            .events
+            .retain(|event| (begin_ns..=end_ns).contains(&event.t_ns));
+        let cores = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| (after.cpu, after.since(before)))
+            .collect();
+        Ok(Held {
+            seen: Seen {
+                proof: Proof::of(&recording),
+                cores,
+            },
+            load_events,
         })
     }
 

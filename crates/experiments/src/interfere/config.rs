@@ -48,6 +48,9 @@ pub struct Config {
     pub require_memory_event: bool,
     /// Quiet time between aggressors that run and the victim's start.
     pub settle: String,
+    /// The least time for which each case with a guard is watched in one piece: after the victim's last run its
+    /// aggressors go on until then.
+    pub hold: String,
     /// Simulated time of each run; elsewhere the victim's work decides how long it takes.
     pub window: String,
 }
@@ -76,6 +79,8 @@ impl Default for Config {
             self_test: true,
             require_memory_event: false,
             settle: "10ms".into(),
+            // What a kernel does once a second to a core that is kept from its tasks happens twice at least.
+            hold: "2.5s".into(),
             window: "20ms".into(),
         }
     }
@@ -143,6 +148,8 @@ impl Settings for Config {
             self.period.clone(),
             "--settle".into(),
             self.settle.clone(),
+            "--hold".into(),
+            self.hold.clone(),
             "--window".into(),
             self.window.clone(),
         ];
@@ -198,6 +205,7 @@ impl Settings for Config {
             }
         }
         self.settle()?;
+        self.hold()?;
         self.window()?;
         self.start_options().map(|_| ())
     }
@@ -207,6 +215,11 @@ impl Config {
     /// The quiet time.
     pub(super) fn settle(&self) -> Result<Duration, Error> {
         Ok(parse_duration(&self.settle)?)
+    }
+
+    /// The least time of a guarded case in one piece.
+    pub(super) fn hold(&self) -> Result<Duration, Error> {
+        Ok(parse_duration(&self.hold)?)
     }
 
     /// The simulated time.
@@ -288,6 +301,7 @@ mod tests {
         assert!(with(|c| c.aggressors.clear()).contains("--aggressors"));
         assert!(with(|c| c.victim_cpu = 2).contains("CPU 2 is both"));
         assert!(with(|c| c.period = "1".into()).contains("duration `1`"));
+        assert!(with(|c| c.hold = "5".into()).contains("duration `5`"));
         assert!(with(|c| c.victim_memory = "x".into()).contains("--victim-memory x"));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memwarden_guard::{CoreStatistics, Recorder, Regulator, Settings};
+use memwarden_platform::clock::monotonic_ns;
 use serde_json::Value;
 
 use super::{Config, Plan};
@@ -13,6 +14,12 @@ use crate::{Child, Error, Interrupt, Proof, Workload};
 
 /// An aggressor that isn't running after this long never will.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Room in the record of a case: half a minute at a period of 1 ms.
+const RECORD_PERIODS: u64 = 1 << 15;
+
+/// The longest sleep between two looks at whether somebody interrupts.
+const SLEEP: Duration = Duration::from_millis(200);
 
 /// What came out of a case.
 #[derive(Debug, Default)]
@@ -37,6 +44,8 @@ pub(super) struct MeasuredAggressor {
 pub(super) struct Guarded {
     pub throttled_share: BTreeMap<usize, f64>,
     pub proof: Proof,
+    /// What the regulator's own statistics say of the same time, by core.
+    pub counted: BTreeMap<usize, CoreStatistics>,
     /// Why there is no proof over every period.
     pub untraced: Option<String>,
 }
@@ -68,9 +77,15 @@ pub(super) fn measure(
     if let Some(guard) = guard {
         measured.settings = Some((guard.name().to_owned(), guard.settings()?));
     }
-    for _ in 0..config.repeat {
+    for number in 1..=config.repeat {
         interrupt.check()?;
-        repeat(config, &mut measured, guard, interrupt)?;
+        // In the last run, so that the runs before are as long as the victim's work.
+        let hold = if number == config.repeat {
+            config.hold()?
+        } else {
+            Duration::ZERO
+        };
+        repeat(config, &mut measured, guard, hold, interrupt)?;
     }
     Ok(measured)
 }
@@ -79,6 +94,7 @@ fn repeat(
     config: &Config,
     measured: &mut Measured,
     guard: Option<&dyn Regulator>,
+    hold: Duration,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
     let mut aggressors = Vec::new();
@@ -104,6 +120,7 @@ fn repeat(
     let watch = guard.map(Watch::begin).transpose()?;
     let result = Child::start(&config.victim.arguments(task), false)?.wait(interrupt)?;
     if let (Some(watch), Some(guard)) = (watch, guard) {
+        watch.go_on(hold, &mut aggressors, interrupt)?;
         measured.guarded.push(watch.end(guard)?);
     }
 
@@ -126,15 +143,39 @@ fn repeat(
 struct Watch {
     recorder: Result<Box<dyn Recorder>, String>,
     before: Vec<CoreStatistics>,
+    begun_ns: u64,
 }
 
 impl Watch {
     fn begin(guard: &dyn Regulator) -> Result<Self, Error> {
         // The proof is worth having and not worth failing for: without it the case says so.
         Ok(Self {
-            recorder: guard.record().map_err(|error| error.to_string()),
+            recorder: guard
+                .record(RECORD_PERIODS)
+                .map_err(|error| error.to_string()),
             before: guard.statistics()?,
+            begun_ns: monotonic_ns(),
         })
+    }
+
+    /// Waits until the watch has lasted so long; the aggressors must be at work all the time.
+    fn go_on(
+        &self,
+        least: Duration,
+        aggressors: &mut [Child],
+        interrupt: &Interrupt,
+    ) -> Result<(), Error> {
+        loop {
+            let so_far = Duration::from_nanos(monotonic_ns().saturating_sub(self.begun_ns));
+            let Some(left) = least.checked_sub(so_far).filter(|left| !left.is_zero()) else {
+                return Ok(());
+            };
+            interrupt.check()?;
+            for aggressor in aggressors.iter_mut() {
+                aggressor.check()?;
+            }
+            std::thread::sleep(left.min(SLEEP));
+        }
     }
 
     fn end(self, guard: &dyn Regulator) -> Result<Guarded, Error> {
@@ -144,16 +185,19 @@ impl Watch {
             Ok(recorder) => (Proof::of(&recorder.stop()?), None),
             Err(reason) => (Proof::default(), Some(reason)),
         };
-        let throttled_share = statistics
+        let counted: BTreeMap<usize, CoreStatistics> = statistics
             .iter()
             .zip(&self.before)
-            .filter_map(|(core, before)| {
-                Some((core.cpu, core.since(before).throttled_share(period_us)?))
-            })
+            .map(|(core, before)| (core.cpu, core.since(before)))
+            .collect();
+        let throttled_share = counted
+            .iter()
+            .filter_map(|(&cpu, core)| Some((cpu, core.throttled_share(period_us)?)))
             .collect();
         Ok(Guarded {
             throttled_share,
             proof,
+            counted,
             untraced,
         })
     }

@@ -226,6 +226,7 @@ fn run_once(
         Guarded {
             throttled_share: throttled_share(settings, &throttled, window_ps),
             proof: proof(&machine.ended_periods()),
+            counted: std::collections::BTreeMap::new(),
             untraced: None,
         }
     });

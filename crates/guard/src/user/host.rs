@@ -326,9 +326,9 @@ impl Host {
                     .ok_or_else(|| Error::BadInput(format!("rt: this machine has no CPU {cpu}")))?;
                 core.settings.set_rt(rt);
             }
-            Request::Record => {
+            Request::Record { periods } => {
                 for core in &common.cores {
-                    core.record.start();
+                    core.record.start(periods);
                 }
                 return Ok(Reply::Done);
             }

@@ -6,8 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::trace::{Recording, TraceEvent, What};
 
-/// Events a core: some seconds of the shortest periods.
-const ROOM: usize = 1 << 15;
+/// Events of a period: its own, a throttle and its end.
+const EVENTS_PER_PERIOD: usize = 3;
+
+/// The most periods that there is room for: a client that asks for more must not take the machine's memory.
+const PERIODS_MAX: usize = 1 << 18;
 
 /// One core's record. Its thread never waits for who reads it, and allocates nothing: what finds no room is counted.
 #[derive(Debug, Default)]
@@ -17,9 +20,11 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Begins anew, with room.
-    pub fn start(&self) {
-        let room = Vec::with_capacity(ROOM);
+    /// Begins anew, with room for so many periods.
+    pub fn start(&self, periods: u64) {
+        let periods =
+            usize::try_from(periods).map_or(PERIODS_MAX, |periods| periods.min(PERIODS_MAX));
+        let room = Vec::with_capacity(periods * EVENTS_PER_PERIOD);
         *self.lock() = Some(room);
         self.lost.store(0, Ordering::Relaxed);
     }
@@ -76,15 +81,15 @@ mod tests {
     fn only_what_is_asked_for_is_kept_and_what_has_no_room_is_counted() {
         let record = Record::default();
         keep(&record, 1);
-        record.start();
-        for epoch in 0..ROOM as u64 + 7 {
+        record.start(1000);
+        for epoch in 0..3007 {
             keep(&record, epoch);
         }
         let recording = collect([&record].into_iter());
-        assert_eq!(recording.events.len(), ROOM);
+        assert_eq!(recording.events.len(), 3000);
         assert_eq!(recording.lost, 7);
         keep(&record, 1);
-        record.start();
+        record.start(1000);
         assert_eq!(collect([&record].into_iter()), Recording::default());
     }
 }

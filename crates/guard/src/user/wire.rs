@@ -45,8 +45,10 @@ pub(super) enum Request {
         rt: bool,
     },
     Reset,
-    /// Begins to record, anew if it does already.
-    Record,
+    /// Begins to record, anew if it does already, with room for so many periods of each core.
+    Record {
+        periods: u64,
+    },
     /// Ends recording and asks for it.
     Recording,
     Stop,

@@ -63,6 +63,10 @@ pub struct Args {
     /// Quiet time between running aggressors and the victim's start
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     settle: Option<String>,
+    /// The least time for which each guarded case is watched in one piece, every period of it: its aggressors go on
+    /// after the victim's last run [default: 2.5s]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    hold: Option<String>,
     /// Simulated time of each run, with --on sim:PLATFORM, instead of --victim-iterations
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     window: Option<String>,
@@ -96,7 +100,7 @@ impl Args {
             backend,
             event
         );
-        given!(bytes_per_event, period, settle, window);
+        given!(bytes_per_event, period, settle, hold, window);
         if !self.aggressors.is_empty() {
             config.aggressors.clone_from(&self.aggressors);
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Board, Cache, Check, Clock, Error, Flavour, GuestProgram, Headers, Kernel, KernelChoice,
+    Board, Cache, Check, Clock, Flavour, GuestProgram, Headers, Kernel, KernelChoice,
     LabOutcome, Machine, Memory, STOCK, Source, Stock,
 };
 use serde::Serialize;

@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// Where: native (this machine) or lab (emulated ones, as many as the parts need)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     on: Target,
-    /// This part alone: alone, together, overhead, scaling, sharing or pmu
+    /// This part alone: alone, together, hold, overhead, scaling, sharing or pmu
     #[arg(long, value_name = "PART", required_if_eq("on", "native"))]
     part: Option<Part>,
     /// The regulator, or in the lab several to be compared: module, user
@@ -38,6 +38,9 @@ pub(super) struct Args {
     /// Faults a millisecond of the part `alone` [default: 5,10,25,50,100,200]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000))]
     faults: Vec<u64>,
+    /// Length of each run of the part `hold`
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_hold)]
+    hold: Duration,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
@@ -55,6 +58,15 @@ pub(super) struct Args {
     json: bool,
 }
 
+/// At least as long as the slowest thing that a kernel does once a second, twice.
+fn parse_hold(text: &str) -> Result<Duration, String> {
+    let hold = memwarden_guard::units::parse_duration(text).map_err(|error| error.to_string())?;
+    if hold < Duration::from_secs(2) {
+        return Err("give 2s or more: shorter runs miss what the kernel does once a second".into());
+    }
+    Ok(hold)
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.on != Target::Lab && args.timeout.is_some() {
         anyhow::bail!(NO_LAB_TO_END);
@@ -69,6 +81,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 backend: *backend,
                 module: args.module.clone(),
                 faults: args.faults.clone(),
+                hold: args.hold,
             };
             let interrupt = Interrupt::catch()?;
             let mut bar = Bar::new();
@@ -176,6 +189,7 @@ fn on_lab(
             let faults: Vec<_> = args.faults.iter().map(u64::to_string).collect();
             command.extend(["--faults".into(), faults.join(",")]);
         }
+        command.extend(["--hold".into(), format!("{}ms", args.hold.as_millis())]);
         let home = on_lab::run(&machine, command)?;
         folder.append_all(&home.recorded.samples)?;
         folder.flush()?;

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Does it hold for long? Hungry cores for a minute, so that whatever the kernel does once a second to what keeps a core
+//! (the fair server, real-time throttling, watchdogs) has happened many times.
+
+use memwarden_run::Case;
+
+use super::regulated::TOGETHER;
+use super::rig::{Held, Load, Rig};
+use super::{Bench, judged};
+use crate::{CoreProof, Error};
+
+/// Faults a millisecond of the one core: a budget that any leak stands out from, a usual one, and two thirds of what a
+/// core can make.
+const ONE_CPU: [u64; 3] = [5, 50, 200];
+
+const PERIOD_US: u64 = 1000;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
+    let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
+    let budgets: &[u64] = if online.len() == 1 {
+        &ONE_CPU
+    } else {
+        &TOGETHER
+    };
+    let seconds = bench.subject.hold.as_secs_f64();
+    let mut rig = Rig::start(bench, "page-faults", PERIOD_US)?;
+    for (step, &budget) in budgets.iter().enumerate() {
+        let cpus = match online.len() {
+            1 => "1 CPU".to_owned(),
+            count => format!("{count} CPUs"),
+        };
+        let name = format!("hold: {budget} faults a ms, {cpus}, {seconds} s");
+        bench.progress.step(step, budgets.len(), &name);
+        let of_each: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
+        let loads: Vec<_> = online.iter().map(|cpu| Load::faults(*cpu)).collect();
+        rig.budgets(&of_each)?;
+        let held = rig.hold(&loads, bench.subject.hold)?;
+        judge(bench, &name, budget, &held)?;
+    }
+    rig.end()?;
+    bench.progress.step(budgets.len(), budgets.len(), "done");
+    Ok(())
+}
+
+/// One core over the whole run.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+struct Kept {
+    /// Events in a period's time, over all of it.
+    mean: f64,
+    /// The same over the whole second that had most.
+    worst_second: f64,
+    /// The most events of any period.
+    largest: u64,
+    /// The most events past the budget when a throttle took hold.
+    overshoot: u64,
+}
+
+impl Kept {
+    #[allow(clippy::cast_precision_loss)]
+    fn of(core: &CoreProof, period_us: u64) -> Option<Self> {
+        let (&first, &last) = (core.t_ns.first()?, core.t_ns.last()?);
+        let in_a_period =
+            |events: u64, ns: u64| events as f64 * (period_us * 1000) as f64 / ns as f64;
+        // The first line is of the period that ended when the time began.
+        let periods = || core.t_ns.iter().zip(&core.used).skip(1);
+        let whole_seconds = usize::try_from((last - first) / SECOND_NS).ok()?;
+        let mut seconds = vec![0; whole_seconds];
+        for (t_ns, used) in periods() {
+            let second = usize::try_from((t_ns - first - 1) / SECOND_NS).ok()?;
+            if let Some(sum) = seconds.get_mut(second) {
+                *sum += used;
+            }
+        }
+        Some(Self {
+            mean: in_a_period(periods().map(|(_, used)| used).sum(), (last - first).max(1)),
+            worst_second: in_a_period(seconds.into_iter().max().unwrap_or(0), SECOND_NS),
+            largest: core.used.iter().copied().max()?,
+            overshoot: core.overshoot.iter().copied().max().unwrap_or(0),
+        })
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), Error> {
+    let seen = &held.seen;
+    let cores = || seen.proof.cores.values();
+    let kept: Vec<Kept> = cores()
+        .filter_map(|core| Kept::of(core, PERIOD_US))
+        .collect();
+    let used = cores().flat_map(|core| core.used.iter().map(|used| (core.cpu, used)));
+    let achieved = bench.metric(name, "achieved_events", "events", used)?;
+    let share = |events: f64| events / budget as f64 - 1.0;
+    // The worst core's.
+    let error = kept
+        .iter()
+        .map(|kept| share(kept.mean))
+        .max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let most = |of: fn(&Kept) -> f64| kept.iter().map(of).max_by(f64::total_cmp);
+    let worst_second = most(|kept| kept.worst_second);
+    let load = held.load_events.values().copied().max_by(f64::total_cmp);
+    let sum =
+        |of: fn(&memwarden_guard::CoreStatistics) -> u64| seen.cores.values().map(of).sum::<u64>();
+    let unregulated = sum(|core| core.unregulated_periods);
+    let lost = seen.proof.lost;
+    let limit = bench.subject.accuracy();
+    let held = kept
+        .iter()
+        .all(|kept| kept.largest <= budget + kept.overshoot);
+    let reached = held
+        && lost == 0
+        && unregulated == 0
+        && kept.len() == seen.cores.len()
+        && error.is_some_and(|error| error.abs() <= limit)
+        // The loads count for themselves what they touched.
+        && load.is_some_and(|events| share(events) <= limit);
+    let case = Case::new(name)
+        .with("figure", "hold")
+        .with("event", "page-faults")
+        .with("cpus", seen.cores.len())
+        .with("period_us", PERIOD_US)
+        .with("budget_events", budget)
+        .with("seconds", bench.subject.hold.as_secs_f64())
+        .with("periods", cores().map(|core| core.periods).sum::<u64>())
+        .with("missed_periods", sum(|core| core.missed_periods))
+        .with("unregulated_periods", unregulated)
+        .with("mean_events", most(|kept| kept.mean))
+        .with("error_share", error)
+        .with("limit_share", limit)
+        .with(
+            "largest_period_events",
+            kept.iter().map(|kept| kept.largest).max(),
+        )
+        .with("worst_second_events", worst_second)
+        .with("load_events", load)
+        .with(
+            "overshoot_events_max",
+            kept.iter().map(|kept| kept.overshoot).max(),
+        )
+        .with("lost_trace_events", lost)
+        .with_metric("achieved_events", achieved);
+    let target = format!(
+        "within {} %, no period above budget + overshoot",
+        limit * 100.0
+    );
+    bench.add(judged(case, &target, reached))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Periods of 5 events, and from 1.9 s on 24 of each second's with 250.
+    fn leaking(periods: u64) -> CoreProof {
+        let mut core = CoreProof::default();
+        for period in 0..periods {
+            let leak = period > 1900 && period % 1000 < 24;
+            core.t_ns.push(7 + period * 1_000_000);
+            core.used.push(if leak { 250 } else { 5 });
+        }
+        core
+    }
+
+    #[test]
+    fn a_leak_once_a_second_is_seen_in_all_figures_of_a_long_run() {
+        let long = Kept::of(&leaking(10_001), 1000).unwrap();
+        assert!(
+            (long.mean - (5.0 + 9.0 * 24.0 * 245.0 / 10_000.0)).abs() < 1.0,
+            "{long:?}"
+        );
+        assert!(
+            (long.worst_second - (5.0 + 24.0 * 245.0 / 1000.0)).abs() < 0.3,
+            "{long:?}"
+        );
+        assert_eq!((long.largest, long.overshoot), (250, 0));
+        // 130 periods, as short cases have, never meet it.
+        let short = Kept::of(&leaking(131), 1000).unwrap();
+        assert!((short.mean - 5.0).abs() < 1e-9);
+        assert_eq!(short.largest, 5);
+        assert_eq!(Kept::of(&CoreProof::default(), 1000), None);
+    }
+}
