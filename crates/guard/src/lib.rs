@@ -14,6 +14,7 @@ pub mod control;
 mod error;
 mod event;
 pub mod group;
+pub mod held;
 pub mod keeper;
 mod kernel_log;
 pub mod metrics;

@@ -282,6 +282,11 @@ fn periods(page: &mut Page, cores: &[CoreStatistics]) {
         "Periods that the core ended in best-effort sharing.",
         |core| core.best_effort_periods,
     );
+    count(
+        "memwarden_core_unregulated_periods_total",
+        "Periods in which a counter did not count: the core ran unregulated.",
+        |core| core.unregulated_periods,
+    );
 }
 
 fn throttling(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
@@ -326,6 +331,18 @@ fn throttling(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
         Kind::Gauge,
         "The longest from a release to the core running again.",
         |core| core.release_latency_ns_max,
+    );
+    time(
+        "memwarden_core_last_second_seconds",
+        Kind::Gauge,
+        "Length of the last whole second, or of the last period where that is longer; 0 before the first.",
+        |core| core.last_second.ns,
+    );
+    time(
+        "memwarden_core_last_second_throttled_seconds",
+        Kind::Gauge,
+        "Time of it that the core was throttled.",
+        |core| core.last_second.throttled_ns,
     );
     let period_us = settings.control.period_us;
     page.metric(
@@ -394,15 +411,45 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
         |of| of.reclaim_errors,
     );
     count(
+        "memwarden_core_over_periods_total",
+        Kind::Counter,
+        "Limited periods with more events than were assigned, best-effort ones aside.",
+        |of| of.over_periods,
+    );
+    count(
+        "memwarden_core_period_events_max",
+        Kind::Gauge,
+        "The most events that one period had.",
+        |of| of.used_max,
+    );
+    count(
+        "memwarden_core_last_second_used_events",
+        Kind::Gauge,
+        "Events counted in the last whole second.",
+        |of| of.last_second.used,
+    );
+    count(
+        "memwarden_core_last_second_assigned_events",
+        Kind::Gauge,
+        "Events that the core was entitled to in the last whole second.",
+        |of| of.last_second.assigned,
+    );
+    count(
+        "memwarden_core_last_second_period_events_max",
+        Kind::Gauge,
+        "The most events that one period of the last whole second had.",
+        |of| of.last_second.used_max,
+    );
+    count(
         "memwarden_core_overshoot_events_max",
         Kind::Gauge,
-        "The most events counted past what was assigned when the throttle took hold.",
+        "The most events that a throttled period had past what was assigned, those during the throttle included.",
         |of| of.overshoot_max,
     );
     page.metric(
         "memwarden_core_overshoots_total",
         Kind::Counter,
-        "How often the throttle took hold so many events past what was assigned.",
+        "How often a throttled period ended so many events past what was assigned.",
         all().flat_map(|(labels, of)| {
             of.overshoot_hist
                 .iter()
@@ -415,6 +462,7 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::ResourceLastSecond;
     use crate::{Null, Regulator, StartOptions, statistics};
     use std::collections::BTreeSet;
 
@@ -429,7 +477,16 @@ mod tests {
         .unwrap();
         let mut settings = null.settings().unwrap();
         settings.read_budget_events.insert(0, Some(25));
-        let cores = statistics::parse(statistics::tests::SAMPLE).unwrap();
+        let mut cores = statistics::parse(statistics::tests::SAMPLE).unwrap();
+        let first = &mut cores[0];
+        (first.unregulated_periods, first.read.over_periods) = (3, 24);
+        first.read.used_max = 250;
+        (first.last_second.ns, first.last_second.throttled_ns) = (1_000_000_000, 500_000_000);
+        first.read.last_second = ResourceLastSecond {
+            used: 30_000,
+            assigned: 25_000,
+            used_max: 250,
+        };
         let mut page = Page::default();
         guard(&mut page, "module", &settings, &cores);
         page.into_text()
@@ -450,6 +507,14 @@ mod tests {
             "memwarden_core_throttled_ratio{cpu=\"0\"} 0.25",
             "memwarden_core_late_seconds_total{cpu=\"0\"} 0.00009",
             "memwarden_core_overshoots_total{cpu=\"0\",traffic=\"read\",events=\"0\"} 1000",
+            "memwarden_core_over_periods_total{cpu=\"0\",traffic=\"read\"} 24",
+            "memwarden_core_unregulated_periods_total{cpu=\"0\"} 3",
+            "memwarden_core_period_events_max{cpu=\"0\",traffic=\"read\"} 250",
+            "memwarden_core_last_second_used_events{cpu=\"0\",traffic=\"read\"} 30000",
+            "memwarden_core_last_second_assigned_events{cpu=\"0\",traffic=\"read\"} 25000",
+            "memwarden_core_last_second_period_events_max{cpu=\"0\",traffic=\"read\"} 250",
+            "memwarden_core_last_second_seconds{cpu=\"0\"} 1",
+            "memwarden_core_last_second_throttled_seconds{cpu=\"0\"} 0.5",
             "memwarden_core_rt{cpu=\"1\"} 1",
             "memwarden_best_effort{mode=\"none\"} 1",
             "memwarden_best_effort{mode=\"spare\"} 0",

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::held::failings;
 use crate::statistics::{CoreStatistics, ResourceStatistics};
 use crate::units::{MIB, mib_s};
 use crate::{Error, Regulator, Resource, Settings};
@@ -48,6 +49,12 @@ pub struct ResourceRates {
     pub achieved_mib_s: Option<f64>,
     /// The second as a share of the first, 1 being all of it; above 1 with best effort, reclaim or overshoot.
     pub budget_ratio: Option<f64>,
+    /// The worst period of the last whole second, in MiB/s; `None` before the first.
+    pub worst_mib_s: Option<f64>,
+    /// The same as a share of the budget.
+    pub worst_ratio: Option<f64>,
+    /// Limited periods with more events than were assigned, since the last reset.
+    pub over_periods: u64,
 }
 
 /// One core over an interval. A rate is `None` in the interval in which the core came, its statistics were reset, or
@@ -72,6 +79,10 @@ pub struct CoreRates {
     pub best_effort_ratio: Option<f64>,
     /// Overflows a second.
     pub overflows_per_s: Option<f64>,
+    /// Periods in which a counter did not count, since the last reset.
+    pub unregulated_periods: u64,
+    /// Sentences that say how the core was not held; empty when it was.
+    pub failings: Vec<String>,
 }
 
 impl CoreRates {
@@ -181,6 +192,16 @@ fn rates(
             .copied()
             .flatten()
             .map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event));
+        let worst_mib_s = now
+            .filter(|_| core.last_second.ns > 0)
+            .map(|now| now.last_second.used_max as f64)
+            .map(|events| mib_s(events, control.period_us, control.bytes_per_event));
+        let of_budget = |achieved: Option<f64>| {
+            achieved
+                .zip(budget_mib_s)
+                .filter(|(_, budget)| *budget > 0.0)
+                .map(|(achieved, budget)| achieved / budget)
+        };
         let achieved_mib_s = span.and_then(|(before, interval)| {
             let before = match resource {
                 Resource::Read => Some(&before.read),
@@ -192,10 +213,10 @@ fn rates(
         ResourceRates {
             budget_mib_s,
             achieved_mib_s,
-            budget_ratio: achieved_mib_s
-                .zip(budget_mib_s)
-                .filter(|(_, budget)| *budget > 0.0)
-                .map(|(achieved, budget)| achieved / budget),
+            budget_ratio: of_budget(achieved_mib_s),
+            worst_mib_s,
+            worst_ratio: of_budget(worst_mib_s),
+            over_periods: now.map_or(0, |now| now.over_periods),
         }
     };
     CoreRates {
@@ -210,6 +231,8 @@ fn rates(
         overflows_per_s: span.map(|(before, interval)| {
             (core.overflows - before.overflows) as f64 / interval.as_secs_f64()
         }),
+        unregulated_periods: core.unregulated_periods,
+        failings: failings(settings, core),
     }
 }
 
@@ -217,6 +240,7 @@ fn rates(
 mod tests {
     use super::*;
     use crate::budget::{Request, Unit};
+    use crate::statistics::ResourceLastSecond;
     use crate::{Null, StartOptions};
     use proptest::prelude::*;
 
@@ -298,6 +322,34 @@ mod tests {
         // Without a budget there is no share of it; nothing moved is 0, not unknown.
         assert_eq!(rates.cores[1].read.achieved_mib_s, Some(0.0));
         assert_eq!(rates.cores[1].read.budget_ratio, None);
+    }
+
+    #[test]
+    fn the_worst_period_is_that_of_the_last_second() {
+        let mut readings = Readings::new();
+        let settings = settings();
+        let mut leaking = core(0, 100, 1000);
+        assert_eq!(
+            readings.at(0, &settings, &[leaking.clone()]).cores[0]
+                .read
+                .worst_mib_s,
+            None
+        );
+        leaking.last_second.ns = 1_000_000_000;
+        leaking.read.over_periods = 24;
+        leaking.read.last_second = ResourceLastSecond {
+            used: 300_000,
+            assigned: 256_000,
+            used_max: 512,
+        };
+        let rates = readings.at(1000, &settings, &[leaking]);
+        let read = &rates.cores[0].read;
+        assert_eq!(
+            (read.worst_mib_s, read.worst_ratio),
+            (Some(2000.0), Some(2.0))
+        );
+        assert_eq!(read.over_periods, 24);
+        assert_eq!(rates.cores[0].failings.len(), 1);
     }
 
     #[test]

@@ -364,3 +364,38 @@ fn budgets_hold_in_every_period_and_settings_can_be_changed_under_way() {
         "{used} of {assigned}"
     );
 }
+
+#[test]
+fn a_core_whose_counter_is_lost_is_told_and_the_others_are_regulated() {
+    let Some(rig) = Rig::new() else { return };
+    let started = rig
+        .command("guard start --backend user --event page-faults --no-self-test")
+        .env("MEMWARDEN_TEST_FAULT", format!("blind:{}", rig.cpu))
+        .output()
+        .unwrap();
+    assert!(started.status.success(), "{started:?}");
+    let set = rig.memwarden(&format!("guard set --cpu {} --events 20", rig.cpu));
+    assert!(set.status.success(), "{set:?}");
+    let index: usize = rig.cpu.parse().unwrap();
+    let unregulated = |core: usize| {
+        let shown = rig.show().unwrap();
+        shown["cores"][core]["unregulated_periods"]
+            .as_u64()
+            .unwrap()
+    };
+    eventually("a hundred periods are unregulated", || {
+        unregulated(index) > 100
+    });
+    assert_eq!(unregulated(0), 0);
+    let log = || fs::read_to_string(rig.folder.path().join("guard.log")).unwrap();
+    eventually("the log tells", || !log().is_empty());
+    let told = format!("CPU{}: a counter does not count", rig.cpu);
+    assert_eq!(log().matches(&told).count(), 1, "{}", log());
+    let shown = rig.memwarden("guard show");
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    let first = shown.lines().next().unwrap();
+    assert!(
+        first.starts_with(&format!("CPU{} was not regulated in ", rig.cpu)),
+        "{shown}"
+    );
+}

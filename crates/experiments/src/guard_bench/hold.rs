@@ -2,7 +2,7 @@
 //! Does it hold for long? Hungry cores for a minute, so that whatever the kernel does once a second to what keeps a core
 //! (the fair server, real-time throttling, watchdogs) has happened many times.
 
-use memwarden_run::Case;
+use memwarden_run::{Case, Metric};
 
 use super::regulated::TOGETHER;
 use super::rig::{Held, Load, Rig};
@@ -45,8 +45,11 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
 }
 
 /// One core over the whole run.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
+#[derive(Debug, Default, Clone, PartialEq)]
 struct Kept {
+    cpu: usize,
+    /// Events in each whole second.
+    seconds: Vec<u64>,
     /// Events in a period's time, over all of it.
     mean: f64,
     /// The same over the whole second that had most.
@@ -74,10 +77,12 @@ impl Kept {
             }
         }
         Some(Self {
+            cpu: core.cpu,
             mean: in_a_period(periods().map(|(_, used)| used).sum(), (last - first).max(1)),
-            worst_second: in_a_period(seconds.into_iter().max().unwrap_or(0), SECOND_NS),
+            worst_second: in_a_period(seconds.iter().copied().max().unwrap_or(0), SECOND_NS),
             largest: core.used.iter().copied().max()?,
             overshoot: core.overshoot.iter().copied().max().unwrap_or(0),
+            seconds,
         })
     }
 }
@@ -89,8 +94,16 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
     let kept: Vec<Kept> = cores()
         .filter_map(|core| Kept::of(core, PERIOD_US))
         .collect();
-    let used = cores().flat_map(|core| core.used.iter().map(|used| (core.cpu, used)));
-    let achieved = bench.metric(name, "achieved_events", "events", used)?;
+    // A raw sample for each second: those of a minute's periods would be a million rows.
+    let seconds = kept
+        .iter()
+        .flat_map(|kept| kept.seconds.iter().map(|events| (kept.cpu, events)));
+    let seconds = bench.metric(name, "second_events", "events", seconds)?;
+    let used: Vec<f64> = cores()
+        .flat_map(|core| &core.used)
+        .map(|used| *used as f64)
+        .collect();
+    let achieved = Metric::from_samples("achieved_events", &used);
     let share = |events: f64| events / budget as f64 - 1.0;
     // The worst core's.
     let error = kept
@@ -139,6 +152,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
             kept.iter().map(|kept| kept.overshoot).max(),
         )
         .with("lost_trace_events", lost)
+        .with_metric("second_events", seconds)
         .with_metric("achieved_events", achieved);
     let target = format!(
         "within {} %, no period above budget + overshoot",

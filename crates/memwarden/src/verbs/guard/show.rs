@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, units};
+use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, held, units};
 use serde_json::{Value, json};
 
 use crate::verbs::output::{self, outln};
@@ -31,9 +31,14 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
         "budget MB/s",
         "events",
         "used MB/s",
+        "last second",
+        "worst period",
         "throttled",
+        "last second",
         "periods",
+        "over",
         "missed",
+        "unregulated",
         "reclaimed",
         "donated",
         "most over",
@@ -49,8 +54,13 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
             cpus.to_string()
         }
     };
+    let failings: String = cores
+        .iter()
+        .flat_map(|core| held::failings(settings, core))
+        .map(|failing| format!("{failing}\n"))
+        .collect();
     format!(
-        "{name}: event {} of {} bytes{}, period {} us, best effort {}, reclaim {}\n\
+        "{failings}{name}: event {} of {} bytes{}, period {} us, best effort {}, reclaim {}\n\
          budgets sum up to {}; never throttled: {}; active: {}; throttled: {}\n{rows}\n",
         control.event,
         control.bytes_per_event,
@@ -87,7 +97,14 @@ fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
             1,
         )
     };
+    let percent = |share: f64| format!("{} %", number(share * 100.0, 1));
+    let none = || "-".to_owned();
     let periods = core.periods + core.missed_periods;
+    let second = &core.last_second;
+    let period_ns = control.period_us as f64 * 1000.0;
+    let in_second = (second.ns > 0).then_some(second.ns as f64);
+    let budget = core.read.budget.filter(|events| *events > 0);
+    let worst = core.read.used_max as f64;
     vec![
         format!("CPU{}{}", core.cpu, if core.rt { " rt" } else { "" }),
         core.read
@@ -97,16 +114,25 @@ fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
             .budget
             .map_or("max".into(), |events| events.to_string()),
         if periods == 0 {
-            "-".into()
+            none()
         } else {
             mib_s(core.read.used as f64 / periods as f64)
         },
+        in_second.map_or_else(none, |ns| {
+            mib_s(core.read.last_second.used as f64 * period_ns / ns)
+        }),
+        match budget {
+            _ if periods == 0 => none(),
+            None => mib_s(worst),
+            Some(events) => format!("{} ({})", mib_s(worst), percent(worst / events as f64)),
+        },
         core.throttled_share(control.period_us)
-            .map_or("-".into(), |share| {
-                format!("{} %", number(share * 100.0, 1))
-            }),
+            .map_or_else(none, percent),
+        in_second.map_or_else(none, |ns| percent(second.throttled_ns as f64 / ns)),
         core.periods.to_string(),
+        core.read.over_periods.to_string(),
         core.missed_periods.to_string(),
+        core.unregulated_periods.to_string(),
         core.read.reclaimed.to_string(),
         core.read.donated.to_string(),
         core.read.overshoot_max.to_string(),
@@ -136,17 +162,46 @@ mod tests {
         cores[0].throttled_ns = 25_000_000;
         cores[0].read.budget = Some(16384);
         cores[0].read.used = 1_638_400;
+        cores[0].read.used_max = 24_576;
+        cores[0].read.over_periods = 3;
         let text = text("null", &guard.settings().unwrap(), &cores);
         let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(
             words,
             [
-                "CPU0", "1000.0", "16384", "1000.0", "25.0", "%", "100", "0", "0", "0", "0", "0.0",
-                "us"
+                "CPU0", "1000.0", "16384", "1000.0", "-", "1500.0", "(150.0", "%)", "25.0", "%",
+                "-", "100", "3", "0", "0", "0", "0", "0", "0.0", "us"
             ]
         );
+        // 1.25 s is what this second took: 1250 periods of 1000 events.
+        cores[0].last_second.ns = 1_250_000_000;
+        cores[0].last_second.throttled_ns = 625_000_000;
+        cores[0].read.last_second.used = 10_240_000;
+        let text = super::text("null", &guard.settings().unwrap(), &cores);
+        let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!((words[4], words[10], words[11]), ("500.0", "50.0", "%"));
         assert!(text.contains("CPU1") && text.contains("max"));
+    }
+
+    #[test]
+    fn a_core_that_was_not_held_is_on_top() {
+        let mut guard = Null::new((0..2).collect());
+        guard.start(&StartOptions::default()).unwrap();
+        let settings = guard.settings().unwrap();
+        let mut cores = guard.statistics().unwrap();
+        assert!(super::text("null", &settings, &cores).starts_with("null: "));
+        cores[1].read.over_periods = 24;
+        cores[1].read.last_second.used = 44_160;
+        cores[1].read.last_second.assigned = 20_620;
+        let text = super::text("null", &settings, &cores);
+        assert!(
+            text.starts_with(
+                "CPU1 was not held: 44160 events used of 20620 assigned in the last second"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

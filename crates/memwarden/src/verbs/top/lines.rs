@@ -14,7 +14,7 @@ use crate::verbs::guard::show;
 use crate::verbs::output::{self, errln};
 
 /// Names of the columns, which are as wide as [`WIDTHS`] says.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 15] = [
     "t_s",
     "core",
     "rt",
@@ -26,9 +26,13 @@ const COLUMNS: [&str; 11] = [
     "overflows/s",
     "write_budget_MB/s",
     "write_used_MB/s",
+    "worst_MB/s",
+    "worst_%",
+    "over_periods",
+    "unregulated",
 ];
 
-const WIDTHS: [usize; 11] = [8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16];
+const WIDTHS: [usize; 15] = [8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16, 12, 9, 13, 12];
 
 /// Prints until the count is reached or a signal comes. A reader that goes away ends it too, and in order.
 pub fn run(
@@ -121,6 +125,10 @@ fn line(t_s: f64, core: &CoreRates) -> String {
         figure(core.overflows_per_s),
         write_budget,
         write_used,
+        figure(core.read.worst_mib_s),
+        percent(core.read.worst_ratio),
+        core.read.over_periods.to_string(),
+        core.unregulated_periods.to_string(),
     ])
 }
 
@@ -139,6 +147,9 @@ mod tests {
                 budget_mib_s: Some(100_000.0),
                 achieved_mib_s: Some(99_999.96),
                 budget_ratio: Some(0.999),
+                worst_mib_s: Some(1_000_000.0),
+                worst_ratio: Some(10.0),
+                over_periods: 24,
             },
             write: Some(ResourceRates::default()),
             throttled_ratio: Some(1.0),
@@ -168,14 +179,27 @@ mod tests {
         assert_eq!(
             words[1],
             [
-                "12.0", "CPU3", "-", "max", "-", "-", "-", "-", "-", "-", "-"
+                "12.0", "CPU3", "-", "max", "-", "-", "-", "-", "-", "-", "-", "-", "-", "0", "0"
             ]
         );
         assert_eq!(
             words[2],
             [
-                "12.0", "CPU12", "rt", "100000.0", "100000.0", "99.9", "100.0", "12.5", "1000.0",
-                "max", "-"
+                "12.0",
+                "CPU12",
+                "rt",
+                "100000.0",
+                "100000.0",
+                "99.9",
+                "100.0",
+                "12.5",
+                "1000.0",
+                "max",
+                "-",
+                "1000000.0",
+                "1000.0",
+                "24",
+                "0"
             ]
         );
     }

@@ -146,6 +146,7 @@ impl State {
                     rates.budget_mib_s = budget;
                     // What was used was used under another budget.
                     rates.budget_ratio = None;
+                    rates.worst_ratio = None;
                 }
             }
         }

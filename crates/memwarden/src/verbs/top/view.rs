@@ -78,6 +78,7 @@ enum Column {
     Budget,
     Share,
     Throttled,
+    Worst,
     History,
     BestEffort,
     Overflows,
@@ -85,24 +86,26 @@ enum Column {
 }
 
 impl Column {
-    const WANTED: [Self; 9] = [
+    const WANTED: [Self; 10] = [
         Self::Core,
         Self::Used,
         Self::Budget,
         Self::Share,
         Self::Throttled,
+        Self::Worst,
         Self::History,
         Self::BestEffort,
         Self::Overflows,
         Self::Bar,
     ];
 
-    const DRAWN: [Self; 9] = [
+    const DRAWN: [Self; 10] = [
         Self::Core,
         Self::Budget,
         Self::Used,
         Self::Share,
         Self::Bar,
+        Self::Worst,
         Self::Throttled,
         Self::BestEffort,
         Self::Overflows,
@@ -115,6 +118,7 @@ impl Column {
             Self::Core => 10,
             Self::Budget | Self::Used => 10,
             Self::Share => 8,
+            Self::Worst => 9,
             Self::Throttled | Self::Overflows => 11,
             Self::BestEffort => 13,
             Self::Bar => 12,
@@ -132,6 +136,7 @@ impl Column {
             (Self::Used, Resource::Write) => "w MB/s",
             (Self::Share, _) => "used",
             (Self::Bar, _) => "",
+            (Self::Worst, _) => "worst",
             (Self::Throttled, _) => "throttled",
             (Self::BestEffort, _) => "best effort",
             (Self::Overflows, _) => "over/s",
@@ -253,6 +258,10 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
     if !meaning(control).memory_traffic {
         words.insert(2, Span::styled("not memory traffic", theme.loud()));
     }
+    // First of all, where a low screen keeps them.
+    let failings = state.cores.iter().flat_map(|core| &core.failings);
+    let failings = failings.map(|failing| Span::styled(format!("! {failing}"), theme.loud()));
+    words.splice(0..0, failings);
     flow(words, "  ", width)
 }
 
@@ -324,6 +333,7 @@ fn help<'a>(room: usize) -> Vec<Line<'a>> {
         [
             "",
             "  budget, MB/s  what the core may move, and what it moved; used: the second in percent of the first",
+            "  worst         the worst period of the last second in percent of the budget",
             "  throttled     percent of the time that it waited; best effort: that it ran beyond its budget",
             "  over/s        times a second that its counter passed what it had; history: MB/s, full height is",
             "                the budget, or the most seen when that is more",
@@ -429,6 +439,12 @@ fn cell<'a>(
             vec![Span::raw(right(share.unwrap_or("-".into())))]
         }
         Column::Bar => bar(theme, rates.budget_ratio, width),
+        Column::Worst => {
+            let share = rates
+                .worst_ratio
+                .map(|share| format!("{:.0} %", share * 100.0));
+            vec![Span::raw(right(share.unwrap_or("-".into())))]
+        }
         Column::Throttled => {
             let style = if above(core.throttled_ratio) {
                 theme.loud()
@@ -745,6 +761,19 @@ mod tests {
         }
         state.cores.clear();
         drawn(&state, PLAIN, 80, 24);
+    }
+
+    #[test]
+    fn a_core_that_was_not_held_is_told_on_any_screen() {
+        let mut state = recorded();
+        let failing = "CPU2 was not held: 44160 events used of 20620 assigned in the last second";
+        state.cores[2].failings = vec![failing.into()];
+        state.cores[2].read.worst_ratio = Some(12.5);
+        for (width, height) in [(140, 16), (80, 8)] {
+            let screen = text(&drawn(&state, PLAIN, width, height));
+            assert!(screen.starts_with(&format!("! {failing}")), "{screen}");
+            assert!(screen.contains("1250 %"), "{screen}");
+        }
     }
 
     #[test]

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Was a core held? The statistics' answer, in words for a person.
+
+use crate::statistics::{CoreStatistics, ResourceStatistics};
+use crate::{BestEffort, Settings};
+
+/// Events past what was assigned, as a share of it, that a second may have: the accuracy that is promised, 1 %.
+const WITHIN: f64 = 0.01;
+
+/// What a reader must know of this core, one sentence each; empty where it was held, or needs not be.
+#[must_use]
+pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
+    let cpu = core.cpu;
+    let mut failings = Vec::new();
+    if !core.online {
+        return failings;
+    }
+    if core.unregulated_periods > 0 {
+        failings.push(format!(
+            "CPU{cpu} was not regulated in {} periods: its counter did not count (another user of the PMU or an error \
+             took it)",
+            core.unregulated_periods
+        ));
+    }
+    // A real-time core passes its budget on purpose, and so does any core in best-effort sharing.
+    if core.rt || settings.control.best_effort != BestEffort::None {
+        return failings;
+    }
+    let write = core.write.as_ref().map(|write| ("write-backs", write));
+    for (events, of) in [Some(("events", &core.read)), write].into_iter().flatten() {
+        if exceeded(of) {
+            let second = &of.last_second;
+            failings.push(format!(
+                "CPU{cpu} was not held: {} {events} used of {} assigned in the last second, {} of them in one period",
+                second.used, second.assigned, second.used_max
+            ));
+        }
+    }
+    failings
+}
+
+/// In the last second, by more than the accuracy that is promised. Without a budget nothing is assigned.
+#[allow(clippy::cast_precision_loss)]
+fn exceeded(of: &ResourceStatistics) -> bool {
+    let second = &of.last_second;
+    of.over_periods > 0
+        && second.assigned > 0
+        && second.used as f64 > second.assigned as f64 * (1.0 + WITHIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::ResourceLastSecond;
+    use crate::{Null, Regulator, StartOptions};
+
+    fn settings(best_effort: BestEffort) -> Settings {
+        let mut guard = Null::new((0..3).collect());
+        guard.start(&StartOptions::default()).unwrap();
+        guard.set_mode(Some(best_effort), None).unwrap();
+        guard.settings().unwrap()
+    }
+
+    fn core(used: u64, assigned: u64) -> CoreStatistics {
+        CoreStatistics {
+            cpu: 2,
+            online: true,
+            read: ResourceStatistics {
+                over_periods: 40,
+                last_second: ResourceLastSecond {
+                    used,
+                    assigned,
+                    used_max: 265,
+                },
+                ..ResourceStatistics::default()
+            },
+            ..CoreStatistics::default()
+        }
+    }
+
+    #[test]
+    fn a_core_that_was_not_held_is_named_with_its_figures() {
+        let strict = settings(BestEffort::None);
+        assert_eq!(
+            failings(&strict, &core(44_160, 20_620)),
+            [
+                "CPU2 was not held: 44160 events used of 20620 assigned in the last second, 265 of them in one period"
+            ]
+        );
+        // Within what is promised, and without a budget.
+        assert!(failings(&strict, &core(20_800, 20_620)).is_empty());
+        assert!(failings(&strict, &core(44_160, 0)).is_empty());
+        // A budget that was set within this second: no limited period had too many events.
+        let mut fresh = core(44_160, 20_620);
+        fresh.read.over_periods = 0;
+        assert!(failings(&strict, &fresh).is_empty());
+    }
+
+    #[test]
+    fn who_may_pass_a_budget_is_not_accused() {
+        let sharing = settings(BestEffort::Spare);
+        assert!(failings(&sharing, &core(44_160, 20_620)).is_empty());
+        let mut rt = core(44_160, 20_620);
+        rt.rt = true;
+        assert!(failings(&settings(BestEffort::None), &rt).is_empty());
+        rt.unregulated_periods = 7;
+        let told = failings(&sharing, &rt);
+        assert!(told[0].starts_with("CPU2 was not regulated in 7 periods: "));
+    }
+}
