@@ -92,9 +92,12 @@ static struct swdma_descriptor *begin(struct swdma_channel *channel)
 	list_del_init(&desc->node);
 	channel->active = desc;
 	channel->begun++;
-	desc->hangs = is_nth(channel->begun, READ_ONCE(swdma_faults.hang));
+	desc->runs_away = is_nth(channel->begun, READ_ONCE(swdma_faults.runaway));
+	desc->hangs = desc->runs_away || is_nth(channel->begun, READ_ONCE(swdma_faults.hang));
 	fails = is_nth(channel->begun, READ_ONCE(swdma_faults.fail_every));
-	desc->stop = desc->hangs || fails ? desc->length / 2 : desc->length;
+	desc->silent = is_nth(channel->begun, READ_ONCE(swdma_faults.fail_silent));
+	desc->twice = is_nth(channel->begun, READ_ONCE(swdma_faults.twice));
+	desc->stop = desc->hangs || fails || desc->silent ? desc->length / 2 : desc->length;
 	desc->result = fails ? DMA_TRANS_ABORTED : DMA_TRANS_NOERROR;
 	return desc;
 }
@@ -118,6 +121,8 @@ static void complete_active(struct swdma_channel *channel)
 	struct swdma_descriptor *desc = channel->active;
 
 	channel->active = NULL;
+	if (desc->silent && desc->result == DMA_TRANS_NOERROR)
+		desc->copied = desc->length;
 	desc->status = desc->result == DMA_TRANS_NOERROR ? DMA_COMPLETE : DMA_ERROR;
 	channel->chan.completed_cookie = desc->tx.cookie;
 	list_add_tail(&desc->node, &channel->done);
@@ -152,15 +157,35 @@ static void step(struct swdma_channel *channel, struct swdma_descriptor *desc)
 	wake_up(&channel->settled);
 }
 
+/* Writes what a terminated descriptor has left. Return: in how long (ns). */
+static u64 run_away(struct swdma_channel *channel)
+	__must_hold(&channel->lock)
+{
+	struct swdma_runaway runaway = channel->runaway;
+	u64 now = ktime_get_ns();
+
+	if (!runaway.length)
+		return NEVER;
+	if (runaway.due_ns > now)
+		return runaway.due_ns - now;
+	channel->runaway.length = 0;
+	spin_unlock_irq(&channel->lock);
+	if (is_ram(runaway.from, runaway.length) && is_ram(runaway.to, runaway.length))
+		memcpy(phys_to_virt(runaway.to), phys_to_virt(runaway.from), runaway.length);
+	spin_lock_irq(&channel->lock);
+	return NEVER;
+}
+
 /* Does what is next. Return: for how long (ns) there is nothing more to do. */
 static u64 advance(struct swdma_channel *channel)
 {
 	struct swdma_descriptor *desc;
 	bool completed = false;
-	u64 rest = 0;
+	u64 rest = 0, next;
 
 	spin_lock_irq(&channel->lock);
 	WRITE_ONCE(channel->kicked, false);
+	next = run_away(channel);
 	desc = channel->active;
 	if (!desc && !channel->paused)
 		desc = begin(channel);
@@ -183,7 +208,7 @@ static u64 advance(struct swdma_channel *channel)
 		tasklet_schedule(&channel->tasklet);
 		local_bh_enable();
 	}
-	return rest;
+	return min(rest, next);
 }
 
 static bool has_to_look(struct swdma_channel *channel)
@@ -219,6 +244,7 @@ static bool call_back(struct swdma_channel *channel)
 	dma_async_tx_callback without;
 	struct swdma_descriptor *desc;
 	unsigned long flags;
+	unsigned int calls;
 	void *param;
 
 	spin_lock_irqsave(&channel->lock, flags);
@@ -233,6 +259,7 @@ static bool call_back(struct swdma_channel *channel)
 	with_result = desc->tx.callback_result;
 	without = desc->tx.callback;
 	param = desc->tx.callback_param;
+	calls = desc->twice ? 2 : 1;
 	result.result = desc->result;
 	result.residue = desc->length - desc->copied;
 	/* Free before the call, which may want to prepare the next one. */
@@ -240,10 +267,12 @@ static bool call_back(struct swdma_channel *channel)
 	list_add_tail(&desc->node, &channel->free);
 	spin_unlock_irqrestore(&channel->lock, flags);
 
-	if (with_result)
-		with_result(param, &result);
-	else if (without)
-		without(param);
+	for (; calls; calls--) {
+		if (with_result)
+			with_result(param, &result);
+		else if (without)
+			without(param);
+	}
 
 	spin_lock_irqsave(&channel->lock, flags);
 	channel->settled_count++;
@@ -263,6 +292,26 @@ static void interrupt(struct tasklet_struct *tasklet)
 	tasklet_schedule(tasklet);
 }
 
+/* Fails a submission as idxd's driver does: the client is called back, and then told. */
+static dma_cookie_t fail_submission(struct swdma_channel *channel, struct swdma_descriptor *desc)
+{
+	const struct dmaengine_result aborted = {
+		.result = DMA_TRANS_ABORTED,
+		.residue = desc->length,
+	};
+	unsigned long flags;
+
+	if (desc->tx.callback_result)
+		desc->tx.callback_result(desc->tx.callback_param, &aborted);
+	else if (desc->tx.callback)
+		desc->tx.callback(desc->tx.callback_param);
+	dma_descriptor_unmap(&desc->tx);
+	spin_lock_irqsave(&channel->lock, flags);
+	list_add_tail(&desc->node, &channel->free);
+	spin_unlock_irqrestore(&channel->lock, flags);
+	return -EIO;
+}
+
 static dma_cookie_t submit(struct dma_async_tx_descriptor *tx)
 {
 	struct swdma_descriptor *desc = container_of(tx, struct swdma_descriptor, tx);
@@ -271,10 +320,16 @@ static dma_cookie_t submit(struct dma_async_tx_descriptor *tx)
 	dma_cookie_t cookie;
 
 	spin_lock_irqsave(&channel->lock, flags);
-	/* Submitted before, or dropped by who terminated. */
+	/* Submitted before, or dropped by a terminate. */
 	if (tx->cookie != -EBUSY) {
 		cookie = -EINVAL;
 		goto unlock;
+	}
+	if (is_nth(++channel->submissions, READ_ONCE(swdma_faults.submit_fails))) {
+		tx->cookie = 0;
+		list_del_init(&desc->node);
+		spin_unlock_irqrestore(&channel->lock, flags);
+		return fail_submission(channel, desc);
 	}
 	cookie = channel->chan.cookie;
 	cookie = cookie < DMA_MIN_COOKIE || cookie == INT_MAX ? DMA_MIN_COOKIE : cookie + 1;
@@ -381,6 +436,17 @@ static int resume_channel(struct dma_chan *chan)
 	return 0;
 }
 
+/* What is not written yet is, later, whatever becomes of the descriptor. */
+static void flee(struct swdma_channel *channel, const struct swdma_descriptor *desc)
+{
+	channel->runaway = (struct swdma_runaway){
+		.to = desc->to + desc->copied,
+		.from = desc->from + desc->copied,
+		.length = desc->length - desc->copied,
+		.due_ns = ktime_get_ns() + SWDMA_RUNAWAY_NS,
+	};
+}
+
 /* Also what was prepared only, as dmaengine knows no other way to give it back. */
 static int terminate_all(struct dma_chan *chan)
 {
@@ -395,6 +461,9 @@ static int terminate_all(struct dma_chan *chan)
 	list_splice_tail_init(&channel->done, &dropped);
 	if (channel->active) {
 		channel->active->status = DMA_ERROR;
+		/* One at a time runs away. */
+		if (channel->active->runs_away && !channel->stepping && !channel->runaway.length)
+			flee(channel, channel->active);
 		/* Within a step it is the thread's to give back. */
 		if (!channel->stepping)
 			list_add_tail(&channel->active->node, &dropped);
@@ -469,6 +538,7 @@ static int alloc_resources(struct dma_chan *chan)
 	for (i = 0; i < channel->limit; i++)
 		list_add_tail(&channel->descriptors[i].node, &channel->free);
 	channel->begun = 0;
+	channel->submissions = 0;
 	chan->cookie = DMA_MIN_COOKIE;
 	chan->completed_cookie = DMA_MIN_COOKIE;
 	return channel->limit;

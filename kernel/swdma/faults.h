@@ -10,15 +10,34 @@
  * @hang: of each channel's descriptors every n-th never ends, 0 for none: half of it
  *        is copied, and then nothing until the channel is terminated
  * @delay_ns: between a descriptor's last byte and its completion
+ * @fail_silent: of each channel's descriptors every n-th fails, 0 for none: half of it
+ *               is copied, and it is said to have succeeded, as by a driver that calls
+ *               back without a result
+ * @runaway: of each channel's descriptors every n-th stops half-way as with @hang, 0 for
+ *           none, and does not end with the channel's termination: the rest is written
+ *           %SWDMA_RUNAWAY_NS after it
+ * @submit_fails: of each channel's descriptors every n-th is called back as aborted while
+ *                it is submitted, and the submission fails as well, 0 for none
+ * @twice: of each channel's descriptors every n-th is called back twice, 0 for none
  *
- * A channel counts what it has begun since it was requested. What is to fail and to
- * hang hangs.
+ * A channel counts what it has begun since it was requested, and for @submit_fails what was
+ * submitted. What is to fail and to hang hangs.
+ *
+ * A client that knows swdma as a provider that reports errors, and that stops when told to,
+ * is deceived by @fail_silent and @runaway: the parameter driver= gives swdma another name.
  */
 struct swdma_faults {
 	unsigned int fail_every;
 	unsigned int hang;
 	unsigned int delay_ns;
+	unsigned int fail_silent;
+	unsigned int runaway;
+	unsigned int submit_fails;
+	unsigned int twice;
 };
+
+/* Long enough for a client to have given its memory back. */
+#define SWDMA_RUNAWAY_NS (100 * NSEC_PER_MSEC)
 
 extern struct swdma_faults swdma_faults;
 

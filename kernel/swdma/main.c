@@ -44,6 +44,10 @@ static char *cpus = "";
 module_param(cpus, charp, 0444);
 MODULE_PARM_DESC(cpus, "CPUs to pin the threads to in turn, such as 0,2-3 (default: not pinned)");
 
+static char *driver_name = "swdma";
+module_param_named(driver, driver_name, charp, 0444);
+MODULE_PARM_DESC(driver, "the driver's name, to play another provider (default swdma)");
+
 struct swdma_faults swdma_faults;
 EXPORT_SYMBOL_GPL(swdma_faults);
 
@@ -55,6 +59,18 @@ MODULE_PARM_DESC(hang, "every n-th descriptor of a channel never ends (default 0
 
 module_param_named(delay_ns, swdma_faults.delay_ns, uint, 0644);
 MODULE_PARM_DESC(delay_ns, "wait before a descriptor completes (default 0)");
+
+module_param_named(fail_silent, swdma_faults.fail_silent, uint, 0644);
+MODULE_PARM_DESC(fail_silent, "every n-th descriptor of a channel fails half-way, and is said to have succeeded (default 0: none)");
+
+module_param_named(runaway, swdma_faults.runaway, uint, 0644);
+MODULE_PARM_DESC(runaway, "every n-th descriptor of a channel hangs half-way, and goes on 100 ms after it is terminated (default 0: none)");
+
+module_param_named(submit_fails, swdma_faults.submit_fails, uint, 0644);
+MODULE_PARM_DESC(submit_fails, "every n-th submission to a channel is called back as aborted, and fails (default 0: none)");
+
+module_param_named(twice, swdma_faults.twice, uint, 0644);
+MODULE_PARM_DESC(twice, "every n-th descriptor of a channel is called back twice (default 0: none)");
 
 /**
  * struct swdma - the device
@@ -145,11 +161,8 @@ static int swdma_probe(struct platform_device *pdev)
 	return 0;
 }
 
-static struct platform_driver driver = {
-	.driver = {
-		.name = "swdma",
-	},
-};
+/* Its name is the parameter's. */
+static struct platform_driver driver;
 
 static int refuse_parameters(void)
 {
@@ -161,6 +174,8 @@ static int refuse_parameters(void)
 		pr_err("copy_align=%u: give 0 to %d\n", copy_align, DMAENGINE_ALIGN_256_BYTES);
 	else if (max_length < BIT(copy_align))
 		pr_err("max_length=%u: give %lu or more\n", max_length, BIT(copy_align));
+	else if (!*driver_name)
+		pr_err("driver=%s: give a name\n", driver_name);
 	else if (cpulist_parse(cpus, allowed) || !cpumask_subset(allowed, cpu_online_mask))
 		pr_err("cpus=%s: give a list of CPUs that are online\n", cpus);
 	else
@@ -177,6 +192,7 @@ static int __init swdma_init(void)
 	err = refuse_parameters();
 	if (err)
 		goto free_cpumask;
+	driver.driver.name = driver_name;
 	/* Nor can it be unbound by hand: who holds a channel holds the module, not that. */
 	platform_device = platform_create_bundle(&driver, swdma_probe, NULL, 0, NULL, 0);
 	err = PTR_ERR_OR_ZERO(platform_device);

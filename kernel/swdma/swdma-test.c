@@ -459,6 +459,73 @@ static void what_hangs_is_ended_by_terminate(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, longest(f)));
 }
 
+static void a_silent_failure_is_told_as_success(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+	u32 residue, half = f->align, length = 2 * half;
+	int i;
+
+	swdma_faults.fail_silent = 2;
+	for (i = 0; i < 2; i++) {
+		memset(f->to, 0, length);
+		KUNIT_ASSERT_TRUE(test, copies(f, 0, 0, length));
+		KUNIT_EXPECT_EQ(test, f->copy[0].result.residue, 0);
+		KUNIT_EXPECT_EQ(test, status_of(f, 0, &residue), DMA_COMPLETE);
+		KUNIT_EXPECT_EQ(test, memcmp(f->to, f->from, i ? half : length), 0);
+		KUNIT_EXPECT_PTR_EQ(test, memchr_inv(f->to + half, 0, i ? half : 0), NULL);
+	}
+}
+
+static void what_runs_away_is_written_after_terminate(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+	unsigned long until = jiffies + msecs_to_jiffies(PATIENCE_MS);
+	u32 residue, half = f->align, length = 2 * half;
+
+	swdma_faults.runaway = 1;
+	KUNIT_ASSERT_TRUE(test, submit(f, 0, 0, 0, length));
+	dma_async_issue_pending(f->chan);
+	while (status_of(f, 0, &residue) == DMA_IN_PROGRESS && residue == length &&
+	       time_before(jiffies, until))
+		usleep_range(100, 1000);
+	swdma_faults.runaway = 0;
+	KUNIT_EXPECT_EQ(test, dmaengine_terminate_sync(f->chan), 0);
+	KUNIT_EXPECT_EQ(test, status_of(f, 0, &residue), DMA_ERROR);
+	memset(f->to, 0, length);
+	while (memcmp(f->to + half, f->from + half, half) && time_before(jiffies, until))
+		usleep_range(1000, 10000);
+	KUNIT_EXPECT_EQ(test, memcmp(f->to + half, f->from + half, half), 0);
+	KUNIT_EXPECT_PTR_EQ(test, memchr_inv(f->to, 0, half), NULL);
+	KUNIT_EXPECT_EQ(test, atomic_read(&f->places), 0);
+	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, length));
+}
+
+static void a_submission_that_fails_is_called_back_too(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+
+	swdma_faults.submit_fails = 2;
+	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, f->align));
+	KUNIT_EXPECT_FALSE(test, submit(f, 0, 0, 0, f->align));
+	KUNIT_EXPECT_EQ(test, atomic_read(&f->places), 2);
+	KUNIT_EXPECT_EQ(test, f->copy[0].result.result, DMA_TRANS_ABORTED);
+	swdma_faults.submit_fails = 0;
+	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, f->align));
+}
+
+static void a_callback_may_come_twice(struct kunit *test)
+{
+	struct fixture *f = test->priv;
+
+	swdma_faults.twice = 2;
+	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, f->align));
+	dmaengine_synchronize(f->chan);
+	KUNIT_EXPECT_EQ(test, atomic_read(&f->places), 1);
+	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, f->align));
+	dmaengine_synchronize(f->chan);
+	KUNIT_EXPECT_EQ(test, atomic_read(&f->places), 3);
+}
+
 static void a_delay_is_kept_and_ended_by_terminate(struct kunit *test)
 {
 	struct fixture *f = test->priv;
@@ -646,6 +713,10 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(what_is_no_memory_is_an_error),
 	KUNIT_CASE(every_nth_fails_and_no_other),
 	KUNIT_CASE(what_hangs_is_ended_by_terminate),
+	KUNIT_CASE(a_silent_failure_is_told_as_success),
+	KUNIT_CASE(what_runs_away_is_written_after_terminate),
+	KUNIT_CASE(a_submission_that_fails_is_called_back_too),
+	KUNIT_CASE(a_callback_may_come_twice),
 	KUNIT_CASE(a_delay_is_kept_and_ended_by_terminate),
 	KUNIT_CASE(a_callback_may_submit),
 	KUNIT_CASE(mappings_are_given_back),

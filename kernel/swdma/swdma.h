@@ -21,6 +21,9 @@
  * @stop: how many bytes to copy; fewer than @length where it is to fail or hang
  * @due_ns: when it completes; 0 until all is copied
  * @hangs: it never completes
+ * @runs_away: nor does it end when the channel is terminated
+ * @silent: what is not copied is not told
+ * @twice: its client is called back twice
  * @status: as tx_status tells it, from submission until the next preparation
  * @result: as its callback is told it
  */
@@ -34,8 +37,25 @@ struct swdma_descriptor {
 	u32 stop;
 	u64 due_ns;
 	bool hangs;
+	bool runs_away;
+	bool silent;
+	bool twice;
 	enum dma_status status;
 	enum dmaengine_tx_result result;
+};
+
+/**
+ * struct swdma_runaway - what a terminated descriptor writes yet
+ * @to: destination, a physical address
+ * @from: source, a physical address
+ * @length: bytes; 0: there is none
+ * @due_ns: when
+ */
+struct swdma_runaway {
+	phys_addr_t to;
+	phys_addr_t from;
+	u32 length;
+	u64 due_ns;
 };
 
 /**
@@ -56,7 +76,9 @@ struct swdma_descriptor {
  * @issued: waiting for the thread
  * @done: waiting for the tasklet
  * @active: the thread's
+ * @runaway: of a descriptor that was terminated
  * @begun: how many the thread has taken up, for the faults that come every so often
+ * @submissions: how many were submitted, for the same
  * @done_count: how many have entered @done since the module was loaded
  * @settled_count: how many of those were called back or dropped
  * @steps: how many steps the thread has ended
@@ -81,7 +103,9 @@ struct swdma_channel {
 	struct list_head issued;
 	struct list_head done;
 	struct swdma_descriptor *active;
+	struct swdma_runaway runaway;
 	u64 begun;
+	u64 submissions;
 	u64 done_count;
 	u64 settled_count;
 	u64 steps;

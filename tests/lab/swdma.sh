@@ -83,7 +83,7 @@ check "nor a device" "ls /sys/bus/platform/devices /sys/bus/platform/drivers" 0 
 check "nor a thread" "ps" 0 '![[]swdma'
 
 for parameter in channels=0 channels=65 descriptors=0 descriptors=4097 copy_align=9 max_length=0 \
-	cpus=99 cpus=x 'copy_align=4 max_length=15'; do
+	driver= cpus=99 cpus=x 'copy_align=4 max_length=15'; do
 	check "it refuses $parameter" "modprobe swdma $parameter" 1 'Invalid argument|can.t load'
 	last=${parameter##* }
 	check "and says what to give" "dmesg | tail -n 1" 0 "swdma: ${last%%=*}=${last#*=}: give "
