@@ -3,15 +3,21 @@
  * The engine: takes DMA channels, and moves pieces by them.
  *
  * A channel has one transfer at a time, under its lock. So a transfer that fails
- * or hangs can be terminated without anybody else's being lost, and what a channel
+ * or hangs can be terminated without any other one's being lost, and what a channel
  * needs for one is part of it.
+ *
+ * An engine's word is taken only as far as its driver is known to be right (provider.c).
+ * Where errors may pass in silence, the CPU compares what was copied. Where a terminate may
+ * leave the hardware at work, the memory that it may write to stays allocated for good.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpumask.h>
 #include <linux/device.h>
 #include <linux/dma-map-ops.h>
+#include <linux/highmem.h>
 #include <linux/ktime.h>
 #include <linux/log2.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/sizes.h>
@@ -82,11 +88,37 @@ static void drop(struct channel *channel)
 		complete(&channel->ended);
 }
 
-static void piece_ended(void *channel_, const struct dmaengine_result *result)
-{
-	struct channel *channel = channel_;
+/*
+ * A descriptor's ticket says of which transfer, channel and piece it is, so that a callback
+ * that comes twice, or late, ends nothing else.
+ */
+#define PIECE_BITS 4
+#define CHANNEL_BITS 6
 
-	if (result && result->result != DMA_TRANS_NOERROR)
+static unsigned long ticket_of(const struct channel *channel, unsigned int piece)
+{
+	BUILD_BUG_ON(TRANSFER_PIECES > 1 << PIECE_BITS);
+	BUILD_BUG_ON(CFTU_CHANNELS_MAX > 1 << CHANNEL_BITS);
+	return channel->sequence << (PIECE_BITS + CHANNEL_BITS) |
+	       (unsigned long)channel->index << PIECE_BITS | piece;
+}
+
+/* Whether it had not ended before. */
+static bool end_piece(struct channel *channel, unsigned int piece, unsigned long ticket)
+{
+	return cmpxchg(&channel->tickets[piece], ticket, 0) == ticket;
+}
+
+static void piece_ended(void *ticket_, const struct dmaengine_result *result)
+{
+	unsigned long ticket = (unsigned long)ticket_;
+	unsigned int piece = ticket & GENMASK(PIECE_BITS - 1, 0);
+	struct channel *channel =
+		&engine.channels[ticket >> PIECE_BITS & GENMASK(CHANNEL_BITS - 1, 0)];
+
+	if (!end_piece(channel, piece, ticket))
+		return;
+	if (!result || result->result != DMA_TRANS_NOERROR)
 		WRITE_ONCE(channel->failed, true);
 	drop(channel);
 }
@@ -120,6 +152,7 @@ static unsigned int submit(struct channel *channel, const struct piece *pieces,
 			   unsigned int count, dma_cookie_t *cookie)
 {
 	struct dma_async_tx_descriptor *descriptor;
+	unsigned long ticket;
 	unsigned int i;
 
 	for (i = 0; i < count; i++) {
@@ -133,12 +166,16 @@ static unsigned int submit(struct channel *channel, const struct piece *pieces,
 			break;
 		}
 		/* Each has its result: a provider need not give an earlier one's with the last. */
+		ticket = ticket_of(channel, i);
+		WRITE_ONCE(channel->tickets[i], ticket);
 		descriptor->callback_result = piece_ended;
-		descriptor->callback_param = channel;
+		descriptor->callback_param = (void *)ticket;
 		atomic_inc(&channel->left);
 		*cookie = dmaengine_submit(descriptor);
 		if (dma_submit_error(*cookie)) {
-			atomic_dec(&channel->left);
+			/* Unless it was called back already, as idxd does. */
+			if (end_piece(channel, i, ticket))
+				atomic_dec(&channel->left);
 			unmap(channel, &pieces[i], i);
 			break;
 		}
@@ -147,9 +184,9 @@ static unsigned int submit(struct channel *channel, const struct piece *pieces,
 }
 
 /*
- * Gives the channel back and takes it anew, which is what brings a driver's state
- * in order after a transfer was terminated: zynqmp_dma believes for ever after
- * that the transfer is still under way.
+ * Gives the channel back and takes it anew, which brings a driver's state in order after a
+ * transfer was terminated. Only of a driver that is known to have stopped the hardware: what
+ * it gives back may be descriptors that the hardware reads.
  */
 static bool is_this(struct dma_chan *dma, void *wanted)
 {
@@ -171,7 +208,8 @@ static void take_anew(struct channel *channel)
 	channel->dma = dma_request_channel(mask, is_this, dma);
 	channel->counted.recoveries++;
 	if (!channel->dma) {
-		pr_err("%s: lost after it hung; no copy uses it any more\n", channel->counted.name);
+		pr_err("%s: it hung, and can't be taken anew; no copy uses it any more\n",
+		       channel->counted.name);
 		WRITE_ONCE(channel->dead, true);
 		return;
 	}
@@ -198,7 +236,7 @@ static void pause_what_began(struct channel *channel)
 	mutex_unlock(&channel->pausing);
 }
 
-/* Waits for the transfer's end; false: it was terminated. */
+/* Waits for the transfer's end; false: it has not come in time. */
 static bool await(struct channel *channel, unsigned long bytes, dma_cookie_t cookie,
 		  u64 timeout_ns)
 {
@@ -213,20 +251,76 @@ static bool await(struct channel *channel, unsigned long bytes, dma_cookie_t coo
 			cpu_relax();
 		}
 	}
-	/*
-	 * Not to be interrupted: the engine writes to the pages until it has ended. A
-	 * provider that can't be told to stop has its own watchdog, and is waited for.
-	 */
-	while (!wait_for_completion_timeout(&channel->ended, timeout)) {
-		channel->counted.timeouts++;
-		pr_warn_ratelimited("%s: no end of a transfer after %llu ms\n",
-				    channel->counted.name, div_u64(timeout_ns, NSEC_PER_MSEC));
-		if (!channel->dma->device->device_terminate_all)
-			continue;
-		dmaengine_terminate_sync(channel->dma);
-		/* Of those that ended between, all is done; the others never will. */
-		return false;
+	/* Not to be interrupted: the engine writes to the pages until it has ended. */
+	return wait_for_completion_timeout(&channel->ended, timeout);
+}
+
+/*
+ * The engine may be at the pages yet, whatever its driver says. They stay allocated, and so
+ * does all that it was given with them: the mappings, the channel with its descriptors, and
+ * the module, which it may call back.
+ */
+static void lose(struct channel *channel, const struct piece *pieces, unsigned int count)
+{
+	unsigned int i;
+
+	for (i = 0; i < count; i++) {
+		get_page(pieces[i].from);
+		get_page(pieces[i].to);
 	}
+	channel->counted.held_pages += 2 * count;
+	mutex_lock(&channel->pausing);
+	channel->pausable = false;
+	mutex_unlock(&channel->pausing);
+	WRITE_ONCE(channel->dead, true);
+	__module_get(THIS_MODULE);
+	pr_err("%s: no copy uses it any more; %u pages stay allocated, and cftu loaded, until the next boot: %s is not known to stop the hardware\n",
+	       channel->counted.name, 2 * count, engine.provider);
+}
+
+bool engine_may_keep(struct page *page)
+{
+	return engine.known->stops || (!PageSlab(page) && page_count(page));
+}
+
+/* After a transfer that has not ended in time. */
+static enum transfer_end give_up(struct channel *channel, const struct piece *pieces,
+				 unsigned int count, u64 timeout_ns)
+{
+	channel->counted.timeouts++;
+	pr_warn_ratelimited("%s: no end of a transfer after %llu ms\n", channel->counted.name,
+			    div_u64(timeout_ns, NSEC_PER_MSEC));
+	/* It may help, also where it is not known to. */
+	if (channel->dma->device->device_terminate_all)
+		dmaengine_terminate_sync(channel->dma);
+	if (engine.known->stops)
+		return TRANSFER_FAILED;
+	lose(channel, pieces, count);
+	return TRANSFER_LOST;
+}
+
+static bool is_copied(const struct piece *piece)
+{
+	u8 *from = kmap_local_page(piece->from), *to = kmap_local_page(piece->to);
+	bool same = !memcmp(from + piece->from_at, to + piece->to_at, piece->bytes);
+
+	kunmap_local(to);
+	kunmap_local(from);
+	return same;
+}
+
+/*
+ * Whether all bytes are where they should be. Where one isn't, the engine failed and its
+ * driver kept it to itself, or the memory changed meanwhile, which its owner may do: then
+ * the CPU's copy is as good as the engine's.
+ */
+static bool are_copied(const struct piece *pieces, unsigned int count)
+{
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		if (!is_copied(&pieces[i]))
+			return false;
 	return true;
 }
 
@@ -241,6 +335,7 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 
 	reinit_completion(&channel->ended);
 	channel->failed = false;
+	channel->sequence++;
 	atomic_set(&channel->left, 1);
 	taken = submit(channel, pieces, *count, &cookie);
 	*count = taken;
@@ -253,16 +348,21 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 	drop(channel);
 
 	if (!await(channel, bytes, cookie, timeout_ns)) {
-		end = TRANSFER_FAILED;
+		end = give_up(channel, pieces, taken, timeout_ns);
 	} else if (READ_ONCE(channel->failed)) {
 		channel->counted.errors++;
 		end = TRANSFER_FAILED;
 	}
-	for (i = 0; i < taken; i++)
-		unmap(channel, &pieces[i], i);
+	if (end != TRANSFER_LOST)
+		for (i = 0; i < taken; i++)
+			unmap(channel, &pieces[i], i);
 	/* After the mappings are gone: they are of the device that the channel has now. */
 	if (end == TRANSFER_FAILED && atomic_read(&channel->left))
 		take_anew(channel);
+	if (end == TRANSFER_DONE && !engine.known->reports && !are_copied(pieces, taken)) {
+		channel->counted.mismatches++;
+		end = TRANSFER_FAILED;
+	}
 
 	took = div_u64(ktime_get_ns() - began, taken);
 	channel->piece_ns += (s64)(took - channel->piece_ns) >> PIECE_NS_SHIFT;
@@ -296,7 +396,7 @@ void channel_pause(struct channel *channel, bool pause)
 	mutex_unlock(&channel->pausing);
 }
 
-static const char *provider_of(struct dma_chan *dma)
+static const char *driver_of(struct dma_chan *dma)
 {
 	return dma->device->dev->driver ? dma->device->dev->driver->name : "";
 }
@@ -306,7 +406,7 @@ static bool is_wanted(struct dma_chan *dma, void *wanted)
 {
 	const char *name = wanted;
 
-	return !*name || !strcmp(provider_of(dma), name);
+	return !*name || !strcmp(driver_of(dma), name);
 }
 
 /*
@@ -315,6 +415,8 @@ static bool is_wanted(struct dma_chan *dma, void *wanted)
  * two for the smallest transfer, the best of a few.
  */
 #define POLL_TRIALS 8
+/* A machine that is busy at load is no engine that hangs. */
+#define TRIAL_TIMEOUT_NS (10 * NSEC_PER_SEC)
 
 static u64 best_ns(struct channel *channel, const struct piece *pieces, unsigned int count,
 		   unsigned long poll)
@@ -327,7 +429,7 @@ static u64 best_ns(struct channel *channel, const struct piece *pieces, unsigned
 		u64 began = ktime_get_ns();
 		unsigned int taken = count;
 
-		if (engine_transfer(channel, pieces, &taken, NSEC_PER_SEC) != TRANSFER_DONE)
+		if (engine_transfer(channel, pieces, &taken, TRIAL_TIMEOUT_NS) != TRANSFER_DONE)
 			return U64_MAX;
 		best = min(best, ktime_get_ns() - began);
 	}
@@ -423,7 +525,7 @@ int engine_start(void)
 		if (!dma)
 			break;
 		if (!engine.count)
-			engine.provider = provider_of(dma);
+			engine.provider = driver_of(dma);
 		channel_init(&engine.channels[engine.count], dma, engine.count);
 		take_limits(dma);
 	}
@@ -433,6 +535,7 @@ int engine_start(void)
 		engine_stop();
 		return -ENODEV;
 	}
+	engine.known = provider_of(engine.provider);
 	/* The longest whole piece; a provider that takes less than its alignment takes nothing. */
 	engine.piece_bytes = max(round_down(engine.piece_bytes, engine.align), engine.align);
 	for (i = 0; i < engine.count; i++)
@@ -441,19 +544,26 @@ int engine_start(void)
 		measure_poll_bytes();
 	else
 		WRITE_ONCE(engine.poll_bytes, poll_bytes);
-	pr_info("%u channels of %s, aligned to %u bytes, %s; up to %lu bytes are polled for\n",
+	pr_info("%u channels of %s, aligned to %u bytes, %s; up to %lu bytes are polled for%s\n",
 		engine.count, engine.provider, engine.align,
-		engine.can_pause ? "can pause" : "can't pause", engine.poll_bytes);
+		engine.can_pause ? "can pause" : "can't pause", engine.poll_bytes,
+		engine.known->reports ? "" : "; bytes are compared, as errors may go unreported");
 	return 0;
 }
 
 void engine_stop(void)
 {
+	bool lost = false;
 	unsigned int i;
 
-	for (i = 0; i < engine.count; i++)
-		if (engine.channels[i].dma)
+	for (i = 0; i < engine.count; i++) {
+		/* Lost while it was measured, by a module that is not loaded after all. */
+		if (engine.channels[i].counted.held_pages)
+			lost = true;
+		else if (engine.channels[i].dma)
 			dma_release_channel(engine.channels[i].dma);
+	}
 	engine.count = 0;
-	kfree(engine.channels);
+	if (!lost)
+		kfree(engine.channels);
 }

@@ -14,6 +14,8 @@
 #include <linux/types.h>
 #include <memwarden/cftu.h>
 
+#include "provider.h"
+
 /*
  * Descriptors in one transfer. A Zynq channel has 32; with 4 KiB pages 16 are 64
  * KiB, after which another task gets its turn.
@@ -42,7 +44,7 @@ struct piece {
  * @index: its number here
  * @lock: held over a transfer, and to take the channel anew
  * @load: tasks that hold or await @lock
- * @dead: it could not be taken anew; under @lock, read without it
+ * @dead: it is not used any more; under @lock, read without it
  * @pausing: over @paused, @pausable and @paused_since
  * @paused: the policy paused it
  * @pausable: @dma may be told to pause
@@ -50,6 +52,9 @@ struct piece {
  * @ended: all descriptors of the transfer have ended
  * @left: descriptors that have not, and one more while they are being made
  * @failed: one of them did
+ * @sequence: the transfer's number
+ * @tickets: of the descriptors that have not ended, else 0: each ends once, and no other
+ *	transfer's callback ends it
  * @sources: bus addresses of the pieces
  * @targets: bus addresses of the pieces
  * @piece_ns: what a piece takes of late, for admission
@@ -69,6 +74,8 @@ struct channel {
 	struct completion ended;
 	atomic_t left;
 	bool failed;
+	unsigned long sequence;
+	unsigned long tickets[TRANSFER_PIECES];
 	dma_addr_t sources[TRANSFER_PIECES];
 	dma_addr_t targets[TRANSFER_PIECES];
 	u64 piece_ns;
@@ -85,6 +92,7 @@ struct channel {
  * @can_pause: every channel can be paused and resumed
  * @poll_bytes: the longest transfer whose end is polled for
  * @provider: the channels' driver
+ * @known: what is known about it
  */
 struct engine {
 	struct channel *channels;
@@ -95,6 +103,7 @@ struct engine {
 	bool can_pause;
 	unsigned long poll_bytes;
 	const char *provider;
+	const struct provider *known;
 };
 
 extern struct engine engine;
@@ -104,6 +113,7 @@ enum transfer_end {
 	TRANSFER_DONE,		/* the pieces said were copied */
 	TRANSFER_REFUSED,	/* the engine took not even the first: nothing was begun */
 	TRANSFER_FAILED,	/* the pieces said may have been copied, or not, or half */
+	TRANSFER_LOST,		/* the same, and the engine may be at them yet */
 };
 
 /**
@@ -113,12 +123,23 @@ enum transfer_end {
  * @count: in: how many, 1 to TRANSFER_PIECES; out: how many were taken, from the first
  * @timeout_ns: when it counts as hanging
  *
- * On return the engine does not touch the pieces any more. Where it hung that is its
- * provider's word, which was told to terminate; zynqmp_dma's does not stop what the
- * hardware is at, so that a timeout is to be far longer than any transfer.
+ * On return the engine does not touch the pieces any more. Where it hung, and is not known to
+ * stop when told to, that can't be said: TRANSFER_LOST. Then the pieces' pages have a
+ * reference more, for good, and the channel is dead.
  */
 enum transfer_end engine_transfer(struct channel *channel, const struct piece *pieces,
 				  unsigned int *count, u64 timeout_ns);
+
+/**
+ * engine_may_keep() - whether a page can be held back should a transfer be lost
+ * @page: of kernel memory
+ *
+ * A reference keeps a page from the page allocator, and so from another owner; not an object
+ * of a slab, nor a page that is a part of a larger one without being counted.
+ *
+ * Return: whether a reference keeps it, or none will be needed.
+ */
+bool engine_may_keep(struct page *page);
 
 /**
  * channel_pause() - pause or resume a channel; may sleep

@@ -2,9 +2,11 @@
 /*
  * Copies between user and kernel memory, cut into what a channel takes.
  *
- * User memory is pinned first. What can't be pinned as a whole is the CPU's, from
- * there on, so that its answer, down to the byte at which it stops, is the one that
- * copy_from_user() gives. What was pinned can be copied whatever becomes of the
+ * A copy goes in parts of 64 KiB. A part's user memory is held over the part's transfers,
+ * if all of it is there; else the CPU copies the part, and its answer, down to the byte at
+ * which it stops, is the one that copy_from_user() gives. Nothing is held while a page is
+ * fetched or a lock of the process's memory awaited, for how long that takes may be another
+ * process's choice (FUSE, userfaultfd). What is held can be copied whatever becomes of the
  * mapping: by the engine, or where it can't or fails, by CPU through the same pages.
  */
 #include <linux/highmem.h>
@@ -26,6 +28,7 @@
 #include "channel.h"
 #include "copy.h"
 #include "flush.h"
+#include "hold.h"
 #include "kernel-copies.h"
 #include "policy.h"
 
@@ -60,26 +63,16 @@ module_param_cb(min_bytes, &min_bytes_operations, &min_bytes_given, 0644);
 MODULE_PARM_DESC(min_bytes, "shorter copies of others go by CPU (default: measured at load; memwarden copy breakeven measures more)");
 
 /*
- * What is pinned at a time: little with an array on the stack, or much. Both are
- * multiples of what the CPU's functions copy in one round (64 bytes), so that one
- * that goes on from there stops at the same byte as one from the start.
+ * What is held at a time. It is a multiple of what the CPU's functions copy in one round (64
+ * bytes), so that one that goes on from there stops at the same byte as one from the start.
  */
-#define FEW_BYTES SZ_64K
-#define MANY_BYTES SZ_4M
+#define PART_BYTES SZ_64K
 /* The first and the last page may be needed in part. */
-#define FEW_PAGES (FEW_BYTES / PAGE_SIZE + 1)
-#define MANY_PAGES (MANY_BYTES / PAGE_SIZE + 1)
+#define PART_PAGES (PART_BYTES / PAGE_SIZE + 1)
 
-/*
- * How pages are held. To be read for one copy, by a reference each: a pin would have the
- * kernel copy a page first that a fork left to two processes.
- */
-enum hold {
-	HOLD_TO_READ,
-	HOLD_TO_WRITE,
-	HOLD_LONG,
-	HOLD_LONG_TO_WRITE,
-};
+/* What the CPU copies, or flushes, between two looks at whether another task waits for it. */
+#define ROUND_BYTES SZ_1M
+#define ROUND_PAGES (ROUND_BYTES / PAGE_SIZE)
 
 struct cftu_pinned {
 	struct page **pages;
@@ -87,7 +80,7 @@ struct cftu_pinned {
 	unsigned long address;
 	size_t bytes;
 	struct mm_struct *mm;
-	enum hold hold;
+	bool writable;
 };
 
 /* Of each CPU, so that copies at once don't share a line; the sum is what counts. */
@@ -98,9 +91,16 @@ static DEFINE_PER_CPU(struct cftu_statistics, counted);
 void copy_statistics(struct cftu_statistics *sum)
 {
 	const struct cftu_statistics *part;
+	unsigned int i;
 	int cpu;
 
 	memset(sum, 0, sizeof(*sum));
+	for (i = 0; i < engine.count; i++) {
+		/* A sample, as that of a channel is. */
+		sum->mismatches += data_race(engine.channels[i].counted.mismatches);
+		/* As well. */
+		sum->held_pages += data_race(engine.channels[i].counted.held_pages);
+	}
 	for_each_possible_cpu(cpu) {
 		part = per_cpu_ptr(&counted, cpu);
 		sum->copies += part->copies;
@@ -146,10 +146,30 @@ static unsigned long cpu_copy(void *kernel, unsigned long user, unsigned long by
 	return left;
 }
 
+/* The same of a caller that may sleep, which gives way at times. */
+static unsigned long cpu_copy_in_rounds(void *kernel, unsigned long user, unsigned long bytes,
+					enum cftu_direction direction)
+{
+	unsigned long done, part, left;
+
+	for (done = 0; done < bytes; done += part) {
+		part = min_t(unsigned long, bytes - done, ROUND_BYTES);
+		left = cpu_copy(kernel + done, user + done, part, direction);
+		if (left) {
+			done += part - left;
+			if (direction == CFTU_FROM_USER)
+				memset(kernel + done, 0, bytes - done);
+			return bytes - done;
+		}
+		cond_resched();
+	}
+	return 0;
+}
+
 /*
- * struct span - a part of a copy whose user pages are pinned
+ * struct span - a part of a copy whose user pages are held
  * @kernel: the next byte
- * @pages: pinned, from that of the next byte on
+ * @pages: held, from that of the next byte on
  * @at: offset in pages[0]
  * @bytes: left
  */
@@ -206,9 +226,10 @@ static struct page *page_of(const void *kernel)
  * what somebody has mapped elsewhere may not be, as is a device's own memory, and an
  * engine that sees the caches is not to look there for it.
  */
-static bool is_linear(const void *kernel)
+static bool engine_may_touch(const void *kernel)
 {
-	return !is_vmalloc_addr(kernel) && virt_addr_valid(kernel);
+	return !is_vmalloc_addr(kernel) && virt_addr_valid(kernel) &&
+	       engine_may_keep(virt_to_page(kernel));
 }
 
 /* How much of it, from the first byte on, is in one page on both sides. */
@@ -247,7 +268,7 @@ static unsigned int cut(const struct span *span, struct piece *pieces, unsigned 
 		struct page *kernel = page_of(rest.kernel);
 		unsigned int bytes = whole_piece(&rest) & ~(engine.align - 1);
 
-		if (!kernel || !bytes)
+		if (!kernel || !bytes || !engine_may_keep(kernel))
 			break;
 		piece->bytes = bytes;
 		if (rest.direction == CFTU_FROM_USER) {
@@ -324,6 +345,7 @@ static void span_step(struct span *span)
 		span_by_cpu(span, bytes);
 		break;
 	case TRANSFER_FAILED:
+	case TRANSFER_LOST:
 		COUNT(failed_bytes, bytes);
 		span_by_cpu(span, bytes);
 		break;
@@ -350,93 +372,44 @@ static bool may_wait(void)
 	return !in_atomic() && !irqs_disabled() && !pagefault_disabled() && current->mm;
 }
 
-static int hold_some(unsigned long user, unsigned long count, enum hold hold,
-		     struct page **pages)
-{
-	switch (hold) {
-	case HOLD_TO_WRITE:
-		return pin_user_pages_fast(user, count, FOLL_WRITE, pages);
-	case HOLD_LONG:
-		return pin_user_pages_fast(user, count, FOLL_LONGTERM, pages);
-	case HOLD_LONG_TO_WRITE:
-		return pin_user_pages_fast(user, count, FOLL_LONGTERM | FOLL_WRITE, pages);
-	case HOLD_TO_READ:
-		break;
-	}
-	return get_user_pages_fast(user, count, 0, pages);
-}
-
-static void let_go(struct page **pages, unsigned long count, enum hold hold)
-{
-	if (hold == HOLD_TO_READ)
-		while (count)
-			put_page(pages[--count]);
-	else
-		unpin_user_pages_dirty_lock(pages, count,
-					    hold == HOLD_TO_WRITE || hold == HOLD_LONG_TO_WRITE);
-}
-
-/* The pages of so much user memory; how many are held, of how many. */
-static bool pin(unsigned long user, size_t bytes, enum hold hold, struct page **pages,
-		unsigned long *count)
-{
-	unsigned long wanted = DIV_ROUND_UP(offset_in_page(user) + bytes, PAGE_SIZE);
-	unsigned long done = 0;
-	int got;
-
-	while (done < wanted) {
-		got = hold_some((user & PAGE_MASK) + done * PAGE_SIZE,
-				min_t(unsigned long, wanted - done, INT_MAX), hold, pages + done);
-		if (got <= 0)
-			break;
-		done += got;
-	}
-	*count = done;
-	return done == wanted;
-}
-
 /*
- * Copies as far as the user's pages can be pinned; returns how far that was. Where
- * the rest begins is as copy_from_user() would have got there.
+ * A part, by the engine as far as that can. False: its user memory is not all there, or may
+ * not be held, and nothing was copied.
  */
-static unsigned long copy_pinning(void *kernel, unsigned long user, unsigned long bytes,
-				  enum cftu_direction direction, struct copied *copied)
+static bool copy_part(void *kernel, unsigned long user, size_t bytes,
+		      enum cftu_direction direction, struct copied *copied)
 {
-	enum hold hold = direction == CFTU_TO_USER ? HOLD_TO_WRITE : HOLD_TO_READ;
-	struct page *few[FEW_PAGES];
-	struct page **pages = few;
-	size_t most = FEW_BYTES, part;
-	unsigned long done, count;
+	bool write = direction == CFTU_TO_USER;
+	struct page *pages[PART_PAGES];
+	struct span span = {
+		.kernel = kernel,
+		.pages = pages,
+		.at = offset_in_page(user),
+		.bytes = bytes,
+		.direction = direction,
+		.copied = copied,
+	};
+	unsigned int count = DIV_ROUND_UP(span.at + bytes, PAGE_SIZE);
 
-	if (bytes > FEW_BYTES) {
-		pages = kvmalloc_array(MANY_PAGES, sizeof(*pages),
-				       GFP_KERNEL | __GFP_NOWARN);
-		if (pages)
-			most = MANY_BYTES;
-		else
-			pages = few;
-	}
+	if (!hold_present(user, count, write, pages))
+		return false;
+	span_copy(&span);
+	let_go(pages, count, write);
+	return true;
+}
+
+/* The parts until one that copy_part() refuses; returns how many bytes these are. */
+static unsigned long copy_parts(void *kernel, unsigned long user, unsigned long bytes,
+				enum cftu_direction direction, struct copied *copied)
+{
+	unsigned long done, part;
+
 	for (done = 0; done < bytes; done += part) {
-		struct span span = {
-			.kernel = kernel + done,
-			.pages = pages,
-			.at = offset_in_page(user + done),
-			.direction = direction,
-			.copied = copied,
-		};
-
-		part = min(bytes - done, most);
-		span.bytes = part;
-		if (!pin(user + done, part, hold, pages, &count)) {
-			let_go(pages, count, hold);
-			COUNT(unpinned_bytes, bytes - done);
+		part = min_t(unsigned long, bytes - done, PART_BYTES);
+		if (!copy_part(kernel + done, user + done, part, direction, copied))
 			break;
-		}
-		span_copy(&span);
-		let_go(pages, count, hold);
+		cond_resched();
 	}
-	if (pages != few)
-		kvfree(pages);
 	return done;
 }
 
@@ -444,7 +417,7 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 			enum cftu_direction direction, struct copied *copied)
 {
 	bool write = direction == CFTU_TO_USER;
-	unsigned long done;
+	unsigned long done, part, left;
 
 	copied->engine_bytes = 0;
 	copied->channel = CFTU_NO_CHANNEL;
@@ -453,7 +426,7 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 		COUNT(context_bytes, bytes);
 		return cpu_copy(kernel, user, bytes, direction);
 	}
-	/* What copy_from_user() does for who is to find overruns. */
+	/* What copy_from_user() does to find overruns. */
 	might_fault();
 	check_object_size(kernel, bytes, write);
 	if (write)
@@ -462,10 +435,23 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 		kasan_check_write(kernel, bytes);
 	if (!page_of(kernel) || !access_ok((void __user *)user, bytes)) {
 		COUNT(unpinned_bytes, bytes);
-		return cpu_copy(kernel, user, bytes, direction);
+		return cpu_copy_in_rounds(kernel, user, bytes, direction);
 	}
-	done = copy_pinning(kernel, user, bytes, direction, copied);
-	return done < bytes ? cpu_copy(kernel + done, user + done, bytes - done, direction) : 0;
+	for (done = 0;; done += part) {
+		done += copy_parts(kernel + done, user + done, bytes - done, direction, copied);
+		if (done == bytes)
+			return 0;
+		/* The CPU fetches what is not there, or finds that it can't. */
+		part = min_t(unsigned long, bytes - done, PART_BYTES);
+		COUNT(unpinned_bytes, part);
+		left = cpu_copy(kernel + done, user + done, part, direction);
+		if (left)
+			break;
+	}
+	done += part - left;
+	if (!write)
+		memset(kernel + done, 0, bytes - done);
+	return bytes - done;
 }
 
 unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
@@ -474,15 +460,14 @@ unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long by
 	struct copied copied = { .channel = CFTU_NO_CHANNEL };
 	unsigned long done;
 
-	/* Who keeps the CPU copying does not want pages pinned for it either. */
-	if (policy_is_off() || !is_linear(kernel))
+	if (policy_is_off() || !engine_may_touch(kernel))
 		return bytes;
 	COUNT(copies, 1);
 	COUNT(kernel_copies, 1);
-	done = copy_pinning(kernel, user, bytes, to_user ? CFTU_TO_USER : CFTU_FROM_USER,
-			    &copied);
+	done = copy_parts(kernel, user, bytes, to_user ? CFTU_TO_USER : CFTU_FROM_USER, &copied);
 	*by_engine = copied.engine_bytes;
 	COUNT(kernel_engine_bytes, copied.engine_bytes);
+	COUNT(unpinned_bytes, bytes - done);
 	COUNT(cpu_bytes, bytes - done);
 	return bytes - done;
 }
@@ -492,7 +477,7 @@ unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
 {
 	COUNT(copies, 1);
 	COUNT(asked_bytes, bytes);
-	return cpu_copy(kernel, user, bytes, direction);
+	return cpu_copy_in_rounds(kernel, user, bytes, direction);
 }
 
 /*
@@ -551,7 +536,7 @@ void copy_measure_min_bytes(void)
 	if (min_bytes_given)
 		return;
 	WRITE_ONCE(min_bytes, ULONG_MAX);
-	/* By whoever loads the module, in memory of its own. */
+	/* In memory of the process that loads the module. */
 	if (current->mm)
 		user = vm_mmap(NULL, 0, MOST_BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, 0);
@@ -573,7 +558,7 @@ static unsigned long copy_if_long(void *kernel, unsigned long user, unsigned lon
 	bool is_long = bytes >= READ_ONCE(min_bytes);
 	struct copied copied;
 
-	if (is_long && is_linear(kernel))
+	if (is_long && engine_may_touch(kernel))
 		return copy_user(kernel, user, bytes, direction, &copied);
 	COUNT(copies, 1);
 	if (is_long)
@@ -595,6 +580,43 @@ unsigned long cftu_copy_to_user(void __user *to, const void *from, unsigned long
 }
 EXPORT_SYMBOL_GPL(cftu_copy_to_user);
 
+/* Lets the pages of pinned memory go, from the first one on. */
+static void unpin_pages(struct page **pages, unsigned long count, bool writable)
+{
+	unsigned long some;
+
+	for (; count; pages += some, count -= some) {
+		some = min_t(unsigned long, count, ROUND_PAGES);
+		unpin_user_pages_dirty_lock(pages, some, writable);
+		cond_resched();
+	}
+}
+
+/* Pins all pages; 0 or an errno, and then none is. */
+static int pin_pages(struct cftu_pinned *pinned)
+{
+	unsigned int flags = FOLL_LONGTERM | (pinned->writable ? FOLL_WRITE : 0);
+	unsigned long start = pinned->address & PAGE_MASK, done;
+	int got, err = 0;
+
+	for (done = 0; done < pinned->count && !err; done += got) {
+		got = pin_user_pages_fast(start + done * PAGE_SIZE,
+					  min_t(unsigned long, pinned->count - done, ROUND_PAGES),
+					  flags, pinned->pages + done);
+		if (got <= 0)
+			break;
+		/* The CPU's copies of what is pinned look at no tags either. */
+		if (have_tags(pinned->pages + done, got))
+			err = -EOPNOTSUPP;
+		cond_resched();
+	}
+	if (!err && done < pinned->count)
+		err = -EFAULT;
+	if (err)
+		unpin_pages(pinned->pages, done, false);
+	return err;
+}
+
 struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable)
 {
 	struct cftu_pinned *pinned;
@@ -610,7 +632,7 @@ struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable)
 		return ERR_PTR(-ENOMEM);
 	pinned->address = address;
 	pinned->bytes = bytes;
-	pinned->hold = writable ? HOLD_LONG_TO_WRITE : HOLD_LONG;
+	pinned->writable = writable;
 	pinned->count = DIV_ROUND_UP(offset_in_page(address) + bytes, PAGE_SIZE);
 	pinned->pages = kvmalloc_array(pinned->count, sizeof(*pinned->pages),
 				       GFP_KERNEL | __GFP_NOWARN);
@@ -621,11 +643,9 @@ struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable)
 	err = account_locked_vm(current->mm, pinned->count, true);
 	if (err)
 		goto free_pages;
-	if (!pin(address, bytes, pinned->hold, pinned->pages, &end)) {
-		let_go(pinned->pages, end, pinned->hold);
-		err = -EFAULT;
+	err = pin_pages(pinned);
+	if (err)
 		goto unaccount;
-	}
 	pinned->mm = current->mm;
 	mmgrab(pinned->mm);
 	return pinned;
@@ -642,7 +662,7 @@ EXPORT_SYMBOL_GPL(cftu_pin);
 
 void cftu_unpin(struct cftu_pinned *pinned)
 {
-	let_go(pinned->pages, pinned->count, pinned->hold);
+	unpin_pages(pinned->pages, pinned->count, pinned->writable);
 	account_locked_vm(pinned->mm, pinned->count, false);
 	mmdrop(pinned->mm);
 	kvfree(pinned->pages);
@@ -660,7 +680,7 @@ bool pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_
 
 bool pinned_is_writable(const struct cftu_pinned *pinned)
 {
-	return pinned->hold == HOLD_LONG_TO_WRITE;
+	return pinned->writable;
 }
 
 void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
@@ -674,6 +694,7 @@ void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
 		part = min_t(size_t, bytes, PAGE_SIZE - offset_in_page(at));
 		flush_lines(page + offset_in_page(at), part);
 		kunmap_local(page);
+		cond_resched();
 	}
 }
 
@@ -717,7 +738,7 @@ int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, siz
 {
 	struct copied copied;
 
-	return copy_held(to, from, offset, bytes, CFTU_FROM_USER, is_linear(to), &copied);
+	return copy_held(to, from, offset, bytes, CFTU_FROM_USER, engine_may_touch(to), &copied);
 }
 EXPORT_SYMBOL_GPL(cftu_copy_from_pinned);
 
@@ -725,6 +746,7 @@ int cftu_copy_to_pinned(struct cftu_pinned *to, size_t offset, const void *from,
 {
 	struct copied copied;
 
-	return copy_held((void *)from, to, offset, bytes, CFTU_TO_USER, is_linear(from), &copied);
+	return copy_held((void *)from, to, offset, bytes, CFTU_TO_USER, engine_may_touch(from),
+			 &copied);
 }
 EXPORT_SYMBOL_GPL(cftu_copy_to_pinned);

@@ -125,6 +125,7 @@ static int flush_both(void *kernel, const struct cftu_copy *copy, struct cftu_pi
 		      size_t offset)
 {
 	struct cftu_pinned *mine = NULL;
+	size_t at;
 
 	if (!pinned) {
 		mine = cftu_pin(copy->address, copy->bytes, copy->direction == CFTU_TO_USER);
@@ -133,7 +134,10 @@ static int flush_both(void *kernel, const struct cftu_copy *copy, struct cftu_pi
 		pinned = mine;
 		offset = 0;
 	}
-	flush_lines(kernel, copy->bytes);
+	for (at = 0; at < copy->bytes; at += PAGE_SIZE) {
+		flush_lines(kernel + at, min_t(size_t, PAGE_SIZE, copy->bytes - at));
+		cond_resched();
+	}
 	pinned_flush(pinned, offset, copy->bytes);
 	if (mine)
 		cftu_unpin(mine);
@@ -220,7 +224,9 @@ static void tell_info(struct opened *opened, struct cftu_info *info)
 	info->channels = engine.count;
 	info->flags = (engine.can_pause ? CFTU_CAN_PAUSE : 0) |
 		      (engine.coherent ? CFTU_COHERENT : 0) |
-		      (READ_ONCE(opened->region.reserved) ? CFTU_RESERVED : 0);
+		      (READ_ONCE(opened->region.reserved) ? CFTU_RESERVED : 0) |
+		      (engine.known->reports ? 0 : CFTU_COMPARES) |
+		      (engine.known->stops ? CFTU_STOPS : 0);
 	info->min_bytes = copy_min_bytes();
 	info->poll_bytes = READ_ONCE(engine.poll_bytes);
 	info->region_bytes = READ_ONCE(opened->region.bytes);

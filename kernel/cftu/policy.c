@@ -38,9 +38,9 @@ MODULE_PARM_DESC(fold, "at load: let CPUs share a channel where there are more C
 /* An hour: so much that a sum of it and the windows' parts is still a number of ns. */
 #define TIMEOUT_MS_MAX 3600000U
 
-static uint timeout_ms = 1000;
+static uint timeout_ms = 10000;
 module_param(timeout_ms, uint, 0644);
-MODULE_PARM_DESC(timeout_ms, "when a transfer counts as hanging (default 1000; 0 is 1, an hour the most)");
+MODULE_PARM_DESC(timeout_ms, "when a transfer counts as hanging (default 10000; 0 is 1, an hour the most)");
 
 #define NO_CHANNEL UINT_MAX
 

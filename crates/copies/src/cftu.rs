@@ -123,6 +123,8 @@ pub struct Info {
     pub can_pause: bool,
     /// The engine sees the CPUs' caches.
     pub coherent: bool,
+    /// The CPU compares what the engine copied, as its driver is not known to report errors.
+    pub compares: bool,
     /// Shorter copies of other modules go by CPU.
     pub min_bytes: u64,
     /// Up to here a copy's end is polled for, above it an interrupt awaited.
@@ -148,6 +150,7 @@ impl Info {
             },
             can_pause: record.flags & 1 != 0,
             coherent: record.flags & 2 != 0,
+            compares: record.flags & 0x10 != 0,
             min_bytes: record.min_bytes,
             poll_bytes: record.poll_bytes,
             align_bytes: record.align_bytes,
@@ -393,19 +396,19 @@ mod tests {
     #[test]
     fn another_module_s_answer_is_not_taken() {
         let mut record = raw::Info {
-            version: 1,
+            version: raw::VERSION,
             policy: 3,
-            flags: 2 | 4,
+            flags: 2 | 4 | 0x10,
             ..raw::Info::default()
         };
         record.provider[..5].copy_from_slice(b"swdma");
         let info = Info::of(&record).unwrap();
         assert_eq!(info.provider, "swdma");
         assert_eq!(info.policy.kind, PolicyKind::Priority);
-        assert!(info.coherent && !info.can_pause && info.policy.fold);
-        record.version = 2;
+        assert!(info.coherent && info.compares && !info.can_pause && info.policy.fold);
+        record.version += 1;
         assert_eq!(Info::of(&record), None);
-        (record.version, record.policy) = (1, 4);
+        (record.version, record.policy) = (raw::VERSION, 4);
         assert_eq!(Info::of(&record), None);
     }
 

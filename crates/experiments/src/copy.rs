@@ -342,6 +342,7 @@ impl Bench {
             ("poll_bytes", json!(self.info.poll_bytes)),
             ("align_bytes", json!(self.info.align_bytes)),
             ("can_pause", json!(self.info.can_pause)),
+            ("compares", json!(self.info.compares)),
         ] {
             summary.figures.insert(key.into(), Figure::Other(value));
         }
@@ -355,6 +356,13 @@ impl Bench {
                 "The channels are swdma's, threads of the kernel that copy: a CPU does what an engine would do beside the \
                  CPUs. Such figures show the way of a copy and the policies, not what an engine saves.",
             );
+        }
+        if self.info.compares {
+            summary.note(format!(
+                "{} is not known to report errors: the CPU compares what the engine copied, within the times and through \
+                 its caches.",
+                self.info.provider
+            ));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use crate::mapping::{Mapping, page_bytes};
 
 /// `CFTU_VERSION`.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// `CFTU_NO_CHANNEL`.
 pub const NO_CHANNEL: u32 = u32::MAX;
@@ -111,6 +111,8 @@ pub struct Channel {
     pub recoveries: u64,
     pub paused_ns: u64,
     pub cpus: u64,
+    pub mismatches: u64,
+    pub held_pages: u64,
 }
 
 /// `struct cftu_statistics`.
@@ -132,6 +134,8 @@ pub struct Statistics {
     pub policies: u64,
     pub kernel_copies: u64,
     pub kernel_engine_bytes: u64,
+    pub mismatches: u64,
+    pub held_pages: u64,
 }
 
 /// `CFTU_IOCTL_TYPE`.
@@ -353,8 +357,8 @@ mod tests {
             (UNPIN, 0x4004_BC05),
             (COPY, 0xC050_BC06),
             (BATCH, 0xC018_BC07),
-            (CHANNEL, 0xC068_BC08),
-            (STATISTICS, 0x8070_BC09),
+            (CHANNEL, 0xC078_BC08),
+            (STATISTICS, 0x8080_BC09),
         ] {
             assert_eq!(request as u32, number, "{number:#x}");
         }
@@ -374,7 +378,9 @@ mod tests {
         assert_eq!(offset_of!(Batch, done), 16);
         assert_eq!(offset_of!(Channel, transfers), 40);
         assert_eq!(offset_of!(Channel, cpus), 96);
+        assert_eq!(offset_of!(Channel, held_pages), 112);
         assert_eq!(offset_of!(Statistics, policies), 88);
+        assert_eq!(offset_of!(Statistics, held_pages), 120);
     }
 
     #[test]

@@ -87,6 +87,7 @@ impl Copier for Null {
             policy: self.state.policy(),
             can_pause: false,
             coherent: true,
+            compares: false,
             min_bytes: 0,
             poll_bytes: 0,
             align_bytes: 1,

@@ -14,7 +14,7 @@
 #include <linux/types.h>
 
 /* Of this header. Another value in CFTU_INFO's answer is another module's. */
-#define CFTU_VERSION 1
+#define CFTU_VERSION 2
 
 #define CFTU_NAME_BYTES 32
 #define CFTU_REGION_MAX 0x40000000UL
@@ -37,7 +37,8 @@ enum cftu_policy_kind {
  * @version: CFTU_VERSION
  * @channels: DMA channels that it holds
  * @policy: enum cftu_policy_kind
- * @flags: CFTU_CAN_PAUSE, CFTU_COHERENT, CFTU_FOLDED, CFTU_RESERVED
+ * @flags: CFTU_CAN_PAUSE, CFTU_COHERENT, CFTU_FOLDED, CFTU_RESERVED, CFTU_COMPARES,
+ *	CFTU_STOPS
  * @min_bytes: shorter copies of the kernel and of other modules go by CPU; requests here
  *	don't ask it; all ones: it was measured, and the engine is never faster
  * @poll_bytes: up to here a copy's end is polled for, above it an interrupt awaited
@@ -73,6 +74,16 @@ struct cftu_info {
 #define CFTU_FOLDED 0x4
 /* This file's region is the one that the kernel keeps from boot on. */
 #define CFTU_RESERVED 0x8
+/*
+ * The engine's driver is not known to report errors: after each transfer the CPU compares
+ * what was copied.
+ */
+#define CFTU_COMPARES 0x10
+/*
+ * The engine's driver is known to stop a transfer when told to. Without it a channel that
+ * hangs is dead, and the pages of its transfer stay allocated.
+ */
+#define CFTU_STOPS 0x20
 
 /**
  * struct cftu_policy - which channel a copy takes, from now on
@@ -200,6 +211,10 @@ struct cftu_batch {
  * @recoveries: out: times that the channel was given back and taken anew
  * @paused_ns: out: time that it was kept from copying by the priority policy
  * @cpus: out: CPUs that submitted, a bit each (those above 63 are left out)
+ * @mismatches: out: transfers that the engine's driver said were done, and whose bytes were
+ *	others; the CPU did them (CFTU_COMPARES)
+ * @held_pages: out: pages that stay allocated until the next boot, as the engine may be at
+ *	them yet
  */
 struct cftu_channel {
 	__u32 channel;
@@ -213,10 +228,12 @@ struct cftu_channel {
 	__u64 recoveries;
 	__u64 paused_ns;
 	__u64 cpus;
+	__u64 mismatches;
+	__u64 held_pages;
 };
 
 #define CFTU_HIGH 0x1
-/* It could not be taken anew: no copy uses it. */
+/* It hung, and could not be taken anew: no copy uses it. */
 #define CFTU_DEAD 0x2
 
 /**
@@ -228,15 +245,17 @@ struct cftu_channel {
  * @off_bytes: the policy is off, or no channel is left
  * @small_bytes: shorter than min_bytes
  * @context_bytes: the caller could not sleep, or has no user memory
- * @unpinned_bytes: user memory that could not be pinned, or kernel memory that no
- *	engine may touch: what copy_from_user() says is the answer
+ * @unpinned_bytes: user memory that is not there, or may not be held for an engine, or
+ *	kernel memory that no engine may touch: what copy_from_user() says is the answer
  * @aligned_bytes: ends, or relative positions, that the engine can't do
  * @refused_bytes: it took no descriptor or no mapping of them
- * @failed_bytes: it failed, or did not end in time
+ * @failed_bytes: it failed, did not end in time, or copied other bytes
  * @policies: times that the policy was set
  * @kernel_copies: of @copies those that copy_from_user() and the like asked for, in a
  *	kernel that does (usercopy.dma)
  * @kernel_engine_bytes: of @engine_bytes those of these
+ * @mismatches: of all channels
+ * @held_pages: of all channels
  */
 struct cftu_statistics {
 	__u64 copies;
@@ -253,6 +272,8 @@ struct cftu_statistics {
 	__u64 policies;
 	__u64 kernel_copies;
 	__u64 kernel_engine_bytes;
+	__u64 mismatches;
+	__u64 held_pages;
 };
 
 /* A type that no driver of Linux 6.12 uses (ioctl-number.rst). */
