@@ -3,6 +3,7 @@
  * /dev/copytrace: a device for each function, and the module as a whole.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/capability.h>
 #include <linux/cpumask.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
@@ -84,16 +85,18 @@ static int device_release(struct inode *inode, struct file *file)
 	mutex_lock(&rings_lock);
 	if (opened->ring) {
 		stop(opened->ring);
-		opened->ring->claimed = false;
+		ring_release(opened->ring);
 	}
 	mutex_unlock(&rings_lock);
 	kfree(opened);
 	return 0;
 }
 
+/* The kernel's addresses are for readers that may ask perf for them; others get zeros. */
 static int claim(struct opened *opened, u32 cpu)
 {
 	struct ring *ring;
+	int err;
 
 	if (opened->ring || cpu >= nr_cpu_ids)
 		return -EINVAL;
@@ -101,10 +104,9 @@ static int claim(struct opened *opened, u32 cpu)
 	if (!cpu_possible(cpu))
 		return -EINVAL;
 	ring = ring_of(opened->function, cpu);
-	if (ring->claimed)
-		return -EBUSY;
-	ring_clear(ring);
-	ring->claimed = true;
+	err = ring_claim(ring, perfmon_capable());
+	if (err)
+		return err;
 	/* Pairs with claimed(). */
 	smp_store_release(&opened->ring, ring);
 	return 0;
@@ -135,7 +137,7 @@ static int tell_info(struct copytrace_info __user *argument)
 		.records = ring_records(),
 		.ring_bytes = ring_bytes(),
 		.records_at = PAGE_SIZE,
-		.flags = source_flags(),
+		.flags = source_flags() | (perfmon_capable() ? 0 : COPYTRACE_NO_ADDRESSES),
 		.ticks_hz = source_ticks_hz(),
 	};
 
@@ -234,7 +236,7 @@ static int __init copytrace_init(void)
 	err = source_choose();
 	if (err)
 		return err;
-	err = rings_alloc();
+	err = rings_init();
 	if (err)
 		return err;
 	for (i = 0; i < FUNCTIONS; i++) {
@@ -252,7 +254,6 @@ static int __init copytrace_init(void)
 deregister:
 	while (i--)
 		misc_deregister(&devices[i]);
-	rings_free();
 	return err;
 }
 
@@ -262,7 +263,6 @@ static void __exit copytrace_exit(void)
 
 	for (i = 0; i < FUNCTIONS; i++)
 		misc_deregister(&devices[i]);
-	rings_free();
 }
 
 module_init(copytrace_init);

@@ -131,6 +131,15 @@ static void a_ring_that_is_stopped_takes_and_counts_nothing(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, local_read(&ring->dropped), 0);
 }
 
+static void an_address_is_told_whole_or_not_at_all(struct kunit *test)
+{
+	struct ring *ring = &rig_of(test)->ring;
+
+	KUNIT_EXPECT_EQ(test, ring_caller(ring, 0xffff800012345678), 0);
+	ring->addresses = ~0UL;
+	KUNIT_EXPECT_EQ(test, ring_caller(ring, 0xffff800012345678), 0xffff800012345678);
+}
+
 static void a_copy_within_another_leaves_it_its_place(struct kunit *test)
 {
 	struct ring *ring = &rig_of(test)->ring;
@@ -211,6 +220,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(what_a_full_ring_does_not_take_is_counted),
 	KUNIT_CASE(a_tail_that_was_never_reached_is_no_room),
 	KUNIT_CASE(a_ring_that_is_stopped_takes_and_counts_nothing),
+	KUNIT_CASE(an_address_is_told_whole_or_not_at_all),
 	KUNIT_CASE(a_copy_within_another_leaves_it_its_place),
 	KUNIT_CASE(interrupts_that_copy_lose_nothing),
 	KUNIT_CASE(who_waits_is_told_of_a_quarter_once),

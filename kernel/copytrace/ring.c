@@ -20,7 +20,7 @@ static uint records = 65536;
 module_param(records, uint, 0444);
 MODULE_PARM_DESC(records, "records of each CPU's ring for each of the four functions, 64 bytes each (default 65536, a power of 2 from 64 on)");
 
-/* Over who has a ring, and who records. */
+/* Over which file has a ring, and whether it records. */
 DEFINE_MUTEX(rings_lock);
 
 DEFINE_PER_CPU(struct ring[FUNCTIONS], rings);
@@ -45,67 +45,57 @@ static void tell(struct irq_work *work)
 	wake_up_interruptible(&container_of(work, struct ring, filled)->waiting);
 }
 
-int rings_alloc(void)
+int rings_init(void)
 {
-	size_t all = num_possible_cpus() * FUNCTIONS * ring_bytes();
 	unsigned int cpu, function;
 
 	if (!is_power_of_2(records) || records < 64 || records > SZ_16M) {
 		pr_err("records=%u: give a power of 2 from 64 to %u\n", records, SZ_16M);
 		return -EINVAL;
 	}
-	/* Taking what isn't there would have other programs killed first. */
-	if (si_mem_available() < (long)(all >> PAGE_SHIFT))
-		goto none;
 	for_each_possible_cpu(cpu) {
 		for (function = 0; function < FUNCTIONS; function++) {
 			struct ring *ring = ring_of(function, cpu);
 
-			ring->reader = vmalloc_user(ring_bytes());
-			if (!ring->reader) {
-				rings_free();
-				goto none;
-			}
-			ring->records = (void *)ring->reader + PAGE_SIZE;
 			ring->quarter = records / 4;
 			init_irq_work(&ring->filled, tell);
 			init_waitqueue_head(&ring->waiting);
 		}
 	}
 	return 0;
-
-none:
-	pr_err("records=%u: no %zu MiB for them; give fewer\n", records, all / SZ_1M);
-	return -ENOMEM;
 }
 
-void rings_free(void)
+int ring_claim(struct ring *ring, bool addresses)
 {
-	unsigned int cpu, function;
-
-	for_each_possible_cpu(cpu) {
-		for (function = 0; function < FUNCTIONS; function++) {
-			struct ring *ring = ring_of(function, cpu);
-
-			if (!ring->reader)
-				continue;
-			irq_work_sync(&ring->filled);
-			vfree(ring->reader);
-			ring->reader = NULL;
-		}
-	}
-}
-
-void ring_clear(struct ring *ring)
-{
-	memset(ring->reader, 0, ring_bytes());
+	lockdep_assert_held(&rings_lock);
+	if (ring->reader)
+		return -EBUSY;
+	/* Taking what isn't there would have other programs killed first. */
+	if (si_mem_available() < (long)(ring_bytes() >> PAGE_SHIFT))
+		return -ENOMEM;
+	ring->reader = vmalloc_user(ring_bytes());
+	if (!ring->reader)
+		return -ENOMEM;
+	ring->records = (void *)ring->reader + PAGE_SIZE;
+	ring->addresses = addresses ? ~0UL : 0;
 	local_set(&ring->recorded, 0);
 	local_set(&ring->dropped, 0);
+	return 0;
+}
+
+void ring_release(struct ring *ring)
+{
+	lockdep_assert_held(&rings_lock);
+	irq_work_sync(&ring->filled);
+	vfree(ring->reader);
+	ring->reader = NULL;
+	ring->records = NULL;
 }
 
 void ring_open(struct ring *ring)
 {
-	WRITE_ONCE(ring->room, records);
+	/* Pairs with ring_reserve(). */
+	smp_store_release(&ring->room, records);
 }
 
 void ring_close(struct ring *ring)

@@ -27,23 +27,24 @@ enum function {
  * @recorded: taken so far; the next one's number
  * @dropped: not taken
  * @room: for so many, while copies are recorded; else 0
- * @claimed: a file has it; under rings_lock
+ * @addresses: the bits of a caller's address that are recorded: all or none
+ * @reader: mapped, with the records behind it: what stands there is only read; there while a
+ *	file has the ring, and looked at only where @room was seen
+ * @records: behind it
+ * @quarter: of them; a reader that waits is told when so many are there
  * @started: it has a part in the source; under rings_lock
  * @closed: the RCU state at which it was closed; under rings_lock
- * @reader: mapped, with the records behind it: what stands there is only read
- * @records: behind it
- * @quarter: of them; who waits is told when so many are there
  * @filled: that tells
- * @waiting: who waits
+ * @waiting: readers that wait
  */
 struct ring {
 	local_t recorded;
 	local_t dropped;
 	unsigned long room;
+	unsigned long addresses;
 	struct copytrace_reader *reader;
 	struct copytrace_record *records;
 	unsigned long quarter;
-	bool claimed;
 	bool started;
 	unsigned long closed;
 	struct irq_work filled;
@@ -52,16 +53,20 @@ struct ring {
 
 extern struct mutex rings_lock;
 
-/* All rings, empty; 0 or an errno, with its line. */
-int rings_alloc(void);
-void rings_free(void);
+/* All rings, without memory; 0 or an errno, with its line. */
+int rings_init(void);
 
 struct ring *ring_of(enum function function, unsigned int cpu);
 unsigned int ring_records(void);
 size_t ring_bytes(void);
 
-/* Nothing may be recording. */
-void ring_clear(struct ring *ring);
+/*
+ * Memory for an empty ring, which a file has from then on; with the callers' addresses or
+ * zeros in their place. 0, -EBUSY: another file has it, or -ENOMEM. Under rings_lock.
+ */
+int ring_claim(struct ring *ring, bool addresses);
+/* Its memory is given back. Nothing may be recording. */
+void ring_release(struct ring *ring);
 /* Copies are recorded, until it is closed; one that is being recorded ends with preemption on. */
 void ring_open(struct ring *ring);
 void ring_close(struct ring *ring);
@@ -75,6 +80,11 @@ static inline bool ring_is_open(const struct ring *ring)
 bool ring_is_worth_reading(const struct ring *ring);
 
 DECLARE_PER_CPU(struct ring[FUNCTIONS], rings);
+
+static __always_inline u64 ring_caller(const struct ring *ring, unsigned long caller)
+{
+	return caller & ring->addresses;
+}
 
 static __always_inline unsigned long ring_used(const struct ring *ring, unsigned long recorded)
 {
@@ -95,21 +105,23 @@ struct ring_slot {
 
 /*
  * A place for a copy that ended on this CPU, in whatever context; preemption is off until
- * it is committed. False: nobody wants it, or the ring is full. All of a traced copy's
- * time goes here, so it is no call.
+ * it is committed. False: it is not recorded here, or the ring is full. All of a traced
+ * copy's time goes here, so it is no call.
  */
 static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *slot)
 {
-	unsigned long room = READ_ONCE(ring->room);
-	unsigned long at = local_read(&ring->recorded);
-	unsigned long now;
+	/* Pairs with ring_open(): where there is room there are records, and all else is set. */
+	unsigned long room = smp_load_acquire(&ring->room);
+	unsigned long at, now;
 
+	if (!room)
+		return false;
+	at = local_read(&ring->recorded);
 	for (;;) {
 		slot->used = ring_used(ring, at);
 		/* Also what a tail that was never reached makes of it. */
 		if (unlikely(slot->used >= room)) {
-			if (room)
-				local_inc(&ring->dropped);
+			local_inc(&ring->dropped);
 			return false;
 		}
 		/* An interrupt that copies may come between. (6.1 has no local_try_cmpxchg.) */

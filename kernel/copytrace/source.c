@@ -59,7 +59,7 @@ static notrace void hooked(const struct usercopy_record *told)
 		return;
 	slot.record->before = copy.before;
 	slot.record->after = copy.after;
-	slot.record->caller = copy.caller;
+	slot.record->caller = ring_caller(ring, copy.caller);
 	slot.record->bytes = copy.bytes;
 	slot.record->left = copy.left;
 	slot.record->by_engine = copy.by_engine;
@@ -112,7 +112,7 @@ static void call_ended(struct kretprobe_instance *instance, struct pt_regs *regi
 	if (ring_reserve(ring, &slot)) {
 		slot.record->before = begun->before;
 		slot.record->after = after;
-		slot.record->caller = get_kretprobe_retaddr(instance);
+		slot.record->caller = ring_caller(ring, get_kretprobe_retaddr(instance));
 		slot.record->bytes = begun->bytes;
 		slot.record->left = regs_return_value(registers);
 		slot.record->by_engine = 0;

@@ -27,6 +27,22 @@ check "  and none of it is skipped" "cat $results" 0 '!SKIP'
 sed -n 's/^ *# interrupts_that_copy_lose_nothing: /# /p' $results
 rmmod copytrace_kunit
 check "it loads" "fresh" 0 ''
+vmalloc_kb() { sed -n 's/^VmallocUsed: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
+# Rings of 64 MiB, if they had memory.
+loads_without_rings() {
+	rmmod copytrace
+	before=$(vmalloc_kb)
+	modprobe copytrace records=262144
+	after=$(vmalloc_kb)
+	echo "# $before kB of vmalloc()ed memory before, $after after" >/tmp/loaded
+	[ $((after - before)) -lt 8192 ]
+}
+check "it takes no memory for rings that no file has" loads_without_rings 0 ''
+cat /tmp/loaded
+check "  nor keeps it when the files are closed" \
+	"rmmod copytrace; modprobe copytrace; before=\$(vmalloc_kb); count count 1 >/dev/null; [ \$((\$(vmalloc_kb) - before)) -lt 8192 ]" 0 ''
+check "callers are told with CAP_PERFMON" "count addresses 20" 0 '^with CAP_PERFMON: addresses, callers of all records told'
+check "  and are zero without" "count addresses 20" 0 '^without: no addresses, callers of no records told'
 check "its devices are root's alone" "stat -c %a /dev/copytrace/* | sort -u" 0 '^600$'
 
 # By hooks and by probes.

@@ -135,6 +135,8 @@ pub struct Info {
     pub source: Source,
     /// The `__` forms, and those for callers that must not sleep, are counted with the others.
     pub merged: bool,
+    /// Records tell callers; else they are 0, for a process without CAP_PERFMON.
+    pub addresses: bool,
     /// Records of each ring.
     pub records: u32,
 }
@@ -150,6 +152,7 @@ impl Info {
         (record.version == raw::VERSION).then_some(Self {
             source,
             merged: record.flags & raw::MERGED != 0,
+            addresses: record.flags & raw::NO_ADDRESSES == 0,
             records: record.records,
         })
     }
@@ -252,9 +255,12 @@ mod tests {
         let expected = Info {
             source: Source::Probes,
             merged: true,
+            addresses: true,
             records: 64,
         };
         assert_eq!(Info::of(&record), Some(expected));
+        let withheld = raw::Info { flags: 3, ..record };
+        assert!(!Info::of(&withheld).unwrap().addresses);
         assert_eq!(
             Info::of(&raw::Info {
                 version: 2,

@@ -20,6 +20,9 @@ pub const PROBES: u32 = 1;
 /// `COPYTRACE_MERGED`.
 pub const MERGED: u32 = 1;
 
+/// `COPYTRACE_NO_ADDRESSES`.
+pub const NO_ADDRESSES: u32 = 2;
+
 /// Records that are read before their room is given back: the ring is not full for long, and the kernel's line with the
 /// tail is not taken from it at each record.
 const GIVE_BACK: usize = 256;
@@ -58,6 +61,7 @@ pub struct Record {
     /// Since the counter that all CPUs share was 0.
     pub before_ns: u64,
     pub after_ns: u64,
+    /// 0 where the ring was claimed without CAP_PERFMON.
     pub caller: u64,
     pub bytes: u64,
     pub left: u64,
@@ -150,7 +154,7 @@ pub fn info(device: &impl AsFd) -> io::Result<Info> {
 /// Gives the file the ring of that CPU, empty.
 ///
 /// # Errors
-/// EBUSY when another file has it; EINVAL when there is none, or the file has one.
+/// EBUSY when another file has it; EINVAL when there is none, or the file has one; ENOMEM when there is no memory for it.
 pub fn claim(device: &impl AsFd, cpu: u32) -> io::Result<()> {
     let mut record = cpu;
     // SAFETY: the record is the request's own.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * copytrace-count count N | overflow N | rate MS | cost N | requests N |
- * hold S: what copytrace's rings say, beside copies that are counted by who makes them.
+ * hold S | addresses N: what copytrace's rings say, beside copies that are counted by who makes them.
  *
  *   count     N times on each CPU uname(), adjtimex() and a signal; a line for each copy
  *             of theirs, which nothing else here makes: function, bytes, how many, of how
@@ -11,11 +11,13 @@
  *   rate      copies on all CPUs, as fast as they come, with a reader each
  *   cost      what a traced copy takes more, in ns: of N copies of 390 bytes
  *   hold      all rings, for so many seconds
+ *   addresses whose callers are told of N calls of uname(): with CAP_PERFMON, and without
  *   requests  N of them, of any kind, on files in any state
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -368,6 +370,41 @@ static void cost(void)
 	close_rings();
 }
 
+/* How many records tell a caller. */
+static void callers(const char *who)
+{
+	long told = 0, all = 0;
+	struct utsname name;
+
+	pin_to(0);
+	open_rings();
+	all_rings(COPYTRACE_START);
+	for (long i = 0; i < times; i++)
+		uname(&name);
+	all_rings(COPYTRACE_STOP);
+	for (; rings[0][1].records[all % info.records].sequence == (uint64_t)all + 1; all++)
+		told += rings[0][1].records[all % info.records].caller != 0;
+	printf("%s: %s, callers of %s records told\n", who,
+	       info.flags & COPYTRACE_NO_ADDRESSES ? "no addresses" : "addresses",
+	       all < times ? "too few" : told == all ? "all" : told ? "some" : "no");
+	close_rings();
+}
+
+static void addresses(void)
+{
+	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct data[2];
+
+	callers("with CAP_PERFMON");
+	if (syscall(SYS_capget, &header, data))
+		die("capget");
+	data[CAP_PERFMON / 32].effective &= ~(1u << CAP_PERFMON % 32);
+	data[CAP_SYS_ADMIN / 32].effective &= ~(1u << CAP_SYS_ADMIN % 32);
+	if (syscall(SYS_capset, &header, data))
+		die("capset");
+	callers("without");
+}
+
 static void requests(long number)
 {
 	static const unsigned long known[] = { COPYTRACE_INFO, COPYTRACE_CLAIM, COPYTRACE_START,
@@ -439,13 +476,15 @@ int main(int argc, char **argv)
 		rate(times);
 	else if (!strcmp(what, "cost"))
 		cost();
+	else if (!strcmp(what, "addresses"))
+		addresses();
 	else if (!strcmp(what, "hold")) {
 		open_rings();
 		sleep(times);
 	} else if (!strcmp(what, "requests"))
 		requests(times);
 	else {
-		fprintf(stderr, "usage: copytrace-count count N | overflow N | rate MS | cost N | requests N | hold S\n");
+		fprintf(stderr, "usage: copytrace-count count N | overflow N | rate MS | cost N | requests N | hold S | addresses N\n");
 		return 2;
 	}
 	return 0;

@@ -12,9 +12,10 @@ use memwarden_platform::copytrace as raw;
 use super::{Control, Counts, Function, Info, Opened, Reader, Record, Tracer};
 use crate::{Error, Result};
 
-/// What Linux answers for a request that the driver doesn't know, and for what another one has.
+/// What Linux answers for a request that the driver doesn't know, for what another one has, and where memory is short.
 const ENOTTY: i32 = 25;
 const EBUSY: i32 = 16;
+const ENOMEM: i32 = 12;
 
 /// The devices in a folder.
 #[derive(Debug)]
@@ -73,7 +74,13 @@ impl Tracer for Devices {
             let (_, record) = info(&file, &path)?;
             let number = u32::try_from(cpu).unwrap_or(u32::MAX);
             raw::claim(&file, number).map_err(|reason| {
-                let hint = hint(&reason, " (another trace has it: end that first)");
+                let hint = match reason.raw_os_error() {
+                    Some(ENOMEM) => format!(
+                        " ({} MiB: load the module with smaller rings, modprobe copytrace records=4096)",
+                        record.ring_bytes >> 20
+                    ),
+                    _ => hint(&reason, " (another trace has it: end that first)").into(),
+                };
                 refused(
                     &format!("claiming the ring of CPU {cpu}{hint} of"),
                     &path,

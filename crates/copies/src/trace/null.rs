@@ -36,6 +36,7 @@ impl Tracer for Null {
         Info {
             source: Source::Hooks,
             merged: false,
+            addresses: true,
             records: 4096,
         }
     }

@@ -38,7 +38,7 @@ enum copytrace_source {
  * @records: of each ring
  * @ring_bytes: of each ring's mapping; the records begin @records_at
  * @records_at: bytes into it
- * @flags: COPYTRACE_MERGED
+ * @flags: COPYTRACE_MERGED, COPYTRACE_NO_ADDRESSES
  * @ticks_hz: how often a second the counter ticks that the records' times are of
  */
 struct copytrace_info {
@@ -57,6 +57,8 @@ struct copytrace_info {
  * others: from_user and to_user have them all, __from_user and __to_user have none.
  */
 #define COPYTRACE_MERGED 0x1
+/* The calling task has not CAP_PERFMON: callers in a ring that it claims are 0. */
+#define COPYTRACE_NO_ADDRESSES 0x2
 
 /**
  * struct copytrace_reader - what the reader writes
@@ -71,7 +73,8 @@ struct copytrace_reader {
  * @sequence: its number in this ring, from 1
  * @before: the CPUs' counter before: CNTVCT_EL0 or the TSC, which all CPUs share
  * @after: and after
- * @caller: address in the kernel to which the function returned
+ * @caller: address in the kernel to which the function returned; 0 in a ring that was
+ *	claimed without CAP_PERFMON
  * @bytes: asked for
  * @left: of them not copied
  * @by_engine: of them copied by a DMA engine
@@ -106,7 +109,10 @@ struct copytrace_counts {
 #define COPYTRACE_IOCTL_TYPE 0xBE
 
 #define COPYTRACE_INFO _IOR(COPYTRACE_IOCTL_TYPE, 1, struct copytrace_info)
-/* The CPU whose ring this file has from now on, empty; EBUSY: another has it. */
+/*
+ * The CPU whose ring this file has from now on, empty; EBUSY: another has it; ENOMEM: there is
+ * no memory for it. Its memory is given back when the file is closed and nothing maps it.
+ */
 #define COPYTRACE_CLAIM _IOW(COPYTRACE_IOCTL_TYPE, 2, __u32)
 /* From now on copies that end on that CPU are recorded; EBUSY: another module traces. */
 #define COPYTRACE_START _IO(COPYTRACE_IOCTL_TYPE, 3)

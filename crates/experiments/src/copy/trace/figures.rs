@@ -54,6 +54,7 @@ pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
     for (key, value) in [
         ("source", json!(traced.info.source.name())),
         ("merged", json!(traced.info.merged)),
+        ("addresses", json!(traced.info.addresses)),
         ("ring_records", json!(traced.info.records)),
         ("cpus", json!(traced.cpus.len())),
         ("elapsed_s", json!(traced.elapsed.as_secs_f64())),
@@ -137,7 +138,7 @@ fn times<'a>(
     })
 }
 
-/// The places that copied most often.
+/// The places that copied most often; none where records don't tell them.
 fn callers(traced: &Traced) -> Value {
     let mut all: Vec<_> = traced
         .functions
@@ -145,7 +146,9 @@ fn callers(traced: &Traced) -> Value {
         .zip(&traced.statistics)
         .flat_map(|(function, statistics)| {
             let callers = statistics.callers().into_iter();
-            callers.map(move |(address, caller)| (*function, address, caller))
+            callers
+                .filter(|(address, _)| *address != 0)
+                .map(move |(address, caller)| (*function, address, caller))
         })
         .collect();
     all.sort_by_key(|(_, _, caller)| std::cmp::Reverse(caller.calls));
@@ -218,6 +221,11 @@ pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
             "{} copies were missed by the probes, which had no room to follow them: they are in no figure but `missed`.",
             traced.missed
         ));
+    }
+    if !traced.info.addresses {
+        summary.note(
+            "No caller is told: the kernel keeps its addresses from processes without CAP_PERFMON.",
+        );
     }
     let nameless = |one: &Value| one["symbol"].is_null();
     if of_kernel
