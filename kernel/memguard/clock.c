@@ -4,8 +4,8 @@
  * periods. Both change under one sequence count: a core never sees a new
  * period's length with an old budget, and all cores change in the same period.
  */
+#include <linux/ktime.h>
 #include <linux/math64.h>
-#include <linux/timekeeping.h>
 
 #include "memguard.h"
 
@@ -43,8 +43,13 @@ static void read_anew(struct mg_core *core, u64 now)
 
 	if (generation != core->generation) {
 		core->generation = generation;
-		for (r = 0; r < MW_RESOURCES; r++)
+		for (r = 0; r < MW_RESOURCES; r++) {
+			const u64 last = core->policy.account[r].budget;
+
+			if ((budget[r] == MW_UNLIMITED) != (last == MW_UNLIMITED))
+				core->limits_changed = true;
 			mw_set_budget(&core->policy, r, budget[r]);
+		}
 	}
 	core->number = clock.number + passed;
 	core->phase = clock.phase;

@@ -8,9 +8,9 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/delay.h>
+#include <linux/ktime.h>
 #include <linux/math64.h>
 #include <linux/module.h>
-#include <linux/timekeeping.h>
 #include <linux/tracepoint.h>
 
 #include "compat.h"
@@ -171,14 +171,11 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 		counter->over_periods++;
 }
 
-static void book_second(struct mg_core *core, u64 now)
+static void begin_second(struct mg_core *core, u64 now)
 {
-	struct mg_second *second = &core->second, *last = &core->last_second;
+	struct mg_second *second = &core->second;
 	int r;
 
-	last->since = now - second->since;
-	last->periods = core->stats.periods - second->periods;
-	last->throttled_ns = core->stats.throttled_ns - second->throttled_ns;
 	second->since = now;
 	second->periods = core->stats.periods;
 	second->throttled_ns = core->stats.throttled_ns;
@@ -186,14 +183,30 @@ static void book_second(struct mg_core *core, u64 now)
 		const struct mw_account *account = &core->policy.account[r];
 		struct mg_counter *counter = &core->counter[r];
 
-		last->used[r] = account->total_used - second->used[r];
-		last->assigned[r] = account->total_assigned - second->assigned[r];
-		last->used_max[r] = counter->second_max;
 		second->used[r] = account->total_used;
 		second->assigned[r] = account->total_assigned;
 		counter->used_max = max(counter->used_max, counter->second_max);
 		counter->second_max = 0;
 	}
+}
+
+static void book_second(struct mg_core *core, u64 now)
+{
+	const struct mg_second *second = &core->second;
+	struct mg_second *last = &core->last_second;
+	int r;
+
+	last->since = now - second->since;
+	last->periods = core->stats.periods - second->periods;
+	last->throttled_ns = core->stats.throttled_ns - second->throttled_ns;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		const struct mw_account *account = &core->policy.account[r];
+
+		last->used[r] = account->total_used - second->used[r];
+		last->assigned[r] = account->total_assigned - second->assigned[r];
+		last->used_max[r] = core->counter[r].second_max;
+	}
+	begin_second(core, now);
 }
 
 /* ---- periods ---- */
@@ -296,6 +309,11 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		core->stats.best_effort_ns += now - core->best_effort_since;
 	if (unlikely(counters_lost(core)))
 		book_lost(core, now);
+	if (unlikely(core->limits_changed)) {
+		/* What was used without a limit is not held against one. */
+		core->limits_changed = false;
+		begin_second(core, now);
+	}
 	if (unlikely(now - core->second.since >= NSEC_PER_SEC))
 		book_second(core, now);
 	if (unlikely(READ_ONCE(core->reset)))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* One perf event on one CPU: counts, and interrupts when told to. */
+#include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
-#include <linux/timekeeping.h>
 
 #include "memguard.h"
 

@@ -7,8 +7,8 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
+#include <linux/ktime.h>
 #include <linux/module.h>
-#include <linux/timekeeping.h>
 #include <linux/workqueue.h>
 
 #include "memguard.h"

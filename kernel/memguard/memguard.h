@@ -119,6 +119,7 @@ struct mg_core {
 	bool reset; /* the statistics are to be cleared */
 	bool quiet; /* has no timer: it is idle or has no limit */
 	bool pending; /* budgets are set that do not hold yet */
+	bool limits_changed; /* a limit came or went with this period */
 	bool held; /* was throttled in this period */
 	bool hold; /* the throttle thread shall have the core */
 	bool holding; /* it has */

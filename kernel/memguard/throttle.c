@@ -5,8 +5,8 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/kthread.h>
+#include <linux/ktime.h>
 #include <linux/module.h>
-#include <linux/timekeeping.h>
 #include <uapi/linux/sched/types.h>
 
 #include "compat.h"
