@@ -45,6 +45,34 @@ else
 fi
 stop_traffic
 
+# Every core that runs out last opens a period on all others, and settings kick all of
+# them, all at once. Afterwards each core still has periods and its budget.
+load
+set_to control "exclusive 5"
+set_to limit "events 2 2 2 2"
+for c in 0 1 2 3; do
+	"$(dirname "$0")/hog" other $c &
+	pids="$pids $!"
+done
+kicks() {
+	i=0
+	while [ $i -lt "$1" ]; do
+		set_to control "rt $((i % 4)) 1" && set_to control "rt $((i % 4)) 0" &&
+			set_to control "period_us $((500 + i % 2 * 500))" || return 1
+		i=$((i + 1))
+	done
+}
+check "$((cycles * 10)) kicks of all cores beside the cores' own" "kicks $((cycles * 10))" 0 ""
+set_to control "exclusive 0"
+set_to control "period_us 1000"
+figures_over 300
+for c in 0 1 2 3; do
+	check "  after which core $c has periods" "is $(stat $c periods) -gt 200" 0 yes
+	check "  and stays within its budget" "is $(stat $c used read) -le $((2 * $(stat $c periods) + 50))" 0 yes
+done
+stop_traffic
+unload
+
 load
 check "$writes random writes to each file" "$(dirname "$0")/random-writes $writes 1" 0 "refused="
 check "unloads" "unload" 0 ""

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Board, Cache, Check, Clock, Flavour, GuestProgram, Headers, Kernel, KernelChoice,
-    LabOutcome, Machine, Memory, STOCK, Source, Stock,
+    Board, Cache, Check, Clock, Flavour, GuestProgram, Headers, Kernel, KernelChoice, LabOutcome,
+    Machine, Memory, STOCK, Source, Stock,
 };
 use serde::Serialize;
 

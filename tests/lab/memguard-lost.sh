@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# cpus: 1
+# A counter that another user takes away leaves the core unregulated: that is counted,
+# logged once, and mended when the counter is free again.
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+here=$(dirname "$0")
+taken=/sys/module/memwarden_pmu/parameters/taken
+
+# unregulated MILLISECONDS: unregulated periods in so long.
+unregulated() {
+	before=$(stat 0 unregulated_periods)
+	usleep "$1"000
+	echo $(($(stat 0 unregulated_periods) - before))
+}
+
+modprobe memwarden_pmu
+modprobe memguard g_read_counter_id=0xfa11
+# More nanoseconds than a period has: counted, and never used up.
+set_to limit "events 100000000"
+"$here/hog" other &
+pids=$!
+check "every period is regulated" "unregulated 100" 0 "^0$"
+echo 1 >$taken
+"$here/take-counter" 0xfa11
+check "with its counter taken none is" "is $(unregulated 100) -ge 90" 0 yes
+sleep 2
+check "  which the log says, once" "dmesg | grep -c 'CPU0: event raw has left off counting'" 0 "^1$"
+echo 0 >$taken
+sleep 2
+check "free again it counts" "unregulated 100" 0 "^0$"
+stop_traffic
+check "unloads" "unload && rmmod memwarden_pmu" 0 ""
+finish
