@@ -81,7 +81,7 @@ static void arm_counters(struct mg_core *core)
 {
 	int r;
 
-	for (r = 0; r < MW_RESOURCES; r++)
+	for (r = 0; r < mg_guard.resources; r++)
 		mg_counter_arm(&core->counter[r],
 			       core->policy.throttled ?
 				       MW_UNLIMITED :
@@ -152,8 +152,6 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 	struct mg_counter *counter = &core->counter[r];
 	bool over = used > assigned;
 
-	if (!counter->event)
-		return;
 	if (core->held && used >= assigned)
 		mg_counter_overshot(counter, used - assigned);
 	if (unlikely(periods > 1)) {
@@ -233,9 +231,8 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 		return true;
 	if (core->pending)
 		return false;
-	for (r = 0; r < MW_RESOURCES; r++)
-		if (core->counter[r].event &&
-		    core->policy.account[r].budget != MW_UNLIMITED)
+	for (r = 0; r < mg_guard.resources; r++)
+		if (core->policy.account[r].budget != MW_UNLIMITED)
 			return false;
 	return true;
 }
@@ -258,8 +255,12 @@ static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
 
 static bool counters_lost(const struct mg_core *core)
 {
-	return mg_counter_lost(&core->counter[MW_READ]) ||
-	       mg_counter_lost(&core->counter[MW_WRITE]);
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (mg_counter_lost(&core->counter[r]))
+			return true;
+	return false;
 }
 
 /* Without its counter the core runs unregulated: count it, say it, mend it. */
@@ -275,7 +276,7 @@ static void book_lost(struct mg_core *core, u64 now)
 static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 {
 	const struct mw_core *policy = &core->policy;
-	u64 used[MW_RESOURCES], assigned[MW_RESOURCES];
+	u64 used[MW_RESOURCES] = {}, assigned[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
 	u64 epoch = policy->epoch, throttled_ns = 0, periods, last = core->number;
 	enum mw_action action;
@@ -283,7 +284,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 
 	mg_clock_read(core, now);
 	periods = core->quiet ? core->number - last : 1;
-	for (r = 0; r < MW_RESOURCES; r++) {
+	for (r = 0; r < mg_guard.resources; r++) {
 		used[r] = mg_counter_used(&core->counter[r]);
 		assigned[r] = policy->account[r].assigned;
 	}
@@ -296,7 +297,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		release(core, now);
 	}
 	trace_period(epoch, late, used, assigned, throttled_ns);
-	for (r = 0; r < MW_RESOURCES; r++) {
+	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
 		book_resource(core, r, used[r], assigned[r], periods, best_effort);
 	}

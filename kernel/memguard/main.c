@@ -182,6 +182,7 @@ static int __init memguard_init(void)
 				      g_write_counter_id, bytes_per_event);
 	if (err)
 		return err;
+	mg_guard.resources = mg_guard.event.write ? MW_RESOURCES : 1;
 	raw_spin_lock_init(&mg_guard.clock_lock);
 	seqcount_raw_spinlock_init(&mg_guard.clock_seq, &mg_guard.clock_lock);
 	mg_guard.clock = (struct mg_clock){

@@ -158,6 +158,7 @@ struct mg_guard {
 	struct mw_policy policy;
 	struct mutex lock; /* settings: one writer at a time */
 	struct mg_event event;
+	int resources; /* that the event counts: 1, or 2 with writes */
 	raw_spinlock_t clock_lock; /* clock: one writer at a time, in any context */
 	seqcount_raw_spinlock_t clock_seq;
 	struct mg_clock clock;

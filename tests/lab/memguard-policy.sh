@@ -56,5 +56,38 @@ check "its neighbour keeps to its budget" "is $(per_period 2) -le 1000" 0 yes
 set_to control "rt 1 0"
 
 stop_traffic
+
+# 98 MB/s are 25 events in 1000 us and 2 in 100 us. A core never has the 25 in a short
+# period: period and budget change together, on all cores.
+set_to limit "mb 98 98 98 98"
+traffic 1 0
+traffic 2 0
+T=/sys/kernel/tracing
+echo 1 >$T/events/memguard/period/enable
+i=0
+while [ $i -lt 20 ]; do
+	set_to control "period_us $((100 + i % 2 * 900))"
+	usleep 5000
+	i=$((i + 1))
+done
+echo 0 >$T/events/memguard/period/enable
+stop_traffic
+# Of each core, the periods that were shorter than 500 us, and those among them that had
+# more than 2 events handed out. A long period that is cut short has, too; but the period
+# before a cut one was whole, or had 2.
+changes() {
+	sed -n 's/.*\[\([0-9]*\)\].* \([0-9]*\)\.\([0-9]*\): period: .*assigned_read=\([0-9]*\) .*/\1 \2\3 \4/p' $T/trace |
+		awk '{
+			length_us = $2 - last[$1]
+			if (($1 in last) && length_us < 500) {
+				if ($3 <= 2) short++
+				else if (handed[$1] > 2 && lasted[$1] < 990) bad++
+				else cut++
+			}
+			last[$1] = $2; handed[$1] = $3; lasted[$1] = length_us
+		} END { print short + 0 " short, " bad + 0 " with too much, " cut + 0 " cut" }'
+}
+check "period and budget change together" "changes" 0 "^[0-9]{3,} short, 0 with too much"
+: >$T/trace
 check "unloads" "unload" 0 ""
 finish
