@@ -576,20 +576,6 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 }
 
 /**
- * mw_counted() - how much of the period's budget is used, without a decision
- * @core: the core
- * @resource: whose counter
- * @used: events counted in this period
- *
- * For a host that arms its counter later than the period begins:
- * mw_until_overflow() goes by it.
- */
-void mw_counted(struct mw_core *core, enum mw_resource resource, u64 used)
-{
-	core->account[resource].used = used;
-}
-
-/**
  * mw_release() - let a throttled core go, if there is a reason to
  * @policy: shared state
  * @core: an online core

@@ -178,11 +178,25 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       const u64 used[MW_RESOURCES]);
 enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 			   enum mw_resource resource, u64 used);
-void mw_counted(struct mw_core *core, enum mw_resource resource, u64 used);
 enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
 
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
 struct mw_census mw_census_read(const struct mw_policy *policy);
 u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);
+
+/**
+ * mw_counted() - how much of the period's budget is used, without a decision
+ * @core: the core
+ * @resource: whose counter
+ * @used: events counted in this period
+ *
+ * For a host that arms its counter later than the period begins:
+ * mw_until_overflow() goes by it.
+ */
+static inline void mw_counted(struct mw_core *core, enum mw_resource resource,
+			      u64 used)
+{
+	core->account[resource].used = used;
+}
 
 #endif /* MEMWARDEN_POLICY_H */

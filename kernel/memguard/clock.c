@@ -44,10 +44,10 @@ static void read_anew(struct mg_core *core, u64 now)
 	if (generation != core->generation) {
 		core->generation = generation;
 		for (r = 0; r < MW_RESOURCES; r++) {
-			const u64 last = core->policy.account[r].budget;
+			bool was = core->policy.account[r].budget != MW_UNLIMITED;
+			bool is = budget[r] != MW_UNLIMITED;
 
-			if ((budget[r] == MW_UNLIMITED) != (last == MW_UNLIMITED))
-				core->limits_changed = true;
+			core->limits_changed |= was != is;
 			mw_set_budget(&core->policy, r, budget[r]);
 		}
 	}

@@ -6,6 +6,7 @@
  * held is in throttle.c, and which period it is, all cores tell from clock.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/bits.h>
 #include <linux/cpu.h>
 #include <linux/delay.h>
 #include <linux/ktime.h>
@@ -238,7 +239,7 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 }
 
 /* On the policy's circle of periods, as far away as can be. */
-#define HALF_A_CIRCLE (1ULL << 20)
+#define HALF_A_CIRCLE BIT_ULL(20)
 
 static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
 				  const u64 *used)

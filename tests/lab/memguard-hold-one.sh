@@ -5,6 +5,7 @@
 # A budget holds on the only core there is, for ordinary tasks and for those of the
 # deadline class, whose deadlines come first; and a budget that the regulator itself
 # uses up is refused, with the least that is not. HOLD is how long, in seconds.
+# shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 

@@ -5,6 +5,7 @@
 # class of tasks without the core (fair server: 50 ms in each second, real-time
 # throttling the same). Four cores, then the classes above ordinary tasks.
 # HOLD is how long, in seconds.
+# shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
