@@ -18,14 +18,14 @@ build: ## memwarden for this machine, in target/release
 guest: ## memwarden for the lab's guest: static, arm64
 	$(CARGO) build --release --locked -p memwarden --target $(GUEST) --no-default-features
 
-modules: build ## kernel modules against 8 of Debian's kernels and ours, every warning a failure
+modules: build ## kernel modules against 12 of Debian's kernels and ours, every warning a failure
 	$(MEMWARDEN) lab modules
 
 test: ## what ./test does
 	./test
 
 test-full: ## the same with 1000 module loads, 10^6 operations a device, 10^6 random copies, and all on the debug kernel
-	FULL=1 CYCLES=1000 WRITES=100000 OPERATIONS=1000000 TRANSFERS=5000 STRIDE=1 TIMEOUT=4h ./test
+	FULL=1 CYCLES=1000 WRITES=100000 OPERATIONS=1000000 TRANSFERS=5000 STRIDE=1 HOLD=60 TIMEOUT=4h ./test
 	KERNEL=own-debug CLOCK=free TIMEOUT=4h tests/lab/run
 
 bench-guard: build ## both regulators' figures, measured in the lab: out/bench-guard
