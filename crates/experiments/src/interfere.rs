@@ -477,8 +477,8 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
             // A period may end between the two readings, at the begin and at the end of each run.
             if recorded * 100 < counted * 99 && recorded + 20 < counted {
                 told.push(format!(
-                    "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures are not over \
-                     every period.",
+                    "{}: the recording has {recorded} of {counted} periods of CPU{}: in the others the core was idle, \
+                     for which the module keeps no timer and no record, or the recording lost them.",
                     case.name, core["cpu"]
                 ));
             }
