@@ -22,7 +22,7 @@ const SETTLE_PERIODS: u32 = 5;
 /// Room for periods that end between the last of a watch and the end of its recording.
 const ROOM_BEHIND: u64 = 2000;
 
-/// The longest sleep between two looks at whether somebody interrupts.
+/// The longest sleep between two checks for Ctrl-C.
 const SLEEP: Duration = Duration::from_millis(500);
 
 /// A load that isn't running after this long never will.

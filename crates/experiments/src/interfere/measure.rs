@@ -18,7 +18,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Room in the record of a case: half a minute at a period of 1 ms.
 const RECORD_PERIODS: u64 = 1 << 15;
 
-/// The longest sleep between two looks at whether somebody interrupts.
+/// The longest sleep between two checks for Ctrl-C.
 const SLEEP: Duration = Duration::from_millis(200);
 
 /// What came out of a case.

@@ -283,7 +283,7 @@ impl Loop<'_> {
     fn end_period(&mut self, now_ns: u64) -> Outcome {
         let used = self.counters.used().map_err(explain)?;
         let stopped = self.stopped.take();
-        // What came before the first period is nobody's.
+        // What came before the first period belongs to no period.
         if self.figures.periods > 0 {
             let late_ns = now_ns.saturating_sub(self.boundary_ns);
             self.settle(1 + late_ns / self.clock.period_ns, used, stopped, now_ns);
@@ -301,7 +301,7 @@ impl Loop<'_> {
             .set_budget(Resource::Read, budget)
             .map_err(|error| error.to_string())?;
         let number = self.clock.number_at(now_ns);
-        // It is Run: nobody shares with the group, and a period has ended.
+        // It is Run: the group shares with no other, and a period has ended.
         let _ = self.core.period_begin(number, false, [used, 0]);
         self.counters.next_period();
         self.figures.periods += 1;
