@@ -97,6 +97,9 @@ static void mend_counters(struct work_struct *work)
 	for_each_possible_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
+		/* A core that has gone has no counters, and misses none. */
+		if (!READ_ONCE(core->regulated))
+			continue;
 		for (r = 0; r < MW_RESOURCES; r++) {
 			if (mg_counter_mend(&core->counter[r]))
 				pr_warn("CPU%d: event %s has left off counting, as another user has the PMU or it failed: the core is not regulated\n",

@@ -138,7 +138,7 @@ pub trait Regulator {
     /// When it isn't running, or refuses.
     fn reset_statistics(&mut self) -> Result<(), Error>;
 
-    /// Records every period and throttle of every core from now on, with room for so many periods of each.
+    /// Records every period and throttle of every core from now on, with room for this many periods of each.
     ///
     /// # Errors
     /// When it isn't running, or keeps no such record.

@@ -124,7 +124,7 @@ impl Seconds {
         }
     }
 
-    /// `periods` periods have passed in which so many events came, evenly as far as can be told.
+    /// `periods` periods have passed with this many events, spread evenly as far as the counters tell.
     fn passed(&mut self, periods: u64, used: u64, stopped: bool) {
         let each = used / periods;
         let mut rest = used % periods;

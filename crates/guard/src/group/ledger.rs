@@ -15,12 +15,12 @@
 /// 5 % of the budget although it is spent.
 const SAVED_PART: u64 = 40;
 
-/// Out of what is saved a period gets the budget of so many microseconds on top, but a quarter of its budget at least
+/// Out of what is saved a period gets the budget of this many microseconds on top, but a quarter of its budget at least
 /// and all of it at most. A group that is let go waits for a CPU that other threads use until the scheduler's next tick,
 /// up to 4 ms: of periods as short as that it loses every second one.
 const EXTRA_US: u64 = 2500;
 
-/// The most that is owed is the budget of so many microseconds: a group that ran wild stands still for a second at most.
+/// The debt is at most the budget of this many microseconds: a group that ran wild stands still for a second at most.
 const OWED_US: u64 = 1_000_000;
 
 /// A stop's events are averaged with this weight of the last one.
@@ -68,7 +68,7 @@ impl Ledger {
         self.handed().saturating_sub(ahead).max(1)
     }
 
-    /// `periods` periods have passed (all but the first were missed), in which the group used so many events.
+    /// `periods` periods have passed (all but the first were missed), in which the group used this many events.
     pub fn settle(&mut self, periods: u64, used: u64) {
         let given = i128::from(self.budget) * i128::from(periods);
         self.balance = (self.balance + given - i128::from(used))

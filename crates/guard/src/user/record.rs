@@ -20,7 +20,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Begins anew, with room for so many periods.
+    /// Begins anew, with room for this many periods.
     pub fn start(&self, periods: u64) {
         let periods =
             usize::try_from(periods).map_or(PERIODS_MAX, |periods| periods.min(PERIODS_MAX));

@@ -45,7 +45,7 @@ pub(super) enum Request {
         rt: bool,
     },
     Reset,
-    /// Begins to record, anew if it does already, with room for so many periods of each core.
+    /// Begins to record, anew if it does already, with room for this many periods of each core.
     Record {
         periods: u64,
     },

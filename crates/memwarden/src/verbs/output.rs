@@ -31,7 +31,7 @@ pub fn print(line: &str) -> Result<()> {
     write(&format!("{line}\n")).map(drop)
 }
 
-/// Text on standard output, on its way when this returns; false when nobody reads it.
+/// Text on standard output, on its way when this returns; false when the pipe has no reader.
 pub fn write(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
