@@ -22,6 +22,17 @@
 
 DEFINE_PER_CPU(struct mg_core, mg_cores);
 
+/*
+ * A core is far below its budget when each of the last LIGHT_PERIODS took no
+ * more than a 32nd of it; the chunk after which it says so is a 64th, and it is
+ * no longer far below when one lasts less than CHUNK_PERIODS.
+ */
+#define LIGHT_SHIFT 5
+#define CHUNK_SHIFT 6
+#define LIGHT_PERIODS 16ULL
+#define CHUNK_PERIODS 4
+#define LOOK_PERIODS 64
+
 static bool core_is_idle(void)
 {
 	return is_idle_task(current);
@@ -152,20 +163,25 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 {
 	struct mg_counter *counter = &core->counter[r];
 	bool over = used > assigned;
+	u64 mean = used, most = used;
 
 	if (core->held && used >= assigned)
 		mg_counter_overshot(counter, used - assigned);
+	if (used > assigned >> LIGHT_SHIFT)
+		core->light = 0;
 	if (unlikely(periods > 1)) {
-		/* Without a timer: the core was idle or has no limit. */
+		/* Without a timer: the core was idle, has no limit, or is far below. */
 		over = false;
 		if (assigned < MW_UNLIMITED)
 			core->policy.account[r].total_assigned +=
 				(periods - 1) * assigned;
-		used = div64_u64(used, periods);
+		mean = div64_u64(used, periods);
+		if (!core->far_below)
+			most = mean;
 	}
-	average(counter, used, periods);
-	if (used > counter->second_max)
-		counter->second_max = used;
+	average(counter, mean, periods);
+	if (most > counter->second_max)
+		counter->second_max = most;
 	if (unlikely(over) && !excused && !mw_load(&core->policy.rt))
 		counter->over_periods++;
 }
@@ -221,11 +237,23 @@ bool mg_sharing(void)
 	       mw_load(&mg_guard.policy.reclaim);
 }
 
-/* Nothing can be used up: there is no limit, or nothing runs. */
+static bool has_limit(const struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (core->policy.account[r].budget != MW_UNLIMITED)
+			return true;
+	return false;
+}
+
+/* Nothing is used up soon: there is no limit, nothing runs, or it is far below. */
 static bool needs_no_timer(const struct mg_core *core, bool idle)
 {
 	int r;
 
+	if (!idle && core->light < LIGHT_PERIODS && has_limit(core))
+		return false;
 	if (core->policy.throttled || core->leaving_hold || mg_sharing())
 		return false;
 	if (idle)
@@ -233,9 +261,61 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 	if (core->pending)
 		return false;
 	for (r = 0; r < mg_guard.resources; r++)
-		if (core->policy.account[r].budget != MW_UNLIMITED)
+		if (!(core->policy.account[r].budget >> CHUNK_SHIFT))
 			return false;
 	return true;
+}
+
+/*
+ * A core that has taken little for a while is told when it has used a chunk of
+ * its budget, not when each period ends. In which period it used the chunk is
+ * not known: it is charged to the one that follows, so that no period can have
+ * more than its budget, and one may have a chunk less.
+ */
+static void arm_chunks(struct mg_core *core)
+{
+	int r;
+
+	core->chunk_number = core->number;
+	for (r = 0; r < mg_guard.resources; r++) {
+		struct mg_counter *counter = &core->counter[r];
+		u64 budget = core->policy.account[r].budget;
+
+		counter->mark = counter->begin + mg_counter_used(counter);
+		mg_counter_arm(counter, budget == MW_UNLIMITED ?
+						MW_UNLIMITED :
+						budget >> CHUNK_SHIFT);
+	}
+}
+
+/* It goes by its timer again, or is idle. */
+static void charge_chunks(struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		mw_counted(&core->policy, r, mg_counter_used(&core->counter[r]));
+	arm_counters(core);
+}
+
+/*
+ * When does the core's timer expire next? U64_MAX: it needs none. One that is
+ * far below is looked at now and then: whether its counter still counts.
+ */
+static u64 next_look(struct mg_core *core, u64 now, bool idle)
+{
+	bool was_far_below = core->far_below;
+
+	core->quiet = needs_no_timer(core, idle);
+	core->far_below = core->quiet && !idle && has_limit(core);
+	if (core->far_below) {
+		arm_chunks(core);
+		return now + clamp_t(u64, LOOK_PERIODS * core->period_ns,
+				     core->period_ns, NSEC_PER_SEC);
+	}
+	if (was_far_below)
+		charge_chunks(core);
+	return core->quiet ? U64_MAX : core->next;
 }
 
 /* On the policy's circle of periods, as far away as can be. */
@@ -265,9 +345,9 @@ static bool counters_lost(const struct mg_core *core)
 }
 
 /* Without its counter the core runs unregulated: count it, say it, mend it. */
-static void book_lost(struct mg_core *core, u64 now)
+static void book_lost(struct mg_core *core, u64 now, u64 periods)
 {
-	core->stats.unregulated_periods++;
+	core->stats.unregulated_periods += periods;
 	if (now < core->mend_at)
 		return;
 	core->mend_at = now + NSEC_PER_SEC;
@@ -286,7 +366,10 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	mg_clock_read(core, now);
 	periods = core->quiet ? core->number - last : 1;
 	for (r = 0; r < mg_guard.resources; r++) {
-		used[r] = mg_counter_used(&core->counter[r]);
+		struct mg_counter *counter = &core->counter[r];
+
+		used[r] = core->far_below ? counter->mark - counter->begin :
+					    mg_counter_used(counter);
 		assigned[r] = policy->account[r].assigned;
 	}
 	action = open_period(core, last, idle, used);
@@ -297,7 +380,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		throttled_ns = now - core->throttled_since;
 		release(core, now);
 	}
-	trace_period(epoch, late, used, assigned, throttled_ns);
+	trace_period(epoch, periods, late, used, assigned, throttled_ns);
+	core->light = min(core->light + periods, LIGHT_PERIODS);
 	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
 		book_resource(core, r, used[r], assigned[r], periods, best_effort);
@@ -310,11 +394,13 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	if (best_effort)
 		core->stats.best_effort_ns += now - core->best_effort_since;
 	if (unlikely(counters_lost(core)))
-		book_lost(core, now);
+		book_lost(core, now, periods);
 	if (unlikely(core->limits_changed)) {
 		/* What was used without a limit is not held against one. */
 		core->limits_changed = false;
 		begin_second(core, now);
+		for (r = 0; r < MW_RESOURCES; r++)
+			core->counter[r].used_max = 0;
 	}
 	if (unlikely(now - core->second.since >= NSEC_PER_SEC))
 		book_second(core, now);
@@ -325,21 +411,27 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	carry_out(core, action, now);
 }
 
-static void start_timer(struct mg_core *core)
+static void start_timer(struct mg_core *core, u64 at)
 {
-	hrtimer_start(&core->timer, ns_to_ktime(core->next),
-		      HRTIMER_MODE_ABS_PINNED_HARD);
+	hrtimer_start(&core->timer, ns_to_ktime(at), HRTIMER_MODE_ABS_PINNED_HARD);
 }
 
 static void core_used_up(struct mg_core *core, u64 now);
 
-/* The core is without a timer; does it need one now? */
-static void look_again(struct mg_core *core, u64 now, bool idle)
+/*
+ * The core is without its timer; does it need it now? It does when it has used
+ * a chunk too soon.
+ */
+static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used)
 {
+	u64 next;
+
 	begin_period(core, now, 0, idle);
-	core->quiet = needs_no_timer(core, idle);
-	if (!core->quiet)
-		start_timer(core);
+	if (chunk_used && core->number - core->chunk_number < CHUNK_PERIODS)
+		core->light = 0;
+	next = next_look(core, now, idle);
+	if (next != U64_MAX)
+		start_timer(core, next);
 }
 
 static void release_trial(struct mg_core *core, u64 now)
@@ -358,7 +450,7 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 {
 	struct mg_core *core = container_of(timer, struct mg_core, timer);
 	u64 now = ktime_to_ns(hrtimer_cb_get_time(timer));
-	u64 late = now - core->next;
+	u64 late = core->quiet ? 0 : now - core->next, next;
 	bool idle = core_is_idle();
 
 	if (unlikely(core->trial && core->hold)) {
@@ -377,10 +469,10 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 	if (unlikely(late >= core->period_ns))
 		core->stats.missed_periods += div64_u64(late, core->period_ns);
 	begin_period(core, now, late, idle);
-	core->quiet = needs_no_timer(core, idle);
-	if (core->quiet)
+	next = next_look(core, now, idle);
+	if (next == U64_MAX)
 		return HRTIMER_NORESTART;
-	hrtimer_set_expires(timer, ns_to_ktime(core->next));
+	hrtimer_set_expires(timer, ns_to_ktime(next));
 	return HRTIMER_RESTART;
 }
 
@@ -392,14 +484,14 @@ static void look(struct mg_core *core)
 	if (!core->regulated)
 		return;
 	if (core->quiet) {
-		look_again(core, now, core_is_idle());
+		look_again(core, now, core_is_idle(), false);
 		return;
 	}
 	/* Without sharing, a period begins early when the clock does. */
 	if (mg_sharing() || mg_clock_phase() != core->phase) {
 		core->deferred = false;
 		begin_period(core, now, 0, core_is_idle());
-		start_timer(core);
+		start_timer(core, core->next);
 	}
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
@@ -508,16 +600,15 @@ void mg_core_overflow(struct mg_counter *counter)
 		return;
 	now = ktime_get_ns();
 	if (core->quiet) {
-		/* Interrupts on an idle core. */
-		look_again(core, now, core_is_idle());
+		/* Or interrupts on an idle core. */
+		look_again(core, now, core_is_idle(), core->far_below);
 		return;
 	}
 	if (unlikely(now < core->run_until)) {
 		mg_counter_arm(counter, MW_UNLIMITED);
 		if (core->run_until < core->next) {
 			core->deferred = true;
-			hrtimer_start(&core->timer, ns_to_ktime(core->run_until),
-				      HRTIMER_MODE_ABS_PINNED_HARD);
+			start_timer(core, core->run_until);
 		}
 		return;
 	}
@@ -567,8 +658,10 @@ static void switched(void *unused, bool preempt, struct task_struct *prev,
 	struct mg_core *core = this_cpu_ptr(&mg_cores);
 
 	if (is_idle_task(prev)) {
+		if (core->far_below)
+			return;
 		if (core->quiet)
-			look_again(core, ktime_get_ns(), false);
+			look_again(core, ktime_get_ns(), false, false);
 		else
 			mw_core_active(&mg_guard.policy, &core->policy);
 	} else if (unlikely(prev == core->thread) && core->leaving_hold) {
@@ -649,9 +742,11 @@ static void begin_regulation(void *info)
 	}
 	arm_counters(core);
 	core->regulated = true;
+	core->far_below = false;
+	core->light = 0;
 	core->quiet = needs_no_timer(core, false);
 	if (!core->quiet)
-		start_timer(core);
+		start_timer(core, core->next);
 }
 
 /* ---- what the regulator itself causes ---- */
@@ -667,8 +762,7 @@ static void begin_trial(void *info)
 		return;
 	core->trial = true;
 	mg_throttle(core);
-	hrtimer_start(&core->timer, ns_to_ktime(ktime_get_ns() + TRIAL_NS),
-		      HRTIMER_MODE_ABS_PINNED_HARD);
+	start_timer(core, ktime_get_ns() + TRIAL_NS);
 }
 
 /*
@@ -743,6 +837,7 @@ void mg_core_stop(unsigned int cpu)
 	core->leaving_hold = false;
 	core->trial = false;
 	core->quiet = false;
+	core->far_below = false;
 	core->deferred = false;
 	carry_out(core, action, ktime_get_ns());
 	local_irq_enable();

@@ -54,6 +54,7 @@ struct mg_counter {
 	struct mg_core *core;
 	enum mw_resource resource;
 	u64 begin; /* the event's count when the period began */
+	u64 mark; /* of a core that is far below: when it was last looked at */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
 	u64 own; /* what the end of a throttle takes of the budget */
 	u64 released; /* for @own: events when the trial was released */
@@ -117,7 +118,9 @@ struct mg_core {
 	bool stopping; /* its hotplug callback works on it: nobody else may */
 	bool leaving; /* stopped, and not to be started before it is back */
 	bool reset; /* the statistics are to be cleared */
-	bool quiet; /* has no timer: it is idle or has no limit */
+	bool quiet; /* has no timer: it is idle, has no limit, or is far below */
+	bool far_below; /* quiet, and told when it has used a chunk of its budget */
+	u64 light; /* so many periods in a row took no more than a chunk */
 	bool pending; /* budgets are set that do not hold yet */
 	bool limits_changed; /* a limit came or went with this period */
 	bool held; /* was throttled in this period */
@@ -129,6 +132,7 @@ struct mg_core {
 	unsigned int clock_seq; /* of the look that the next five are from */
 	u64 generation; /* of the clock, whose budgets hold */
 	u64 number; /* of the period */
+	u64 chunk_number; /* of that in which the present chunk began */
 	u64 phase; /* when the clock was last set */
 	u64 period_ns;
 	u64 next; /* when the next period begins */

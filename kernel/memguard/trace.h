@@ -21,13 +21,17 @@ TRACE_DEFINE_ENUM(MW_NEW_PERIOD);
 			 { MW_RELEASE_ALL, "release_all" }, \
 			 { MW_NEW_PERIOD, "new_period" })
 
-/* A period has ended; the figures are of that period. */
+/*
+ * A period has ended; the figures are of that period, and of those before it in
+ * which the core had no timer: @used is of all together, @assigned of each.
+ */
 TRACE_EVENT(period,
-	TP_PROTO(u64 epoch, u64 late_ns, const u64 *used, const u64 *assigned,
-		 u64 throttled_ns),
-	TP_ARGS(epoch, late_ns, used, assigned, throttled_ns),
+	TP_PROTO(u64 epoch, u64 periods, u64 late_ns, const u64 *used,
+		 const u64 *assigned, u64 throttled_ns),
+	TP_ARGS(epoch, periods, late_ns, used, assigned, throttled_ns),
 	TP_STRUCT__entry(
 		__field(u64, epoch)
+		__field(u64, periods)
 		__field(u64, late_ns)
 		__field(u64, used_read)
 		__field(u64, assigned_read)
@@ -37,6 +41,7 @@ TRACE_EVENT(period,
 	),
 	TP_fast_assign(
 		__entry->epoch = epoch;
+		__entry->periods = periods;
 		__entry->late_ns = late_ns;
 		__entry->used_read = used[MW_READ];
 		__entry->assigned_read = assigned[MW_READ];
@@ -44,10 +49,11 @@ TRACE_EVENT(period,
 		__entry->assigned_write = assigned[MW_WRITE];
 		__entry->throttled_ns = throttled_ns;
 	),
-	TP_printk("epoch=%llu late_ns=%llu used_read=%llu assigned_read=%llu used_write=%llu assigned_write=%llu throttled_ns=%llu",
-		  __entry->epoch, __entry->late_ns, __entry->used_read,
-		  __entry->assigned_read, __entry->used_write,
-		  __entry->assigned_write, __entry->throttled_ns)
+	TP_printk("epoch=%llu periods=%llu late_ns=%llu used_read=%llu assigned_read=%llu used_write=%llu assigned_write=%llu throttled_ns=%llu",
+		  __entry->epoch, __entry->periods, __entry->late_ns,
+		  __entry->used_read, __entry->assigned_read,
+		  __entry->used_write, __entry->assigned_write,
+		  __entry->throttled_ns)
 );
 
 /* The counter reached what was handed out. */

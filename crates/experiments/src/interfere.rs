@@ -403,7 +403,7 @@ fn core(
         guarded.filter_map(|guarded| guarded.counted.get(&cpu))
     };
     let used = || cores.iter().flat_map(|core| &core.used);
-    let periods = used().count();
+    let periods: u64 = cores.iter().map(|core| core.periods).sum();
     let mean = (periods > 0).then(|| used().sum::<u64>() as f64 / periods as f64);
     let largest = used().max().copied();
     let over = budget.map(|budget| used().filter(|used| **used > budget).count());
@@ -477,8 +477,8 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
             // A period may end between the two readings, at the begin and at the end of each run.
             if recorded * 100 < counted * 99 && recorded + 20 < counted {
                 told.push(format!(
-                    "{}: the recording has {recorded} of {counted} periods of CPU{}: in the others the core was idle, \
-                     for which the module keeps no timer and no record, or the recording lost them.",
+                    "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures \
+                     are not over every period.",
                     case.name, core["cpu"]
                 ));
             }
@@ -539,6 +539,7 @@ mod tests {
         let guarded = |periods: u64| {
             let mut core = CoreProof {
                 cpu: 1,
+                periods,
                 overshoot: vec![0; 100],
                 ..CoreProof::default()
             };

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct CoreProof {
     /// The core.
     pub cpu: usize,
-    /// Events in each period, in order.
+    /// Events in each period, in order; one entry for all periods of a time in which the core had no timer.
     #[serde(skip)]
     pub used: Vec<u64>,
     /// When each ended, nanoseconds of CLOCK_MONOTONIC.
@@ -80,12 +80,14 @@ impl Proof {
             });
             match event.what {
                 What::Period {
+                    periods,
                     late_ns,
                     used_read,
                     assigned_read,
                     throttled_ns,
                     ..
                 } => {
+                    core.periods += periods;
                     core.used.push(used_read);
                     core.assigned.push(assigned_read);
                     core.late_ns.push(late_ns);
@@ -106,7 +108,6 @@ impl Proof {
             }
         }
         for core in cores.values_mut() {
-            core.periods = core.used.len() as u64;
             core.events_per_period_max = core.used.iter().copied().max().unwrap_or(0);
             if core.periods > 0 {
                 core.events_per_period_mean =
@@ -134,11 +135,12 @@ mod tests {
 
     #[test]
     fn the_worst_period_counts() {
-        let period = |cpu, used_read, assigned_read| TraceEvent {
+        let period = |cpu, used_read, assigned_read, periods| TraceEvent {
             cpu,
             t_ns: 0,
             what: What::Period {
                 epoch: 0,
+                periods,
                 late_ns: 7,
                 used_read,
                 assigned_read,
@@ -159,10 +161,10 @@ mod tests {
             },
         };
         let events = vec![
-            period(1, 25, 25),
-            period(1, 27, 25),
+            period(1, 25, 25, 1),
+            period(1, 27, 25, 1),
             throttle,
-            period(2, 3, u64::MAX),
+            period(2, 3, u64::MAX, 60),
         ];
         let proof = Proof::of(&Recording { events, lost: 4 });
         assert_eq!(proof.lost, 4);
@@ -184,6 +186,8 @@ mod tests {
             (10, &[2][..], &[900][..])
         );
         assert!((core.events_per_period_mean - 26.0).abs() < 1e-9);
-        assert_eq!(proof.cores[&2].overshoot_events_max, 0);
+        let idle = &proof.cores[&2];
+        assert_eq!((idle.overshoot_events_max, idle.periods), (0, 60));
+        assert!((idle.events_per_period_mean - 0.05).abs() < 1e-9);
     }
 }

@@ -181,6 +181,7 @@ pub(crate) fn proof(periods: &[EndedPeriod]) -> Proof {
         t_ns: period.at_ps / 1000,
         what: What::Period {
             epoch: 0,
+            periods: 1,
             late_ns: 0,
             used_read: period.used[0],
             assigned_read: period.assigned[0],

@@ -63,7 +63,7 @@ pub struct ResourceStatistics {
     pub reclaimed: u64,
     /// Periods throttled before the core's own reservation was used.
     pub reclaim_errors: u64,
-    /// The most events that one period had.
+    /// The most events that one period had, since the core has had a budget (or none).
     pub used_max: u64,
     /// Limited periods that had more events than were assigned, best-effort ones aside.
     pub over_periods: u64,

@@ -36,8 +36,12 @@ pub struct TraceEvent {
 pub enum What {
     /// A period ended and the next began: figures of the one that ended.
     Period {
-        /// Number of the period that begins.
+        /// Number of the period that ended.
         epoch: u64,
+        /// How many have ended: more than one where the core had no timer for a while. What was used is that of all
+        /// together, what was assigned that of each.
+        #[serde(default = "one")]
+        periods: u64,
         /// How late after its boundary.
         late_ns: u64,
         /// Refills counted.
@@ -106,6 +110,11 @@ pub enum What {
     },
 }
 
+/// Of recordings from before cores went without a timer.
+fn one() -> u64 {
+    1
+}
+
 /// Reads one line of the text form; `None` for what is not one of the module's events.
 pub fn parse_line(line: &str) -> Option<TraceEvent> {
     // `  comm-123   [001] d.h1.  12.345678: period: epoch=1 ...`; comm may hold anything, brackets too.
@@ -125,6 +134,7 @@ pub fn parse_line(line: &str) -> Option<TraceEvent> {
     let what = match name.trim().trim_start_matches("memguard_") {
         "period" => What::Period {
             epoch: number("epoch")?,
+            periods: number("periods")?,
             late_ns: number("late_ns")?,
             used_read: number("used_read")?,
             assigned_read: number("assigned_read")?,
@@ -289,8 +299,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PERIOD: &str = "          <idle>-0       [002] d.h1.    12.345678: period: epoch=7 late_ns=90 used_read=25 \
-                          assigned_read=25 used_write=0 assigned_write=0 throttled_ns=910000";
+    const PERIOD: &str = "          <idle>-0       [002] d.h1.    12.345678: period: epoch=7 periods=1 late_ns=90 \
+                          used_read=25 assigned_read=25 used_write=0 assigned_write=0 throttled_ns=910000";
 
     #[test]
     fn a_period_is_read() {
@@ -300,6 +310,7 @@ mod tests {
             event.what,
             What::Period {
                 epoch: 7,
+                periods: 1,
                 used_read: 25,
                 throttled_ns: 910_000,
                 ..
@@ -380,13 +391,13 @@ mod tests {
         }
 
         #[test]
-        fn numbers_round_trip(epoch: u64, late_ns: u64, used_read: u64, throttled_ns: u64, cpu in 0usize..999) {
+        fn numbers_round_trip(epoch: u64, periods: u64, late_ns: u64, used_read: u64, throttled_ns: u64, cpu in 0usize..999) {
             let what = What::Period {
-                epoch, late_ns, used_read, assigned_read: 1, used_write: 2, assigned_write: 3, throttled_ns,
+                epoch, periods, late_ns, used_read, assigned_read: 1, used_write: 2, assigned_write: 3, throttled_ns,
             };
             let line = format!(
-                "x-1 [{cpu:03}] d.h1. 0.000001: period: epoch={epoch} late_ns={late_ns} used_read={used_read} \
-                 assigned_read=1 used_write=2 assigned_write=3 throttled_ns={throttled_ns}"
+                "x-1 [{cpu:03}] d.h1. 0.000001: period: epoch={epoch} periods={periods} \
+                 late_ns={late_ns} used_read={used_read} assigned_read=1 used_write=2 assigned_write=3 throttled_ns={throttled_ns}"
             );
             prop_assert_eq!(parse_line(&line).unwrap(), TraceEvent { cpu, t_ns: 1000, what });
         }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use memwarden_guard::BestEffort;
 use memwarden_run::{Case, Metric, Sample};
 
 use super::rig::Rig;
@@ -26,13 +27,21 @@ const QUIET_AFTER: Duration = Duration::from_secs(5);
 /// The CPU.
 const CPU: usize = 0;
 
-/// The guard's own cost: its periods, and nothing that is counted.
-const NO_TRAFFIC: &str = "no traffic";
+/// A fault in each page. In the others nothing is counted, and the cost is the guard's own.
+const FAULTS: &str = "faults";
 
-/// What the guard is in the way of: name, workload, buffer, iterations, a fault in each page or none at all.
-const WORKS: [(&str, &str, &str, u64); 2] = [
-    (NO_TRAFFIC, "latency", "64K", 40_000),
-    ("faults", "bandwidth:fresh-pages", "1M", 60),
+/// What the guard is in the way of: name, workload, buffer, iterations, and whether cores share, in which case each
+/// has its timer in every period.
+const WORKS: [(&str, &str, &str, u64, BestEffort); 3] = [
+    ("no traffic", "latency", "64K", 40_000, BestEffort::None),
+    (
+        "no traffic, sharing",
+        "latency",
+        "64K",
+        40_000,
+        BestEffort::Spare,
+    ),
+    (FAULTS, "bandwidth:fresh-pages", "1M", 60, BestEffort::None),
 ];
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
@@ -53,6 +62,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
             step += 1;
             let mut rig = Rig::start(bench, "page-faults", period_us)?;
             rig.budgets(&[(CPU, BUDGET)])?;
+            rig.mode(work.4, false)?;
             let before = rig.guard().statistics()?;
             let with = measure(bench, work, Some(period_us))?;
             let after = rig.guard().statistics()?;
@@ -99,7 +109,7 @@ fn add(
         .with("throttled_periods", throttled)
         .with_metric("with_guard", with)
         .with_metric("without_guard", without);
-    if what == NO_TRAFFIC {
+    if what != FAULTS {
         let target = format!("at most {} %", limit * 100.0);
         let reached = throttled == 0 && share.is_some_and(|share| share <= limit);
         return bench.add(judged(case.with("limit_share", limit), &target, reached));
@@ -114,7 +124,7 @@ fn add(
 
 fn measure(
     bench: &mut Bench,
-    (what, workload, memory, iterations): (&str, &str, &str, u64),
+    (what, workload, memory, iterations, _): (&str, &str, &str, u64, BestEffort),
     period_us: Option<u64>,
 ) -> Result<Vec<f64>, Error> {
     let workload: Workload = workload.parse()?;

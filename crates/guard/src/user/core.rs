@@ -585,8 +585,15 @@ impl Loop {
         if throttled {
             self.book_release(now_ns);
         }
+        // A quiet core sleeps through many.
+        let periods = if quiet {
+            number.saturating_sub(self.number).max(1)
+        } else {
+            1
+        };
         let what = What::Period {
             epoch,
+            periods,
             late_ns: now_ns.saturating_sub(self.boundary_ns),
             used_read: used[0],
             assigned_read: assigned[0],
@@ -608,12 +615,7 @@ impl Loop {
         }
         let ended = Ended {
             at_ns: now_ns,
-            // A quiet core sleeps through many.
-            periods: if quiet {
-                number.saturating_sub(self.number).max(1)
-            } else {
-                1
-            },
+            periods,
             used,
             assigned,
             throttled,

@@ -132,6 +132,7 @@ impl Figures {
             self.unregulated_periods += ended.periods;
         }
         // A second speaks of a core with a budget or of one without: events of before have nothing assigned to them.
+        // The most in a period, too.
         if second.periods > 0 && second.limited != ended.limited() {
             *second = Second {
                 begun_ns: ended
@@ -139,6 +140,9 @@ impl Figures {
                     .saturating_sub(period_ns.saturating_mul(ended.periods)),
                 ..Second::begin(ended.at_ns, self)
             };
+            for resource in &mut self.resource {
+                resource.used_max = 0;
+            }
         }
         second.limited = ended.limited();
         second.periods += ended.periods;
@@ -327,6 +331,7 @@ mod tests {
         }
         let read = figures.resource[0].last_second;
         assert_eq!((read.used, read.assigned), (5000, 5000));
+        assert_eq!(figures.resource[0].used_max, 5);
     }
 
     #[test]

@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# figures: of the counted clock
+# cpus: 1
+# tick: off
+# A core that is far below its budget has no period timer: that costs next to nothing,
+# no period has more than its budget all the same, and none less by more than a 64th.
+# shellcheck disable=SC2034 # for memguard.sh
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+here=$(dirname "$0")
+
+spin() { "$here/paced" 0 | sed 's/ ns//'; }
+
+# paced EVENTS EVERY_US: figures of such a load over two seconds.
+paced() {
+	"$here/paced" "$1" "$2" 3 &
+	pids=$!
+	figures_over 2000
+	stop_traffic
+	STATS=/tmp/stats
+}
+
+# timers: interrupts of the core's timer in 200 ms, with a load that hardly takes anything.
+timers() {
+	"$here/paced" 1 200000 1 &
+	pids=$!
+	usleep 100000
+	before=$(timer_interrupts)
+	usleep 200000
+	echo $(($(timer_interrupts) - before))
+	stop_traffic
+}
+
+timer_interrupts() { sed -n 's/.* \([0-9][0-9]*\)  *GIC.*arch_timer$/\1/p' /proc/interrupts; }
+
+load period_us=100
+spin >/dev/null
+free=$(spin)
+set_to limit "events 1000000"
+guarded=$(spin)
+# In instructions, of which the counted clock gives each a nanosecond.
+cost=$(((guarded - free) * 100000 / free))
+echo "# $free ns alone, $guarded ns with a budget: $cost instructions a period"
+check "a core that takes nothing pays little" "is $cost -lt 100" 0 yes
+set_to control "period_us 1000"
+
+set_to limit "events 200"
+paced 190 10000
+echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most, $(stat 0 periods) periods"
+check "a burst within its budget is not held" "stat 0 throttled_periods" 0 '^0$'
+check "  and every period is in the books" "is $(stat 0 periods) -ge 1990" 0 yes
+check "  with every event" "within $(stat 0 used read) 38000 2" 0 yes
+paced 1000 50000
+echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most"
+check "a burst beyond it is" "is $(stat 0 throttled_periods) -ge 120" 0 yes
+check "  with no period over its budget" "is $(stat 0 used_max read) -le 202" 0 yes
+check "  by the regulator's own count, too" "stat 0 over_periods read" 0 '^0$'
+check "  and no event is lost" "within $(stat 0 used read) 40000 2" 0 yes
+paced 20 1000
+echo "# $(stat 0 used_max read) at most, $(stat 0 used read) in $(stat 0 periods) periods"
+check "a steady load goes by its timer" "within $(per_period 0) 2000 2" 0 yes
+check "a core that takes next to nothing does not" "is $(timers) -lt 120" 0 yes
+set_to limit "events 63"
+check "it does with a budget too small for chunks" "is $(timers) -ge 190" 0 yes
+set_to limit "events 200"
+set_to control "exclusive 5"
+check "  and where cores share" "is $(timers) -ge 190" 0 yes
+set_to control "exclusive 0"
+check "unloads" "unload" 0 ""
+finish
