@@ -117,6 +117,9 @@ zcu102() {
 	lab --machine zcu102 --kernel own-debug --clock free --memory 2G \
 		--results "$work/zcu102" --with "$work/zcu102.sh" -- sh /host/zcu102.sh \
 		>"$work/third" 2>"$work/third.err"
+	code=$?
+	tail -n 3 "$work/third.err"
+	return $code
 }
 check "a zcu102 carries an exit code back" zcu102 7 ""
 check "  has four CPUs and sixteen DMA channels" "cat $work/third" 0 "^cpus 4 channels 16$"

@@ -67,7 +67,9 @@ set_to control "exclusive 0"
 set_to control "period_us 1000"
 figures_over 300
 for c in 0 1 2 3; do
-	check "  after which core $c has periods" "is $(stat $c periods) -gt 200" 0 yes
+	# A host that has other work to do runs a core late: missed periods are counted, too.
+	check "  after which core $c has periods" \
+		"is $(($(stat $c periods) + $(stat $c missed_periods))) -gt 200" 0 yes
 	check "  and stays within its budget" "is $(stat $c used read) -le $((2 * $(stat $c periods) + 50))" 0 yes
 done
 stop_traffic
