@@ -24,12 +24,12 @@ const ZCU102_MEMORY_MIB: u64 = 2048;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Board {
-    /// QEMU's own: any number of CPUs with a PMU, any memory, both clocks.
+    /// QEMU's own: any number of CPUs with a PMU, any memory, every clock.
     #[default]
     Virt,
     /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. It has nothing but a serial line to carry results by.
     Raspi3b,
-    /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, both clocks, sixteen DMA channels. Results come over the
+    /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, every clock, sixteen DMA channels. Results come over the
     /// serial line here too.
     Zcu102,
 }

@@ -13,51 +13,94 @@ use crate::program;
 /// Where the machine's apt keeps what it knows.
 const MACHINE_LISTS: &str = "/var/lib/apt/lists";
 
-/// A newer Debian's suites. The C library is of the release, its newest kernel of the backports.
-const NEWER_SOURCES: &str = "\
+/// Suites that the machine's apt need not know.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Suites {
+    /// The folder's name in the cache.
+    name: &'static str,
+    /// What they are called in what the user is told.
+    what: &'static str,
+    /// apt's sources.list.
+    sources: &'static str,
+    /// Packages of this suite come before others of the same name.
+    release: &'static str,
+    /// To fetch.
+    lists_mb: u32,
+}
+
+/// A newer Debian's. The C library is of the release, its newest kernel of the backports.
+static NEWER: Suites = Suites {
+    name: "trixie-backports",
+    what: "the package lists of trixie-backports",
+    sources: "\
     deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
     http://deb.debian.org/debian trixie-backports main\n\
     deb [arch=amd64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
-    http://deb.debian.org/debian trixie main\n";
+    http://deb.debian.org/debian trixie main\n",
+    release: "trixie-backports",
+    lists_mb: 11,
+};
 
-/// Packages of this suite come before others of the same name.
-const NEWER_RELEASE: &str = "trixie-backports";
+/// Debian 12's source packages.
+static SOURCES: Suites = Suites {
+    name: "bookworm-sources",
+    what: "Debian 12's lists of source packages",
+    sources: "\
+    deb-src [target=Sources signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian bookworm main\n\
+    deb-src [target=Sources signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian bookworm-updates main\n\
+    deb-src [target=Sources signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian-security bookworm-security main\n",
+    release: "bookworm",
+    lists_mb: 10,
+};
 
-/// The backports have a new kernel every one or two weeks.
-const NEWER_LISTS_LAST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Their lists change every one or two weeks.
+const LISTS_LAST: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// An apt with its lists of packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Apt {
     /// The machine's.
     Machine,
-    /// One that knows a newer Debian. All that it keeps is in this folder of the cache; the machine's apt does not
-    /// know of it.
-    Newer(PathBuf),
+    /// One that knows other suites. All that it keeps is in this folder of the cache; the machine's apt does not know
+    /// of it.
+    Own(&'static Suites, PathBuf),
 }
 
 impl Apt {
-    /// The apt that knows the newer Debian. Its lists are refreshed when they are old; old ones serve when the machine is
-    /// offline.
+    /// The apt that knows the newer Debian.
     pub fn newer(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
-        let folder = cache.root().join("apt").join(NEWER_RELEASE);
-        let apt = Self::Newer(folder.clone());
+        Self::own(&NEWER, cache, say)
+    }
+
+    /// The apt that knows Debian 12's source packages.
+    pub fn sources(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
+        Self::own(&SOURCES, cache, say)
+    }
+
+    /// Its lists are refreshed when they are old; old ones serve when the machine is offline.
+    fn own(suites: &'static Suites, cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
+        let folder = cache.root().join("apt").join(suites.name);
+        let apt = Self::Own(suites, folder.clone());
         for part in ["lists/partial", "cache/archives/partial"] {
             let path = folder.join(part);
             fs::create_dir_all(&path).on("create", &path)?;
         }
         let _lock = cache::lock(&folder.join("lock"))?;
         let sources = folder.join("sources.list");
-        if fs::read_to_string(&sources).ok().as_deref() != Some(NEWER_SOURCES) {
-            fs::write(&sources, NEWER_SOURCES).on("write", &sources)?;
-        } else if apt.lists_age().is_some_and(|age| age < NEWER_LISTS_LAST) {
+        if fs::read_to_string(&sources).ok().as_deref() != Some(suites.sources) {
+            fs::write(&sources, suites.sources).on("write", &sources)?;
+        } else if apt.lists_age().is_some_and(|age| age < LISTS_LAST) {
             return Ok(apt);
         }
         say(&format!(
-            "fetching the package lists of {NEWER_RELEASE} (about 11 MB)"
+            "fetching {} (about {} MB)",
+            suites.what, suites.lists_mb
         ));
         let updated = program::run(
-            &format!("fetch the package lists of {NEWER_RELEASE}"),
+            &format!("fetch {}", suites.what),
             apt.command("apt-get").args(["update", "-q"]),
         );
         match updated {
@@ -71,6 +114,17 @@ impl Apt {
         Ok(apt)
     }
 
+    /// The files of a source package's newest version, by apt's word.
+    pub fn find_source(&self, name: &str) -> Result<SourcePackage> {
+        let said = program::run(
+            &format!("look up the source package {name}"),
+            self.command("apt-get")
+                .args(["source", "--only-source", "--print-uris", "-q", name]),
+        )?;
+        SourcePackage::parse(self, name, &String::from_utf8_lossy(&said.stdout))
+            .ok_or_else(|| Error::UnknownPackage(name.to_owned()))
+    }
+
     /// When its lists were last changed, in seconds since 1970; 0 if never.
     pub fn lists_changed_s(&self) -> u64 {
         self.lists_changed()
@@ -81,7 +135,7 @@ impl Apt {
     fn lists_changed(&self) -> Option<SystemTime> {
         let path = match self {
             Self::Machine => PathBuf::from(MACHINE_LISTS),
-            Self::Newer(folder) => folder.join("updated"),
+            Self::Own(_, folder) => folder.join("updated"),
         };
         fs::metadata(path).ok()?.modified().ok()
     }
@@ -107,7 +161,7 @@ impl Apt {
 
     fn command(&self, program: &str) -> Command {
         let mut command = program::command(program);
-        if let Self::Newer(folder) = self {
+        if let Self::Own(suites, folder) = self {
             let folder = folder.display();
             for option in [
                 format!("Dir::Etc::sourcelist={folder}/sources.list"),
@@ -115,7 +169,7 @@ impl Apt {
                 format!("Dir::State::lists={folder}/lists"),
                 "Dir::State::status=/dev/null".to_owned(),
                 format!("Dir::Cache={folder}/cache"),
-                format!("APT::Default-Release={NEWER_RELEASE}"),
+                format!("APT::Default-Release={}", suites.release),
                 "Acquire::Languages=none".to_owned(),
                 // The folder is the user's; apt's own user may not be allowed to write there.
                 "APT::Sandbox::User=root".to_owned(),
@@ -225,9 +279,87 @@ impl Package {
     }
 }
 
+/// A source package: what upstream has, and what Debian adds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SourcePackage {
+    apt: Apt,
+    name: String,
+    /// Without the epoch, as in the names of the files.
+    pub version: String,
+    original: String,
+    additions: String,
+}
+
+impl SourcePackage {
+    /// Of lines such as `'URI' qemu_7.2+dfsg-7+deb12u18.dsc 6645 SHA256:...`.
+    fn parse(apt: &Apt, name: &str, uris: &str) -> Option<Self> {
+        let files: Vec<&str> = uris
+            .lines()
+            .filter(|line| line.starts_with('\''))
+            .filter_map(|line| line.split_whitespace().nth(1))
+            .collect();
+        let one = |end: &str| files.iter().find(|file| file.contains(end)).copied();
+        let version = one(".dsc")?.strip_suffix(".dsc")?.strip_prefix(name)?;
+        Some(Self {
+            apt: apt.clone(),
+            name: name.to_owned(),
+            version: version.strip_prefix('_')?.to_owned(),
+            original: one(".orig.tar.")?.to_owned(),
+            additions: one(".debian.tar.")?.to_owned(),
+        })
+    }
+
+    /// Fetches it and unpacks it into `folder`, Debian's part as `debian/`. Debian's patches are not applied.
+    pub fn unpack_to(&self, folder: &Path) -> Result<()> {
+        let fetched = tempfile::Builder::new()
+            .prefix(".fetch-")
+            .tempdir_in(folder)
+            .on("create a folder in", folder)?;
+        program::run(
+            &format!("fetch the source package {}", self.name),
+            self.apt
+                .command("apt-get")
+                .args([
+                    "source",
+                    "--only-source",
+                    "--download-only",
+                    "-q",
+                    &self.name,
+                ])
+                .current_dir(fetched.path()),
+        )?;
+        for (archive, strip) in [(&self.original, "1"), (&self.additions, "0")] {
+            let archive = fetched.path().join(archive);
+            program::run(
+                &format!("unpack {}", archive.display()),
+                program::command("tar")
+                    .arg("-xf")
+                    .arg(&archive)
+                    .arg("-C")
+                    .arg(folder)
+                    .arg(format!("--strip-components={strip}")),
+            )?;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_files_of_a_source_package_are_found() {
+        let uris = "Reading package lists...\n\
+            'http://x/qemu_7.2+dfsg-7+deb12u18.dsc' qemu_7.2+dfsg-7+deb12u18.dsc 6645 SHA256:a\n\
+            'http://x/qemu_7.2+dfsg.orig.tar.xz' qemu_7.2+dfsg.orig.tar.xz 23 SHA256:b\n\
+            'http://x/qemu_7.2+dfsg-7+deb12u18.debian.tar.xz' qemu_7.2+dfsg-7+deb12u18.debian.tar.xz 3 SHA256:c\n";
+        let package = SourcePackage::parse(&Apt::Machine, "qemu", uris).unwrap();
+        assert_eq!(package.version, "7.2+dfsg-7+deb12u18");
+        assert_eq!(package.original, "qemu_7.2+dfsg.orig.tar.xz");
+        assert_eq!(package.additions, "qemu_7.2+dfsg-7+deb12u18.debian.tar.xz");
+        assert_eq!(SourcePackage::parse(&Apt::Machine, "qemu", "nothing"), None);
+    }
 
     const RECORD: &str = "Package: linux-headers-6.12.9+deb12-arm64\nArchitecture: arm64\n\
         Version: 6.12.9-1~deb12u1\nDepends: linux-base (>= 4.12~), \

@@ -5,17 +5,20 @@
 //! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
 //! - [`STOCK`], [`Kernel`], [`Headers`]: Debian's kernels and headers, fetched and cached, never installed.
 //! - [`Flavour`], [`build_tree`]: the lab's own kernel, and one built of somebody's own source tree.
+//! - [`Emulator`]: the lab's own emulator, whose CPUs run at the same time.
 //! - [`check_modules`]: builds the modules with all warnings against a kernel's headers.
 //! - [`Cache`]: what is kept between runs.
 //!
 //! How it works, and what an emulator can and cannot show, is in docs/lab.md.
 
 mod board;
+mod build;
 mod cache;
 mod console;
 mod debian;
 mod device_tree;
 mod digest;
+mod emulator;
 mod error;
 mod frame;
 mod guest;
@@ -32,6 +35,7 @@ mod stock;
 pub use board::Board;
 pub use cache::{Cache, Entry, size as size_on_disk};
 pub use console::Step;
+pub use emulator::{BuiltEmulator, Emulator};
 pub use error::{Error, Result};
 pub use guest::GuestProgram;
 pub use headers::Headers;

@@ -17,6 +17,7 @@ use crate::board::Board;
 use crate::cache::Cache;
 use crate::console::{self, Progress, Step};
 use crate::device_tree;
+use crate::emulator::Emulator;
 use crate::error::{Error, OnFile, Result};
 use crate::frame;
 use crate::guest::{self, Carry, GuestProgram, Job};
@@ -40,7 +41,10 @@ const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
 const QEMU: &str = "qemu-system-aarch64";
 
-/// On the counted clock every run begins on this day.
+/// Instructions that each CPU executes in turn on the parallel clock, after which all are at the same time.
+const QUANTUM: u64 = 1000;
+
+/// On the counted clocks every run begins on this day.
 const COUNTED_DATE: &str = "2026-01-01T00:00:00";
 
 /// Between two looks at the guest's output. Short against what a person notices.
@@ -67,6 +71,9 @@ pub enum Clock {
     /// One nanosecond an instruction; idle time is skipped. The CPUs take turns on
     /// one stream of instructions. Two runs of the same command are the same.
     Counted,
+    /// One nanosecond an instruction on each CPU, all at the same time; idle time is skipped. Two runs of the same
+    /// command are the same. It wants the lab's own emulator.
+    Parallel,
     /// The host's time; the CPUs run at once, as far as the host has cores.
     Free,
 }
@@ -213,14 +220,14 @@ impl Clock {
     pub fn default_tick_us(self) -> u64 {
         match self {
             Self::Counted => 50,
-            Self::Free => 0,
+            Self::Parallel | Self::Free => 0,
         }
     }
 
     /// The date at the guest's start: the same for all runs that are to be the same.
     fn date(self) -> String {
         match self {
-            Self::Counted => COUNTED_DATE.replace('T', " "),
+            Self::Counted | Self::Parallel => COUNTED_DATE.replace('T', " "),
             Self::Free => {
                 let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
                 format!("@{}", since_1970.as_secs())
@@ -381,9 +388,20 @@ impl Machine {
     }
 }
 
+/// The emulator's own words.
+fn version(program: &Path) -> Result<String> {
+    let said = program::run(
+        "ask the emulator for its version",
+        program::command(&program.to_string_lossy()).arg("--version"),
+    )?;
+    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
 /// Everything of one boot that lies in files.
 struct Boot<'a> {
     machine: &'a Machine,
+    /// The emulator.
+    program: PathBuf,
     kernel: Kernel,
     /// The board's device tree, where QEMU doesn't make one.
     device_tree: Option<PathBuf>,
@@ -398,10 +416,11 @@ impl<'a> Boot<'a> {
         let source = Source::find()?;
         let cache = Cache::of_user()?;
         let say = |what: &str| machine.say(what);
-        program::run(
-            "ask for its version",
-            program::command(QEMU).arg("--version"),
-        )?;
+        let program = match machine.clock {
+            Clock::Parallel => Emulator::own(&cache, &source, &say)?.program,
+            Clock::Counted | Clock::Free => PathBuf::from(QEMU),
+        };
+        version(&program)?;
         let kernel = match &machine.kernel {
             KernelChoice::Stock(stock) => Kernel::stock(&cache, stock, &say)?,
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
@@ -442,6 +461,7 @@ impl<'a> Boot<'a> {
         }
         Ok(Self {
             machine,
+            program,
             kernel,
             device_tree,
             source,
@@ -460,7 +480,7 @@ impl<'a> Boot<'a> {
         let machine = self.machine;
         // The kernel ends the emulator with us, however we end.
         let mut qemu = program::command("setpriv");
-        qemu.args(["--pdeathsig", "KILL", QEMU]);
+        qemu.args(["--pdeathsig", "KILL"]).arg(&self.program);
         qemu.args(machine.board.qemu());
         if let Some(device_tree) = &self.device_tree {
             qemu.arg("-dtb").arg(device_tree);
@@ -468,15 +488,18 @@ impl<'a> Boot<'a> {
         qemu.arg("-smp").arg(machine.cpus.to_string());
         qemu.arg("-m").arg(machine.memory.to_string());
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
-        match machine.clock {
-            Clock::Counted => {
-                qemu.args(["-icount", "shift=0,sleep=off,align=off"]);
-                qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
-                qemu.args(["-seed", "1"]);
-            }
-            Clock::Free => {
-                qemu.args(["-accel", "tcg,thread=multi"]);
-            }
+        let quantum = match machine.clock {
+            Clock::Counted => Some(String::new()),
+            Clock::Parallel => Some(format!(",quantum={QUANTUM}")),
+            Clock::Free => None,
+        };
+        if let Some(quantum) = quantum {
+            let icount = format!("shift=0,sleep=off,align=off{quantum}");
+            qemu.args(["-icount", &icount]);
+            qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
+            qemu.args(["-seed", "1"]);
+        } else {
+            qemu.args(["-accel", "tcg,thread=multi"]);
         }
         qemu.args(console);
         if machine.board.carry() == Carry::Ninep {
@@ -725,11 +748,7 @@ impl<'a> Boot<'a> {
     }
 
     fn facts(&self) -> Result<LabFacts> {
-        let version = program::run(
-            "ask for its version",
-            program::command(QEMU).arg("--version"),
-        )?;
-        let version = String::from_utf8_lossy(&version.stdout);
+        let version = version(&self.program)?;
         Ok(LabFacts {
             machine: self.machine.board.name(),
             cpu: self.machine.board.cpu(),

@@ -5,16 +5,15 @@
 //! all that went into it, reduced to what booting it and building modules for it needs.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::build::{self, Watched};
 use crate::cache::Cache;
 use crate::debian::Apt;
 use crate::digest;
@@ -53,9 +52,6 @@ const NOT_UNPACKED: [&str; 15] = [
     "linux-source-6.12/tools/perf",
     "linux-source-6.12/tools/testing",
 ];
-
-/// Between two looks at a build that takes minutes.
-const POLL: Duration = Duration::from_millis(100);
 
 /// The same build twice gives the same bytes.
 const REPEATABLE: [&str; 3] = [
@@ -124,7 +120,7 @@ struct Recipe {
 
 impl Recipe {
     fn new(source: &Source, flavour: Flavour, version: String) -> Result<Self> {
-        let patches = patches(&source.root().join("kernel/patches/6.12"))?;
+        let patches = build::series(&source.root().join("kernel/patches/6.12"))?;
         let fragments = fragments(source, flavour);
         let mut parts = vec![version.clone().into_bytes(), BINDGEN.into()];
         for file in patches.iter().chain(&fragments) {
@@ -148,18 +144,6 @@ impl Recipe {
         let version = self.version.replace(['/', ':'], "_");
         format!("{}_{version}_{}", self.flavour, self.digest)
     }
-}
-
-/// The files that a quilt series names, in its order.
-fn patches(folder: &Path) -> Result<Vec<PathBuf>> {
-    let series = folder.join("series");
-    let text = fs::read_to_string(&series).on("read", &series)?;
-    Ok(text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|name| folder.join(name))
-        .collect())
 }
 
 fn fragments(source: &Source, flavour: Flavour) -> Vec<PathBuf> {
@@ -251,24 +235,8 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
     fs::remove_dir_all(&package).on("remove", &package)?;
     for patch in &recipe.patches {
         say(&format!("applying {}", name_of(patch)));
-        let attempted = format!(
-            "apply {} to {SOURCE_PACKAGE} {}",
-            patch.display(),
-            recipe.version
-        );
-        program::run(
-            &attempted,
-            program::command("patch")
-                .args([
-                    "--strip=1",
-                    "--force",
-                    "--no-backup-if-mismatch",
-                    "--directory",
-                ])
-                .arg(folder)
-                .arg("--input")
-                .arg(patch),
-        )?;
+        let what = format!("{SOURCE_PACKAGE} {}", recipe.version);
+        build::apply(patch, folder, &what)?;
     }
     let started = Instant::now();
     let missing = configure(folder, folder, bindgen, &recipe.fragments)?;
@@ -378,65 +346,18 @@ fn option(line: &str) -> Option<&str> {
 
 /// Compiles the image and the modules. Returns how many objects that took.
 fn compile(linux: &Path, tree: &Path, bindgen: &Path, say: &dyn Fn(&str)) -> Result<u64> {
-    let log = tree.join(".memwarden-log");
-    let errors = File::create(&log).on("create", &log)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = kernel_make(linux, tree, bindgen);
     make.arg(format!("-j{jobs}")).args(["Image", "modules"]);
-    let mut make = make
-        .stdout(Stdio::piped())
-        .stderr(errors)
-        .spawn()
-        .map_err(|source| program::not_started("build the kernel", "make", &source))?;
-    // make names what it makes: "  CC      mm/vmscan.o", "  RUSTC L rust/core.o".
-    let objects = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&objects);
-    let output = make.stdout.take();
-    let counter = std::thread::spawn(move || {
-        for line in output
-            .into_iter()
-            .flat_map(|output| BufReader::new(output).lines())
-        {
-            if line.is_ok_and(|line| line.starts_with("  ") && line.ends_with(".o")) {
-                counted.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    });
-    let started = Instant::now();
-    let mut told = 0;
-    let stop = interrupt_flag();
-    let status = loop {
-        if let Some(status) = make.try_wait().on("wait for", Path::new("make"))? {
-            break status;
-        }
-        if stop.load(Ordering::Relaxed) {
-            // make ends what it started, and removes what is half written.
-            let _ = program::command("kill").arg(make.id().to_string()).status();
-            let _ = make.wait();
-            return Err(Error::Interrupted);
-        }
-        let minutes = started.elapsed().as_secs() / 60;
-        if minutes > told {
-            told = minutes;
-            let objects = objects.load(Ordering::Relaxed);
-            say(&format!(
-                "building the kernel: {objects} objects after {minutes} min"
-            ));
-        }
-        std::thread::sleep(POLL);
+    let watched = Watched {
+        what: "the kernel",
+        tree: linux,
+        log: &tree.join(".memwarden-log"),
+        // make names what it makes: "  CC      mm/vmscan.o", "  RUSTC L rust/core.o".
+        is_object: |line| line.starts_with("  ") && line.ends_with(".o"),
+        say,
     };
-    let _ = counter.join();
-    let objects = objects.load(Ordering::Relaxed);
-    if status.success() {
-        return Ok(objects);
-    }
-    let said = fs::read(&log).unwrap_or_default();
-    Err(Error::Program {
-        attempted: format!("build the kernel in {}", linux.display()),
-        program: "make".to_owned(),
-        status: status.to_string(),
-        detail: program::last_lines(&String::from_utf8_lossy(&said), 30),
-    })
+    watched.run(&mut make)
 }
 
 /// make for the sources in `linux`, what is made going to `tree`, which may be the same.
@@ -595,22 +516,6 @@ mod tests {
         ] {
             assert!(!is_kept(Path::new(gone)), "{gone}");
         }
-    }
-
-    #[test]
-    fn a_series_is_read_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(
-            folder.path().join("series"),
-            "# first\nb.patch\n\na.patch\n",
-        )
-        .unwrap();
-        let names: Vec<_> = patches(folder.path())
-            .unwrap()
-            .iter()
-            .map(|path| name_of(path))
-            .collect();
-        assert_eq!(names, ["b.patch", "a.patch"]);
     }
 
     #[test]

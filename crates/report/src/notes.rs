@@ -15,6 +15,10 @@ pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, s
     share is the emulator's own execution, in which they take turns. The victim's slowdown therefore shows that \
     throttling the others gives capacity back to it; it is not a figure in nanoseconds of any board.";
 
+/// The same, where its cores share nothing.
+pub const LAB_PARALLEL_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it, and its \
+    cores run at the same time, each at full speed: no workload slows another one down, with a guard or without.";
+
 /// What an emulated machine shows exactly.
 pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulator and the events are the real ones and \
     counted, not modelled: budgets, events achieved in each period, throttled shares, overshoot, and the instructions \
@@ -37,6 +41,10 @@ pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is t
 pub const LAB_COUNTED: &str = "Time is a count of instructions here (the counted clock): the same command gives the same \
     figures again.";
 
+/// Of the clock that counts each CPU's instructions.
+pub const LAB_PARALLEL: &str = "Time is a count of instructions here, and the CPUs run at the same time (the parallel \
+    clock): the same command gives the same figures again.";
+
 /// Of the clock that is the host's.
 pub const LAB_FREE: &str = "Time followed the host's clock here (the free clock): it is what the emulator took, with the \
     host's own caches, and figures vary with what else the host does.";
@@ -53,12 +61,16 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
         vec![LAB_COPIES]
     } else if experiment.starts_with("mmap") {
         vec![LAB_MAPPINGS]
+    } else if clock == "parallel" {
+        vec![LAB_PARALLEL_LIMITS, LAB_EXACT]
     } else {
         vec![LAB_LIMITS, LAB_EXACT]
     };
     match clock {
         "counted" if copies => notes.extend([LAB_COPIES_COUNTED, LAB_COUNTED]),
         "counted" => notes.push(LAB_COUNTED),
+        "parallel" if copies => notes.extend([LAB_COPIES_COUNTED, LAB_PARALLEL]),
+        "parallel" => notes.push(LAB_PARALLEL),
         "free" => notes.push(LAB_FREE),
         _ => {}
     }

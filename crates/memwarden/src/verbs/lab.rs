@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Board, Cache, Check, Clock, Flavour, GuestProgram, Headers, Kernel, KernelChoice, LabOutcome,
-    Machine, Memory, STOCK, Source, Stock,
+    Board, BuiltEmulator, Cache, Check, Clock, Emulator, Flavour, GuestProgram, Headers, Kernel,
+    KernelChoice, LabOutcome, Machine, Memory, STOCK, Source, Stock,
 };
 use serde::Serialize;
 
@@ -59,6 +59,16 @@ enum Verb {
         Example: memwarden lab kernel --flavour debug"
     )]
     Kernel(KernelArgs),
+    /// Build the lab's own emulator: QEMU with our patches; cached
+    #[command(
+        after_help = "Then: memwarden lab run --clock parallel -- COMMAND, which builds it, too, if need be.\n\
+        Example: memwarden lab qemu --json"
+    )]
+    Qemu {
+        /// Print the outcome as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what is cached and its size
     Status {
         /// Print as JSON
@@ -76,7 +86,7 @@ struct MachineArgs {
     machine: MachineName,
     #[arg(long, value_name = "stock[:NAME]|own[-FLAVOUR]|PATH", help = kernel_help())]
     kernel: Option<KernelChoice>,
-    /// How time passes: one ns an instruction and repeatable, or as on the host and faster
+    /// How time passes
     #[arg(long, value_enum, default_value = "counted")]
     clock: ClockName,
     /// CPUs (1 to 32; zcu102: 1 to 4)
@@ -181,7 +191,11 @@ impl MachineName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockName {
+    /// One ns an instruction, the CPUs in turn on one stream of them; repeatable
     Counted,
+    /// One ns an instruction on each CPU at the same time; repeatable; builds the lab's own emulator (lab qemu)
+    Parallel,
+    /// As on the host, and faster
     Free,
 }
 
@@ -228,6 +242,7 @@ impl MachineArgs {
     fn machine(&self) -> Machine {
         let clock = match self.clock {
             ClockName::Counted => Clock::Counted,
+            ClockName::Parallel => Clock::Parallel,
             ClockName::Free => Clock::Free,
         };
         let board = self.machine.board();
@@ -257,6 +272,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Interfere { options } => interfere(options),
         Verb::Modules(args) => modules(&args),
         Verb::Kernel(args) => kernel(&args),
+        Verb::Qemu { json } => qemu(json),
         Verb::Status { json } => status(json),
         Verb::Clean => clean(),
     }
@@ -456,11 +472,7 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
         outln!(
             "{}, {}; image {} MB, in all {} MB; {} objects in {:.0} s{}",
             built.source,
-            if built.patches.is_empty() {
-                "no patches".to_owned()
-            } else {
-                built.patches.join(", ")
-            },
+            patches(&built.patches),
             megabytes(built.image_bytes),
             megabytes(outcome.bytes),
             built.objects,
@@ -472,6 +484,55 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
         errln!("memwarden: this tree does not take {option}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What `lab qemu --json` prints.
+#[derive(Serialize)]
+struct QemuOutcome {
+    program: PathBuf,
+    /// Whether it was there already.
+    cached: bool,
+    built: BuiltEmulator,
+}
+
+fn qemu(json: bool) -> anyhow::Result<ExitCode> {
+    let source = Source::find()?;
+    let cache = Cache::of_user()?;
+    let was_built = std::cell::Cell::new(false);
+    let say = |what: &str| {
+        was_built.set(true);
+        errln!("lab: {what}");
+    };
+    let Emulator { program, built } = Emulator::own(&cache, &source, &say)?;
+    let outcome = QemuOutcome {
+        program,
+        cached: !was_built.get(),
+        built,
+    };
+    if json {
+        outln!("{}", serde_json::to_string_pretty(&outcome)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let built = &outcome.built;
+    outln!("emulator {}", outcome.program.display())?;
+    outln!(
+        "{}, {}; {} MB; {} objects in {:.0} s{}",
+        built.source,
+        patches(&built.patches),
+        megabytes(built.program_bytes),
+        built.objects,
+        built.build_s,
+        if outcome.cached { ", cached" } else { "" }
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn patches(names: &[String]) -> String {
+    if names.is_empty() {
+        "no patches".to_owned()
+    } else {
+        names.join(", ")
+    }
 }
 
 #[derive(Serialize)]
@@ -687,6 +748,7 @@ mod tests {
             ("run -- true", 50),
             ("run --clock free -- true", 0),
             ("run --clock free --tick 1ms -- true", 1000),
+            ("run --clock parallel -- true", 0),
             ("run --tick off -- true", 0),
         ] {
             let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();

@@ -73,8 +73,9 @@ pub fn parse_limit(text: &str) -> Result<Duration, String> {
 fn parse_clock(text: &str) -> Result<Clock, String> {
     match text {
         "counted" => Ok(Clock::Counted),
+        "parallel" => Ok(Clock::Parallel),
         "free" => Ok(Clock::Free),
-        _ => Err("give counted or free".into()),
+        _ => Err("give counted, parallel or free".into()),
     }
 }
 

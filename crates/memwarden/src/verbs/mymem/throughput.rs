@@ -118,7 +118,7 @@ mod tests {
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
             (&["--on", "moon"], "moon"),
             #[cfg(feature = "host")]
-            (&["--clock", "slow"], "give counted or free"),
+            (&["--clock", "slow"], "give counted, parallel or free"),
             #[cfg(feature = "host")]
             (&["--cpus", "2"], "--cpus: this chooses the lab's machine"),
         ] {

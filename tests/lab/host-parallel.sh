@@ -1,0 +1,58 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The lab's own emulator, and the clock on which its CPUs run at the same time.
+# shellcheck source=tests/lab/check.sh
+. "$(dirname "$0")/check.sh"
+
+memwarden=${MEMWARDEN:-memwarden}
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$said"' EXIT
+
+lab() {
+	"$memwarden" lab run --guest none --clock parallel --with target/lab/tests/lab "$@"
+}
+
+check "the emulator is built" "$memwarden lab qemu --json" 0 '"patches": \['
+check "  and kept" "$memwarden lab qemu --json" 0 '"cached": true'
+
+# One boot: shares of four busy CPUs, time over several CPUs, and the PMU's own count.
+cat >"$work/parallel.sh" <<'EOF'
+lsmod | grep -q '^memwarden_tick' && echo a tick
+/host/lab/turns 40 u s u u
+/host/lab/turns 40 u - - -
+/host/lab/wakeups
+cat /proc/interrupts | grep -E 'arch_timer|IPI'
+cat /proc/uptime; head -c 8 /dev/urandom | hexdump
+EOF
+boot() { lab --with "$work/parallel.sh" -- sh /host/parallel.sh >"$work/$1"; }
+check "four CPUs boot" "boot first" 0 ''
+check "  each busy one has all of its time" \
+	"grep -c '^CPU [0-3] ([us]): \(9[0-9]\|100\)\.' $work/first" 0 '^5$'
+check "  without a tick" "cat $work/first" 0 '!a tick'
+check "1 ms wake-ups beside busy CPUs: none missed" \
+	"grep -c '^CPU [0-3]: 500 wake-ups, 0 missed' $work/first" 0 '^4$'
+check "two runs print the same" "boot second && cmp $work/first $work/second" 0 '!.'
+
+# The regulator holds four cores that run at the same time.
+cat >"$work/guard.sh" <<'EOF'
+. /host/lab/memguard.sh
+load
+set_to limit "events 5 20 50 100"
+for cpu in 0 1 2 3; do
+	/host/lab/hog other $cpu &
+	pids="$pids $!"
+done
+figures_over 2000
+for cpu in 0 1 2 3; do
+	echo "CPU $cpu: $(per_period $cpu) hundredths of an event a period, $(stat $cpu used_max read) at most"
+done
+stop_traffic
+unload
+EOF
+guard() { lab --with "$work/guard.sh" -- sh /host/guard.sh >"$work/guard"; }
+check "four cores are regulated" guard 0 ''
+check "  each is held" "cat $work/guard" 0 '^CPU 3: 10000 .* 10[0-2] at most$'
+for line in "0: 500 .* [56]" "1: 2000 .* 2[01]" "2: 5000 .* 5[01]"; do
+	check "  CPU ${line%%:*}, too" "cat $work/guard" 0 "^CPU $line at most$"
+done
+finish
