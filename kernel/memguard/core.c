@@ -143,14 +143,21 @@ static void clear_stats(struct mg_core *core, u64 now)
 static void average(struct mg_counter *counter, u64 used, u64 periods)
 {
 	static const int shift[MG_AVERAGES] = { 1, 4, 8 };
+	u64 *average = counter->average;
 	int i;
 
+	used <<= 8;
+	if (likely(periods == 1)) {
+		average[0] += (used >> 1) - (average[0] >> 1);
+		average[1] += (used >> 4) - (average[1] >> 4);
+		average[2] += (used >> 8) - (average[2] >> 8);
+		return;
+	}
 	for (i = 0; i < MG_AVERAGES; i++) {
-		if (unlikely(periods >> shift[i]))
-			counter->average[i] = used << 8;
+		if (periods >> shift[i])
+			average[i] = used;
 		else
-			counter->average[i] += (used << 8 >> shift[i]) -
-					       (counter->average[i] >> shift[i]);
+			average[i] += (used >> shift[i]) - (average[i] >> shift[i]);
 	}
 }
 
@@ -408,7 +415,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		clear_stats(core, now);
 	if (!core->hold && !core->leaving_hold)
 		arm_counters(core);
-	carry_out(core, action, now);
+	if (unlikely(action != MW_RUN))
+		carry_out(core, action, now);
 }
 
 static void start_timer(struct mg_core *core, u64 at)

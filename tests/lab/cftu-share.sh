@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=sh
-# shares SCALE [CHANNELS]: under the priority policy the low channels are kept back for
+# shares SCALE [CHANNELS [UNUSED_US]]: under the priority policy the low channels are kept back for
 # the high ones' quantum of each window, within 5 %. The quanta are SCALE times 30 and
-# 60, 45 and 45, 60 and 30 us; the high channels the first, or CHANNELS, a bit each.
+# 60, 45 and 45, 60 and 30 us; the high channels the first, or CHANNELS, a bit each. At
+# the end of each window UNUSED_US may go unused, where a transfer would not end in time.
 # Where a CPU had no turn for a whole window, as happens where there are several, the
 # figure says nothing about the policy and is measured anew.
 
 share() {
 	high=$(($1 * 1000)) low=$(($2 * 1000)) channels=${3:-1}
+	unused=$((${4:-0} * 1000 / ($1 + $2)))
 	for _ in 1 2 3 4; do
 		/host/lab/cftu-policies priority $high $low "$channels" >/tmp/share || return
 		cat /tmp/share
 		awk -v window=$(($1 + $2)) '{ exit $10 >= window }' /tmp/share && break
 	done
-	awk -v part="$(($1 * 1000 / ($1 + $2)))" \
-		'{ exit !($3 > part / 10 * 0.95 && $3 < part / 10 * 1.05) }' /tmp/share
+	awk -v part="$(($1 * 1000 / ($1 + $2)))" -v unused="$unused" \
+		'{ exit !($3 > part / 10 * 0.95 && $3 < part / 10 * 1.05 + unused / 10) }' /tmp/share
 }
 
 shares() {
+	scale=$1 first=${2:-1} late=${3:-0}
 	for quanta in "30 60" "45 45" "60 30"; do
 		# shellcheck disable=SC2086
-		set -- "$1" "$2" $quanta
-		check "priority, $(($3 * $1)) and $(($4 * $1)) us: the low channels are kept back so long" \
-			"share $(($3 * $1)) $(($4 * $1)) $2" 0 'kept back'
+		set -- $quanta
+		check "priority, $(($1 * scale)) and $(($2 * scale)) us: the low channels are kept back so long" \
+			"share $(($1 * scale)) $(($2 * scale)) $first $late" 0 'kept back'
 		sed 's/^/# /' /tmp/share
 	done
 }
