@@ -24,8 +24,9 @@ DEFINE_PER_CPU(struct mg_core, mg_cores);
 
 /*
  * A core is far below its budget when each of the last LIGHT_PERIODS took no
- * more than a 32nd of it; the chunk after which it says so is a 64th, and it is
- * no longer far below when one lasts less than CHUNK_PERIODS.
+ * more than a 32nd of it; the chunk after which its counter interrupts is a
+ * 64th, and it is no longer far below when one lasts less than CHUNK_PERIODS.
+ * Every LOOK_PERIODS its timer looks whether the counter still counts.
  */
 #define LIGHT_SHIFT 5
 #define CHUNK_SHIFT 6
@@ -276,8 +277,8 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 /*
  * A core that has taken little for a while is told when it has used a chunk of
  * its budget, not when each period ends. In which period it used the chunk is
- * not known: it is charged to the one that follows, so that no period can have
- * more than its budget, and one may have a chunk less.
+ * not known: it is charged to the one in which it ended, so that no period can
+ * have more than its budget, and that one may have a chunk less.
  */
 static void arm_chunks(struct mg_core *core)
 {
@@ -305,10 +306,7 @@ static void charge_chunks(struct mg_core *core)
 	arm_counters(core);
 }
 
-/*
- * When does the core's timer expire next? U64_MAX: it needs none. One that is
- * far below is looked at now and then: whether its counter still counts.
- */
+/* When does the core's timer expire next? U64_MAX: it needs none. */
 static u64 next_look(struct mg_core *core, u64 now, bool idle)
 {
 	bool was_far_below = core->far_below;
