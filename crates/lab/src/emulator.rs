@@ -186,6 +186,7 @@ fn make(recipe: &Recipe, folder: &Path, say: &dyn Fn(&str)) -> Result<()> {
     }
     let devices = tree.join("configs/devices/aarch64-softmmu/memwarden.mak");
     fs::copy(&recipe.devices, &devices).on("write", &devices)?;
+    let log = folder.join(".log");
     let started = Instant::now();
     program::run(
         "configure the emulator",
@@ -196,7 +197,7 @@ fn make(recipe: &Recipe, folder: &Path, say: &dyn Fn(&str)) -> Result<()> {
     let watched = Watched {
         what: "the emulator",
         tree: &objects,
-        log: &folder.join(".log"),
+        log: &log,
         // "[12/1042] Compiling C object libqom.fa.p/qom_object.c.o"
         is_object: |line| line.starts_with('[') && line.ends_with(".o"),
         say,
@@ -225,6 +226,7 @@ fn make(recipe: &Recipe, folder: &Path, say: &dyn Fn(&str)) -> Result<()> {
     for path in [&tree, &objects] {
         fs::remove_dir_all(path).on("remove", path)?;
     }
+    fs::remove_file(&log).on("remove", &log)?;
     let path = folder.join(FACTS);
     let text = serde_json::to_string_pretty(&facts).unwrap_or_default();
     fs::write(&path, text).on("write", &path)
@@ -235,4 +237,39 @@ fn name_of(path: &Path) -> String {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(version: &str) -> SourcePackage {
+        let uris = format!(
+            "'u' qemu_{version}.dsc 1 x\n'u' qemu_1.orig.tar.xz 1 x\n'u' qemu_{version}.debian.tar.xz 1 x\n"
+        );
+        SourcePackage::parse(&Apt::Machine, PACKAGE, &uris).unwrap()
+    }
+
+    #[test]
+    fn another_qemu_is_refused_in_one_line() {
+        let source = Source::find().unwrap();
+        let Err(error) = Recipe::new(&source, package("10.0.2+ds-2")) else {
+            panic!("taken");
+        };
+        let said = error.to_string();
+        assert!(
+            said.contains("QEMU 7.2, and Debian's source is 10.0.2") && !said.contains('\n'),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_goes_into_it_is_in_its_name() {
+        let source = Source::find().unwrap();
+        let recipe = |version| Recipe::new(&source, package(version)).unwrap();
+        let (one, same, other) = (recipe("7.2-1"), recipe("7.2-1"), recipe("7.2-2"));
+        assert_eq!(one.name(), same.name());
+        assert_ne!(one.digest, other.digest);
+        assert!(!one.patches.is_empty());
+    }
 }
