@@ -120,7 +120,7 @@ struct mg_core {
 	bool reset; /* the statistics are to be cleared */
 	bool quiet; /* has no timer: it is idle, has no limit, or is far below */
 	bool far_below; /* quiet, and told when it has used a chunk of its budget */
-	u64 light; /* so many periods in a row took no more than a chunk */
+	u64 light; /* periods in a row that took no more than a 32nd of the budget */
 	bool pending; /* budgets are set that do not hold yet */
 	bool limits_changed; /* a limit came or went with this period */
 	bool held; /* was throttled in this period */

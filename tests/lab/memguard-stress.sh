@@ -65,12 +65,15 @@ kicks() {
 check "$((cycles * 10)) kicks of all cores beside the cores' own" "kicks $((cycles * 10))" 0 ""
 set_to control "exclusive 0"
 set_to control "period_us 1000"
+# So many that none is used up within the shortest run, whose end is a timer's: of the
+# host's time, late when the host is busy.
+set_to limit "events 20 20 20 20"
 figures_over 300
 for c in 0 1 2 3; do
 	# A host that has other work to do runs a core late: missed periods are counted, too.
 	check "  after which core $c has periods" \
 		"is $(($(stat $c periods) + $(stat $c missed_periods))) -gt 200" 0 yes
-	check "  and stays within its budget" "is $(stat $c used read) -le $((2 * $(stat $c periods) + 50))" 0 yes
+	check "  and stays within its budget" "is $(stat $c used read) -le $((20 * $(stat $c periods) + 200))" 0 yes
 done
 stop_traffic
 unload
