@@ -111,14 +111,22 @@ static void mend_counters(struct work_struct *work)
 
 static DECLARE_WORK(mend_work, mend_counters);
 
+static void mend_later(struct irq_work *unused)
+{
+	schedule_work(&mend_work);
+}
+
+static DEFINE_IRQ_WORK(mend_interrupt, mend_later);
+
 /**
  * mg_mend_counters() - look after lost counters, soon
  *
- * From any context but NMI.
+ * From any context: also from within the scheduler, where queueing a work, which
+ * wakes a worker, would wait for a lock that this CPU has.
  */
 void mg_mend_counters(void)
 {
-	schedule_work(&mend_work);
+	irq_work_queue(&mend_interrupt);
 }
 
 static int core_online(unsigned int cpu)
@@ -142,6 +150,7 @@ static void stop_following(void)
 	/* Stops every core; then nothing regulates, and nothing is queued. */
 	cpuhp_remove_state(hotplug_state);
 	cancel_work_sync(&follow_work);
+	irq_work_sync(&mend_interrupt);
 	cancel_work_sync(&mend_work);
 	for_each_possible_cpu(cpu)
 		mg_core_close(cpu);

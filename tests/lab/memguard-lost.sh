@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # cpus: 1
+# kernels: stock own-debug
 # A counter that another user takes away leaves the core unregulated: that is counted,
 # logged once, and mended when the counter is free again.
 # shellcheck disable=SC2034 # for memguard.sh
@@ -33,5 +34,15 @@ echo 0 >$taken
 sleep 2
 check "free again it counts" "unregulated 100" 0 "^0$"
 stop_traffic
+# An idle core finds out when it wakes up, within the scheduler: own-debug knows what must
+# not be done there.
+echo 1 >$taken
+"$here/take-counter" 0xfa11
+before=$(stat 0 unregulated_periods)
+sleep 3
+echo 0 >$taken
+sleep 2
+check "an idle core finds out, too" "is $(stat 0 unregulated_periods) -gt $before" 0 yes
+check "  and goes on" "unregulated 100" 0 "^0$"
 check "unloads" "unload && rmmod memwarden_pmu" 0 ""
 finish
