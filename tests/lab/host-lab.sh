@@ -114,7 +114,7 @@ exit 7
 EOF
 began=$(($(date +%s) / 86400))
 zcu102() {
-	lab --machine zcu102 --kernel own-debug --clock parallel --memory 2G --timeout 10m \
+	lab --machine zcu102 --kernel own-debug --memory 2G --timeout 10m \
 		--results "$work/zcu102" --with "$work/zcu102.sh" -- sh /host/zcu102.sh \
 		>"$work/third" 2>"$work/third.err"
 	code=$?
