@@ -112,7 +112,6 @@ head -c 100000 /dev/urandom >deep/file
 sha256sum deep/file >sum
 exit 7
 EOF
-began=$(($(date +%s) / 86400))
 zcu102() {
 	lab --machine zcu102 --kernel own-debug --memory 2G --timeout 10m \
 		--results "$work/zcu102" --with "$work/zcu102.sh" -- sh /host/zcu102.sh \
@@ -131,7 +130,7 @@ check "  interrupts CPU 0" "cat $work/third" 0 "^interrupts of 1: [1-9][0-9]* 0 
 check "    or the CPU that it is told" "cat $work/third" 0 "^interrupts of 16: 0 0 [1-9][0-9]* 0$"
 check "  loads memguard" "cat $work/third" 0 "^memguard$"
 check "    not with an event that never interrupts" "cat $work/third" 0 "^without interrupts: [1-9]"
-check "  has the date" "cat $work/third" 0 "^days since 1970: ($began|$(($(date +%s) / 86400)))$"
+check "  has the date: on the counted clock the first of 2026" "cat $work/third" 0 "^days since 1970: 20454$"
 check "  keeps errors apart" "cat $work/third.err" 0 "^to the errors$"
 check "  and brings files back whole" "(cd $work/zcu102 && sha256sum -c sum)" 0 "^deep/file: OK$"
 
