@@ -142,6 +142,23 @@ impl Sets {
         })
     }
 
+    /// Whether a number is there and has [`DIRTY`].
+    #[must_use]
+    pub fn is_dirty(&mut self, number: u64) -> bool {
+        self.find(number)
+            .is_some_and(|place| self.uses[place] & DIRTY != 0)
+    }
+
+    /// Takes [`DIRTY`] from a number. Returns whether it had that.
+    pub fn clean(&mut self, number: u64) -> bool {
+        let Some(place) = self.search(number) else {
+            return false;
+        };
+        let dirty = self.uses[place] & DIRTY != 0;
+        self.uses[place] &= !DIRTY;
+        dirty
+    }
+
     /// Takes a number out, if it is there.
     pub fn remove(&mut self, number: u64) -> Option<Victim> {
         let place = self.search(number)?;

@@ -170,21 +170,20 @@ fn guest_program(
 
 fn build_program(source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
     say("building memwarden for the guest");
-    program::run(
+    let target = program::cargo(
         "build memwarden for the guest",
-        program::command("cargo")
-            .args(["build", "--release", "--quiet", "--target", TARGET])
-            .args(["--package", "memwarden", "--no-default-features"])
-            .current_dir(source.root())
-            // What `cargo run` or `cargo test` set for the host's program.
-            .env_remove("CARGO")
-            .env_remove("RUSTFLAGS")
-            .env_remove("RUSTUP_TOOLCHAIN"),
+        source,
+        &[
+            "build",
+            "--release",
+            "--quiet",
+            "--target",
+            TARGET,
+            "--package",
+            "memwarden",
+            "--no-default-features",
+        ],
     )?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || source.root().join("target"),
-        |set| source.root().join(set),
-    );
     Ok(target.join(TARGET).join("release/memwarden"))
 }
 

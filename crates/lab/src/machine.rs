@@ -22,6 +22,7 @@ use crate::error::{Error, OnFile, Result};
 use crate::frame;
 use crate::guest::{self, Carry, GuestProgram, Job};
 use crate::kernel::Kernel;
+use crate::memory::ModelledMemory;
 use crate::own::Flavour;
 use crate::program;
 use crate::source::Source;
@@ -178,6 +179,8 @@ pub struct Machine {
     pub cpus: u32,
     /// Memory.
     pub memory: Memory,
+    /// The platform whose caches, memory and PMU it has; without one, an access takes no time.
+    pub modelled: Option<ModelledMemory>,
     /// Period of the lab's own timer on each CPU, in us; 0 for none. See docs/lab.md.
     pub tick_us: u64,
     /// Wall-clock limit of a run, from the emulator's start.
@@ -202,6 +205,7 @@ impl Default for Machine {
             clock: Clock::Counted,
             cpus: 4,
             memory: Memory { mib: 1024 },
+            modelled: None,
             tick_us: Clock::Counted.default_tick_us(),
             timeout: Duration::from_secs(1800),
             append: String::new(),
@@ -242,7 +246,10 @@ pub struct LabFacts {
     /// The emulated machine.
     pub machine: &'static str,
     /// The emulated CPU.
-    pub cpu: &'static str,
+    pub cpu: String,
+    /// The platform whose caches and memory it had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
     /// The guest kernel's release.
     pub kernel: String,
     /// The kernel's package and version, or its build tree.
@@ -294,12 +301,34 @@ impl LabOutcome {
 }
 
 impl Machine {
+    /// The machine that has a platform's caches and memory, on its CPUs.
+    #[must_use]
+    pub fn modelled(memory: ModelledMemory) -> Self {
+        Self {
+            clock: Clock::Parallel,
+            tick_us: Clock::Parallel.default_tick_us(),
+            cpus: memory.cpus(),
+            modelled: Some(memory),
+            ..Self::default()
+        }
+    }
+
+    /// The emulated CPU.
+    fn cpu(&self) -> &str {
+        self.modelled
+            .as_ref()
+            .map_or(self.board.cpu(), ModelledMemory::cpu)
+    }
+
     /// Refuses settings that no machine can have.
     ///
     /// # Errors
     /// One line for the first bad setting.
     pub fn check(&self) -> Result<()> {
         self.board.check(self)?;
+        if let Some(memory) = &self.modelled {
+            self.check_modelled(memory)?;
+        }
         for path in &self.with {
             if !path.exists() {
                 return Err(Error::BadInput(format!(
@@ -318,6 +347,38 @@ impl Machine {
         }
         if let KernelChoice::Tree(tree) = &self.kernel {
             Kernel::built(tree)?;
+        }
+        Ok(())
+    }
+
+    /// The emulator's arguments that say what the guest finds.
+    fn hardware(&self) -> Vec<String> {
+        let mut arguments: Vec<String> = self
+            .board
+            .qemu()
+            .iter()
+            .map(|word| (*word).into())
+            .collect();
+        if let Some(memory) = &self.modelled {
+            arguments.extend(["-cpu".into(), memory.cpu().into()]);
+        }
+        arguments.extend(["-smp".into(), self.cpus.to_string()]);
+        arguments.extend(["-m".into(), self.memory.to_string()]);
+        arguments
+    }
+
+    fn check_modelled(&self, memory: &ModelledMemory) -> Result<()> {
+        let (name, cpus) = (memory.name(), memory.cpus());
+        if self.board != Board::Virt || self.clock != Clock::Parallel {
+            return Err(Error::BadInput(format!(
+                "--platform {name}: a modelled memory is on the machine virt, on the parallel clock: give no other"
+            )));
+        }
+        if self.cpus > cpus {
+            return Err(Error::BadInput(format!(
+                "--cpus {}: the platform {name} has {cpus}",
+                self.cpus
+            )));
         }
         Ok(())
     }
@@ -403,8 +464,10 @@ struct Boot<'a> {
     /// The emulator.
     program: PathBuf,
     kernel: Kernel,
-    /// The board's device tree, where QEMU doesn't make one.
+    /// The device tree, where it is not the one that QEMU makes.
     device_tree: Option<PathBuf>,
+    /// The modelled memory's library.
+    library: Option<PathBuf>,
     source: Source,
     /// Removed with all that is in it when the boot is over.
     folder: tempfile::TempDir,
@@ -429,7 +492,15 @@ impl<'a> Boot<'a> {
         let jobs = source.built("jobs")?;
         let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
         let device_tree = match machine.board {
-            Board::Virt => None,
+            Board::Virt => match &machine.modelled {
+                Some(memory) => Some(memory.device_tree(
+                    &program,
+                    &machine.hardware(),
+                    machine.cpus,
+                    folder.path(),
+                )?),
+                None => None,
+            },
             Board::Raspi3b => Some(
                 Kernel::stock(&cache, Stock::usual(), &say)?
                     .device_tree("broadcom/bcm2837-rpi-3-b.dtb"),
@@ -438,6 +509,10 @@ impl<'a> Boot<'a> {
                 let tree = source.root().join("lab/zcu102.dts");
                 Some(device_tree::compile(&tree, machine.cpus, folder.path())?)
             }
+        };
+        let library = match &machine.modelled {
+            Some(_) => Some(ModelledMemory::library(&source, &say)?),
+            None => None,
         };
         let job = Job {
             command,
@@ -464,6 +539,7 @@ impl<'a> Boot<'a> {
             program,
             kernel,
             device_tree,
+            library,
             source,
             folder,
             // What had to be built first doesn't count: that may be a kernel.
@@ -481,12 +557,13 @@ impl<'a> Boot<'a> {
         // The kernel ends the emulator with us, however we end.
         let mut qemu = program::command("setpriv");
         qemu.args(["--pdeathsig", "KILL"]).arg(&self.program);
-        qemu.args(machine.board.qemu());
+        qemu.args(machine.hardware());
         if let Some(device_tree) = &self.device_tree {
             qemu.arg("-dtb").arg(device_tree);
         }
-        qemu.arg("-smp").arg(machine.cpus.to_string());
-        qemu.arg("-m").arg(machine.memory.to_string());
+        if let (Some(memory), Some(library)) = (&machine.modelled, &self.library) {
+            qemu.args(memory.qemu(library));
+        }
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
         let quantum = match machine.clock {
             Clock::Counted => Some(String::new()),
@@ -751,7 +828,12 @@ impl<'a> Boot<'a> {
         let version = version(&self.program)?;
         Ok(LabFacts {
             machine: self.machine.board.name(),
-            cpu: self.machine.board.cpu(),
+            cpu: self.machine.cpu().to_owned(),
+            platform: self
+                .machine
+                .modelled
+                .as_ref()
+                .map(|memory| memory.name().to_owned()),
             kernel: self.kernel.release.clone(),
             kernel_origin: self.kernel.origin.clone(),
             qemu: version.lines().next().unwrap_or_default().to_owned(),

@@ -2,9 +2,11 @@
 //! Calling other programs: their output is kept, and shown only when they fail.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::error::{Error, Result};
+use crate::source::Source;
 
 /// As many lines of a failed program's output as fit a screen beside the message.
 const TAIL_LINES: usize = 30;
@@ -29,6 +31,24 @@ pub(crate) fn make() -> Command {
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL");
     make
+}
+
+/// Has cargo build something of the checkout. Returns the folder that it builds in.
+pub(crate) fn cargo(attempted: &str, source: &Source, arguments: &[&str]) -> Result<PathBuf> {
+    run(
+        attempted,
+        command("cargo")
+            .args(arguments)
+            .current_dir(source.root())
+            // What `cargo run` or `cargo test` set for the program that they run.
+            .env_remove("CARGO")
+            .env_remove("RUSTFLAGS")
+            .env_remove("RUSTUP_TOOLCHAIN"),
+    )?;
+    Ok(std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || source.root().join("target"),
+        |set| source.root().join(set),
+    ))
 }
 
 /// Runs to the end and returns what it printed. A failure carries the end of

@@ -7,6 +7,7 @@
 //! | [`settings`] | cores and caches, as plain data |
 //! | [`workload`] | what the cores do: the real experiments' workloads, as steps |
 //! | [`machine`] | cores that share a cache and a memory, run from event to event |
+//! | [`emulated`] | the same caches and memory, behind cores that execute in an emulator |
 //! | [`regulator`] | `policy/` over the simulated cores, and what reacting costs |
 //! | [`main_memory`] | what is behind the last cache, as the caches see it |
 //! | [`dram`] | a DRAM and its controller, the checker of its commands, its checks |
@@ -18,6 +19,8 @@
 //! | [`trace`] | a memory's requests as a file, text or binary |
 //! | [`replay`] | a trace through a controller, and what came of it |
 //! | [`traced`] | a trace as what a core does; what a machine asks of its memory |
+//! | `lines` | where lines are and how they move, for both of these |
+//! | `shared` | the cache that the cores share, and its lines under way |
 //! | `private` | what a core has for itself: TLB, caches, prefetcher, pages |
 //!
 //! Time is in ps, and there is no other clock inside: the same settings and seed give
@@ -43,11 +46,14 @@
 #![forbid(unsafe_code)]
 
 mod faults;
+mod lines;
 mod private;
+mod shared;
 
 pub mod calibrate;
 pub mod cases;
 pub mod dram;
+pub mod emulated;
 pub mod machine;
 pub mod main_memory;
 pub mod plan;

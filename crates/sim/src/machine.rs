@@ -8,16 +8,16 @@
 mod accesses;
 mod events;
 mod guarding;
-mod shared;
 
+use crate::lines::Lines;
 use crate::main_memory::{Done, MainMemory};
 use crate::private::{self, Private};
 use crate::regulator::{EndedPeriod, Guard, Order, Reaction, Regulator};
 use crate::settings::MachineSettings;
+use crate::shared;
 use crate::workload::{Job, Workload};
 
 use events::{Event, Events};
-use shared::Shared;
 
 /// What a core has done and what was done to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,13 +84,10 @@ struct Touch {
 
 #[derive(Debug)]
 struct Core {
-    private: Private,
     workload: Box<dyn Workload>,
     waits: Waits,
     /// An access that has to be tried again, its work done.
     pending: Option<Touch>,
-    under_way: u32,
-    prefetches_under_way: u32,
     /// Since when it stands still.
     stopped_ps: Option<u64>,
     /// It would have gone on while it stood still.
@@ -109,7 +106,7 @@ struct Core {
 pub struct Machine<M> {
     settings: MachineSettings,
     cores: Vec<Core>,
-    shared: Shared<M>,
+    lines: Lines<M>,
     regulator: Option<Regulator>,
     reaction: Reaction,
     events: Events,
@@ -174,7 +171,7 @@ impl<M: MainMemory> Machine<M> {
         let mut free: Vec<u32> =
             (0..(settings.memory_bytes / private::PAGE_BYTES) as u32).collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut free);
-        let mut cores = Vec::new();
+        let (mut cores, mut caches) = (Vec::new(), Vec::new());
         for workload in workloads {
             let pages = private::pages(workload.buffer_bytes());
             let Some(rest) = free.len().checked_sub(pages) else {
@@ -184,11 +181,12 @@ impl<M: MainMemory> Machine<M> {
                 });
             };
             let frames = free.split_off(rest).into_boxed_slice();
-            cores.push(Core::new(Private::new(settings, frames), workload));
+            cores.push(Core::new(workload));
+            caches.push(Private::new(settings, frames));
         }
         let regulator = guard.map(Regulator::new).transpose()?;
         let mut machine = Self {
-            shared: Shared::new(settings, memory),
+            lines: Lines::new(settings, memory, caches),
             settings: settings.clone(),
             cores,
             regulator,
@@ -201,6 +199,9 @@ impl<M: MainMemory> Machine<M> {
             timers: 0,
             periods: None,
         };
+        if machine.regulator.is_some() {
+            machine.lines.counted = Some(Vec::new());
+        }
         for core in 0..machine.cores.len() {
             machine.events.add(0, Event::Proceed(core));
         }
@@ -217,7 +218,7 @@ impl<M: MainMemory> Machine<M> {
     /// The memory.
     #[must_use]
     pub fn memory(&self) -> &M {
-        &self.shared.memory
+        &self.lines.shared.memory
     }
 
     /// What a core has done so far.
@@ -225,6 +226,10 @@ impl<M: MainMemory> Machine<M> {
     pub fn counts(&self, core: usize) -> CoreCounts {
         let state = &self.cores[core];
         let mut counts = state.counts;
+        let lines = &self.lines.cores[core];
+        counts.refills = lines.refills;
+        counts.prefetches = lines.prefetches;
+        counts.write_backs = lines.write_backs;
         counts.throttled_ps += state.stopped_ps.map_or(0, |since| self.now_ps - since);
         counts.idle_ps += state.idle_ps.map_or(0, |since| self.now_ps - since);
         counts.overflows = self
@@ -257,7 +262,7 @@ impl<M: MainMemory> Machine<M> {
         self.until_ps = until_ps;
         loop {
             let first_ps = self.events.next_ps().min(until_ps);
-            if let Some(memory_ps) = self.shared.memory.go_on(first_ps, &mut self.done) {
+            if let Some(memory_ps) = self.lines.shared.memory.go_on(first_ps, &mut self.done) {
                 self.now_ps = self.now_ps.max(memory_ps);
                 self.memory_went_on();
             } else if let Some((at_ps, event)) = self.events.take(until_ps) {
@@ -275,7 +280,7 @@ impl<M: MainMemory> Machine<M> {
         let mut written = false;
         for Done { id, at_ps } in done.drain(..) {
             if id == shared::WRITE {
-                self.shared.written();
+                self.lines.shared.written();
                 written = true;
             } else {
                 let at_ps = at_ps + self.settings.shared.from_memory_ps;
@@ -283,7 +288,7 @@ impl<M: MainMemory> Machine<M> {
             }
         }
         self.done = done;
-        self.shared.hand_over(self.now_ps);
+        self.lines.shared.hand_over(self.now_ps);
         if written {
             self.wake_all(Waits::Shared);
         }
@@ -322,14 +327,11 @@ impl<M: MainMemory> Machine<M> {
 }
 
 impl Core {
-    fn new(private: Private, workload: Box<dyn Workload>) -> Self {
+    fn new(workload: Box<dyn Workload>) -> Self {
         Self {
-            private,
             workload,
             waits: Waits::No,
             pending: None,
-            under_way: 0,
-            prefetches_under_way: 0,
             stopped_ps: None,
             held: false,
             idle_ps: None,

@@ -41,6 +41,11 @@ pub trait MainMemory {
     /// When something will happen of itself, or [`NEVER_PS`].
     fn next_event_ps(&self) -> u64;
 
+    /// No read is done before, whatever comes from now on.
+    fn earliest_done_ps(&self) -> u64 {
+        self.next_event_ps()
+    }
+
     /// Lets time go on until `until_ps`, that moment included, and adds what is done.
     fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>);
 

@@ -75,6 +75,9 @@ pub struct Work {
 pub struct Platform {
     /// What it is called.
     pub name: String,
+    /// The CPU of the lab's emulator that executes for its cores, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated_as: Option<String>,
     /// Its memory.
     pub memory: MemoryChoice,
     /// Its cores and caches.
@@ -276,7 +279,11 @@ impl Platform {
         Ok(memory)
     }
 
-    fn controller(&self) -> Result<Controller, PlatformError> {
+    /// Its memory with its controller, at time 0.
+    ///
+    /// # Errors
+    /// When they can't be.
+    pub fn controller(&self) -> Result<Controller, PlatformError> {
         Ok(Controller::new(&self.memory()?, &self.controller)?)
     }
 
@@ -457,6 +464,9 @@ const fn optional(known: Known) -> Known {
     }
 }
 
+/// CPUs of the lab's emulator with a PMU and without instructions whose accesses it does not see.
+const CPUS: [&str; 4] = ["cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"];
+
 /// A microsecond in ps: more than anything between a core and its memory takes.
 const US: u64 = 1_000_000;
 /// A second in ps.
@@ -468,6 +478,7 @@ const GROUPS: [&str; 2] = ["machine.core.l2.", "machine.core.prefetcher."];
 
 const KNOWN: &[Known] = &[
     of("name", Holds::Text),
+    optional(of("emulated_as", Holds::Words(&CPUS))),
     of("memory.name", Holds::Text),
     optional(whole("memory.channels", 1, 16)),
     whole("machine.cores", 1, 32),

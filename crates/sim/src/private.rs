@@ -8,15 +8,15 @@ use memwarden_cachesim::streams::{Ask, Streams};
 use crate::settings::{CacheSettings, MachineSettings};
 
 /// Pages of the smallest size; a line is in one of them.
-const PAGE_BITS: u32 = 12;
+pub(crate) const PAGE_BITS: u32 = 12;
 /// A page of memory.
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_BITS;
 /// TLBs have few ways; which is no matter for access patterns without a stride.
 const TLB_WAYS: u64 = 4;
 
 /// An entry of a page table, on every 64-bit machine, and entries of a page.
-const ENTRY_BYTES: u64 = 8;
-const ENTRIES: u64 = (1 << PAGE_BITS) / ENTRY_BYTES;
+pub(crate) const ENTRY_BYTES: u64 = 8;
+pub(crate) const ENTRIES: u64 = (1 << PAGE_BITS) / ENTRY_BYTES;
 
 /// Of so many pages, those that have the others' page-table entries. The tables above
 /// them are left out: a walker's own cache has them.
@@ -76,25 +76,29 @@ impl Private {
         }
     }
 
+    /// Whether a page is in the TLB, which has it from now on; `None` without a TLB.
+    pub fn find_page(&mut self, page: u64) -> Option<bool> {
+        let tlb = self.tlb.as_mut()?;
+        match tlb.find(page) {
+            Some(place) => {
+                tlb.touch(place, 0);
+                Some(true)
+            }
+            None => {
+                tlb.insert(page, 0);
+                Some(false)
+            }
+        }
+    }
+
     /// The line of a byte of the buffer and, if its page wasn't in the TLB, the line of
     /// the page table's entry.
     pub fn translate(&mut self, offset: u64) -> (u64, Option<u64>) {
         let page = offset >> PAGE_BITS;
         let frame = u64::from(self.frames[page as usize]);
         let address = frame << PAGE_BITS | offset & ((1 << PAGE_BITS) - 1);
-        let Some(tlb) = &mut self.tlb else {
-            return (address >> self.line_bits, None);
-        };
-        let entry = match tlb.find(page) {
-            Some(place) => {
-                tlb.touch(place, 0);
-                None
-            }
-            None => {
-                tlb.insert(page, 0);
-                Some(self.entry(page))
-            }
-        };
+        let found = self.find_page(page).unwrap_or(true);
+        let entry = (!found).then(|| self.entry(page));
         (address >> self.line_bits, entry)
     }
 
@@ -151,6 +155,26 @@ impl Private {
             }
             None => l2.insert(gone.number, DIRTY).filter(|gone| gone.dirty),
         }
+    }
+
+    /// Whether a line is here.
+    pub fn holds(&mut self, line: u64) -> bool {
+        self.l1.search(line).is_some()
+            || self.l2.as_mut().is_some_and(|l2| l2.search(line).is_some())
+    }
+
+    /// Whether a line is dirty in the innermost cache.
+    pub fn is_dirty(&mut self, line: u64) -> bool {
+        self.l1.is_dirty(line)
+    }
+
+    /// What is behind these caches gets the line as it is here. Return: whether it was dirty.
+    pub fn clean(&mut self, line: u64) -> bool {
+        let mut dirty = self.l1.clean(line);
+        if let Some(l2) = &mut self.l2 {
+            dirty |= l2.clean(line);
+        }
+        dirty
     }
 
     /// The shared cache has let a line go. Return: whether it was dirty here.

@@ -20,8 +20,8 @@ pub const NO_LAB_TO_END: &str = "--timeout: this ends the lab's machine; add --o
 pub enum Target {
     /// This machine.
     Native,
-    /// The emulated machine.
-    Lab,
+    /// The emulated machine, and the modelled platform whose memory it has, if any.
+    Lab(Option<String>),
     /// A simulated one, by its name or file.
     Sim(String),
 }
@@ -30,12 +30,23 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.strip_prefix("sim:")) {
-            ("native", _) => Ok(Self::Native),
-            ("lab", _) => Ok(Self::Lab),
-            (_, Some(platform)) if !platform.is_empty() => Ok(Self::Sim(platform.into())),
-            _ => Err("give native, lab, or sim:PLATFORM (sim:raspberry-pi-3, for example)".into()),
+        match text.split_once(':') {
+            None if text == "native" => Ok(Self::Native),
+            None if text == "lab" => Ok(Self::Lab(None)),
+            Some(("lab", platform)) if !platform.is_empty() => Ok(Self::Lab(Some(platform.into()))),
+            Some(("sim", platform)) if !platform.is_empty() => Ok(Self::Sim(platform.into())),
+            _ => Err(
+                "give native, lab, lab:PLATFORM or sim:PLATFORM (sim:raspberry-pi-3, for example)"
+                    .into(),
+            ),
         }
+    }
+}
+
+impl Target {
+    /// Whether it is the emulated machine.
+    pub fn is_lab(&self) -> bool {
+        matches!(self, Self::Lab(_))
     }
 }
 
@@ -45,7 +56,8 @@ pub type Found = (PathBuf, Summary);
 /// What every experiment takes.
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where: native (this machine), lab (an emulated one), or, interfere and realtime, sim:PLATFORM (a model)
+    /// Where: native (this machine), lab (an emulated one), lab:PLATFORM (one with a platform's caches, memory and
+    /// PMU), or, interfere and realtime, sim:PLATFORM (a model)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
     /// Settings from a TOML file; options given here come before it
@@ -71,12 +83,12 @@ pub struct Place {
 impl Place {
     /// What the options come over: the file, and what it doesn't say as suits the target.
     pub fn settings<S: Settings>(&self) -> anyhow::Result<S> {
-        if self.on != Target::Lab && self.timeout.is_some() {
+        if !self.on.is_lab() && self.timeout.is_some() {
             anyhow::bail!(NO_LAB_TO_END);
         }
         let defaults = match self.on {
             Target::Native => S::default(),
-            Target::Lab => S::for_lab(),
+            Target::Lab(_) => S::for_lab(),
             Target::Sim(_) => S::for_sim(),
         };
         Ok(match &self.config {
@@ -116,11 +128,12 @@ impl Place {
                 let interrupt = Interrupt::catch()?;
                 settings.simulate(&simulated, out, existing, &interrupt, &mut Bar::new())?
             }
-            Target::Lab => {
+            Target::Lab(platform) => {
                 settings.check_real()?;
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
                 lab()?
+                    .on_platform(platform.as_deref())?
                     .within(self.timeout)
                     .carry_out(words, out, existing)?
             }

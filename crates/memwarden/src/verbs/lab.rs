@@ -10,7 +10,7 @@ use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
     Board, BuiltEmulator, Cache, Check, Clock, Emulator, Flavour, GuestProgram, Headers, Kernel,
-    KernelChoice, LabOutcome, Machine, Memory, STOCK, Source, Stock,
+    KernelChoice, LabOutcome, Machine, Memory, ModelledMemory, STOCK, Source, Stock,
 };
 use serde::Serialize;
 
@@ -86,12 +86,15 @@ struct MachineArgs {
     machine: MachineName,
     #[arg(long, value_name = "stock[:NAME]|own[-FLAVOUR]|PATH", help = kernel_help())]
     kernel: Option<KernelChoice>,
-    /// How time passes
-    #[arg(long, value_enum, default_value = "counted")]
-    clock: ClockName,
-    /// CPUs (1 to 32; zcu102: 1 to 4)
-    #[arg(long, default_value_t = 4, allow_negative_numbers = true)]
-    cpus: u32,
+    /// How time passes [default: counted; parallel with --platform]
+    #[arg(long, value_enum)]
+    clock: Option<ClockName>,
+    /// CPUs (1 to 32; zcu102: 1 to 4) [default: 4; with --platform as many as it has]
+    #[arg(long, allow_negative_numbers = true)]
+    cpus: Option<u32>,
+    /// Give it the caches, the memory and the PMU of a modelled platform, such as raspberry-pi-3 (see sim platforms)
+    #[arg(long, value_name = "PLATFORM", value_parser = parse_platform)]
+    platform: Option<Box<ModelledMemory>>,
     /// Memory (256M to 64G; zcu102: up to 2G)
     #[arg(long, default_value = "1G")]
     memory: Memory,
@@ -229,6 +232,12 @@ fn parse_tick(text: &str) -> Result<Tick, String> {
         .ok_or_else(|| "give a period from 10us to 1s, such as 50us, or `off`".to_owned())
 }
 
+fn parse_platform(name: &str) -> Result<Box<ModelledMemory>, String> {
+    ModelledMemory::find(name)
+        .map(Box::new)
+        .map_err(|error| error.to_string())
+}
+
 fn parse_guest(text: &str) -> Result<GuestProgram, String> {
     match text {
         "build" => Ok(GuestProgram::Build),
@@ -240,10 +249,15 @@ fn parse_guest(text: &str) -> Result<GuestProgram, String> {
 
 impl MachineArgs {
     fn machine(&self) -> Machine {
+        let usual = match &self.platform {
+            Some(platform) => Machine::modelled((**platform).clone()),
+            None => Machine::default(),
+        };
         let clock = match self.clock {
-            ClockName::Counted => Clock::Counted,
-            ClockName::Parallel => Clock::Parallel,
-            ClockName::Free => Clock::Free,
+            Some(ClockName::Counted) => Clock::Counted,
+            Some(ClockName::Parallel) => Clock::Parallel,
+            Some(ClockName::Free) => Clock::Free,
+            None => usual.clock,
         };
         let board = self.machine.board();
         Machine {
@@ -253,13 +267,13 @@ impl MachineArgs {
                 .clone()
                 .unwrap_or_else(|| board.default_kernel()),
             clock,
-            cpus: self.cpus,
+            cpus: self.cpus.unwrap_or(usual.cpus),
             memory: self.memory,
             tick_us: self.tick.map_or(clock.default_tick_us(), |tick| tick.us),
             with: self.with.clone(),
             append: self.append.clone(),
             guest: self.guest.clone(),
-            ..Machine::default()
+            ..usual
         }
     }
 }

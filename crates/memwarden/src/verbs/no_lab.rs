@@ -26,6 +26,10 @@ impl Lab {
         Ok(Self)
     }
 
+    pub fn on_platform(self, _: Option<&str>) -> anyhow::Result<Self> {
+        Ok(self)
+    }
+
     pub fn within(self, _: Option<Duration>) -> Self {
         self
     }

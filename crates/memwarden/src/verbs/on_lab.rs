@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use memwarden_experiments::Progress;
-use memwarden_lab::{Board, Clock, KernelChoice, LabOutcome, Machine};
+use memwarden_lab::{Board, Clock, KernelChoice, LabOutcome, Machine, ModelledMemory};
 use memwarden_run::{Existing, LabFacts, Recorded};
 
 use super::experiment::{Found, Target};
@@ -56,7 +56,7 @@ impl MachineArgs {
 
 /// Refuses an option that chooses the lab's machine where it is given for this one.
 pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> {
-    if *on != Target::Lab && given {
+    if !on.is_lab() && given {
         bail!("{option}: this chooses the lab's machine; add --on lab");
     }
     Ok(())
@@ -112,6 +112,18 @@ impl Lab {
     pub fn on_board(mut self, board: Board) -> Self {
         self.machine.board = board;
         self
+    }
+
+    /// With the caches and the memory of a modelled platform, if one is named, on its CPUs.
+    pub fn on_platform(mut self, platform: Option<&str>) -> anyhow::Result<Self> {
+        if let Some(name) = platform {
+            let memory = ModelledMemory::find(name)?;
+            self.machine.clock = Clock::Parallel;
+            self.machine.tick_us = Clock::Parallel.default_tick_us();
+            self.machine.cpus = memory.cpus();
+            self.machine.modelled = Some(memory);
+        }
+        Ok(self)
     }
 
     /// Another wall-clock limit than the usual.

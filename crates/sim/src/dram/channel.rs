@@ -181,6 +181,12 @@ impl Channel {
         self.next_ps.min(self.arrival_ps()).min(self.done_ps())
     }
 
+    /// No read is done before: one that hasn't been issued takes its time.
+    pub fn earliest_done_ps(&self) -> u64 {
+        let issue_ps = self.next_ps.min(self.arrival_ps());
+        self.done_ps().min(issue_ps.saturating_add(self.read_ps))
+    }
+
     pub fn advance<O: Observer>(&mut self, until_ps: u64, done: &mut Vec<Done>, observer: &mut O) {
         while self.arrival_ps().min(self.next_ps) <= until_ps {
             self.step(observer);

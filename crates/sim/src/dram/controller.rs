@@ -202,6 +202,12 @@ impl<O: Observer> MainMemory for Controller<O> {
         events.min().unwrap_or(NEVER_PS)
     }
 
+    #[inline]
+    fn earliest_done_ps(&self) -> u64 {
+        let times = self.channels.iter().map(Channel::earliest_done_ps);
+        times.min().unwrap_or(NEVER_PS)
+    }
+
     fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>) {
         let before = done.len();
         for channel in &mut self.channels {

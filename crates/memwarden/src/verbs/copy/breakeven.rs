@@ -12,7 +12,6 @@ use memwarden_platform::units::parse_bytes;
 use memwarden_run::Summary;
 
 use super::Common;
-use crate::verbs::experiment::Target;
 use crate::verbs::output::outln;
 
 /// Find the size from which DMA wins: by a copy's time, by its CPU time, by what another CPU's application loses
@@ -63,7 +62,7 @@ pub(super) struct Args {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        if self.apply && self.common.place.on == Target::Lab {
+        if self.apply && self.common.place.on.is_lab() {
             bail!(
                 "--apply: the lab's machine is gone after the measurement, and its answer is none for this one"
             );

@@ -68,7 +68,7 @@ fn parse_hold(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if args.on != Target::Lab && args.timeout.is_some() {
+    if !args.on.is_lab() && args.timeout.is_some() {
         anyhow::bail!(NO_LAB_TO_END);
     }
     let existing = Existing::replace_if(args.replace);
@@ -98,7 +98,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             anyhow::bail!("guard bench measures a regulator: --on native or lab")
         }
         (Target::Native, None) => anyhow::bail!("guard bench on this machine: give --part"),
-        (Target::Lab, part) => on_lab(part, args, existing)?,
+        (Target::Lab(Some(platform)), _) => {
+            anyhow::bail!("--on lab:{platform}: the benchmark has machines of its own: give lab")
+        }
+        (Target::Lab(None), part) => on_lab(part, args, existing)?,
     };
     outcome::tell(&folder, &summary, args.json)?;
     let missed = summary

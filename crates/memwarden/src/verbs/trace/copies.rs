@@ -11,7 +11,7 @@ use memwarden_run::{Existing, Figure, Summary};
 
 use super::command::Command;
 use super::live::Screen;
-use crate::verbs::experiment::{Found, Place, Target};
+use crate::verbs::experiment::{Found, Place};
 use crate::verbs::on_lab::MachineArgs;
 
 /// Record size and latency of every copy between user and kernel memory, and by whom
@@ -75,7 +75,7 @@ impl Args {
         if !self.command.is_empty() {
             config.command.clone_from(&self.command);
         }
-        if self.place.on == Target::Lab && config.command.is_empty() {
+        if self.place.on.is_lab() && config.command.is_empty() {
             config.time.get_or_insert_with(|| trace::LAB_TIME.into());
         }
         config.check()?;

@@ -11,7 +11,7 @@ use crate::private::sets;
 use crate::settings::{MachineSettings, SharedSettings};
 
 /// As an arrival's number: a write, of which only the end is of interest.
-pub(super) const WRITE: u32 = u32::MAX;
+pub(crate) const WRITE: u32 = u32::MAX;
 
 /// No line is under way in a place.
 const FREE: u64 = u64::MAX;
@@ -20,7 +20,7 @@ const FILTER: usize = 1024;
 
 /// What came of a core's asking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     /// The line is here.
     Hit,
     /// It was under way for another core or by a prefetch.
@@ -33,7 +33,7 @@ pub(super) enum Answer {
 
 /// A line that has come.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Filled {
+pub(crate) struct Filled {
     pub line: u64,
     /// Who asked for it first.
     pub core: usize,
@@ -54,7 +54,7 @@ struct Miss {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared<M> {
+pub(crate) struct Shared<M> {
     pub memory: M,
     cache: Sets,
     settings: SharedSettings,
@@ -73,8 +73,8 @@ pub(super) struct Shared<M> {
     waiting: [VecDeque<Arrival>; 2],
     /// Writes that memory has not done yet, waiting ones included.
     writes_under_way: usize,
-    /// The last arrival's time: they come in order.
-    last_ps: u64,
+    /// No arrival comes before: where the memory is, at least.
+    pub floor_ps: u64,
 }
 
 impl<M: MainMemory> Shared<M> {
@@ -93,7 +93,7 @@ impl<M: MainMemory> Shared<M> {
             under_way: Box::new([0; FILTER]),
             waiting: [VecDeque::new(), VecDeque::new()],
             writes_under_way: 0,
-            last_ps: 0,
+            floor_ps: 0,
             settings,
         }
     }
@@ -224,11 +224,19 @@ impl<M: MainMemory> Shared<M> {
     }
 
     fn give(&mut self, arrival: Arrival, now_ps: u64) {
-        self.last_ps = self.last_ps.max(arrival.at_ps).max(now_ps);
-        self.memory.push(Arrival {
-            at_ps: self.last_ps,
-            ..arrival
-        });
+        let at_ps = arrival.at_ps.max(now_ps).max(self.floor_ps);
+        self.memory.push(Arrival { at_ps, ..arrival });
+    }
+
+    /// Whether a line can't begin to come now.
+    pub fn is_full(&self) -> bool {
+        self.free_place().is_none()
+    }
+
+    /// Whether the line is under way for this core.
+    pub fn waits_for(&self, core: usize, line: u64) -> bool {
+        self.place(line)
+            .is_some_and(|place| self.misses[place].waiters & 1 << core != 0)
     }
 
     /// Where another line can be under way, unless too much is.

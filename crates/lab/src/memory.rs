@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A modelled memory behind the emulated CPUs: a platform of the simulator's, as a library for the emulator and as what
+//! the guest is told of its caches.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memwarden_sim::Platform;
+use memwarden_sim::settings::CacheSettings;
+
+use crate::error::{Error, OnFile, Result};
+use crate::program;
+use crate::source::Source;
+
+/// The package that the library is built of.
+const PACKAGE: &str = "memwarden-memory-model";
+
+/// A platform whose caches and memory the emulated machine has.
+#[derive(Debug, Clone)]
+pub struct ModelledMemory {
+    name: String,
+    cpu: String,
+    platform: Platform,
+}
+
+impl ModelledMemory {
+    /// By the platform's name or file, as `sim:PLATFORM` has it.
+    ///
+    /// # Errors
+    /// When there is no such platform, or its file does not say which CPU executes for its cores.
+    pub fn find(name: &str) -> Result<Self> {
+        let bad = |why: String| Error::BadInput(format!("platform {name}: {why}"));
+        let platform = Platform::find(name).map_err(|error| bad(error.to_string()))?;
+        let cpu = platform.emulated_as.clone().ok_or_else(|| {
+            bad("its file has no `emulated_as`: the CPU that executes in the lab, such as cortex-a53".into())
+        })?;
+        Ok(Self {
+            name: name.to_owned(),
+            cpu,
+            platform,
+        })
+    }
+
+    /// The platform's name, as it was asked for.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The emulated CPU.
+    pub(crate) fn cpu(&self) -> &str {
+        &self.cpu
+    }
+
+    /// How many CPUs it has at most.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        u32::try_from(self.platform.machine.cores).unwrap_or(u32::MAX)
+    }
+
+    /// The library, built if the checkout has changed.
+    pub(crate) fn library(source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
+        say("building the modelled memory");
+        let target = program::cargo(
+            "build the modelled memory",
+            source,
+            &["build", "--release", "--quiet", "--package", PACKAGE],
+        )?;
+        Ok(target
+            .join("release")
+            .join(format!("lib{}.so", PACKAGE.replace('-', "_"))))
+    }
+
+    /// The emulator's arguments for it.
+    pub(crate) fn qemu(&self, library: &Path) -> [String; 2] {
+        // A file is looked for from where the emulator runs; a comma ends a property.
+        let config = match Path::new(&self.name).canonicalize() {
+            Ok(path) if path.is_file() => path.display().to_string(),
+            _ => self.name.clone(),
+        };
+        let [library, config] =
+            [library.display().to_string(), config].map(|text| text.replace(',', ",,"));
+        [
+            "-object".to_owned(),
+            format!("memory-model,id=memory,library={library},config={config}"),
+        ]
+    }
+
+    /// The device tree that the emulator makes for a machine of these `arguments`, with the caches in it.
+    pub(crate) fn device_tree(
+        &self,
+        emulator: &Path,
+        arguments: &[String],
+        cpus: u32,
+        folder: &Path,
+    ) -> Result<PathBuf> {
+        let (made, text) = (folder.join("machine.dtb"), folder.join("machine.dts"));
+        let attempted = "make the guest's device tree";
+        program::run(
+            attempted,
+            program::command(&emulator.to_string_lossy())
+                .args(arguments)
+                .args(["-nodefaults", "-nographic", "-machine"])
+                .arg(format!("dumpdtb={}", made.display())),
+        )?;
+        let source = program::run(
+            attempted,
+            program::command("dtc")
+                .args(["-q", "-I", "dtb", "-O", "dts"])
+                .arg(&made),
+        )?;
+        let caches = self.caches(cpus);
+        fs::write(&text, [&source.stdout, caches.as_bytes()].concat()).on("write", &text)?;
+        program::run(
+            attempted,
+            program::command("dtc")
+                .args(["-q", "-I", "dts", "-O", "dtb", "-o"])
+                .arg(&made)
+                .arg(&text),
+        )?;
+        Ok(made)
+    }
+
+    /// The caches as a device tree has them (Devicetree Specification 0.4, 3.8 and 3.9).
+    fn caches(&self, cpus: u32) -> String {
+        let machine = &self.platform.machine;
+        let line = machine.line_bytes;
+        let sizes = |prefix: &str, cache: &CacheSettings| {
+            let sets = cache.size_bytes / line / cache.ways as u64;
+            format!(
+                "{prefix}cache-size = <{}>; {prefix}cache-line-size = <{line}>; {prefix}cache-sets = <{sets}>;",
+                cache.size_bytes
+            )
+        };
+        let unified = |label: &str, level: u32, cache: &CacheSettings, next: &str| {
+            format!(
+                "{label}: {label}-cache {{ compatible = \"cache\"; cache-level = <{level}>; cache-unified; {}{next} }};\n",
+                sizes("", cache)
+            )
+        };
+        let mut text = "\n/ { cpus {\n".to_owned();
+        let shared = if machine.core.l2.is_some() { 3 } else { 2 };
+        text += &unified("shared", shared, &machine.shared.cache, "");
+        for cpu in 0..cpus {
+            // Sixteen to a cluster, as the interrupt controller has them.
+            let place = cpu / 16 * 0x100 + cpu % 16;
+            let next = match &machine.core.l2 {
+                Some(l2) => {
+                    let label = format!("own{cpu}");
+                    text += &unified(&label, 2, l2, " next-level-cache = <&shared>;");
+                    label
+                }
+                None => "shared".to_owned(),
+            };
+            let _ = writeln!(
+                text,
+                "cpu@{place:x} {{ {} next-level-cache = <&{next}>; }};",
+                sizes("d-", &machine.core.l1d)
+            );
+        }
+        text + "}; };\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caches_are_the_platforms() {
+        let pi = ModelledMemory::find("raspberry-pi-3").unwrap();
+        let text = pi.caches(4);
+        assert!(
+            text.contains("cpu@3 { d-cache-size = <32768>; d-cache-line-size = <64>; d-cache-sets = <128>; next-level-cache = <&shared>; };"),
+            "{text}"
+        );
+        assert!(
+            text.contains("cache-level = <2>; cache-unified; cache-size = <524288>;"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_platform_that_is_none_is_refused_in_one_line() {
+        let said = ModelledMemory::find("pdp-11").unwrap_err().to_string();
+        assert!(
+            said.starts_with("platform pdp-11: there is no platform") && !said.contains('\n'),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_comma_does_not_end_the_property() {
+        let mut pi = ModelledMemory::find("raspberry-pi-3").unwrap();
+        pi.name = "a,b".into();
+        let [_, said] = pi.qemu(Path::new("/x,y.so"));
+        assert_eq!(said, "memory-model,id=memory,library=/x,,y.so,config=a,,b");
+    }
+}

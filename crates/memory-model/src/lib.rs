@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The caches and the memory of a modelled platform, as a library that the lab's emulator
+//! loads: `-object memory-model,library=FILE,config=PLATFORM`.
+//!
+//! The interface is the emulator's: `include/exec/memory-model-library.h` of the patch
+//! `lab/qemu/7.2/0002-tcg-memory-model.patch`. What is behind it is
+//! [`memwarden_sim::emulated`].
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::rc::Rc;
+
+use memwarden_sim::Platform;
+use memwarden_sim::dram::Controller;
+use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory};
+
+/// The interface's version that this library has.
+const VERSION: u32 = 1;
+const ERROR_SIZE: usize = 1024;
+const BLOCKED: i64 = i64::MIN;
+
+/// `MemoryModelCPU`
+#[repr(C)]
+struct Cpu {
+    filter: *const Cell<u64>,
+    filter_mask: u64,
+    counts: *const Cell<u64>,
+    limits: *const Cell<u64>,
+    reached: Cell<u32>,
+}
+
+/// `MemoryModelEvent`
+#[repr(C)]
+struct Event {
+    number: u16,
+    count: u16,
+}
+
+/// `MemoryModelLibrary`
+#[repr(C)]
+struct Library {
+    model: *mut c_void,
+    cpus: u32,
+    line_bits: u32,
+    counts: u32,
+    events: u32,
+    event: *const Event,
+    cpu: *const Cpu,
+    access: unsafe extern "C" fn(*mut c_void, u32, u32, u64, i64, u64) -> i64,
+    advance: unsafe extern "C" fn(*mut c_void, i64) -> u64,
+    resume: unsafe extern "C" fn(*mut c_void, u32, u64) -> i64,
+    close: unsafe extern "C" fn(*mut c_void),
+}
+
+/// All that [`open`] makes, until [`close`].
+struct Model {
+    memory: EmulatedMemory<Controller>,
+    cpus: Rc<[Cpu]>,
+}
+
+/// Events of Armv8 (Architecture Reference Manual, DDI 0487, D13.12) and what is counted as
+/// them, whatever the levels are.
+const EVENTS: [(u16, Count); 9] = [
+    (0x03, Count::L1Refill),
+    (0x04, Count::Access),
+    (0x05, Count::TlbRefill),
+    (0x13, Count::Access),
+    (0x15, Count::L1WriteBack),
+    (0x19, Count::Bus),
+    (0x24, Count::Stalled),
+    (0x60, Count::SharedRefill),
+    (0x61, Count::SharedWriteBack),
+];
+/// Where the shared cache is the second level.
+const EVENTS_OF_TWO_LEVELS: [(u16, Count); 3] = [
+    (0x16, Count::Shared),
+    (0x17, Count::SharedRefill),
+    (0x18, Count::SharedWriteBack),
+];
+/// Where each core has a second level, and the shared cache is the third.
+const EVENTS_OF_THREE_LEVELS: [(u16, Count); 6] = [
+    (0x16, Count::L2),
+    (0x17, Count::L2Refill),
+    (0x2a, Count::SharedRefill),
+    (0x2b, Count::Shared),
+    (0x36, Count::Shared),
+    (0x37, Count::SharedRefill),
+];
+
+/// # Safety
+/// A pointer to a `Model` of [`open`] that was not closed, and no other in use.
+unsafe fn model<'a>(model: *mut c_void) -> &'a mut Model {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *model.cast::<Model>() }
+}
+
+impl Model {
+    fn tell_reached(&mut self) {
+        let mut reached = self.memory.take_reached();
+        while reached != 0 {
+            self.cpus[reached.trailing_zeros() as usize].reached.set(1);
+            reached &= reached - 1;
+        }
+    }
+}
+
+unsafe extern "C" fn access(
+    this: *mut c_void,
+    cpu: u32,
+    kind: u32,
+    address: u64,
+    now_ns: i64,
+    retired: u64,
+) -> i64 {
+    // SAFETY: the emulator passes what it got, from one thread.
+    let model = unsafe { model(this) };
+    let access = match kind {
+        0 => Access::Load,
+        1 => Access::Store,
+        _ => Access::Zero,
+    };
+    let (cpu, now_ns) = (cpu as usize, now_ns as u64);
+    let taken_ns = model.memory.access(cpu, access, address, now_ns, retired);
+    model.tell_reached();
+    taken_ns.map_or(BLOCKED, |ns| ns as i64)
+}
+
+unsafe extern "C" fn advance(this: *mut c_void, until_ns: i64) -> u64 {
+    // SAFETY: the emulator passes what it got, from one thread.
+    let model = unsafe { model(this) };
+    let released = model.memory.advance(until_ns as u64);
+    model.tell_reached();
+    released
+}
+
+unsafe extern "C" fn resume(this: *mut c_void, cpu: u32, retired: u64) -> i64 {
+    // SAFETY: the emulator passes what it got, from one thread.
+    let model = unsafe { model(this) };
+    model.memory.resume(cpu as usize, retired) as i64
+}
+
+unsafe extern "C" fn close(this: *mut c_void) {
+    // SAFETY: of `memory_model_open`, once.
+    drop(unsafe { Box::from_raw(this.cast::<Model>()) });
+}
+
+fn open(version: u32, config: &str) -> Result<Library, String> {
+    if version != VERSION {
+        return Err(format!(
+            "the emulator has version {version} of the interface and the library {VERSION}: build both of one source"
+        ));
+    }
+    let platform = Platform::find(config).map_err(|error| error.to_string())?;
+    let memory = platform.controller().map_err(|error| error.to_string())?;
+    let memory = EmulatedMemory::new(&platform.machine, memory);
+    let cpus: Rc<[Cpu]> = (0..platform.machine.cores)
+        .map(|core| {
+            let face = memory.face(core);
+            Cpu {
+                filter: face.filter.as_ptr(),
+                filter_mask: face.filter.len() as u64 - 1,
+                counts: face.counts.as_ptr(),
+                limits: face.limits.as_ptr(),
+                reached: Cell::new(0),
+            }
+        })
+        .collect();
+    let levels = if platform.machine.core.l2.is_some() {
+        &EVENTS_OF_THREE_LEVELS[..]
+    } else {
+        &EVENTS_OF_TWO_LEVELS[..]
+    };
+    let events = EVENTS.iter().chain(levels).map(|(number, count)| Event {
+        number: *number,
+        count: *count as u16,
+    });
+    let events: &'static [Event] = Vec::leak(events.collect());
+    Ok(Library {
+        cpus: platform.machine.cores as u32,
+        line_bits: platform.machine.line_bytes.trailing_zeros(),
+        counts: COUNTS as u32,
+        events: events.len() as u32,
+        event: events.as_ptr(),
+        cpu: cpus.as_ptr(),
+        model: Box::into_raw(Box::new(Model { memory, cpus })).cast(),
+        access,
+        advance,
+        resume,
+        close,
+    })
+}
+
+/// The function that the emulator calls first.
+///
+/// # Safety
+/// `config` is a C string, and `error` has room for 1024 bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn memory_model_open(
+    version: u32,
+    config: *const c_char,
+    error: *mut c_char,
+) -> *const Library {
+    // SAFETY: the caller's promise.
+    let config = unsafe { CStr::from_ptr(config) };
+    let opened = match config.to_str() {
+        Ok(config) => open(version, config),
+        Err(error) => Err(format!("config: {error}")),
+    };
+    match opened {
+        Ok(library) => Box::leak(Box::new(library)),
+        Err(why) => {
+            // One line, cut where a character begins.
+            let why = why.replace('\n', "; ");
+            let end = (0..ERROR_SIZE.min(why.len() + 1))
+                .rfind(|end| why.is_char_boundary(*end))
+                .unwrap_or(0);
+            // SAFETY: there is room for `end` bytes and the one that ends the text.
+            unsafe {
+                std::ptr::copy_nonoverlapping(why.as_ptr().cast(), error, end);
+                *error.add(end) = 0;
+            }
+            std::ptr::null()
+        }
+    }
+}

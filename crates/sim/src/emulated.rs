@@ -1,0 +1,563 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Caches and memory behind cores that execute in an emulator.
+//!
+//! The emulator lets one core execute after the other, each up to the end of a round of
+//! virtual time or to where it has to wait. What that means for the memory:
+//!
+//! - An access that a core need not wait for is gone through at once, at the core's own
+//!   time, which may be ahead of the memory's.
+//! - At the first one that has to wait, the core is blocked. What it accesses until the
+//!   emulator gets hold of it (the rest of a translation block) is kept, and is gone
+//!   through from the time of its release on, the number of executed instructions as clock.
+//! - When all cores have executed or are blocked, nothing more can come to the memory
+//!   before one of them is released: the memory [goes on](EmulatedMemory::advance) to the
+//!   first release, that core executes, and so on to the end of the round. So no request
+//!   comes to the memory in its past.
+//! - An access to the shared cache at a time at which a line may have come that has not
+//!   come yet waits for the memory to get to that time.
+//!
+//! What remains of the order of execution: two cores' accesses to the shared cache within
+//! a round may be looked up in the other order, as long as no line comes in between.
+//!
+//! An instruction takes a ns, as the emulator counts; a load from the L1 nothing on top.
+//! The cores are in order: a load that is not in the L1 makes its core wait.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::lines::{Asked, Lines};
+use crate::main_memory::{Done, MainMemory, NEVER_PS};
+use crate::private::{ENTRIES, ENTRY_BYTES, Found, PAGE_BITS, Private};
+use crate::settings::MachineSettings;
+use crate::shared::WRITE;
+
+const PS: u64 = 1000;
+
+/// No line.
+const NONE: u64 = u64::MAX;
+
+/// Page tables have frames that no buffer has: beyond 1 TiB, a GiB of them.
+const TABLES_BITS: u32 = 40;
+const TABLES: u64 = 1 << 18;
+
+/// What a core has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It has read.
+    Load,
+    /// It has written.
+    Store,
+    /// It has written a whole line, which need not be fetched.
+    Zero,
+}
+
+/// What is counted, each core by itself. The emulator counts [`Count::Access`], the memory
+/// all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Count {
+    /// Loads and stores.
+    Access,
+    /// Lines that came to the L1.
+    L1Refill,
+    /// Dirty lines that left the L1.
+    L1WriteBack,
+    /// Pages that came to the TLB.
+    TlbRefill,
+    /// Accesses to the core's own second cache.
+    L2,
+    /// Lines that came to the core's own second cache.
+    L2Refill,
+    /// Lines that came to the innermost cache of the core's that is asked before the shared
+    /// one, and dirty ones that left it: accesses to the shared cache.
+    Shared,
+    /// Lines that came from memory for this core, prefetched ones included.
+    SharedRefill,
+    /// Dirty lines that went to memory to make room for one of this core's.
+    SharedWriteBack,
+    /// Both of these: what this core moves on the way to memory.
+    Bus,
+    /// ns for which the core waited.
+    Stalled,
+}
+
+/// How many kinds of [`Count`] there are.
+pub const COUNTS: usize = Count::Stalled as usize + 1;
+
+/// A core's part that the emulator sees, too.
+#[derive(Debug, Clone)]
+pub struct Face {
+    /// Lines of which the emulator need not tell: `2 * line`, plus 1 if it need not tell of
+    /// stores either, at the index `line % filter.len()`, a power of two. These are the
+    /// lines that were last used of each set of the L1: another access changes nothing.
+    pub filter: Rc<[Cell<u64>]>,
+    /// By [`Count`].
+    pub counts: Rc<[Cell<u64>]>,
+    /// By [`Count`]: when a count gets there, [`EmulatedMemory::take_reached`] says so.
+    pub limits: Rc<[Cell<u64>]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Op {
+    retired: u64,
+    line: u64,
+    page: u64,
+    access: Access,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing was done yet.
+    New,
+    /// The page's entry in its table has to be read.
+    Walk,
+    /// The line has to be found.
+    Look,
+}
+
+/// Why a core is blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    No,
+    /// For a line that is under way to it.
+    Line(u64),
+    /// For any line that is under way to it: there are as many as may be.
+    OwnMshr,
+    /// For a place in the shared cache.
+    Shared,
+    /// For the memory to get to its time.
+    Time,
+}
+
+#[derive(Debug)]
+struct Core {
+    face: Face,
+    /// Its time, and the instructions that it had executed then.
+    t_ps: u64,
+    retired: u64,
+    ops: VecDeque<Op>,
+    waits: Waits,
+    counts: [u64; COUNTS],
+    /// Time for which it waited that is not a whole ns yet.
+    stalled_ps: u64,
+}
+
+/// The caches of all cores and the memory behind them.
+#[derive(Debug)]
+pub struct EmulatedMemory<M> {
+    settings: MachineSettings,
+    lines: Lines<M>,
+    cores: Vec<Core>,
+    /// When the lines come that memory has done, and the places of the shared cache's.
+    fills: VecDeque<(u64, u32)>,
+    done: Vec<Done>,
+    line_bits: u32,
+    now_ps: u64,
+    released: u64,
+    reached: u64,
+}
+
+impl Face {
+    fn new(sets: u64) -> Self {
+        let filter = if sets.is_power_of_two() { sets } else { 1 };
+        let cells = |len, value| {
+            std::iter::repeat_with(|| Cell::new(value))
+                .take(len)
+                .collect()
+        };
+        Self {
+            filter: cells(filter as usize, NONE),
+            counts: cells(COUNTS, 0),
+            limits: cells(COUNTS, u64::MAX),
+        }
+    }
+
+    fn place(&self, line: u64) -> &Cell<u64> {
+        &self.filter[line as usize & (self.filter.len() - 1)]
+    }
+
+    /// The line was the last one used of its set.
+    fn used(&self, line: u64, dirty: bool) {
+        self.place(line).set(line << 1 | u64::from(dirty));
+    }
+
+    /// The line is gone, or is clean.
+    fn changed(&self, line: u64) {
+        let place = self.place(line);
+        if place.get() >> 1 == line {
+            place.set(NONE);
+        }
+    }
+}
+
+impl<M: MainMemory> EmulatedMemory<M> {
+    /// Empty caches, at time 0.
+    #[must_use]
+    pub fn new(settings: &MachineSettings, memory: M) -> Self {
+        let l1 = &settings.core.l1d;
+        let sets = l1.size_bytes / settings.line_bytes / l1.ways as u64;
+        let private = || Private::new(settings, Box::default());
+        let core = || Core {
+            face: Face::new(sets),
+            t_ps: 0,
+            retired: 0,
+            ops: VecDeque::with_capacity(64),
+            waits: Waits::No,
+            counts: [0; COUNTS],
+            stalled_ps: 0,
+        };
+        Self {
+            lines: Lines::new(
+                settings,
+                memory,
+                std::iter::repeat_with(private)
+                    .take(settings.cores)
+                    .collect(),
+            ),
+            cores: std::iter::repeat_with(core).take(settings.cores).collect(),
+            fills: VecDeque::new(),
+            done: Vec::new(),
+            line_bits: settings.line_bytes.trailing_zeros(),
+            now_ps: 0,
+            released: 0,
+            reached: 0,
+            settings: settings.clone(),
+        }
+    }
+
+    /// What the emulator sees of a core.
+    #[must_use]
+    pub fn face(&self, core: usize) -> &Face {
+        &self.cores[core].face
+    }
+
+    /// The memory behind the caches.
+    #[must_use]
+    pub fn memory(&self) -> &M {
+        &self.lines.shared.memory
+    }
+
+    /// The cores of which a count has got to its limit since this was last asked, a bit each.
+    pub fn take_reached(&mut self) -> u64 {
+        std::mem::take(&mut self.reached)
+    }
+
+    /// A core has accessed the byte at `address` at `now_ns` of its time, after `retired`
+    /// instructions. Return: how long that takes, ns, or `None` if the core is blocked.
+    pub fn access(
+        &mut self,
+        core: usize,
+        access: Access,
+        address: u64,
+        now_ns: u64,
+        retired: u64,
+    ) -> Option<u64> {
+        let index = core;
+        let core = &mut self.cores[index];
+        core.ops.push_back(Op {
+            retired,
+            line: address >> self.line_bits,
+            page: address >> PAGE_BITS,
+            access,
+            stage: Stage::New,
+        });
+        if core.waits != Waits::No {
+            return None;
+        }
+        // What is less than a ns is not lost.
+        core.t_ps = now_ns * PS + core.t_ps % PS;
+        core.retired = retired;
+        let from_ns = now_ns;
+        self.proceed(index);
+        self.publish(index);
+        let core = &self.cores[index];
+        (core.waits == Waits::No).then(|| core.t_ps / PS - from_ns)
+    }
+
+    /// Lets memory go on to `until_ns`, or to when it releases cores. Return: these, a bit
+    /// each; 0 when it has got to `until_ns`.
+    pub fn advance(&mut self, until_ns: u64) -> u64 {
+        let until_ps = until_ns * PS;
+        while self.released == 0 && self.go_on(until_ps) {}
+        if self.released == 0 {
+            self.at(until_ps);
+        }
+        for core in 0..self.cores.len() {
+            self.publish(core);
+        }
+        std::mem::take(&mut self.released)
+    }
+
+    /// A released core goes on, and has executed `retired` instructions by now. Return: its
+    /// time, ns.
+    pub fn resume(&mut self, core: usize, retired: u64) -> u64 {
+        let core = &mut self.cores[core];
+        core.t_ps += (retired - core.retired) * PS;
+        core.retired = retired;
+        core.t_ps / PS
+    }
+
+    fn at(&mut self, now_ps: u64) {
+        self.now_ps = self.now_ps.max(now_ps);
+        self.lines.shared.floor_ps = self.now_ps;
+    }
+
+    /// One step of the memory's; false if there is none until then.
+    fn go_on(&mut self, until_ps: u64) -> bool {
+        let fill_ps = self.fills.front().map_or(NEVER_PS, |fill| fill.0);
+        let waiting = self.cores.iter().enumerate();
+        let (time_ps, waiting) = waiting
+            .filter(|(_, core)| core.waits == Waits::Time)
+            .map(|(index, core)| (core.t_ps, index))
+            .min()
+            .unwrap_or((NEVER_PS, 0));
+        let first_ps = fill_ps.min(until_ps).min(time_ps);
+        if let Some(at_ps) = self.lines.shared.memory.go_on(first_ps, &mut self.done) {
+            self.at(at_ps);
+            self.memory_went_on();
+        } else if time_ps < fill_ps && time_ps <= until_ps {
+            self.at(time_ps);
+            self.release(waiting, time_ps);
+        } else if fill_ps <= until_ps
+            && let Some((at_ps, place)) = self.fills.pop_front()
+        {
+            self.at(at_ps);
+            self.fill(place as usize, at_ps);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn memory_went_on(&mut self) {
+        let mut done = std::mem::take(&mut self.done);
+        let mut written = false;
+        for Done { id, at_ps } in done.drain(..) {
+            if id == WRITE {
+                self.lines.shared.written();
+                written = true;
+            } else {
+                let at_ps = at_ps + self.settings.shared.from_memory_ps;
+                self.fills.push_back((at_ps, id));
+            }
+        }
+        self.done = done;
+        self.lines.shared.hand_over(self.now_ps);
+        if written {
+            self.release_all(Waits::Shared, self.now_ps);
+        }
+    }
+
+    fn fill(&mut self, place: usize, at_ps: u64) {
+        let filled = self.lines.fill(place, at_ps);
+        if self.settings.shared.inclusive
+            && let Some(victim) = filled.victim
+        {
+            for core in &self.cores {
+                core.face.changed(victim.number);
+            }
+        }
+        for index in (0..self.cores.len()).filter(|index| filled.waiters & 1 << index != 0) {
+            let store = filled.stores & 1 << index != 0;
+            if store {
+                self.take_from_others(index, filled.line, true);
+            }
+            self.lines.cores[index].under_way -= 1;
+            self.bring(index, filled.line, store);
+            match self.cores[index].waits {
+                Waits::Line(wanted) if wanted == filled.line => self.release(index, at_ps),
+                Waits::OwnMshr => self.release(index, at_ps),
+                _ => {}
+            }
+        }
+        self.release_all(Waits::Shared, at_ps);
+    }
+
+    fn release_all(&mut self, waits: Waits, at_ps: u64) {
+        for index in 0..self.cores.len() {
+            if self.cores[index].waits == waits {
+                self.release(index, at_ps);
+            }
+        }
+    }
+
+    fn release(&mut self, index: usize, at_ps: u64) {
+        let core = &mut self.cores[index];
+        core.stalled_ps += at_ps.saturating_sub(core.t_ps);
+        core.t_ps = core.t_ps.max(at_ps);
+        core.waits = Waits::No;
+        self.proceed(index);
+        if self.cores[index].waits == Waits::No {
+            self.released |= 1 << index;
+        }
+    }
+
+    /// The core's accesses, up to the one that has to wait.
+    fn proceed(&mut self, index: usize) {
+        while let Some(&(mut op)) = self.cores[index].ops.front() {
+            if op.stage == Stage::New {
+                let core = &mut self.cores[index];
+                core.t_ps += op.retired.saturating_sub(core.retired) * PS;
+                core.retired = core.retired.max(op.retired);
+                op.stage = match self.lines.cores[index].private.find_page(op.page) {
+                    Some(false) => {
+                        core.counts[Count::TlbRefill as usize] += 1;
+                        core.t_ps += self.settings.core.page_walk_ps;
+                        core.stalled_ps += self.settings.core.page_walk_ps;
+                        Stage::Walk
+                    }
+                    Some(true) | None => Stage::Look,
+                };
+                core.ops[0] = op;
+            }
+            if op.stage == Stage::Walk {
+                let line = self.entry(index, op.page);
+                let (gone_on, waits) = self.find(index, line, Access::Load);
+                if gone_on {
+                    self.cores[index].ops[0].stage = Stage::Look;
+                }
+                self.cores[index].waits = waits;
+            } else {
+                let (gone_on, waits) = self.find(index, op.line, op.access);
+                if gone_on {
+                    self.cores[index].ops.pop_front();
+                }
+                self.cores[index].waits = waits;
+            }
+            if self.cores[index].waits != Waits::No {
+                return;
+            }
+        }
+    }
+
+    /// The line that has a page's entry. Each core has tables of its own, somewhere.
+    fn entry(&self, core: usize, page: u64) -> u64 {
+        let table = (page / ENTRIES) ^ ((core as u64) << 56);
+        let mixed = (table ^ (table >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let frame = (1 << (TABLES_BITS - PAGE_BITS)) + (mixed ^ (mixed >> 32)) % TABLES;
+        ((frame << PAGE_BITS) | (page % ENTRIES * ENTRY_BYTES)) >> self.line_bits
+    }
+
+    /// A core accesses a line. Return: whether that is done with, or has to be tried again,
+    /// and for what the core has to wait.
+    fn find(&mut self, index: usize, line: u64, access: Access) -> (bool, Waits) {
+        let store = access != Access::Load;
+        let own = &mut self.lines.cores[index].private;
+        if store && !own.is_dirty(line) && own.holds(line) {
+            self.take_from_others(index, line, true);
+        }
+        let (found, victim) = self.lines.cores[index].private.look_up(line, store);
+        let core = &mut self.cores[index];
+        if let Some(victim) = victim {
+            self.lines.take_back(index, victim.number, core.t_ps);
+        }
+        match found {
+            Found::L1 => {
+                core.face.used(line, store);
+                return (true, Waits::No);
+            }
+            Found::L2 => {
+                core.counts[Count::L1Refill as usize] += 1;
+                core.counts[Count::L2 as usize] += 1;
+                core.face.used(line, store);
+                self.hit(
+                    index,
+                    self.settings.core.l2.map_or(0, |l2| l2.hit_ps),
+                    store,
+                );
+                return (true, Waits::No);
+            }
+            Found::Nowhere => {}
+        }
+        // What comes later changes nothing for a line that is under way to the core.
+        if !self.lines.shared.waits_for(index, line) {
+            let t_ps = core.t_ps;
+            if t_ps > self.now_ps && t_ps > self.next_fill_ps() {
+                return (false, Waits::Time);
+            }
+            self.take_from_others(index, line, store);
+        }
+        if access == Access::Zero {
+            if self.lines.shared.is_full() {
+                return (false, Waits::Shared);
+            }
+            self.bring(index, line, true);
+            return (true, Waits::No);
+        }
+        let t_ps = self.cores[index].t_ps;
+        match self.lines.ask(index, line, store, t_ps) {
+            Asked::OwnMshr => (false, Waits::OwnMshr),
+            Asked::Full => (false, Waits::Shared),
+            Asked::Hit => {
+                self.bring(index, line, store);
+                self.hit(index, self.settings.shared.cache.hit_ps, store);
+                (true, Waits::No)
+            }
+            Asked::UnderWay if store => (true, Waits::No),
+            Asked::UnderWay => (true, Waits::Line(line)),
+        }
+    }
+
+    /// A cache has the line: a load waits for it.
+    fn hit(&mut self, index: usize, takes_ps: u64, store: bool) {
+        if !store {
+            let core = &mut self.cores[index];
+            core.t_ps += takes_ps;
+            core.stalled_ps += takes_ps;
+        }
+    }
+
+    /// A line gets to the core's own caches.
+    fn bring(&mut self, index: usize, line: u64, store: bool) {
+        let core = &mut self.cores[index];
+        let at_ps = core.t_ps.max(self.now_ps);
+        core.counts[Count::L1Refill as usize] += 1;
+        core.counts[Count::Shared as usize] += 1;
+        if self.settings.core.l2.is_some() {
+            core.counts[Count::L2 as usize] += 1;
+            core.counts[Count::L2Refill as usize] += 1;
+        }
+        let gone = self.lines.bring(index, line, store, at_ps);
+        core.counts[Count::L1WriteBack as usize] += gone;
+        core.counts[Count::Shared as usize] += gone;
+        core.face.used(line, store);
+    }
+
+    fn take_from_others(&mut self, index: usize, line: u64, store: bool) {
+        let now_ps = self.cores[index].t_ps.max(self.now_ps);
+        let changed = self.lines.take_from_others(index, line, store, now_ps);
+        for (other, core) in self.cores.iter().enumerate() {
+            if changed & 1 << other != 0 {
+                core.face.changed(line);
+            }
+        }
+    }
+
+    /// No line comes before.
+    fn next_fill_ps(&self) -> u64 {
+        let fill_ps = self.fills.front().map_or(NEVER_PS, |fill| fill.0);
+        let done_ps = self.lines.shared.memory.earliest_done_ps();
+        fill_ps.min(done_ps.saturating_add(self.settings.shared.from_memory_ps))
+    }
+
+    /// What was counted, where the emulator sees it.
+    fn publish(&mut self, index: usize) {
+        let (core, lines) = (&mut self.cores[index], &self.lines.cores[index]);
+        core.counts[Count::SharedRefill as usize] = lines.refills;
+        core.counts[Count::SharedWriteBack as usize] = lines.write_backs;
+        core.counts[Count::Bus as usize] = lines.refills + lines.write_backs;
+        core.counts[Count::Stalled as usize] = core.stalled_ps / PS;
+        let face = &core.face;
+        for at in 1..COUNTS {
+            face.counts[at].set(core.counts[at]);
+            if core.counts[at] >= face.limits[at].get() {
+                self.reached |= 1 << index;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

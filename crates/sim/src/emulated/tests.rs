@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memories behind cores that execute as an emulator's do, one after the other.
+
+use super::*;
+use crate::main_memory::FixedMemory;
+use crate::platform::Platform;
+
+const MIB: u64 = 1 << 20;
+const LINE: u64 = 64;
+
+/// What a core does, over and over.
+#[derive(Clone, Copy)]
+enum Loop {
+    /// Loads of one line after the other.
+    Read,
+    /// Stores to them.
+    Write,
+    /// Loads of them, each once, in an order without a stride.
+    Chase,
+    Idle,
+}
+
+struct Vcpu {
+    does: Loop,
+    /// Instructions of a turn of its loop.
+    work: u64,
+    from: u64,
+    lines: u64,
+    turns: u64,
+    now_ns: u64,
+    retired: u64,
+    blocked: bool,
+}
+
+impl Vcpu {
+    fn new(does: Loop, work: u64, from: u64, bytes: u64) -> Self {
+        Self {
+            does,
+            work,
+            from,
+            lines: bytes / LINE,
+            turns: 0,
+            now_ns: 0,
+            retired: 0,
+            blocked: false,
+        }
+    }
+
+    fn next(&self) -> (Access, u64) {
+        let turn = self.turns % self.lines;
+        match self.does {
+            Loop::Read | Loop::Idle => (Access::Load, turn),
+            Loop::Write => (Access::Store, turn),
+            // Powers of two: each line once, by an odd step.
+            Loop::Chase => (Access::Load, turn.wrapping_mul(0x9e37_79b1) % self.lines),
+        }
+    }
+}
+
+/// What an emulator does with its vCPUs and the memory behind them.
+struct Emulator<M> {
+    memory: EmulatedMemory<M>,
+    vcpus: Vec<Vcpu>,
+    round_ns: u64,
+}
+
+impl<M: MainMemory> Emulator<M> {
+    fn slice(&mut self, index: usize, end_ns: u64) {
+        let vcpu = &mut self.vcpus[index];
+        while !vcpu.blocked && vcpu.now_ns < end_ns && !matches!(vcpu.does, Loop::Idle) {
+            vcpu.now_ns += vcpu.work;
+            vcpu.retired += vcpu.work;
+            let (access, line) = vcpu.next();
+            vcpu.turns += 1;
+            let address = vcpu.from + line * LINE;
+            let filter = &self.memory.face(index).filter;
+            let known = filter[(address / LINE) as usize & (filter.len() - 1)].get();
+            if known >> 1 == address / LINE && (access == Access::Load || known & 1 != 0) {
+                continue;
+            }
+            let (now_ns, retired) = (vcpu.now_ns, vcpu.retired);
+            match self.memory.access(index, access, address, now_ns, retired) {
+                Some(ns) => vcpu.now_ns += ns,
+                None => vcpu.blocked = true,
+            }
+        }
+    }
+
+    fn run(&mut self, until_ns: u64) {
+        let mut base_ns = 0;
+        let mut first = 0;
+        while base_ns < until_ns {
+            let end_ns = base_ns + self.round_ns;
+            let count = self.vcpus.len();
+            for at in 0..count {
+                self.slice((first + at) % count, end_ns);
+            }
+            first += 1;
+            loop {
+                let released = self.memory.advance(end_ns);
+                if released == 0 {
+                    break;
+                }
+                for index in (0..count).filter(|index| released & 1 << index != 0) {
+                    let vcpu = &mut self.vcpus[index];
+                    let now_ns = self.memory.resume(index, vcpu.retired);
+                    assert!(now_ns >= vcpu.now_ns, "a core goes back in time");
+                    vcpu.now_ns = now_ns;
+                    vcpu.blocked = false;
+                    self.slice(index, end_ns);
+                }
+            }
+            base_ns = end_ns;
+        }
+    }
+
+    /// ns for each turn of a core's loop.
+    fn ns(&self, index: usize) -> f64 {
+        let vcpu = &self.vcpus[index];
+        vcpu.now_ns as f64 / vcpu.turns as f64
+    }
+
+    fn count(&self, index: usize, count: Count) -> u64 {
+        self.memory.face(index).counts[count as usize].get()
+    }
+}
+
+/// A Raspberry Pi 3 with a memory that takes 100 ns for each line.
+fn pi(vcpus: Vec<Vcpu>) -> Emulator<FixedMemory> {
+    let mut settings = Platform::find("raspberry-pi-3").unwrap().machine;
+    settings.core.prefetcher = None;
+    settings.core.tlb_entries = 0;
+    settings.shared.to_memory_ps = 0;
+    settings.shared.from_memory_ps = 0;
+    settings.shared.cache.hit_ps = 10_000;
+    Emulator {
+        memory: EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000)),
+        vcpus,
+        round_ns: 1000,
+    }
+}
+
+#[test]
+fn a_load_takes_what_its_cache_takes() {
+    for (bytes, each_ns) in [(16 << 10, 5.0), (256 << 10, 15.0), (16 * MIB, 105.0)] {
+        let mut emulator = pi(vec![Vcpu::new(Loop::Chase, 5, 0, bytes)]);
+        emulator.run(60_000_000);
+        // The first pass comes from memory.
+        let least = 100.0 * (bytes / LINE) as f64 / emulator.vcpus[0].turns as f64;
+        let ns = emulator.ns(0);
+        let most = each_ns + if bytes < MIB { least } else { 0.0 };
+        assert!(
+            (each_ns - 0.1..=most + 0.1).contains(&ns),
+            "{bytes} bytes: {ns} ns, {each_ns} to {most}"
+        );
+    }
+}
+
+#[test]
+fn two_runs_are_the_same_and_rounds_do_not_matter() {
+    let run = |round_ns| {
+        let platform = Platform::find("raspberry-pi-3").unwrap();
+        let vcpus = [Loop::Chase, Loop::Write, Loop::Write, Loop::Write];
+        let vcpus = vcpus.iter().enumerate();
+        let mut emulator = Emulator {
+            memory: EmulatedMemory::new(&platform.machine, platform.controller().unwrap()),
+            vcpus: vcpus
+                .map(|(at, does)| Vcpu::new(*does, 5, at as u64 * 16 * MIB, 16 * MIB))
+                .collect(),
+            round_ns,
+        };
+        emulator.run(20_000_000);
+        (emulator.ns(0), emulator.count(1, Count::Bus))
+    };
+    let (once, again) = (run(1000), run(1000));
+    assert_eq!(once, again);
+    for round_ns in [200, 5000] {
+        let (ns, _) = run(round_ns);
+        assert!(
+            (0.98..1.02).contains(&(ns / once.0)),
+            "{round_ns}: {ns} and {} ns",
+            once.0
+        );
+    }
+}
+
+#[test]
+fn counts_are_what_a_stream_must_cause() {
+    let lines = 16 * MIB / LINE;
+    let mut emulator = pi(vec![Vcpu::new(Loop::Read, 4, 0, 16 * MIB)]);
+    emulator.run(40_000_000);
+    let turns = emulator.vcpus[0].turns;
+    assert!(turns > lines, "more than one pass");
+    for count in [Count::L1Refill, Count::SharedRefill, Count::Bus] {
+        assert!(turns.abs_diff(emulator.count(0, count)) <= 2, "{count:?}");
+    }
+    assert_eq!(emulator.count(0, Count::SharedWriteBack), 0);
+
+    let mut emulator = pi(vec![Vcpu::new(Loop::Write, 4, 0, 16 * MIB)]);
+    emulator.run(40_000_000);
+    let turns = emulator.vcpus[0].turns;
+    // What is in the shared cache has not been written back: there, or above it.
+    let kept = 512 * 1024 / LINE;
+    assert!(turns.abs_diff(emulator.count(0, Count::SharedRefill)) <= 4);
+    let written = emulator.count(0, Count::SharedWriteBack);
+    assert!(
+        turns.abs_diff(written + kept) <= kept / 50,
+        "{turns} {written}"
+    );
+}
+
+#[test]
+fn a_limit_is_told_when_it_is_reached() {
+    let mut emulator = pi(vec![Vcpu::new(Loop::Read, 4, 0, 16 * MIB)]);
+    emulator.memory.face(0).limits[Count::SharedRefill as usize].set(1000);
+    while emulator.memory.take_reached() == 0 {
+        let until_ns = emulator.vcpus[0].now_ns;
+        assert!(emulator.count(0, Count::SharedRefill) < 1000);
+        emulator.slice(0, until_ns + 1);
+        emulator.run_once();
+    }
+    assert_eq!(emulator.count(0, Count::SharedRefill), 1000);
+}
+
+impl<M: MainMemory> Emulator<M> {
+    /// To the next release.
+    fn run_once(&mut self) {
+        let until_ns = self.vcpus[0].now_ns + 1000;
+        if self.vcpus[0].blocked && self.memory.advance(until_ns) != 0 {
+            self.vcpus[0].now_ns = self.memory.resume(0, self.vcpus[0].retired);
+            self.vcpus[0].blocked = false;
+        }
+    }
+}
+
+#[test]
+fn a_line_that_another_core_has_written_comes_from_there() {
+    let mut emulator = pi(vec![
+        Vcpu::new(Loop::Idle, 1, 0, LINE),
+        Vcpu::new(Loop::Idle, 1, 0, LINE),
+    ]);
+    let memory = &mut emulator.memory;
+    let line = 4096;
+    // Core 0 writes it; the filter takes its next store, not core 1's.
+    assert_eq!(memory.access(0, Access::Store, line, 0, 0), Some(0));
+    assert_eq!(memory.advance(1000), 0);
+    let place = (line / LINE) as usize % memory.face(0).filter.len();
+    assert_eq!(memory.face(0).filter[place].get(), line / LINE * 2 + 1);
+    // Core 1 reads: from the shared cache, and both have it.
+    assert_eq!(memory.access(1, Access::Load, line, 1000, 1000), Some(10));
+    assert_eq!(memory.face(0).filter[place].get(), NONE);
+    assert_eq!(memory.face(1).filter[place].get(), line / LINE * 2);
+    // Core 1 writes: core 0 has it no longer.
+    assert_eq!(memory.access(1, Access::Store, line, 1100, 1100), Some(0));
+    assert_eq!(memory.access(0, Access::Load, line, 1200, 1200), Some(10));
+    assert_eq!(memory.advance(5000), 0);
+    assert_eq!(memory.face(0).counts[Count::SharedRefill as usize].get(), 1);
+    assert_eq!(memory.face(1).counts[Count::SharedRefill as usize].get(), 0);
+}
+
+#[test]
+fn a_line_that_is_zeroed_is_not_fetched() {
+    let mut emulator = pi(vec![Vcpu::new(Loop::Idle, 1, 0, LINE)]);
+    let memory = &mut emulator.memory;
+    for line in 0..100 {
+        assert_eq!(
+            memory.access(0, Access::Zero, line * LINE, line, line),
+            Some(0)
+        );
+    }
+    assert_eq!(memory.advance(1000), 0);
+    let counts = &memory.face(0).counts;
+    assert_eq!(counts[Count::SharedRefill as usize].get(), 0);
+    assert_eq!(counts[Count::L1Refill as usize].get(), 100);
+}

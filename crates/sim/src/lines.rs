@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where lines are, and how they move: the cores' own caches, the shared one, memory.
+//!
+//! When is decided elsewhere: by [`machine`](crate::machine), whose cores are simulated,
+//! and by [`emulated`](crate::emulated), whose cores execute in an emulator.
+
+use memwarden_policy::Resource;
+
+use crate::main_memory::MainMemory;
+use crate::private::Private;
+use crate::settings::MachineSettings;
+use crate::shared::{Answer, Filled, Shared};
+
+/// A core's own caches, and what is under way to them.
+#[derive(Debug)]
+pub(crate) struct CoreLines {
+    pub private: Private,
+    pub under_way: u32,
+    pub prefetches_under_way: u32,
+    /// Lines that came from memory for it, prefetched ones included.
+    pub refills: u64,
+    /// Of these, prefetched ones.
+    pub prefetches: u64,
+    /// Lines that left the shared cache dirty to make room for its own.
+    pub write_backs: u64,
+}
+
+/// What came of asking for a line that the core's own caches have not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The shared cache has it.
+    Hit,
+    /// It is under way to the core.
+    UnderWay,
+    /// As many are under way to the core as may be: ask again.
+    OwnMshr,
+    /// No place in the shared cache: ask again.
+    Full,
+}
+
+/// All lines of a machine.
+#[derive(Debug)]
+pub(crate) struct Lines<M> {
+    pub shared: Shared<M>,
+    pub cores: Vec<CoreLines>,
+    mshrs: u32,
+    prefetch_mshrs: u32,
+    inclusive: bool,
+    /// What was counted since it was last looked at, if it is looked at.
+    pub counted: Option<Vec<(usize, Resource)>>,
+}
+
+impl CoreLines {
+    pub fn new(private: Private) -> Self {
+        Self {
+            private,
+            under_way: 0,
+            prefetches_under_way: 0,
+            refills: 0,
+            prefetches: 0,
+            write_backs: 0,
+        }
+    }
+}
+
+impl<M: MainMemory> Lines<M> {
+    pub fn new(settings: &MachineSettings, memory: M, private: Vec<Private>) -> Self {
+        Self {
+            shared: Shared::new(settings, memory),
+            cores: private.into_iter().map(CoreLines::new).collect(),
+            mshrs: settings.core.mshrs,
+            prefetch_mshrs: settings.core.prefetch_mshrs,
+            inclusive: settings.shared.inclusive,
+            counted: None,
+        }
+    }
+
+    /// Asks for a line that the core's own caches have not.
+    pub fn ask(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> Asked {
+        let core = &mut self.cores[index];
+        if self.shared.join(index, line, store) {
+            return Asked::UnderWay;
+        }
+        if core.under_way == self.mshrs {
+            return Asked::OwnMshr;
+        }
+        let answer = self.shared.ask(index, line, store, now_ps);
+        let asked = match answer {
+            Answer::Full => return Asked::Full,
+            Answer::Hit => Asked::Hit,
+            Answer::Joined | Answer::Miss => Asked::UnderWay,
+        };
+        core.under_way += u32::from(asked == Asked::UnderWay);
+        if answer == Answer::Miss {
+            self.count_refill(index, false);
+        }
+        self.prefetch(index, line, now_ps);
+        asked
+    }
+
+    fn prefetch(&mut self, index: usize, line: u64, now_ps: u64) {
+        let Some(ask) = self.cores[index].private.prefetches(line) else {
+            return;
+        };
+        for line in ask.lines() {
+            if self.cores[index].prefetches_under_way >= self.prefetch_mshrs {
+                return;
+            }
+            if self.shared.prefetch(index, line, now_ps) {
+                self.cores[index].prefetches_under_way += 1;
+                self.count_refill(index, true);
+            }
+        }
+    }
+
+    fn count_refill(&mut self, index: usize, prefetch: bool) {
+        let core = &mut self.cores[index];
+        core.refills += 1;
+        core.prefetches += u64::from(prefetch);
+        if let Some(counted) = &mut self.counted {
+            counted.push((index, Resource::Read));
+        }
+    }
+
+    /// The line of a place of the shared cache's has come from memory. Those that wait
+    /// for it still have to [get it](Self::line_is_there).
+    pub fn fill(&mut self, place: usize, now_ps: u64) -> Filled {
+        let filled = self.shared.fill(place);
+        if let Some(victim) = filled.victim {
+            let mut dirty = victim.dirty;
+            if self.inclusive {
+                for core in &mut self.cores {
+                    dirty |= core.private.invalidate(victim.number);
+                }
+            }
+            if dirty {
+                self.write_back(filled.core, victim.number, now_ps);
+            }
+        }
+        if filled.prefetch {
+            self.cores[filled.core].prefetches_under_way -= 1;
+        }
+        filled
+    }
+
+    /// A line that was under way is there for a core.
+    pub fn line_is_there(&mut self, index: usize, line: u64, store: bool, now_ps: u64) {
+        self.cores[index].under_way -= 1;
+        self.bring(index, line, store, now_ps);
+    }
+
+    /// A line gets to a core's own caches. Return: how many dirty ones had to go for it.
+    pub fn bring(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> u64 {
+        let victims = self.cores[index].private.fill(line, store);
+        let gone = victims.into_iter().flatten();
+        gone.map(|victim| self.take_back(index, victim.number, now_ps))
+            .count() as u64
+    }
+
+    /// A core accesses a line that another core's caches may have: these let it go, or, if
+    /// it is only read, keep it clean. Return: the cores that had to do so, a bit each.
+    pub fn take_from_others(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> u32 {
+        let mut changed = 0;
+        for other in (0..self.cores.len()).filter(|other| *other != index) {
+            let private = &mut self.cores[other].private;
+            let dirty = if store {
+                let held = private.holds(line);
+                changed |= u32::from(held) << other;
+                held && private.invalidate(line)
+            } else {
+                let dirty = private.clean(line);
+                changed |= u32::from(dirty) << other;
+                dirty
+            };
+            if dirty {
+                self.take_back(index, line, now_ps);
+            }
+        }
+        changed
+    }
+
+    /// A dirty line leaves a core's own caches.
+    pub fn take_back(&mut self, index: usize, line: u64, now_ps: u64) {
+        if let Some(gone) = self.shared.take_back(index, line) {
+            self.write_back(index, gone, now_ps);
+        }
+    }
+
+    fn write_back(&mut self, index: usize, line: u64, now_ps: u64) {
+        self.cores[index].write_backs += 1;
+        self.shared.write(index, line, now_ps);
+        if let Some(counted) = &mut self.counted {
+            counted.push((index, Resource::Write));
+        }
+    }
+}
