@@ -18,6 +18,12 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         Self::default()
     }
 
+    /// The settings that suit the emulated machine with a platform's caches and memory.
+    #[must_use]
+    fn for_modelled() -> Self {
+        Self::for_lab()
+    }
+
     /// The settings that suit a simulated machine.
     #[must_use]
     fn for_sim() -> Self {

@@ -46,8 +46,9 @@ impl<'a> KnownTraffic<'a> {
         Self { counted, interrupt }
     }
 
-    fn run_child(&self, cpu: usize, bytes: u64) -> Result<Moved, Error> {
-        let (kind, buffer) = match self.counted {
+    /// A buffer that is memory traffic of the kind that the event counts.
+    fn past_caches(&self, cpu: usize) -> (&'static str, u64) {
+        match self.counted {
             Counted::Faults => ("fresh-pages", FRESH_BYTES),
             Counted::Time => ("read", IN_CACHE),
             Counted::Lines => {
@@ -55,7 +56,28 @@ impl<'a> KnownTraffic<'a> {
                     cache::last_level(&Root::system(), cpu).and_then(|cache| cache.size_bytes);
                 ("read", llc.map_or(PAST_ANY_CACHE, |size| 2 * size))
             }
+        }
+    }
+
+    /// A buffer that the last cache has with room to spare, and the ones before it have not.
+    fn within_last_level(&self, cpu: usize) -> Option<u64> {
+        if self.counted != Counted::Lines {
+            return None;
+        }
+        let caches = cache::of_cpu(&Root::system(), cpu);
+        let data = |level: &dyn Fn(u32) -> bool| {
+            let sizes = caches
+                .iter()
+                .filter(|cache| cache.kind != cache::Kind::Instruction && level(cache.level));
+            sizes.map(|cache| cache.size_bytes).max().flatten()
         };
+        let last = caches.iter().map(|cache| cache.level).max()?;
+        let (inner, last) = (data(&|level| level < last)?, data(&|level| level == last)?);
+        let buffer = (last / 4).max(2 * inner);
+        (buffer <= last / 2).then_some(buffer)
+    }
+
+    fn run_child(&self, cpu: usize, bytes: u64, kind: &str, buffer: u64) -> Result<Moved, Error> {
         let memory = format!("{}K", buffer >> 10);
         let task = Task {
             cpu,
@@ -83,7 +105,19 @@ impl<'a> KnownTraffic<'a> {
 
 impl Traffic for KnownTraffic<'_> {
     fn run(&mut self, cpu: usize, bytes: u64) -> Result<Moved, GuardError> {
-        self.run_child(cpu, bytes)
-            .map_err(|error| GuardError::SelfTest(format!("making traffic on CPU {cpu}: {error}")))
+        let (kind, buffer) = self.past_caches(cpu);
+        self.run_child(cpu, bytes, kind, buffer)
+            .map_err(|error| failed(cpu, &error))
     }
+
+    fn run_in_last_level(&mut self, cpu: usize, bytes: u64) -> Result<Option<Moved>, GuardError> {
+        self.within_last_level(cpu)
+            .map(|buffer| self.run_child(cpu, bytes, "read", buffer))
+            .transpose()
+            .map_err(|error| failed(cpu, &error))
+    }
+}
+
+fn failed(cpu: usize, error: &Error) -> GuardError {
+    GuardError::SelfTest(format!("making traffic on CPU {cpu}: {error}"))
 }

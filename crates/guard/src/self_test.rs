@@ -27,6 +27,10 @@ const BUDGET_PART: u64 = 10;
 /// costs some hundred page faults, which are 2 % of these 16384 pages.
 pub const KNOWN_BYTES: u64 = 64 << 20;
 
+/// Of the bytes that the last cache answers, an event of memory's counts next to none: starting the traffic's process moves
+/// some percent. One of an inner cache's counts all.
+const OF_LAST_LEVEL: f64 = 0.5;
+
 /// How often the counting test is tried before a figure that is off counts as one.
 const ATTEMPTS: u32 = 3;
 
@@ -37,6 +41,15 @@ pub trait Traffic {
     /// # Errors
     /// When it can't run on that CPU.
     fn run(&mut self, cpu: usize, bytes: u64) -> Result<Moved, Error>;
+
+    /// The same with data that the last cache before memory has and the ones before it have not. `None` where there
+    /// is no such thing for what the event counts, or it isn't known how large the caches are.
+    ///
+    /// # Errors
+    /// As there.
+    fn run_in_last_level(&mut self, _cpu: usize, _bytes: u64) -> Result<Option<Moved>, Error> {
+        Ok(None)
+    }
 }
 
 /// What [`Traffic`] did.
@@ -59,6 +72,8 @@ pub struct Finding {
     pub moved_bytes: u64,
     /// Bytes that the regulator counted meanwhile.
     pub counted_bytes: u64,
+    /// Of the bytes that the last cache before memory answered, the share that was counted; `None` where that was not tried.
+    pub of_last_level: Option<f64>,
     /// Budget of the throttle test, events a period.
     pub budget_events: u64,
     /// Bytes a period that got through under it, over the budget.
@@ -131,6 +146,15 @@ fn test_core(
         attempt += 1;
     };
 
+    let of_last_level = last_level(guard, cpu, traffic)?;
+    if let Some(share) = of_last_level.filter(|share| *share > OF_LAST_LEVEL) {
+        return Err(fail(format!(
+            "event {event} counts what the last level of cache answers ({:.0} % of it), not what reaches memory: it is an \
+             inner cache's",
+            share * 100.0
+        )));
+    }
+
     // From the free run: what the core does in a period when nobody stops it.
     let periods = (moved.elapsed.as_secs_f64() / period.as_secs_f64()).max(1.0);
     let free_bytes = (moved.bytes as f64 / periods) as u64;
@@ -164,10 +188,36 @@ fn test_core(
         cpu,
         moved_bytes: moved.bytes,
         counted_bytes,
+        of_last_level,
         budget_events,
         through,
         throttled_periods: throttled.throttled_periods,
     })
+}
+
+/// Of the bytes that the last cache answers, the share that the event counts.
+#[allow(clippy::cast_precision_loss)]
+fn last_level(
+    guard: &dyn Regulator,
+    cpu: usize,
+    traffic: &mut dyn Traffic,
+) -> Result<Option<f64>, Error> {
+    let control = guard.settings()?.control;
+    let period = Duration::from_micros(control.period_us);
+    let mut least = f64::INFINITY;
+    // What else runs takes lines from the cache, and comes and goes; a wrong event stays wrong.
+    for _ in 0..ATTEMPTS {
+        let work = || traffic.run_in_last_level(cpu, KNOWN_BYTES);
+        let (Some(moved), counted) = counted_while(guard, cpu, period, work)? else {
+            return Ok(None);
+        };
+        let counted_bytes = counted.used.saturating_mul(control.bytes_per_event);
+        least = least.min(counted_bytes as f64 / moved.bytes.max(1) as f64);
+        if least <= OF_LAST_LEVEL {
+            break;
+        }
+    }
+    Ok(Some(least))
 }
 
 /// Counters that others have may be what is missing here.
@@ -237,6 +287,8 @@ mod tests {
 
     struct Cores {
         count_per_event: f64,
+        /// What the event counts of the last cache's answers, where that is known.
+        of_last_level: Option<f64>,
         throttles: bool,
         used: Rc<Cell<u64>>,
         throttled: Rc<Cell<u64>>,
@@ -268,6 +320,28 @@ mod tests {
                 comparable: true,
             })
         }
+
+        fn run_in_last_level(&mut self, _: usize, bytes: u64) -> Result<Option<Moved>, Error> {
+            let Some(share) = self.of_last_level else {
+                return Ok(None);
+            };
+            self.used.set(self.used.get() + events(bytes, share));
+            Ok(Some(Moved {
+                bytes,
+                elapsed: Duration::from_millis(1),
+                comparable: true,
+            }))
+        }
+    }
+
+    /// Of 64 bytes each.
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    fn events(bytes: u64, share: f64) -> u64 {
+        (bytes as f64 / 64.0 * share) as u64
     }
 
     impl Regulator for Board {
@@ -321,9 +395,18 @@ mod tests {
     }
 
     fn test(count_per_event: f64, throttles: bool) -> Result<Vec<Finding>, String> {
+        test_with(count_per_event, throttles, None)
+    }
+
+    fn test_with(
+        count_per_event: f64,
+        throttles: bool,
+        of_last_level: Option<f64>,
+    ) -> Result<Vec<Finding>, String> {
         let (used, throttled, budget) = (Rc::default(), Rc::default(), Rc::default());
         let mut cores = Cores {
             count_per_event,
+            of_last_level,
             throttles,
             used: Rc::clone(&used),
             throttled: Rc::clone(&throttled),
@@ -385,6 +468,19 @@ mod tests {
     fn a_counter_that_is_off_is_refused() {
         assert!(test(1.3, true).unwrap_err().contains("+30 %"));
         assert!(test(0.5, true).unwrap_err().contains("-50 %"));
+    }
+
+    #[test]
+    fn an_inner_caches_event_is_refused() {
+        let message = test_with(1.0, true, Some(1.05)).unwrap_err();
+        assert!(
+            message
+                .contains("event null counts what the last level of cache answers (105 % of it)"),
+            "{message}"
+        );
+        let findings = test_with(1.0, true, Some(0.08)).unwrap();
+        assert!((findings[0].of_last_level.unwrap() - 0.08).abs() < 0.001);
+        assert_eq!(test(1.0, true).unwrap()[0].of_last_level, None);
     }
 
     #[test]

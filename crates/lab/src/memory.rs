@@ -16,6 +16,15 @@ use crate::source::Source;
 /// The package that the library is built of.
 const PACKAGE: &str = "memwarden-memory-model";
 
+/// Instruction caches of the emulated CPUs, bytes and sets (Arm's Technical Reference Manuals). They are not modelled,
+/// but Linux looks no further than a level that it knows in part.
+const INSTRUCTION_CACHES: [(&str, u64, u64); 4] = [
+    ("cortex-a53", 32 << 10, 256),
+    ("cortex-a72", 48 << 10, 256),
+    ("cortex-a76", 64 << 10, 256),
+    ("neoverse-n1", 64 << 10, 256),
+];
+
 /// A platform whose caches and memory the emulated machine has.
 #[derive(Debug, Clone)]
 pub struct ModelledMemory {
@@ -139,6 +148,12 @@ impl ModelledMemory {
                 sizes("", cache)
             )
         };
+        let (_, bytes, sets) = INSTRUCTION_CACHES
+            .into_iter()
+            .find(|cache| cache.0 == self.cpu)
+            .unwrap_or(INSTRUCTION_CACHES[0]);
+        let instructions =
+            format!("i-cache-size = <{bytes}>; i-cache-line-size = <64>; i-cache-sets = <{sets}>;");
         let mut text = "\n/ { cpus {\n".to_owned();
         let shared = if machine.core.l2.is_some() { 3 } else { 2 };
         text += &unified("shared", shared, &machine.shared.cache, "");
@@ -155,7 +170,7 @@ impl ModelledMemory {
             };
             let _ = writeln!(
                 text,
-                "cpu@{place:x} {{ {} next-level-cache = <&{next}>; }};",
+                "cpu@{place:x} {{ {} {instructions} next-level-cache = <&{next}>; }};",
                 sizes("d-", &machine.core.l1d)
             );
         }
@@ -172,7 +187,7 @@ mod tests {
         let pi = ModelledMemory::find("raspberry-pi-3").unwrap();
         let text = pi.caches(4);
         assert!(
-            text.contains("cpu@3 { d-cache-size = <32768>; d-cache-line-size = <64>; d-cache-sets = <128>; next-level-cache = <&shared>; };"),
+            text.contains("cpu@3 { d-cache-size = <32768>; d-cache-line-size = <64>; d-cache-sets = <128>; i-cache-size = <32768>; i-cache-line-size = <64>; i-cache-sets = <256>; next-level-cache = <&shared>; };"),
             "{text}"
         );
         assert!(

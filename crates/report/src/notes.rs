@@ -19,6 +19,12 @@ pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, s
 pub const LAB_PARALLEL_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it, and its \
     cores run at the same time, each at full speed: no workload slows another one down, with a guard or without.";
 
+/// What an emulated machine with a modelled memory shows, and what not.
+pub const LAB_MODELLED: &str = "This ran on an emulated machine: the kernel, the regulator and the workloads are the real \
+    ones; the caches, the memory and the PMU's events behind its cores are a platform's in the model, fitted to what was published \
+    of it without a guard. An instruction takes a nanosecond, and a load makes its core wait. Instruction fetches and \
+    devices take no part.";
+
 /// What an emulated machine shows exactly.
 pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulator and the events are the real ones and \
     counted, not modelled: budgets, events achieved in each period, throttled shares, overshoot, and the instructions \
@@ -57,6 +63,13 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     let clock = run.lab.as_ref().map_or("", |lab| lab.clock.as_str());
     let experiment = run.experiment.as_str();
     let copies = experiment.starts_with("mymem-") || experiment.starts_with("copy-");
+    let modelled = run
+        .lab
+        .as_ref()
+        .is_some_and(|lab| lab.more.contains_key("platform"));
+    if modelled {
+        return vec![LAB_MODELLED, LAB_PARALLEL];
+    }
     let mut notes = if copies {
         vec![LAB_COPIES]
     } else if experiment.starts_with("mmap") {

@@ -339,7 +339,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
                 self.lines.shared.written();
                 written = true;
             } else {
-                let at_ps = at_ps + self.settings.shared.from_memory_ps;
+                let at_ps = self.lines.shared.comes_ps(at_ps);
                 self.fills.push_back((at_ps, id));
             }
         }
@@ -539,7 +539,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
     fn next_fill_ps(&self) -> u64 {
         let fill_ps = self.fills.front().map_or(NEVER_PS, |fill| fill.0);
         let done_ps = self.lines.shared.memory.earliest_done_ps();
-        fill_ps.min(done_ps.saturating_add(self.settings.shared.from_memory_ps))
+        fill_ps.min(self.lines.shared.earliest_fill_ps(done_ps))
     }
 
     /// What was counted, where the emulator sees it.

@@ -283,7 +283,7 @@ impl<M: MainMemory> Machine<M> {
                 self.lines.shared.written();
                 written = true;
             } else {
-                let at_ps = at_ps + self.settings.shared.from_memory_ps;
+                let at_ps = self.lines.shared.comes_ps(at_ps);
                 self.events.add(at_ps, Event::Fill(id as usize));
             }
         }

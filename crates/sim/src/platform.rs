@@ -510,6 +510,7 @@ const KNOWN: &[Known] = &[
     of("machine.shared.inclusive", Holds::Flag),
     whole("machine.shared.to_memory_ps", 0, US),
     whole("machine.shared.from_memory_ps", 0, US),
+    optional(whole("machine.shared.port_ps", 0, US)),
     optional(whole("controller.read_depth", 1, 1024)),
     optional(whole("controller.write_depth", 1, 1024)),
     optional(whole("controller.row_hit_cap", 0, 1 << 20)),

@@ -63,6 +63,16 @@ pub struct SharedSettings {
     pub to_memory_ps: u64,
     /// From the memory's last bit to the core, ps.
     pub from_memory_ps: u64,
+    /// For so long a line occupies the way between the cache and the memory controller, each direction by itself, ps;
+    /// 0 where that is no bottleneck.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub port_ps: u64,
+}
+
+// What serde's attribute asks for.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// All but the memory.

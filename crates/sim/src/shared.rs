@@ -75,6 +75,8 @@ pub(crate) struct Shared<M> {
     writes_under_way: usize,
     /// No arrival comes before: where the memory is, at least.
     pub floor_ps: u64,
+    /// From when on the next line can come from memory, or go there.
+    port_free_ps: [u64; 2],
 }
 
 impl<M: MainMemory> Shared<M> {
@@ -94,6 +96,7 @@ impl<M: MainMemory> Shared<M> {
             waiting: [VecDeque::new(), VecDeque::new()],
             writes_under_way: 0,
             floor_ps: 0,
+            port_free_ps: [0; 2],
             settings,
         }
     }
@@ -191,9 +194,29 @@ impl<M: MainMemory> Shared<M> {
 
     /// A line goes to memory.
     pub fn write(&mut self, core: usize, line: u64, now_ps: u64) {
-        let arrival = self.arrival(WRITE, core, line, now_ps);
+        let mut arrival = self.arrival(WRITE, core, line, now_ps);
+        arrival.at_ps = self.pass(true, arrival.at_ps);
         self.writes_under_way += 1;
         self.send(arrival, now_ps);
+    }
+
+    /// A line passes the way from memory, or to it, at `at_ps` or as soon as that is free.
+    fn pass(&mut self, to_memory: bool, at_ps: u64) -> u64 {
+        let free_ps = &mut self.port_free_ps[usize::from(to_memory)];
+        let at_ps = at_ps.max(*free_ps);
+        *free_ps = at_ps + self.settings.port_ps;
+        at_ps
+    }
+
+    /// Memory has read a line at `done_ps`. Return: when it is there, ps. Lines come in this order.
+    pub fn comes_ps(&mut self, done_ps: u64) -> u64 {
+        self.pass(false, done_ps + self.settings.from_memory_ps)
+    }
+
+    /// The next line that memory will have read comes no earlier, if that is done at `done_ps` or later, ps.
+    pub fn earliest_fill_ps(&self, done_ps: u64) -> u64 {
+        let comes_ps = done_ps.saturating_add(self.settings.from_memory_ps);
+        comes_ps.max(self.port_free_ps[0])
     }
 
     /// Memory has done one of the writes.

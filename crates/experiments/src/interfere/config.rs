@@ -40,6 +40,8 @@ pub struct Config {
     pub event: String,
     /// Bytes that one event stands for; 0 leaves it to the guard.
     pub bytes_per_event: u64,
+    /// The guard leaves the kernel's own traffic uncounted.
+    pub user_only: bool,
     /// The guard's period.
     pub period: String,
     /// Prove that the guard regulates before relying on it.
@@ -75,6 +77,7 @@ impl Default for Config {
             backend: Backend::Auto,
             event: String::new(),
             bytes_per_event: 0,
+            user_only: false,
             period: "1ms".into(),
             self_test: true,
             require_memory_event: false,
@@ -101,6 +104,22 @@ impl Settings for Config {
             repeat: 3,
             backend: Backend::Module,
             event: "page-faults".into(),
+            ..Self::default()
+        }
+    }
+
+    /// A platform's caches and memory are there, and a PMU that counts what reaches it. What was published was guarded
+    /// by a regulator that counts user mode alone (MemGuard's counter has `exclude_kernel`). Two runs are the same.
+    fn for_modelled() -> Self {
+        Self {
+            victim_iterations: 1,
+            cpus: (1..4).collect(),
+            guard: "1000,100,100,100".parse().into_iter().collect(),
+            repeat: 1,
+            backend: Backend::Module,
+            event: "armv8".into(),
+            user_only: true,
+            hold: "0s".into(),
             ..Self::default()
         }
     }
@@ -164,6 +183,9 @@ impl Settings for Config {
         }
         if self.bytes_per_event > 0 {
             words.extend(["--bytes-per-event".into(), self.bytes_per_event.to_string()]);
+        }
+        if self.user_only {
+            words.push("--user-only".into());
         }
         if self.require_memory_event {
             words.push("--require-memory-event".into());
@@ -242,6 +264,7 @@ impl Config {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
             bytes_per_event: Some(self.bytes_per_event).filter(|bytes| *bytes > 0),
+            user_only: self.user_only,
             period_us: parse_period_us(&self.period)?,
             ..StartOptions::default()
         })
@@ -255,7 +278,7 @@ mod tests {
 
     #[test]
     fn defaults_round_trip_through_toml() {
-        for config in [Config::default(), Config::for_lab()] {
+        for config in [Config::default(), Config::for_lab(), Config::for_modelled()] {
             config.check().unwrap();
             let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
             assert_eq!(back, config);

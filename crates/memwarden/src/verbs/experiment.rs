@@ -88,7 +88,8 @@ impl Place {
         }
         let defaults = match self.on {
             Target::Native => S::default(),
-            Target::Lab(_) => S::for_lab(),
+            Target::Lab(None) => S::for_lab(),
+            Target::Lab(Some(_)) => S::for_modelled(),
             Target::Sim(_) => S::for_sim(),
         };
         Ok(match &self.config {

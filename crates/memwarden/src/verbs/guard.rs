@@ -354,8 +354,11 @@ fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
     let cpus: Vec<usize> = control.online.iter().collect();
     let findings = self_test::run(guard, &cpus, &mut traffic)?;
     for finding in findings {
+        let of_last_level = finding.of_last_level.map_or(String::new(), |share| {
+            format!(" and {:.0} % of what the last level had", share * 100.0)
+        });
         errln!(
-            "CPU{}: {} bytes moved, {} counted; over a budget of {} events a period it stopped in {} periods",
+            "CPU{}: {} bytes moved, {} counted{of_last_level}; over a budget of {} events a period it stopped in {} periods",
             finding.cpu,
             finding.moved_bytes,
             finding.counted_bytes,

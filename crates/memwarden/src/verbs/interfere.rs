@@ -18,6 +18,7 @@ use super::on_lab::Lab;
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
     memwarden interfere --on lab\n  \
+    memwarden interfere --on lab:raspberry-pi-3\n  \
     memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
 )]
 pub struct Args {
@@ -73,6 +74,9 @@ pub struct Args {
     /// Don't prove first that the guard regulates
     #[arg(long)]
     no_self_test: bool,
+    /// The guard leaves the kernel's own traffic uncounted
+    #[arg(long)]
+    user_only: bool,
     /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
     #[arg(long)]
     require_memory_event: bool,
@@ -108,6 +112,7 @@ impl Args {
             config.guard.clone_from(&self.guard);
         }
         config.self_test &= !self.no_self_test;
+        config.user_only |= self.user_only;
         config.require_memory_event |= self.require_memory_event;
         config.check()?;
         Ok(config)
@@ -162,6 +167,7 @@ mod tests {
         let mut config = Config::for_lab();
         config.guard.push("600,200+ps".parse().unwrap());
         config.self_test = false;
+        config.user_only = true;
         config.require_memory_event = true;
         config.bytes_per_event = 4096;
         let words = config.to_arguments();

@@ -44,6 +44,7 @@ fn settings(cores: usize) -> MachineSettings {
             inclusive: false,
             to_memory_ps: WAY / 2,
             from_memory_ps: WAY / 2,
+            port_ps: 0,
         },
     }
 }

@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The emulated machine with a platform's caches, memory and PMU.
+# shellcheck source=tests/lab/check.sh
+. "$(dirname "$0")/check.sh"
+
+memwarden=${MEMWARDEN:-memwarden}
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$said"' EXIT
+
+lab() {
+	"$memwarden" lab run --platform raspberry-pi-3 --with target/lab/tests/lab "$@"
+}
+
+cat >"$work/memory.sh" <<'EOF'
+cat /sys/devices/system/cpu/cpu3/cache/index*/size
+average() { "$@" 2>&1 | grep -o 'average = [0-9.]* ns\|average [0-9.]* ns'; }
+echo "latency 16K: $(average latency -m 16K -c 0 -i 500)"
+echo "latency 256K: $(average latency -m 256K -c 0 -i 50)"
+echo "latency 16M: $(average latency -m 16M -c 0 -i 2)"
+/host/lab/refills read 16 4
+/host/lab/refills write 16 4
+for cpu in 1 2 3; do
+	memwarden bandwidth -m 16M -c $cpu -t 10 -a write >/dev/null 2>&1 &
+done
+sleep 0.1
+echo "beside writers: $(average latency -m 16M -c 0 -i 1)"
+kill $(jobs -p)
+wait
+cat /proc/interrupts | grep -E 'arch_timer|IPI'
+head -c 8 /dev/urandom | hexdump
+EOF
+boot() { lab --with "$work/memory.sh" -- sh /host/memory.sh >"$work/$1"; }
+
+# near WHAT NS: the line that begins with WHAT tells NS, 3 % more or less.
+near() {
+	sed -n "s/^$1: average[ =]*\([0-9.]*\) ns/\1/p" "$work/first" |
+		awk -v ns="$2" '{ print; ok = $1 > 0.97 * ns && $1 < 1.03 * ns } END { exit !ok }'
+}
+
+# counted KIND EVENT SHARE: of the lines, that many hundredths, half of one more or less.
+counted() {
+	sed -n "s/^$1 $2: \([0-9]*\) of \([0-9]*\) lines/\1 \2/p" "$work/first" |
+		awk -v share="$3" '{ print; off = $1 / $2 - share } END { exit !(NR && off * off < 0.000025) }'
+}
+
+check "a machine with a memory boots" "boot first" 0 ''
+check "  Linux knows its caches" "head -n 3 $work/first | tr '\n' ' '" 0 '^32K 32K 512K $'
+check "  a load from the L1 takes its instructions alone" "near 'latency 16K' 4.0" 0 ''
+check "  one from the L2 15 clocks of the board more" "near 'latency 256K' 16.5" 0 ''
+check "  one from memory what the board takes" "near 'latency 16M' 184.95" 0 ''
+check "  and beside three writers" "near 'beside writers' 1124.04" 0 ''
+for event in 0x03 0x16 0x17 0x19; do
+	check "  event $event counts each line that is read" "counted read $event 1" 0 ''
+done
+check "  0x18 none" "counted read 0x18 0" 0 ''
+for event in 0x03 0x17 0x18; do
+	check "  $event each that is written" "counted write $event 1" 0 ''
+done
+check "  0x19 both ways" "counted write 0x19 2" 0 ''
+check "two boots print the same" "boot second && cmp $work/first $work/second" 0 '!.'
+
+# The regulator on refills and their overflow interrupts, and the self-test before it.
+cat >"$work/guard.sh" <<'EOF'
+memwarden guard start --event armv8 && memwarden guard stop && echo proven
+memwarden guard start --event 0x03
+memwarden guard run --event armv8 --user-only --mb 1000,100,100,100 -- \
+	memwarden bandwidth -m 16M -c 3 -t 1 -a read 2>&1
+EOF
+guard() { lab --with "$work/guard.sh" -- sh /host/guard.sh >"$work/guard"; }
+check "the guard starts on refills of the last level" "guard; cat $work/guard" 0 '^proven$'
+check "  on refills of the L1 it does not" "cat $work/guard" 0 'counts what the last level answers'
+check "  and holds a reader to 100 MiB/s" \
+	"sed -n 's/.*B\/W = \([0-9]*\)\..*/\1/p' $work/guard" 0 '^(99|100)$'
+
+check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
+check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
+check "  and another clock" "lab --clock free -- true" 1 'on the parallel clock'
+finish
