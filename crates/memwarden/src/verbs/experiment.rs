@@ -122,7 +122,7 @@ impl Place {
                 words.extend(settings.to_arguments());
                 lab()?
                     .within(self.timeout)
-                    .carry_out(words, out, existing)?
+                    .carry_out(words, settings.command(), out, existing)?
             }
         };
         Ok(Some(found))
