@@ -95,7 +95,7 @@ pub(crate) fn assemble(
     for path in job.with {
         let from = path.canonicalize().on("read", path)?;
         let name = from.file_name().unwrap_or_default();
-        archive.copy(&Path::new("host").join(name), &from)?;
+        archive.copy(Path::new("host").join(name), &from)?;
     }
     let mode = if job.command.is_empty() {
         "shell"
