@@ -101,7 +101,7 @@ fn not_text(words: &[OsString]) -> String {
         .map(|word| format!("{word:?}"))
         .collect();
     format!(
-        "{}: not UTF-8, where an option takes text; paths, and a command behind --, may have any bytes",
+        "{}: not UTF-8, where an option takes text only; a command behind -- may have any bytes",
         found.join(", ")
     )
 }
