@@ -40,10 +40,16 @@ for c in 0 1 2 3; do
 done
 sed 's/^/# /' /tmp/stats | cut -c1-800
 
+# On PREEMPT_RT core 1's thread of RCU has a lower priority than this task, which leaves it
+# nothing, memguard or not: RCU reports a stall after 21 s.
+hold=${HOLD:-5}
+case $(uname -v) in
+*PREEMPT_RT*) hold=$(at_most 15 "$hold") ;;
+esac
 set_to limit "events max 20 20 max"
 hog 1 fifo
 hog 2 other
-figures_over "${HOLD:-5}000"
+figures_over "${hold}000"
 stop_traffic
 STATS=/tmp/stats
 held 1 20 "SCHED_FIFO 99"
