@@ -14,6 +14,7 @@ cd "$folder" || exit
 export MEMWARDEN_RUNTIME_DIR=$folder/run
 
 printf 'nonsense\n' >nonsense.toml
+printf 'command = ["cat", [256]]\n' >bytes.toml
 printf '{"schema": "memwarden.run/1"' >broken.json
 mkdir empty
 before=$(ls)
@@ -82,6 +83,9 @@ lines=(
 	'sim record --platform raspberry-pi-3 --workload latency -o new' 'sim record --platform raspberry-pi-3 --workload trace:missing@0 -o new'
 	'interfere --aggressors trace:empty' 'realtime --load trace:empty' 'interfere --on lab --victim trace:empty'
 	'plan' 'plan --platform raspberry-pi-3 --task t --load latency@1' 'plan --platform raspberry-pi-3 --task t:frame=1M,period=9ms,deadline=9ms@0 --load latency'
+	$'realtime --on-miss caf\xe9' $'trace copies --device caf\xe9' $'trace copies --config caf\xe9 -- caf\xe9'
+	$'guard run --cgroup ../caf\xe9 --mb 9 -- true' $'guard run --cgroup a --event caf\xe9 --mb 9 -- true'
+	'trace copies --config bytes.toml'
 	'report' 'report missing' 'report empty' 'report --compare empty' 'report --compare missing empty'
 )
 
@@ -92,7 +96,9 @@ for line in "${lines[@]}"; do
 	answer=$(timeout 60 "$memwarden" $line 2>&1 >/dev/null </dev/null)
 	code=$?
 	first=$(grep -m 1 . <<<"$answer")
-	printf '| %-52s | %-110s | %s |\n' "$line" "${first:0:110}" $code
+	# A byte that is no text is shown as a question mark.
+	shown=$(LC_ALL=C tr '\200-\377' '?' <<<"$line")
+	printf '| %-52s | %-110s | %s |\n' "$shown" "${first:0:110}" $code
 	if [ $code = 0 ] || [ $code -ge 124 ] || [ -z "$first" ]; then
 		echo "not refused as it should be: '$line'"
 		bad=1

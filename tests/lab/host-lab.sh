@@ -34,7 +34,7 @@ exit 7
 EOF
 first() {
 	lab --results "$work/results" --with "$work/facts.sh" -- \
-		sh /host/facts.sh 'two  words' "it's" '$HOME' >"$work/first" 2>"$work/first.err"
+		sh /host/facts.sh 'two  words' "it's" '$HOME' "$(printf 'caf\351')" >"$work/first" 2>"$work/first.err"
 }
 check "an exit code is carried back" first 7 ""
 check "Debian's 6.12 with four CPUs" "cat $work/first" 0 "^release 6\.12\..* cpus 4$"
@@ -47,7 +47,8 @@ check "  and takes all the time it needs" "cat $work/first" 0 "cpu_time_max_perc
 check "the tick is loaded on the counted clock" "cat $work/first" 0 "^memwarden_tick$"
 check "memguard can be loaded" "cat $work/first" 0 "^filename: .*/extra/memguard.ko$"
 check "the command sees no terminal" "cat $work/first" 0 "^no terminal$"
-check "arguments come through unchanged" "cat $work/first" 0 "^two  words[|]it's[|].HOME[|]$"
+check "arguments come through unchanged" "cat $work/first" 0 "^two  words[|]it's[|].HOME[|]caf"
+check "  byte for byte" "tr '\\351' X <$work/first" 0 "^two  words.*[|]cafX[|]$"
 check "errors come on the error output" "cat $work/first.err" 0 "^to the errors$"
 check "  and not on the output" "cat $work/first" 0 "!to the errors"
 check "files are carried back" "cat $work/results/deep/er/file $work/results/deep/er/link" 0 "^content$"
@@ -55,7 +56,7 @@ check "  with the console" "cat $work/results/console.log" 0 "Linux version 6\.1
 
 # Away from here: without --results its files would make an out/ in the checkout.
 second() {
-	lab --with "$work/facts.sh" -- sh /host/facts.sh 'two  words' "it's" '$HOME' \
+	lab --with "$work/facts.sh" -- sh /host/facts.sh 'two  words' "it's" '$HOME' "$(printf 'caf\351')" \
 		>"$work/second" 2>/dev/null
 	diff "$work/first" "$work/second"
 }

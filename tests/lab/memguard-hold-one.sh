@@ -31,7 +31,12 @@ check "a core without a limit has no timer" "cat /proc/timer_list" 0 '!period_el
 for events in 5 50 200; do
 	held $events other
 done
-held 20 deadline
+# It wants the whole budget. Without a fair server that leaves this shell none of it, nor RCU.
+if [ -d /sys/kernel/debug/sched/fair_server ]; then
+	held 20 deadline
+else
+	skip "deadline: 20 events a period" "this kernel has no fair server"
+fi
 check "unloads" "unload" 0 ""
 
 # The regulator's interrupts, wake-ups and switches take some thousand cycles.

@@ -27,6 +27,11 @@ held() {
 }
 
 echo "# $(uname -rv)"
+# At 5 events a period a core runs for 2 % of the time. 6.12's fair server, which has 5 %,
+# takes all of that from real-time tasks, and on PREEMPT_RT timers and RCU are such tasks.
+case $(uname -rv) in
+6.12.*PREEMPT_RT*) fair_server 1000000 ;;
+esac
 load
 set_to limit "events 5 5 5 5"
 for c in 0 1 2 3; do
@@ -40,10 +45,16 @@ for c in 0 1 2 3; do
 done
 sed 's/^/# /' /tmp/stats | cut -c1-800
 
+# On PREEMPT_RT core 1's thread of RCU has a lower priority than this task, which leaves it
+# nothing, memguard or not: RCU reports a stall after 21 s.
+hold=${HOLD:-5}
+case $(uname -v) in
+*PREEMPT_RT*) hold=$(at_most 15 "$hold") ;;
+esac
 set_to limit "events max 20 20 max"
 hog 1 fifo
 hog 2 other
-figures_over "${HOLD:-5}000"
+figures_over "${hold}000"
 stop_traffic
 STATS=/tmp/stats
 held 1 20 "SCHED_FIFO 99"

@@ -54,6 +54,13 @@ stop_traffic() {
 	STATS=
 }
 
+# fair_server NS: how much of each second the scheduler keeps for ordinary tasks, on each CPU.
+fair_server() {
+	for runtime in /sys/kernel/debug/sched/fair_server/cpu*/runtime; do
+		echo "$1" >"$runtime"
+	done
+}
+
 # is CONDITION...: a test as a word that `check` can match.
 is() {
 	if [ "$@" ]; then echo yes; else echo "no: $*"; fi

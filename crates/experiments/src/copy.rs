@@ -508,6 +508,31 @@ mod tests {
     }
 
     #[test]
+    fn a_summary_says_what_the_engine_is() {
+        let told = |path: &str, provider: &str, compares| {
+            let mut bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
+            bench.path = path.into();
+            bench.info.provider = provider.into();
+            bench.info.compares = compares;
+            let mut summary = Summary::new("copy-latency", "native");
+            bench.tell(&mut summary);
+            assert!(matches!(
+                summary.figures.get("compares"),
+                Some(Figure::Other(value)) if *value == json!(compares)
+            ));
+            summary.notes
+        };
+        let compared = "zynqmp_dma is not known to report errors: the CPU compares what the engine copied, within the \
+                        times and through its caches.";
+        assert_eq!(told(cftu::DEVICE, "zynqmp_dma", true), [compared]);
+        assert!(told(cftu::DEVICE, "idxd", false).is_empty());
+        let software = told(cftu::DEVICE, "swdma", false);
+        assert!(software.len() == 1 && software[0].starts_with("The channels are swdma's"));
+        let null = told(cftu::NULL, cftu::NULL, false);
+        assert!(null.len() == 1 && null[0].starts_with("No kernel had a part in this"));
+    }
+
+    #[test]
     fn settings_of_the_windows_leave_no_engine_out() {
         let policies = Policies {
             high: vec![1],

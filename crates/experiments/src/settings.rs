@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all experiments' settings can do.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -50,6 +51,11 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
 
     /// The same settings as options of the experiment's command.
     fn to_arguments(&self) -> Vec<String>;
+
+    /// What stands behind `--` after these options: a command with its arguments, byte for byte. Empty is none.
+    fn command(&self) -> &[OsString] {
+        &[]
+    }
 
     /// What can be said without measuring anything.
     ///

@@ -46,8 +46,10 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupPlan {
     /// The group's folder.
+    #[serde(with = "memwarden_platform::text_or_bytes")]
     pub path: PathBuf,
     /// Where processes go that are left in a group that was made.
+    #[serde(with = "memwarden_platform::text_or_bytes")]
     pub home: PathBuf,
     pub stop_with: StopWith,
     /// One amount.
@@ -108,7 +110,7 @@ impl supervisor::Charge for Charge<'_> {
 pub struct GroupOptions {
     /// The group's folder: absolute, or below the place where cgroup2 is mounted. It is made where it is missing, and
     /// then removed at the end.
-    pub cgroup: String,
+    pub cgroup: PathBuf,
     /// One amount, in MB/s or events a period.
     pub amount: Request,
     /// How the group is stopped when its budget is used.
@@ -140,7 +142,7 @@ impl GroupGuard {
         if own.as_ref().is_some_and(|own| own.starts_with(&path)) {
             return Err(Error::BadInput(format!(
                 "--cgroup {}: this process runs in it, and would stop itself; give another group",
-                options.cgroup
+                options.cgroup.display()
             )));
         }
         let parent = path.parent().map(Path::to_owned);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the guest finds when it is up: busybox, memwarden, the modules, the job.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +46,7 @@ pub(crate) enum Carry {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     /// The command's words; none for an interactive shell.
-    pub command: &'a [String],
+    pub command: &'a [OsString],
     /// Period of the lab's own tick, 0 for none.
     pub tick_us: u64,
     /// How results come back.
@@ -93,8 +94,8 @@ pub(crate) fn assemble(
 
     for path in job.with {
         let from = path.canonicalize().on("read", path)?;
-        let name = from.file_name().unwrap_or_default().to_string_lossy();
-        archive.copy(&format!("host/{name}"), &from)?;
+        let name = from.file_name().unwrap_or_default();
+        archive.copy(Path::new("host").join(name), &from)?;
     }
     let mode = if job.command.is_empty() {
         "shell"
@@ -107,12 +108,10 @@ pub(crate) fn assemble(
     };
     let mut settings = format!("mode={mode}\ntick_us={}\ncarry={carry}\n", job.tick_us);
     if let Some(date) = &job.date {
-        settings += &format!("date={}\n", quote(date));
+        settings += &format!("date='{date}'\n");
     }
     archive.file("job/settings", 0o644, settings.as_bytes());
-    let words: Vec<String> = job.command.iter().map(|word| quote(word)).collect();
-    let script = format!("exec {}\n", words.join(" "));
-    archive.file("job/command", 0o644, script.as_bytes());
+    archive.file("job/command", 0o644, &script(job.command));
     fs::write(file, archive.finish()).on("write", file)
 }
 
@@ -247,31 +246,57 @@ fn unpack_module(file: &Path, folder: &Path) -> Result<()> {
     fs::write(&to, content).on("write", &to)
 }
 
-/// A word as a shell reads it back unchanged.
-fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+/// A shell script that becomes the command. Its words keep their bytes, UTF-8 or not.
+fn script(command: &[OsString]) -> Vec<u8> {
+    let mut script = b"exec".to_vec();
+    for word in command {
+        script.extend_from_slice(b" '");
+        for byte in word.as_encoded_bytes() {
+            match byte {
+                b'\'' => script.extend_from_slice(br"'\''"),
+                &byte => script.push(byte),
+            }
+        }
+        script.push(b'\'');
+    }
+    script.push(b'\n');
+    script
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
     fn words_come_through_a_shell_unchanged() {
-        for word in [
-            "plain",
-            "",
-            "two words",
-            "it's",
-            "$HOME `x` \"y\" \\",
-            "a\nb",
-        ] {
-            let output = program::run(
-                "quote",
-                program::command("sh").args(["-c", &format!("printf %s {}", quote(word))]),
-            )
-            .unwrap();
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
-        }
+        let mut words = ["printf", r"%s\0"].map(OsString::from).to_vec();
+        words.extend(
+            [
+                "plain",
+                "",
+                "two words",
+                "it's",
+                "$HOME `x` \"y\" \\",
+                "a\nb\n",
+            ]
+            .map(OsString::from),
+        );
+        words.extend(
+            [&b"caf\xe9"[..], b"\xff'\xfe", b"\x80\n"]
+                .map(|word| OsStr::from_bytes(word).to_owned()),
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("command");
+        fs::write(&file, script(&words)).unwrap();
+        let output = program::run("run the script", program::command("sh").arg(&file)).unwrap();
+        let came: Vec<&[u8]> = output.stdout.split_inclusive(|byte| *byte == 0).collect();
+        let sent: Vec<Vec<u8>> = words[2..]
+            .iter()
+            .map(|word| [word.as_bytes(), b"\0"].concat())
+            .collect();
+        assert_eq!(came, sent);
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{OnFile, Result};
 
@@ -19,13 +19,14 @@ const SYMLINK: u32 = 0o120_000;
 pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
-    folders: BTreeSet<String>,
+    folders: BTreeSet<PathBuf>,
 }
 
 impl Archive {
     /// A folder and those above it. `path` has no leading slash.
-    pub fn folder(&mut self, path: &str) {
-        if path.is_empty() || !self.folders.insert(path.to_owned()) {
+    pub fn folder(&mut self, path: impl AsRef<Path>) {
+        let path = path.as_ref();
+        if path.as_os_str().is_empty() || !self.folders.insert(path.to_owned()) {
             return;
         }
         self.folder(parent(path));
@@ -33,19 +34,25 @@ impl Archive {
     }
 
     /// A file with its content.
-    pub fn file(&mut self, path: &str, mode: u32, content: &[u8]) {
+    pub fn file(&mut self, path: impl AsRef<Path>, mode: u32, content: &[u8]) {
+        let path = path.as_ref();
         self.folder(parent(path));
         self.entry(path, REGULAR | (mode & 0o7777), content);
     }
 
     /// A symbolic link.
-    pub fn link(&mut self, path: &str, target: &str) {
+    pub fn link(&mut self, path: impl AsRef<Path>, target: &str) {
+        let path = path.as_ref();
         self.folder(parent(path));
         self.entry(path, SYMLINK | 0o777, target.as_bytes());
     }
 
     /// A file or a whole folder of the host; links are followed.
-    pub fn copy(&mut self, path: &str, from: &Path) -> Result<()> {
+    pub fn copy(&mut self, path: impl AsRef<Path>, from: &Path) -> Result<()> {
+        self.copy_below(path.as_ref(), from)
+    }
+
+    fn copy_below(&mut self, path: &Path, from: &Path) -> Result<()> {
         let facts = fs::metadata(from).on("read", from)?;
         if !facts.is_dir() {
             let content = fs::read(from).on("read", from)?;
@@ -60,22 +67,22 @@ impl Archive {
             .collect();
         names.sort();
         for name in names {
-            let inner = format!("{path}/{}", name.to_string_lossy());
-            self.copy(&inner, &from.join(&name))?;
+            self.copy_below(&path.join(&name), &from.join(&name))?;
         }
         Ok(())
     }
 
     /// The finished archive.
     pub fn finish(mut self) -> Vec<u8> {
-        self.entry("TRAILER!!!", 0, b"");
+        self.entry(Path::new("TRAILER!!!"), 0, b"");
         self.bytes
     }
 
-    fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
+    fn entry(&mut self, path: &Path, mode: u32, content: &[u8]) {
         self.entries += 1;
         let length = u32::try_from(content.len()).unwrap_or(u32::MAX);
-        let name_length = u32::try_from(path.len() + 1).unwrap_or(u32::MAX);
+        let name = path.as_os_str().as_encoded_bytes();
+        let name_length = u32::try_from(name.len() + 1).unwrap_or(u32::MAX);
         self.bytes.extend_from_slice(b"070701");
         // inode, mode, uid, gid, links, time, size, 4 device numbers, name's length, checksum
         for field in [
@@ -96,7 +103,7 @@ impl Archive {
             self.bytes
                 .extend_from_slice(format!("{field:08x}").as_bytes());
         }
-        self.bytes.extend_from_slice(path.as_bytes());
+        self.bytes.extend_from_slice(name);
         self.bytes.push(0);
         self.align();
         self.bytes.extend_from_slice(content);
@@ -108,8 +115,8 @@ impl Archive {
     }
 }
 
-fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(parent, _)| parent)
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The emulated machine: its settings, one boot, and what came of it.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
@@ -390,7 +391,7 @@ impl Machine {
     /// # Errors
     /// When the guest cannot be built, does not boot, or goes away without a word
     /// of its kernel. A command that fails, or a kernel that complains, is an outcome.
-    pub fn run(&self, command: &[String], results: Option<&Path>) -> Result<LabOutcome> {
+    pub fn run(&self, command: &[OsString], results: Option<&Path>) -> Result<LabOutcome> {
         self.run_with_steps(command, results, &mut |_| {})
     }
 
@@ -400,7 +401,7 @@ impl Machine {
     /// As there.
     pub fn run_with_steps(
         &self,
-        command: &[String],
+        command: &[OsString],
         results: Option<&Path>,
         tell: &mut dyn FnMut(&Step),
     ) -> Result<LabOutcome> {
@@ -475,7 +476,7 @@ struct Boot<'a> {
 }
 
 impl<'a> Boot<'a> {
-    fn prepare(machine: &'a Machine, command: &[String]) -> Result<Self> {
+    fn prepare(machine: &'a Machine, command: &[OsString]) -> Result<Self> {
         let source = Source::find()?;
         let cache = Cache::of_user()?;
         let say = |what: &str| machine.say(what);

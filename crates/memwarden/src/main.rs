@@ -8,6 +8,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use verbs::output::errln;
 
@@ -48,7 +49,10 @@ enum Verb {
 
 fn main() -> ExitCode {
     memwarden_run::set_git_revision(env!("MEMWARDEN_GIT_REVISION"));
-    let matches = command().get_matches_from(command_line(std::env::args_os()));
+    let words = command_line(std::env::args_os());
+    let matches = command()
+        .try_get_matches_from(words.clone())
+        .unwrap_or_else(|error| refuse(&error, &words));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome: anyhow::Result<ExitCode> = match cli.verb {
         Verb::Latency(args) => verbs::latency::run(args),
@@ -79,6 +83,29 @@ fn main() -> ExitCode {
     })
 }
 
+/// Ends with what is wrong with the command line, or with the help that it asks for.
+fn refuse(error: &clap::Error, words: &[OsString]) -> ! {
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        errln!("memwarden: {}", not_text(words));
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
+}
+
+/// clap does not say which word it is.
+fn not_text(words: &[OsString]) -> String {
+    let found: Vec<String> = words
+        .iter()
+        .take_while(|word| *word != "--")
+        .filter(|word| word.to_str().is_none())
+        .map(|word| format!("{word:?}"))
+        .collect();
+    format!(
+        "{}: not UTF-8, where an option takes text only; a command behind -- may have any bytes",
+        found.join(", ")
+    )
+}
+
 /// How wide the help is written.
 const HELP_WIDTH: usize = 120;
 
@@ -107,4 +134,28 @@ fn command_line(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
         words.splice(..1, ["memwarden".into(), verb.into()]);
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_text_is_named() {
+        let words = [
+            &b"memwarden"[..],
+            b"realtime",
+            b"--on-miss",
+            b"caf\xe9",
+            b"--",
+            b"\xff",
+        ];
+        let words: Vec<OsString> = words.map(|word| OsString::from_vec(word.to_vec())).into();
+        let error = command().try_get_matches_from(words.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidUtf8);
+        let message = not_text(&words);
+        assert!(message.starts_with(r#""caf\xE9": not UTF-8"#), "{message}");
+    }
 }

@@ -7,7 +7,9 @@
 
 mod processes;
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -188,6 +190,23 @@ fn end_of_regulator(what: &str, said: &str, hurt: impl FnOnce(Pid, Pid)) {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(said), "{text}");
     rig.expect_nothing_left();
+}
+
+#[test]
+fn a_group_s_name_may_have_any_bytes() {
+    let Some(rig) = Rig::new() else { return };
+    let name = OsString::from_vec([rig.name.as_bytes(), b"-caf\xe9"].concat());
+    let mut command = rig.guard("run --events 1000 --event page-faults --json --cgroup");
+    command.arg(&name).args(["--", "cat", "/proc/self/cgroup"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let is_name = |part: &[u8]| part == name.as_bytes();
+    assert!(output.stdout.windows(name.len()).any(is_name), "{output:?}");
+    let summary = String::from_utf8(output.stderr).unwrap();
+    let summary: Value = serde_json::from_str(summary.lines().last().unwrap()).unwrap();
+    let bytes = summary["cgroup"].as_array().unwrap();
+    assert_eq!(bytes.last().unwrap(), 0xe9);
+    assert!(!rig.group.with_file_name(name).exists());
 }
 
 #[test]

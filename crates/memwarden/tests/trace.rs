@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a person types for `trace`, and what must come out, with records of a fixed pattern in the kernel's place.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -121,6 +123,24 @@ fn a_command_ends_the_trace_and_its_code_is_the_answer() {
     assert_eq!(summary["cases"][0]["name"], "to");
     assert!(String::from_utf8_lossy(&output.stderr).contains("hello"));
     assert_eq!(bench.recorded().summary.cases[0].name, "to");
+}
+
+#[test]
+fn a_command_gets_its_words_byte_for_byte() {
+    let bench = Bench::new();
+    let file = bench.place("trace.toml");
+    let print = |from: &[&OsStr]| {
+        let mut command = bench.command(&["--ops", "to", "--json"]);
+        command.args(from).output().unwrap()
+    };
+    let typed = ["--print-config", "--", "printf", "%s"].map(OsStr::new);
+    let typed = [&typed[..], &[OsStr::from_bytes(b"caf\xe9")]].concat();
+    std::fs::write(&file, print(&typed).stdout).unwrap();
+    let output = print(&[OsStr::new("--config"), file.as_os_str()]);
+    assert!(output.status.success());
+    assert!(output.stderr.starts_with(b"caf\xe9"), "{output:?}");
+    let run = bench.recorded().run;
+    assert_eq!(run.configuration["command"][2][3], 0xe9);
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub mod shared;
 pub mod spin;
 pub mod swap;
 pub mod symbols;
+pub mod text_or_bytes;
 pub mod units;
 pub mod usage;
 

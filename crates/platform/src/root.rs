@@ -50,6 +50,12 @@ impl Root {
         self.read(path).ok()
     }
 
+    /// The file's bytes, `None` where it is missing or unreadable: for what names files, whose names may be any bytes.
+    #[must_use]
+    pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.path(path)).ok()
+    }
+
     /// The file's content as a number, `None` where it is missing or not one.
     #[must_use]
     pub fn number(&self, path: &str) -> Option<i64> {

@@ -27,7 +27,7 @@ mod summary;
 
 pub use error::Error;
 pub use folder::{Existing, Recorded, RunFolder, default_directory};
-pub use record::{Cache, Host, LabFacts, Run, now_rfc3339, set_git_revision};
+pub use record::{Cache, Host, LabFacts, Run, command_line, now_rfc3339, set_git_revision};
 pub use sample::{COLUMNS, Sample, read_samples};
 pub use statistics::{Metric, Ratio};
 pub use summary::{Aggressor, Case, Figure, Figures, GuardSettings, Summary};

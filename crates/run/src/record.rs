@@ -70,9 +70,7 @@ impl Run {
             experiment: experiment.into(),
             target: target.into(),
             configuration: Map::new(),
-            command_line: std::env::args_os()
-                .map(|a| a.to_string_lossy().into_owned())
-                .collect(),
+            command_line: command_line(),
             started: now_rfc3339(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -83,6 +81,14 @@ impl Run {
             more: Map::new(),
         }
     }
+}
+
+/// This process's command line, for people: bytes that are not UTF-8 show as U+FFFD.
+#[must_use]
+pub fn command_line() -> Vec<String> {
+    std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// What is known of the machine; a field that could not be found out is null.

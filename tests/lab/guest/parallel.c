@@ -6,7 +6,7 @@
  *	parallel late		 lateness of 1 ms FIFO wake-ups beside busy loops
  *	parallel ping		 a round trip between CPU 0 and 1, by futex and by spinning
  *	parallel sample EVENT PERIOD MS
- *				 PMU samples on four busy CPUs
+ *				 PMU samples on four busy CPUs, against the periods counted
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -263,13 +263,16 @@ static void sample(int event, uint64_t period, int ms)
 	end_busy(threads, CPUS);
 	for (int cpu = 0; cpu < CPUS; cpu++) {
 		struct samples s = read_ring(ring[cpu]);
-		uint64_t count;
+		uint64_t count, whole;
 
 		if (read(fd[cpu], &count, sizeof(count)) != sizeof(count))
 			err(1, "read");
-		printf("cpu%d: %d samples, %d other records, %llu events = %.2f periods, %llu to %llu ns apart\n",
-		       cpu, s.taken, s.other, (unsigned long long)count,
-		       (double)count / period, (unsigned long long)s.min,
+		/* A sample for each whole period: how many there are depends on when the main
+		 * thread gets to run. */
+		whole = count / period;
+		printf("cpu%d: %d samples of %llu whole periods, %lld missed, %d other records, %llu events, %llu to %llu ns apart\n",
+		       cpu, s.taken, (unsigned long long)whole, (long long)whole - s.taken, s.other,
+		       (unsigned long long)count, (unsigned long long)s.min,
 		       (unsigned long long)s.max);
 	}
 }

@@ -6,6 +6,7 @@ mod dat;
 mod figures;
 mod readers;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -49,8 +50,10 @@ pub struct Config {
     pub every: String,
     /// Leave each record in the classic files, too.
     pub dat: bool,
-    /// A command with its arguments: the trace ends with it. Empty is none.
-    pub command: Vec<String>,
+    /// A command with its arguments: the trace ends with it. Empty is none. In a file, a word that is not UTF-8 is an
+    /// array of its bytes.
+    #[serde(with = "memwarden_platform::text_or_bytes::list")]
+    pub command: Vec<OsString>,
 }
 
 impl Default for Config {
@@ -70,7 +73,7 @@ impl Default for Config {
 pub const LAB_TIME: &str = "1s";
 
 impl Settings for Config {
-    /// The same settings as options of `memwarden trace copies`; those of the command are last.
+    /// The same settings as options of `memwarden trace copies`.
     fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
         words.extend(["--ops".into(), list(&self.ops)]);
@@ -81,11 +84,11 @@ impl Settings for Config {
         if self.dat {
             words.push("--dat".into());
         }
-        if !self.command.is_empty() {
-            words.push("--".into());
-            words.extend(self.command.clone());
-        }
         words
+    }
+
+    fn command(&self) -> &[OsString] {
+        &self.command
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -97,7 +100,8 @@ impl Settings for Config {
         self.times()?;
         if let (Some(time), Some(command)) = (&self.time, self.command.first()) {
             return bad(format!(
-                "--for {time}: the trace ends with the command {command}; give one of the two"
+                "--for {time}: the trace ends with the command {}; give one of the two",
+                command.display()
             ));
         }
         Ok(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What runs beside the real-time task: a workload, an X server with a scrolling terminal, or any command.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::path::Path;
@@ -45,8 +46,8 @@ impl Load {
         Self::Workload(Workload::Bandwidth(SCREEN.into()))
     }
 
-    /// A command given as words.
-    pub fn command(words: &[String]) -> Self {
+    /// A command given as words. The line is text, whatever bytes they have.
+    pub fn command(words: &[OsString]) -> Self {
         Self::Command(
             words
                 .iter()
@@ -68,13 +69,32 @@ impl Load {
     }
 }
 
-/// A word as the shell must be given it.
-fn quoted(word: &str) -> String {
+/// A word as the shell must be given it. Bytes that are not UTF-8 are left to its printf.
+fn quoted(word: &OsStr) -> String {
+    if word.is_empty() {
+        return "''".into();
+    }
+    let mut line = String::new();
+    for part in word.as_encoded_bytes().utf8_chunks() {
+        line += &quoted_text(part.valid());
+        if !part.invalid().is_empty() {
+            let octal: String = part
+                .invalid()
+                .iter()
+                .map(|byte| format!("\\{byte:03o}"))
+                .collect();
+            line += &format!("\"$(printf '{octal}')\"");
+        }
+    }
+    line
+}
+
+fn quoted_text(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
+    if text.chars().all(plain) {
+        text.to_owned()
     } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 
@@ -333,6 +353,8 @@ fn end_workloads(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
     use super::*;
     use proptest::prelude::*;
 
@@ -361,14 +383,25 @@ mod tests {
         }
     }
 
+    /// Printable ASCII, or any bytes but the one that ends a word.
+    fn word() -> impl Strategy<Value = OsString> {
+        let bytes = prop::collection::vec(1..=u8::MAX, 0..8);
+        prop_oneof![
+            "[ -~]{0,8}".prop_map(OsString::from),
+            bytes.prop_map(OsString::from_vec)
+        ]
+    }
+
     proptest! {
         #[test]
-        fn words_reach_the_command_as_they_were(words in prop::collection::vec("[ -~]{0,8}", 1..4)) {
-            let words: Vec<String> = words;
-            let Load::Command(line) = Load::command(&words) else { unreachable!() };
+        fn words_reach_the_command_as_they_were(words in prop::collection::vec(word(), 1..4)) {
+            let load = Load::command(&words);
+            // As it comes back out of a file.
+            prop_assert_eq!(&load.to_string().parse::<Load>().unwrap(), &load);
+            let Load::Command(line) = load else { unreachable!() };
             let output = Command::new("sh").args(["-c", &format!("printf '%s\\n' {line}")]).output().unwrap();
-            let text = String::from_utf8(output.stdout).unwrap();
-            prop_assert_eq!(text, words.iter().map(|word| format!("{word}\n")).collect::<String>());
+            let lines: Vec<u8> = words.iter().flat_map(|word| [word.as_bytes(), b"\n"].concat()).collect();
+            prop_assert_eq!(output.stdout, lines);
         }
     }
 

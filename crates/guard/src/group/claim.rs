@@ -33,10 +33,12 @@ const LOOKED_AFTER: u32 = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     /// The group's folder.
+    #[serde(with = "memwarden_platform::text_or_bytes")]
     pub path: PathBuf,
     /// It was made for this.
     pub made: bool,
     /// Where its processes go when it is removed.
+    #[serde(with = "memwarden_platform::text_or_bytes")]
     pub home: PathBuf,
     /// `cpu.max` as it was, if it is used.
     pub cpu_max: Option<String>,
@@ -146,7 +148,7 @@ impl Held {
                 cpu_max,
                 supervisor: std::process::id(),
             };
-            let text = serde_json::to_vec(&claim).expect("plain text and numbers");
+            let text = serde_json::to_vec(&claim).expect("text, bytes and numbers");
             file.set_len(0)
                 .and_then(|()| file.rewind())
                 .and_then(|()| file.write_all(&text))
@@ -312,6 +314,8 @@ fn end(record: &Path, supervisor: Option<u32>) -> Result<Ended, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::sync::{Mutex, PoisonError};
 
     use super::*;
@@ -357,6 +361,22 @@ mod tests {
         assert_eq!(folder::read(&plan.path, "cpu.max").unwrap(), "max 100000");
         drop(held);
         assert!(Held::take(&places, &plan).is_ok());
+    }
+
+    #[test]
+    fn a_group_of_any_name_is_claimed_and_put_back() {
+        let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_folder, places, mut plan) = rig();
+        let path = plan.path.with_file_name(OsStr::from_bytes(b"caf\xe9"));
+        fs::rename(&plan.path, &path).unwrap();
+        plan.path = path;
+        // What the supervisor is told.
+        let told = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<GroupPlan>(&told).unwrap(), plan);
+        drop(Held::take(&places, &plan).unwrap());
+        fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
+        assert_eq!(sweep(&places, Sweep::LetGo).unwrap(), 1);
+        assert!(!folder::is_frozen(&plan.path));
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Spread {
 /// What was asked for, and what it came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// The group's folder.
+    /// The group's folder; in JSON an array of its bytes if they are not UTF-8.
+    #[serde(with = "memwarden_platform::text_or_bytes")]
     pub cgroup: PathBuf,
     /// What is counted.
     pub event: String,

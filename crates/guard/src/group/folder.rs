@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A control group of the second version: where its folder is, and what is in it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use memwarden_platform::Root;
@@ -14,28 +16,49 @@ const MOVES: u32 = 100;
 
 /// Where cgroup2 is mounted, all of it that /proc/mounts shows.
 fn mounts(root: &Root) -> Vec<PathBuf> {
-    let text = root.text("/proc/mounts").unwrap_or_default();
-    text.lines()
+    let text = root.bytes("/proc/mounts").unwrap_or_default();
+    text.split(|byte| *byte == b'\n')
         .filter_map(|line| {
-            let mut words = line.split(' ');
+            let mut words = line.split(|byte| *byte == b' ');
             let place = words.nth(1)?;
-            (words.next() == Some("cgroup2")).then(|| place.replace("\\040", " ").into())
+            (words.next() == Some(b"cgroup2")).then(|| unescaped(place))
         })
         .collect()
+}
+
+/// A folder as /proc/mounts has it: what would end a word is written in octal.
+fn unescaped(place: &[u8]) -> PathBuf {
+    let digit = |at: usize| {
+        let byte = place.get(at).copied().filter(u8::is_ascii_digit)?;
+        Some(u32::from(byte - b'0'))
+    };
+    let octal = |at: usize| {
+        let value = digit(at + 1)? * 64 + digit(at + 2)? * 8 + digit(at + 3)?;
+        u8::try_from(value).ok()
+    };
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    while let Some(&byte) = place.get(at) {
+        let escaped = if byte == b'\\' { octal(at) } else { None };
+        bytes.push(escaped.unwrap_or(byte));
+        at += if escaped.is_some() { 4 } else { 1 };
+    }
+    OsStr::from_bytes(&bytes).into()
 }
 
 /// The folder that a person means: absolute, or below the place where cgroup2 is mounted.
 ///
 /// # Errors
 /// When nothing is mounted, or it isn't below that, or is the hierarchy's root.
-pub(super) fn resolve(root: &Root, text: &str) -> Result<PathBuf, Error> {
+pub(super) fn resolve(root: &Root, typed: &Path) -> Result<PathBuf, Error> {
+    let text = typed.display();
     let mounts = mounts(root);
     let first = mounts.first().ok_or_else(|| {
         Error::BadInput(format!(
             "--cgroup {text}: no cgroup2 is mounted; try `mount -t cgroup2 none /sys/fs/cgroup`"
         ))
     })?;
-    let plain = Path::new(text)
+    let plain = typed
         .components()
         .all(|part| !matches!(part, Component::ParentDir));
     if !plain {
@@ -43,7 +66,7 @@ pub(super) fn resolve(root: &Root, text: &str) -> Result<PathBuf, Error> {
             "--cgroup {text}: give the folder without `..`"
         )));
     }
-    let path: PathBuf = first.join(text).components().collect();
+    let path: PathBuf = first.join(typed).components().collect();
     let Some(mount) = mounts.iter().find(|mount| path.starts_with(mount)) else {
         return Err(Error::BadInput(format!(
             "--cgroup {text}: it is not below {}, where cgroup2 is mounted",
@@ -64,14 +87,16 @@ pub(super) fn own(root: &Root, path: &Path) -> Option<PathBuf> {
     let mount = mounts(root)
         .into_iter()
         .find(|mount| path.starts_with(mount))?;
-    let text = root.text("/proc/self/cgroup")?;
-    let own = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    Some(mount.join(own).components().collect())
+    let text = root.bytes("/proc/self/cgroup")?;
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let own = lines.find_map(|line| line.strip_prefix(b"0::/"))?;
+    Some(mount.join(OsStr::from_bytes(own)).components().collect())
 }
 
 /// Why this kernel can't count a group's events, where that shows.
 pub(super) fn why_uncounted(root: &Root) -> Option<&'static str> {
-    let taken = root.text("/proc/mounts")?.lines().any(|line| {
+    let mounts = root.bytes("/proc/mounts")?;
+    let taken = String::from_utf8_lossy(&mounts).lines().any(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         words.get(2) == Some(&"cgroup")
             && words
@@ -122,7 +147,7 @@ pub(super) fn empty_and_remove(path: &Path, home: &Path) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn root(mounts: &str) -> (tempfile::TempDir, Root) {
+    fn root(mounts: impl AsRef<[u8]>) -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(folder.path().join("proc/self")).unwrap();
         fs::write(folder.path().join("proc/mounts"), mounts).unwrap();
@@ -143,12 +168,28 @@ mod tests {
     fn a_group_is_found_by_either_name() {
         let (_folder, root) = root(HYBRID);
         for text in ["a/b", "./a//b/", "/sys/fs/cgroup/unified/a/b"] {
-            let path = resolve(&root, text).unwrap();
+            let path = resolve(&root, Path::new(text)).unwrap();
             assert_eq!(path, Path::new("/sys/fs/cgroup/unified/a/b"), "{text}");
         }
         let home = own(&root, Path::new("/sys/fs/cgroup/unified/a"));
         assert_eq!(home.unwrap(), Path::new("/sys/fs/cgroup/unified/user/me"));
         assert!(own(&root, Path::new("/elsewhere")).is_none());
+    }
+
+    #[test]
+    fn names_keep_their_bytes() {
+        let (folder, root) =
+            root(b"x /m\xfc ext4 rw 0 0\nnone /my\\040cgroups/\xff cgroup2 rw 0 0\n");
+        let below = |name: &[u8]| {
+            Path::new(OsStr::from_bytes(b"/my cgroups/\xff")).join(OsStr::from_bytes(name))
+        };
+        let path = resolve(&root, Path::new(OsStr::from_bytes(b"caf\xe9"))).unwrap();
+        assert_eq!(path, below(b"caf\xe9"));
+        fs::write(folder.path().join("proc/self/cgroup"), b"0::/\xe9/me\n").unwrap();
+        assert_eq!(own(&root, &path).unwrap(), below(b"\xe9/me"));
+        assert!(why_uncounted(&root).is_none());
+        let (_folder, odd) = super::tests::root("none /a\\134b\\9 cgroup2 rw 0 0\n");
+        assert_eq!(mounts(&odd), [Path::new(r"/a\b\9")]);
     }
 
     #[test]
@@ -169,11 +210,11 @@ mod tests {
             ("../cpu", "without `..`"),
             ("a/../..", "without `..`"),
         ] {
-            let message = resolve(&hybrid, text).unwrap_err().to_string();
+            let message = resolve(&hybrid, Path::new(text)).unwrap_err().to_string();
             assert!(message.contains(expected), "{text}: {message}");
         }
         let (_folder, none) = root("proc /proc proc rw 0 0\n");
-        let message = resolve(&none, "a").unwrap_err().to_string();
+        let message = resolve(&none, Path::new("a")).unwrap_err().to_string();
         assert!(message.contains("mount -t cgroup2"), "{message}");
     }
 

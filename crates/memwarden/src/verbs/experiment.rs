@@ -136,7 +136,7 @@ impl Place {
                 lab()?
                     .on_platform(platform.as_deref())?
                     .within(self.timeout)
-                    .carry_out(words, out, existing)?
+                    .carry_out(words, settings.command(), out, existing)?
             }
         };
         Ok(Some(found))

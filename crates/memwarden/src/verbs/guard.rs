@@ -162,7 +162,7 @@ struct Run {
     /// Give the budget to a control group (cgroup v2), and run the command in it: a folder, absolute or below the place
     /// where cgroup2 is mounted; made if missing, and then removed at the end
     #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "maxbw", "module"])]
-    cgroup: Option<String>,
+    cgroup: Option<PathBuf>,
     /// How the group is stopped when it has used its budget
     #[arg(long, value_enum, default_value = "freezer", requires = "cgroup")]
     stop_with: group::StopWithName,

@@ -132,7 +132,7 @@ struct RunArgs {
     json: bool,
     /// The command and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 #[derive(clap::Args)]

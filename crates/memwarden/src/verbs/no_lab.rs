@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In the place of `on_lab`, in a memwarden that was built without the lab.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,7 +39,13 @@ impl Lab {
         self
     }
 
-    pub fn carry_out(self, _: Vec<String>, _: Option<&Path>, _: Existing) -> anyhow::Result<Found> {
+    pub fn carry_out(
+        self,
+        _: Vec<String>,
+        _: &[OsString],
+        _: Option<&Path>,
+        _: Existing,
+    ) -> anyhow::Result<Found> {
         bail!(MISSING)
     }
 }

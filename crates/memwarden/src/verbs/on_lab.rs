@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An experiment on the emulated machine: the same command in the guest, and its run folder brought home.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -138,14 +139,15 @@ impl Lab {
         self
     }
 
-    /// Runs `command` there, and gives the run folder its place here.
+    /// Runs `command` there, with `words` behind `--` if there are any, and gives the run folder its place here.
     pub fn carry_out(
         self,
         command: Vec<String>,
+        words: &[OsString],
         out: Option<&Path>,
         existing: Existing,
     ) -> anyhow::Result<Found> {
-        let mut home = run(&self.machine, command)?;
+        let mut home = run(&self.machine, command, words)?;
         let Recorded { run, summary, .. } = &mut home.recorded;
         if let Some(note) = self.note {
             summary.note(note);
@@ -158,14 +160,17 @@ impl Lab {
     }
 }
 
-/// Boots `machine`, runs `command` with a run folder to write to, and returns what came home.
-pub fn run(machine: &Machine, mut command: Vec<String>) -> anyhow::Result<Home> {
+/// Boots `machine`, runs `command` with a run folder to write to and `words` behind `--` if there are any, and returns
+/// what came home.
+pub fn run(machine: &Machine, command: Vec<String>, words: &[OsString]) -> anyhow::Result<Home> {
     let carried = tempfile::tempdir().context("making a folder for the results")?;
     let results = carried.path().join("results");
-    // Before the words of a command that is run there, if there is one.
-    let end = command.iter().position(|word| word == "--");
-    let end = end.unwrap_or(command.len());
-    command.splice(end..end, ["--out".into(), GUEST_FOLDER.into()]);
+    let mut command: Vec<OsString> = command.into_iter().map(Into::into).collect();
+    command.extend(["--out", GUEST_FOLDER].map(Into::into));
+    if !words.is_empty() {
+        command.push("--".into());
+        command.extend_from_slice(words);
+    }
     let mut bar = Bar::new();
     let outcome = machine.run_with_steps(&command, Some(&results), &mut |step| {
         if machine.talkative {
@@ -175,7 +180,7 @@ pub fn run(machine: &Machine, mut command: Vec<String>) -> anyhow::Result<Home> 
     let complete = results.join(GUEST_FOLDER).is_dir();
     check(&outcome, &command, complete)?;
     let mut recorded = Recorded::read(&results.join(GUEST_FOLDER))?;
-    recorded.run.command_line = std::env::args().collect();
+    recorded.run.command_line = memwarden_run::command_line();
     recorded.run.target = "lab".into();
     recorded.summary.target = "lab".into();
     recorded.run.lab = Some(facts(&outcome));
@@ -207,7 +212,7 @@ impl Home {
 
 /// A run folder gets its name when it is complete: then the command has come to its end, and an exit code other than
 /// 0 is its verdict on the figures, which the host gives again.
-fn check(outcome: &LabOutcome, command: &[String], complete: bool) -> anyhow::Result<()> {
+fn check(outcome: &LabOutcome, command: &[OsString], complete: bool) -> anyhow::Result<()> {
     if let Some(fault) = outcome.kernel_faults.first() {
         bail!(
             "the guest's kernel complained: {fault}; its log is in {}",
@@ -228,7 +233,7 @@ fn check(outcome: &LabOutcome, command: &[String], complete: bool) -> anyhow::Re
                 .trim_start_matches("memwarden: ");
             bail!(
                 "in the guest: {said} (exit code {code} of `{}`)",
-                command.join(" ")
+                command.join(OsStr::new(" ")).display()
             )
         }
         None => bail!(

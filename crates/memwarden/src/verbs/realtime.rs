@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden realtime`: a task with deadlines, alone and beside a load, under each guard setting.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -93,7 +94,7 @@ pub struct Args {
     place: Place,
     /// A command as the load
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 impl Args {

@@ -193,7 +193,7 @@ fn on_lab(
             command.extend(["--faults".into(), faults.join(",")]);
         }
         command.extend(["--hold".into(), format!("{}ms", args.hold.as_millis())]);
-        let home = on_lab::run(&machine, command)?;
+        let home = on_lab::run(&machine, command, &[])?;
         folder.append_all(&home.recorded.samples)?;
         folder.flush()?;
         for note in &home.recorded.summary.notes {

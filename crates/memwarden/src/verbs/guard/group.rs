@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden guard run --cgroup`: a command in a control group that has a budget.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -22,7 +23,7 @@ pub(super) enum StopWithName {
     CpuMax,
 }
 
-pub(super) fn run(args: &Run, cgroup: &str, signals: Signals) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result<ExitCode> {
     if matches!(args.options.backend, BackendName::Module) {
         bail!("--backend module: a group's budget is kept in user space; leave the option out");
     }

@@ -2,6 +2,7 @@
 //! The command beside which is traced.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -19,7 +20,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 
 /// A command: dropped, it is told to end, if it hasn't, and waited for.
 pub(super) struct Command<'a> {
-    words: &'a [String],
+    words: &'a [OsString],
     /// Standard output is the summary's.
     output_is_taken: bool,
     interrupt: &'a Interrupt,
@@ -28,7 +29,7 @@ pub(super) struct Command<'a> {
 
 impl<'a> Command<'a> {
     pub(super) fn new(
-        words: &'a [String],
+        words: &'a [OsString],
         output_is_taken: bool,
         interrupt: &'a Interrupt,
     ) -> Self {
@@ -43,7 +44,7 @@ impl<'a> Command<'a> {
     fn failed(&self, action: &'static str, source: io::Error) -> Error {
         Error::Process {
             action,
-            what: self.words.join(" "),
+            what: self.words.join(OsStr::new(" ")).display().to_string(),
             source,
         }
     }
@@ -53,7 +54,7 @@ impl<'a> Command<'a> {
         let Some(program) = self.words.first() else {
             return Ok(());
         };
-        let is_there = if program.contains('/') {
+        let is_there = if program.as_encoded_bytes().contains(&b'/') {
             Path::new(program).is_file()
         } else {
             let path = env::var_os("PATH").unwrap_or_default();
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     fn code(words: &[&str]) -> i32 {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let interrupt = Interrupt::default();
         let mut command = Command::new(&words, true, &interrupt);
         assert!(command.ended().unwrap().is_none());
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn one_that_goes_on_is_ended_and_says_by_what() {
-        let words = vec!["sleep".to_owned(), "1000".into()];
+        let words = ["sleep", "1000"].map(OsString::from);
         let interrupt = Interrupt::default();
         let mut command = Command::new(&words, false, &interrupt);
         command.start().unwrap();
@@ -176,7 +177,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_there_is_named() {
-        let words = vec!["/nonexistent/make".to_owned()];
+        let words = ["/nonexistent/make".into()];
         let interrupt = Interrupt::default();
         let error = Command::new(&words, false, &interrupt).start().unwrap_err();
         assert_eq!(error.to_string(), "starting /nonexistent/make");
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn none_is_left_behind() {
-        let words = vec!["sleep".to_owned(), "1000".into()];
+        let words = ["sleep", "1000"].map(OsString::from);
         let interrupt = Interrupt::default();
         let mut command = Command::new(&words, false, &interrupt);
         command.start().unwrap();

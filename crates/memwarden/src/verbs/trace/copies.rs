@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden trace copies`: who copies how much between user and kernel memory.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -48,7 +49,7 @@ pub(super) struct Args {
     machine: MachineArgs,
     /// Trace while this command runs, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 impl Args {
@@ -129,6 +130,9 @@ fn exit_code(summary: &Summary) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use clap::Parser;
 
     use super::*;
@@ -139,8 +143,9 @@ mod tests {
         args: Args,
     }
 
-    fn settings(words: &[&str]) -> anyhow::Result<Config> {
-        Cli::try_parse_from(std::iter::once(&"copies").chain(words))?
+    fn settings(words: &[impl AsRef<OsStr>]) -> anyhow::Result<Config> {
+        let words = words.iter().map(AsRef::as_ref);
+        Cli::try_parse_from(std::iter::once(OsStr::new("copies")).chain(words))?
             .args
             .settings()
     }
@@ -158,20 +163,41 @@ mod tests {
             time: None,
             dat: true,
             command: ["make", "--", "-j8", "--out", "x"]
-                .map(str::to_owned)
+                .map(OsString::from)
                 .to_vec(),
             ..timed.clone()
         };
         for config in [timed, commanded] {
-            let words = config.to_arguments();
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            assert_eq!(settings(&words).unwrap(), config);
+            assert_eq!(again(&config), config);
         }
+    }
+
+    /// What the command makes of a configuration's own options and words.
+    fn again(config: &Config) -> Config {
+        let mut words: Vec<OsString> = config.to_arguments().into_iter().map(Into::into).collect();
+        if !config.command().is_empty() {
+            words.push("--".into());
+            words.extend_from_slice(config.command());
+        }
+        settings(&words).unwrap()
+    }
+
+    #[test]
+    fn a_command_keeps_its_bytes_on_its_way_through_a_file() {
+        let typed = [&b"caf\xe9"[..], b"plain", b"\xff\n"].map(OsStr::from_bytes);
+        let words = [&["--device", "null", "--"].map(OsStr::new)[..], &typed].concat();
+        let config = settings(&words).unwrap();
+        assert_eq!(config.command, typed);
+        assert_eq!(again(&config), config);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), config.to_toml()).unwrap();
+        let read = settings(&[OsStr::new("--config"), file.path().as_os_str()]).unwrap();
+        assert_eq!(read, config);
     }
 
     #[test]
     fn the_lab_has_an_end_and_a_command_is_one() {
-        assert_eq!(settings(&[]).unwrap().time, None);
+        assert_eq!(settings(&[""; 0]).unwrap().time, None);
         let lab = settings(&["--on", "lab"]).unwrap();
         assert_eq!(lab.time.as_deref(), Some("1s"));
         assert_eq!(settings(&["--on", "lab", "--", "true"]).unwrap().time, None);
@@ -180,7 +206,7 @@ mod tests {
         std::fs::write(file.path(), "command = [\"true\"]\n").unwrap();
         let path = file.path().to_str().unwrap();
         let again = settings(&["--on", "lab", "--config", path]).unwrap();
-        assert_eq!((again.time, again.command), (None, vec!["true".to_owned()]));
+        assert_eq!((again.time, again.command), (None, vec!["true".into()]));
     }
 
     #[test]

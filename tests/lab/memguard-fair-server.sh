@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# clock: parallel
+# figures: of the parallel clock
+# kernels: stock:6.12 stock:newest
+# On a core with a small budget a real-time task has its part beside an ordinary one, once
+# the fair server's part of a second is less than the time for which the core runs.
+# shellcheck disable=SC2034 # for memguard.sh
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+here=$(dirname "$0")
+
+# faults PID
+faults() { cut -d ' ' -f 10 "/proc/$1/stat"; }
+
+echo "# $(uname -rv)"
+fair_server 1000000
+load
+set_to limit "events max 5 max max"
+"$here/hog" other 1 &
+ordinary=$!
+usleep 100000
+"$here/hog" fifo 1 &
+fifo=$!
+usleep 2000000
+before=$(faults $fifo) ordinary_before=$(faults $ordinary)
+usleep 4000000
+had=$(($(faults $fifo) - before))
+echo "# SCHED_FIFO 99 $had faults in 4 s, the ordinary task $(($(faults $ordinary) - ordinary_before))"
+kill $ordinary $fifo
+wait
+check "SCHED_FIFO 99 has most of the core's 20,000 faults in 4 s" "is $had -gt 16000" 0 yes
+check "unloads" "unload" 0 ""
+finish
