@@ -63,13 +63,13 @@ check "two boots print the same" "boot second && cmp $work/first $work/second" 0
 # The regulator on refills and their overflow interrupts, and the self-test before it.
 cat >"$work/guard.sh" <<'EOF'
 memwarden guard start --event armv8 && memwarden guard stop && echo proven
-memwarden guard start --event 0x03
+memwarden guard start --event 0x03 2>&1
 memwarden guard run --event armv8 --user-only --mb 1000,100,100,100 -- \
 	memwarden bandwidth -m 16M -c 3 -t 1 -a read 2>&1
 EOF
 guard() { lab --with "$work/guard.sh" -- sh /host/guard.sh >"$work/guard"; }
 check "the guard starts on refills of the last level" "guard; cat $work/guard" 0 '^proven$'
-check "  on refills of the L1 it does not" "cat $work/guard" 0 'counts what the last level answers'
+check "  on refills of the L1 it does not" "cat $work/guard" 0 'event 0x3 counts what the last level of cache answers'
 check "  and holds a reader to 100 MiB/s" \
 	"sed -n 's/.*B\/W = \([0-9]*\)\..*/\1/p' $work/guard" 0 '^(99|100)$'
 

@@ -264,8 +264,10 @@ mod tests {
     #[test]
     fn what_the_model_made_is_found_again() {
         // Whatever the platform is fitted to.
-        let pi = Platform::find("raspberry-pi-3")
-            .unwrap()
+        let free = ["machine.core.page_walk_ps", "machine.shared.to_memory_ps"];
+        let mut pi = Platform::find("raspberry-pi-3").unwrap();
+        pi.fit.retain(|path, _| free.contains(&path.as_str()));
+        let pi = pi
             .with("machine.shared.to_memory_ps", 16_251)
             .with("machine.shared.from_memory_ps", 14_532)
             .with("machine.core.page_walk_ps", 96_250);
