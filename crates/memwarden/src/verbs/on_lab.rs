@@ -49,6 +49,13 @@ impl MachineArgs {
 
     /// What is said of the emulated machine must not be meant for this one.
     pub fn check(&self, on: &Target) -> anyhow::Result<()> {
+        if let Target::Lab(Some(platform)) = on
+            && (self.clock.is_some() || self.cpus.is_some())
+        {
+            bail!(
+                "--on lab:{platform}: the platform has its clock and its CPUs: leave --clock and --cpus out"
+            );
+        }
         not_native(on, "--kernel", self.kernel.is_some())?;
         not_native(on, "--clock", self.clock.is_some())?;
         not_native(on, "--cpus", self.cpus.is_some())
