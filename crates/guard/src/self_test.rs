@@ -23,9 +23,11 @@ const THROTTLED_PERIODS: u64 = 20;
 /// The throttle test's budget is this part of what the core can do.
 const BUDGET_PART: u64 = 10;
 
-/// Bytes that the counting test moves at least. What else runs on the core is counted too: to start a process
-/// costs some hundred page faults, which are 2 % of these 16384 pages.
+/// Bytes that the counting test compares at least. What else runs on the core is counted too.
 pub const KNOWN_BYTES: u64 = 64 << 20;
+
+/// The longer run moves so many times more than the shorter one, at least.
+const LONGER: u64 = 4;
 
 /// Of the bytes that the last cache answers, an event of memory's counts next to none: starting the traffic's process moves
 /// some percent. One of an inner cache's counts all.
@@ -123,23 +125,26 @@ fn test_core(
     let event = &control.event;
     let mut attempt = 1;
     // What else runs on the core is counted too, and comes and goes; a wrong event stays wrong.
-    let (moved, counted, counted_bytes) = loop {
-        let (moved, counted) = counted_while(guard, cpu, period, || traffic.run(cpu, KNOWN_BYTES))?;
-        if counted.used == 0 {
+    let found = loop {
+        let mut run = |bytes| traffic.run(cpu, bytes).map(Some);
+        let Some(found) = measure(guard, cpu, period, &mut run)? else {
+            return Err(fail("there was no traffic".into()));
+        };
+        if found.used == 0 {
             return Err(fail(format!(
                 "event {event} stayed at 0 while {} bytes were moved",
-                moved.bytes
+                found.bytes
             )));
         }
-        let counted_bytes = counted.used.saturating_mul(control.bytes_per_event);
-        let ratio = counted_bytes as f64 / moved.bytes.max(1) as f64;
-        if !moved.comparable || (ratio - 1.0).abs() <= TOLERANCE {
-            break (moved, counted, counted_bytes);
+        let ratio = found.share(control.bytes_per_event);
+        if !found.whole.comparable || (ratio - 1.0).abs() <= TOLERANCE {
+            break found;
         }
         if attempt == ATTEMPTS {
             return Err(fail(format!(
-                "event {event} counted {counted_bytes} bytes while {} were moved ({:+.0} %)",
-                moved.bytes,
+                "event {event} counted {} bytes while {} were moved ({:+.0} %)",
+                found.used.saturating_mul(control.bytes_per_event),
+                found.bytes,
                 (ratio - 1.0) * 100.0
             )));
         }
@@ -156,9 +161,10 @@ fn test_core(
     }
 
     // From the free run: what the core does in a period when nobody stops it.
-    let periods = (moved.elapsed.as_secs_f64() / period.as_secs_f64()).max(1.0);
-    let free_bytes = (moved.bytes as f64 / periods) as u64;
-    let free_events = (counted.used as f64 / periods) as u64;
+    let periods = (found.whole.elapsed.as_secs_f64() / period.as_secs_f64()).max(1.0);
+    let free = found.whole.bytes as f64 / periods;
+    let free_bytes = free as u64;
+    let free_events = (free * found.used as f64 / found.bytes as f64) as u64;
     let budget_events = (free_events / BUDGET_PART).max(1);
     let budget_bytes = (free_bytes / BUDGET_PART).max(1);
     guard.set_budgets(
@@ -186,8 +192,8 @@ fn test_core(
     }
     Ok(Finding {
         cpu,
-        moved_bytes: moved.bytes,
-        counted_bytes,
+        moved_bytes: found.bytes,
+        counted_bytes: found.used.saturating_mul(control.bytes_per_event),
         of_last_level,
         budget_events,
         through,
@@ -207,17 +213,56 @@ fn last_level(
     let mut least = f64::INFINITY;
     // What else runs takes lines from the cache, and comes and goes; a wrong event stays wrong.
     for _ in 0..ATTEMPTS {
-        let work = || traffic.run_in_last_level(cpu, KNOWN_BYTES);
-        let (Some(moved), counted) = counted_while(guard, cpu, period, work)? else {
+        let mut run = |bytes| traffic.run_in_last_level(cpu, bytes);
+        let Some(found) = measure(guard, cpu, period, &mut run)? else {
             return Ok(None);
         };
-        let counted_bytes = counted.used.saturating_mul(control.bytes_per_event);
-        least = least.min(counted_bytes as f64 / moved.bytes.max(1) as f64);
+        least = least.min(found.share(control.bytes_per_event));
         if least <= OF_LAST_LEVEL {
             break;
         }
     }
     Ok(Some(least))
+}
+
+/// Traffic, and what the regulator counted of it.
+struct Measured {
+    /// The longer run.
+    whole: Moved,
+    /// Bytes that it moved more than the shorter one.
+    bytes: u64,
+    /// Events that were counted more.
+    used: u64,
+}
+
+impl Measured {
+    /// Counted bytes of those moved.
+    #[allow(clippy::cast_precision_loss)]
+    fn share(&self, bytes_per_event: u64) -> f64 {
+        self.used.saturating_mul(bytes_per_event) as f64 / self.bytes.max(1) as f64
+    }
+}
+
+/// Runs traffic twice, short and long. What both have alike, the start of a process and a buffer that is filled, is in
+/// neither figure: beside a large cache that is as much as the traffic itself.
+fn measure(
+    guard: &dyn Regulator,
+    cpu: usize,
+    period: Duration,
+    run: &mut dyn FnMut(u64) -> Result<Option<Moved>, Error>,
+) -> Result<Option<Measured>, Error> {
+    let (Some(short), before) = counted_while(guard, cpu, period, || run(1))? else {
+        return Ok(None);
+    };
+    let bytes = short.bytes + KNOWN_BYTES.max(LONGER * short.bytes);
+    let (Some(whole), counted) = counted_while(guard, cpu, period, || run(bytes))? else {
+        return Ok(None);
+    };
+    Ok(Some(Measured {
+        bytes: whole.bytes.saturating_sub(short.bytes),
+        used: counted.used.saturating_sub(before.used),
+        whole,
+    }))
 }
 
 /// Counters that others have may be what is missing here.
@@ -297,6 +342,9 @@ mod tests {
 
     const FREE: u64 = 200;
 
+    /// A run begins with as many events again: its buffer is as large as the traffic.
+    const BEGINNING: u64 = KNOWN_BYTES / 64;
+
     impl Traffic for Cores {
         #[allow(
             clippy::cast_precision_loss,
@@ -304,9 +352,10 @@ mod tests {
             clippy::cast_sign_loss
         )]
         fn run(&mut self, _: usize, bytes: u64) -> Result<Moved, Error> {
-            let events = bytes / 64;
-            self.used
-                .set(self.used.get() + (events as f64 * self.count_per_event) as u64);
+            let events = bytes.div_ceil(64);
+            let bytes = 64 * events;
+            let counted = BEGINNING as f64 + events as f64 * self.count_per_event;
+            self.used.set(self.used.get() + counted as u64);
             let rate = match self.budget.get() {
                 Some(budget) if self.throttles => {
                     self.throttled.set(self.throttled.get() + events / budget);
@@ -325,7 +374,8 @@ mod tests {
             let Some(share) = self.of_last_level else {
                 return Ok(None);
             };
-            self.used.set(self.used.get() + events(bytes, share));
+            self.used
+                .set(self.used.get() + BEGINNING + events(bytes, share));
             Ok(Some(Moved {
                 bytes,
                 elapsed: Duration::from_millis(1),

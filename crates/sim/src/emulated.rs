@@ -483,7 +483,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
             if self.lines.shared.is_full() {
                 return (false, Waits::Shared);
             }
-            self.bring(index, line, true);
+            self.keep(index, line, true);
             return (true, Waits::No);
         }
         let t_ps = self.cores[index].t_ps;
@@ -509,16 +509,22 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// A line gets to the core's own caches.
+    /// A line comes to the core's own caches from outside.
     fn bring(&mut self, index: usize, line: u64, store: bool) {
+        let counts = &mut self.cores[index].counts;
+        counts[Count::L1Refill as usize] += 1;
+        counts[Count::Shared as usize] += 1;
+        if self.settings.core.l2.is_some() {
+            counts[Count::L2 as usize] += 1;
+            counts[Count::L2Refill as usize] += 1;
+        }
+        self.keep(index, line, store);
+    }
+
+    /// The core's own caches have a line: what has to leave them for it leaves.
+    fn keep(&mut self, index: usize, line: u64, store: bool) {
         let core = &mut self.cores[index];
         let at_ps = core.t_ps.max(self.now_ps);
-        core.counts[Count::L1Refill as usize] += 1;
-        core.counts[Count::Shared as usize] += 1;
-        if self.settings.core.l2.is_some() {
-            core.counts[Count::L2 as usize] += 1;
-            core.counts[Count::L2Refill as usize] += 1;
-        }
         let gone = self.lines.bring(index, line, store, at_ps);
         core.counts[Count::L1WriteBack as usize] += gone;
         core.counts[Count::Shared as usize] += gone;
