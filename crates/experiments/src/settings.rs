@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use memwarden_run::{Existing, Summary};
+use memwarden_sim::Platform;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,7 +22,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
 
     /// The settings that suit the emulated machine with a platform's caches and memory.
     #[must_use]
-    fn for_modelled() -> Self {
+    fn for_modelled(_platform: &Platform) -> Self {
         Self::for_lab()
     }
 

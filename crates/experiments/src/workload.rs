@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 
 /// Kinds of `bandwidth`, as its `-a` takes them; `fresh-pages` is its `--fresh-pages`.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "read",
+    "compare",
     "write",
     "copy",
     "triad",

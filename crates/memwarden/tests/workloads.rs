@@ -276,7 +276,7 @@ fn bad_input_gets_a_clear_line_and_no_figure() {
         (
             "bandwidth -a scribble",
             2,
-            "possible values: read, write, copy, triad, ntwrite, readwrite",
+            "possible values: read, compare, write, copy, triad, ntwrite, readwrite",
         ),
         ("bandwidth -t -1", 2, "a time cannot be negative"),
         ("bandwidth -t soon", 2, "unknown unit"),
@@ -336,7 +336,15 @@ fn a_result_that_cannot_be_written_is_an_error() {
 #[test]
 fn the_help_describes_every_access() {
     let help = output("bandwidth --help");
-    for name in ["read", "write", "copy", "triad", "ntwrite", "readwrite"] {
+    for name in [
+        "read",
+        "compare",
+        "write",
+        "copy",
+        "triad",
+        "ntwrite",
+        "readwrite",
+    ] {
         assert!(help.contains(&format!("- {name}:")), "{name} in {help}");
     }
 }

@@ -158,6 +158,16 @@ impl Machine<Controller> {
 }
 
 impl Platform {
+    /// The event that counts what its cores bring from memory, of the emulated PMU: what the guard calls armv8, refills of
+    /// the second level, where that is the last one; of three levels the third one's (0x2A, L3D_CACHE_REFILL).
+    #[must_use]
+    pub fn memory_event(&self) -> &'static str {
+        match self.machine.core.l2 {
+            None => "armv8",
+            Some(_) => "0x2a",
+        }
+    }
+
     /// A platform that comes with the program, or that is in a file: whatever has a
     /// `/` in it or ends with `.toml` is a file.
     ///

@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod arrays;
+mod compare;
 mod copy;
 mod fresh_pages;
 mod ntwrite;
@@ -25,8 +26,9 @@ mod triad;
 mod write;
 
 /// Every way to touch an array, as `-a` names them.
-pub static KINDS: [&Kind; 6] = [
+pub static KINDS: [&Kind; 7] = [
     &read::KIND,
+    &compare::KIND,
     &write::KIND,
     &copy::KIND,
     &triad::KIND,

@@ -20,8 +20,10 @@ use crate::{BufferConfig, Descriptor, Error, Limit, Placement, Result, Stop};
 pub struct Config {
     /// What a job does with the frame.
     pub access: Access,
-    /// The frame.
+    /// A frame.
     pub buffer: BufferConfig,
+    /// Frames in memory, which the jobs go over by turns.
+    pub frames: u64,
     /// Where the task runs; with a SCHED_FIFO priority its memory is locked too.
     pub placement: Placement,
     /// From one release to the next.
@@ -56,6 +58,8 @@ pub struct Outcome {
     pub cpu: usize,
     /// Bytes that a job goes over.
     pub frame_bytes: u64,
+    /// Frames in memory, which the jobs went over by turns.
+    pub frames: u64,
     /// From one release to the next.
     pub period_ns: u64,
     /// From a release to its deadline.
@@ -137,7 +141,9 @@ impl FirstMiss {
 pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outcome> {
     let (period_ns, deadline_ns) = check(config)?;
     config.placement.apply()?;
-    let mut frame = bandwidth::passes(&config.access, &config.buffer)?;
+    let mut frames = (0..config.frames)
+        .map(|_| bandwidth::passes(&config.access, &config.buffer))
+        .collect::<Result<Vec<_>>>()?;
     // Their pages are there before the first job: pushing never faults nor allocates.
     let nothing = Job {
         number: 0,
@@ -156,7 +162,9 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
         sched::no_timer_slack()?;
     }
     // Caches, TLB and the code's own pages as they will be.
-    frame.once()?;
+    for frame in &mut frames {
+        frame.once()?;
+    }
 
     let faults_before = faults::minor()?;
     let schedule = Schedule {
@@ -174,8 +182,9 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
         if stop.requested() {
             break;
         }
+        let turn = jobs.len() % frames.len();
         let begin_ns = clock::monotonic_ns();
-        frame.once()?;
+        frames[turn].once()?;
         let end_ns = clock::monotonic_ns();
         let job = schedule.job(number, begin_ns, end_ns);
         jobs.push(job);
@@ -191,8 +200,10 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
             "stopped before the first job: nothing was measured".into(),
         ));
     }
-    frame.check()?;
-    let expected = frame.faults() * jobs.len() as u64;
+    for frame in &frames {
+        frame.check()?;
+    }
+    let expected = frames[0].faults() * jobs.len() as u64;
     if page_faults < expected {
         return Err(Error::Invalid(format!(
             "{expected} pages cost only {page_faults} faults: the kernel maps several pages a fault, figures withheld"
@@ -203,7 +214,8 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
     Ok(Outcome {
         access: config.access.name(),
         cpu: affinity::current()?,
-        frame_bytes: frame.bytes(),
+        frame_bytes: frames[0].bytes(),
+        frames: config.frames,
         period_ns,
         deadline_ns,
         releases,
@@ -230,11 +242,18 @@ fn check(config: &Config) -> Result<(u64, u64)> {
             config.deadline, config.period
         )));
     }
-    if !DESCRIPTOR.limit("--jobs").contains(&config.jobs) {
-        return Err(Error::Invalid(format!(
-            "{} jobs: 1 to {JOBS_MOST} are possible",
-            config.jobs
-        )));
+    for (option, number, what) in [
+        ("--jobs", config.jobs, "jobs"),
+        ("--frames", config.frames, "frames"),
+    ] {
+        let limit = DESCRIPTOR.limit(option);
+        if !limit.contains(&number) {
+            return Err(Error::Invalid(format!(
+                "{number} {what}: {} to {} are possible",
+                limit.start(),
+                limit.end()
+            )));
+        }
     }
     Ok((period_ns, deadline_ns))
 }
@@ -248,15 +267,25 @@ const PERIOD_NS_MAX: u64 = 60_000_000_000;
 /// Each is kept, at 40 bytes, and is a row of the samples: 40 MB.
 const JOBS_MOST: u64 = 1_000_000;
 
+/// More than any player keeps.
+const FRAMES_MOST: u64 = 1024;
+
 /// What the command line says of it.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "periodic",
     help: "Runs a real-time task: goes over a frame of memory once a period, and tells how often it missed its deadline",
-    limits: &[Limit {
-        option: "--jobs",
-        least: 1,
-        most: JOBS_MOST,
-    }],
+    limits: &[
+        Limit {
+            option: "--jobs",
+            least: 1,
+            most: JOBS_MOST,
+        },
+        Limit {
+            option: "--frames",
+            least: 1,
+            most: FRAMES_MOST,
+        },
+    ],
 };
 
 #[cfg(test)]
@@ -304,6 +333,7 @@ mod tests {
                 bytes: 1 << 20,
                 ..BufferConfig::default()
             },
+            frames: 3,
             placement: Placement::default(),
             period: Duration::from_millis(1),
             deadline: Duration::from_millis(1),
@@ -355,6 +385,7 @@ mod tests {
         assert!(with(|c| c.deadline = Duration::ZERO).contains("above 0"));
         assert!(with(|c| c.deadline = Duration::from_micros(1001)).contains("above the period"));
         assert!(with(|c| c.jobs = 0).contains("0 jobs"));
+        assert!(with(|c| c.frames = 0).contains("0 frames: 1 to 1024"));
     }
 
     #[test]

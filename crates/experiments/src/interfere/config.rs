@@ -8,6 +8,7 @@ use memwarden_guard::StartOptions;
 use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_run::{Existing, Summary};
+use memwarden_sim::Platform;
 use serde::{Deserialize, Serialize};
 
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
@@ -110,14 +111,18 @@ impl Settings for Config {
 
     /// A platform's caches and memory are there, and a PMU that counts what reaches it. What was published was guarded
     /// by a regulator that counts user mode alone (MemGuard's counter has `exclude_kernel`). Two runs are the same.
-    fn for_modelled() -> Self {
+    fn for_modelled(platform: &Platform) -> Self {
+        let others = platform.machine.cores.saturating_sub(1);
         Self {
             victim_iterations: 1,
-            cpus: (1..4).collect(),
-            guard: "1000,100,100,100".parse().into_iter().collect(),
+            cpus: (1..=others).collect(),
+            guard: format!("1000{}", ",100".repeat(others))
+                .parse()
+                .into_iter()
+                .collect(),
             repeat: 1,
             backend: Backend::Module,
-            event: "armv8".into(),
+            event: platform.memory_event().into(),
             user_only: true,
             hold: "0s".into(),
             ..Self::default()
@@ -278,7 +283,12 @@ mod tests {
 
     #[test]
     fn defaults_round_trip_through_toml() {
-        for config in [Config::default(), Config::for_lab(), Config::for_modelled()] {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        for config in [
+            Config::default(),
+            Config::for_lab(),
+            Config::for_modelled(&pi),
+        ] {
             config.check().unwrap();
             let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
             assert_eq!(back, config);

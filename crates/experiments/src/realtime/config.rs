@@ -11,6 +11,7 @@ use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::parse_size;
 use memwarden_run::{Existing, Summary};
+use memwarden_sim::Platform;
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
@@ -66,6 +67,8 @@ pub struct Config {
     pub victim_cpu: usize,
     /// The frame, as `-m` takes it: KiB, or with a unit.
     pub frame: String,
+    /// Frames in memory, which the jobs go over by turns.
+    pub frames: u64,
     /// From one release of the task to the next.
     pub period: String,
     /// From a release to when its job must have finished.
@@ -111,6 +114,9 @@ pub const STUDY_PERIOD: &str = "20ms";
 /// The case study's deadline.
 pub const STUDY_DEADLINE: &str = "13ms";
 
+/// What the case study's memory guarantees, and its guard gives out, MiB/s.
+const GUARANTEED_MIB_S: usize = 1200;
+
 /// The task's priority: above everything that is not real-time, and not above the interrupts' threads, which have it
 /// too; the guard throttles whatever the priority.
 const PRIORITY: u32 = 50;
@@ -121,6 +127,7 @@ impl Default for Config {
             victim: Workload::Bandwidth("read".into()),
             victim_cpu: 0,
             frame: STUDY_FRAME.into(),
+            frames: 1,
             period: STUDY_PERIOD.into(),
             deadline: STUDY_DEADLINE.into(),
             jobs: 1000,
@@ -178,6 +185,30 @@ impl Settings for Config {
         }
     }
 
+    /// The case study, but for its number of jobs: its frame, period and deadline, as many frames as a last level of 8 MiB
+    /// does not keep, and its guard settings: half of what the memory guarantees for the task, or three quarters, and the
+    /// rest for the others.
+    fn for_modelled(platform: &Platform) -> Self {
+        let others = platform.machine.cores.saturating_sub(1).max(1);
+        let guarded = [(600, ""), (600, "+ps"), (900, ""), (900, "+ps")].map(|(task, mode)| {
+            let other = format!(",{}", (GUARANTEED_MIB_S - task) / others);
+            format!("{task}{}{mode}", other.repeat(others))
+        });
+        let settings = std::iter::once("none").chain(guarded.iter().map(String::as_str));
+        Self {
+            // The study's task compares the pixels that it reads.
+            victim: Workload::Bandwidth("compare".into()),
+            frames: 4,
+            jobs: 50,
+            load: vec![Load::screen()],
+            guard: settings.flat_map(str::parse).collect(),
+            backend: Backend::Module,
+            event: platform.memory_event().into(),
+            settle: "10ms".into(),
+            ..Self::default()
+        }
+    }
+
     /// Enough jobs for a percentile.
     fn for_sim() -> Self {
         Self {
@@ -203,6 +234,7 @@ impl Settings for Config {
         option("--victim", self.victim.to_string());
         option("--victim-cpu", self.victim_cpu.to_string());
         option("--frame", self.frame.clone());
+        option("--frames", self.frames.to_string());
         option("--period", self.period.clone());
         option("--deadline", self.deadline.clone());
         option("--jobs", self.jobs.to_string());
@@ -260,6 +292,9 @@ impl Settings for Config {
         }
         if self.jobs == 0 {
             return bad("--jobs 0: give 1 or more".into());
+        }
+        if self.frames == 0 {
+            return bad("--frames 0: give 1 or more".into());
         }
         if self.repeat == 0 {
             return bad("--repeat 0: give 1 or more".into());
@@ -345,6 +380,7 @@ impl Config {
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("-c", self.victim_cpu.to_string());
         option("-m", self.frame.clone());
+        option("--frames", self.frames.to_string());
         option("--period", self.period.clone());
         option("--deadline", self.deadline.clone());
         option("--jobs", self.jobs.to_string());
@@ -365,7 +401,12 @@ mod tests {
 
     #[test]
     fn defaults_round_trip_through_toml() {
-        for config in [Config::default(), Config::for_lab()] {
+        let xeon = Platform::find("xeon-w3530").unwrap();
+        for config in [
+            Config::default(),
+            Config::for_lab(),
+            Config::for_modelled(&xeon),
+        ] {
             config.check().unwrap();
             let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
             assert_eq!(back, config);

@@ -86,10 +86,10 @@ impl Place {
         if !self.on.is_lab() && self.timeout.is_some() {
             anyhow::bail!(NO_LAB_TO_END);
         }
-        let defaults = match self.on {
+        let defaults = match &self.on {
             Target::Native => S::default(),
             Target::Lab(None) => S::for_lab(),
-            Target::Lab(Some(_)) => S::for_modelled(),
+            Target::Lab(Some(asked)) => S::for_modelled(&Simulated::find(asked)?.platform),
             Target::Sim(_) => S::for_sim(),
         };
         Ok(match &self.config {

@@ -31,6 +31,9 @@ pub struct Args {
     /// The frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]
     #[arg(short = 'm', value_name = "SIZE", default_value = "8100", hide_default_value = true, value_parser = units::parse_size)]
     bytes: usize,
+    /// Frames in memory, which the jobs go over by turns: so many that no cache has the next one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
+    frames: u64,
     /// What a job does with it
     #[arg(short = 'a', value_name = "ACCESS", default_value = "read", value_parser = access_names())]
     access: String,
@@ -77,6 +80,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             huge_pages: args.huge_pages,
             ..BufferConfig::default()
         },
+        frames: args.frames,
         placement: Placement {
             cpu: args.cpu,
             nice: None,
@@ -99,7 +103,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         outcome.cpu,
         &config.access,
         &config.buffer,
-        outcome.frame_bytes,
+        outcome.frame_bytes * outcome.frames,
     );
     if args.json {
         #[derive(Serialize)]

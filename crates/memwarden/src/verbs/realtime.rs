@@ -11,6 +11,7 @@ use memwarden_experiments::realtime::{
 };
 use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_workloads::periodic::DESCRIPTOR;
 
 use super::experiment::Place;
 use super::on_lab::Lab;
@@ -36,6 +37,9 @@ pub struct Args {
     /// Memory that a job goes over once: KiB, or with a unit
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     frame: Option<String>,
+    /// Frames in memory, which the jobs go over by turns: so many that no cache has the next one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
+    frames: Option<u64>,
     /// From one release of the task to the next
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     period: Option<String>,
@@ -103,7 +107,7 @@ impl Args {
         macro_rules! given {
             ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
         }
-        given!(victim, victim_cpu, frame, period, deadline, jobs);
+        given!(victim, victim_cpu, frame, frames, period, deadline, jobs);
         given!(cpus, load_memory, repeat, backend, event, bytes_per_event);
         given!(guard_period, settle, on_miss);
         let mut load = self.load.clone();

@@ -4,6 +4,7 @@
 mod calibrate;
 mod check;
 mod generate;
+mod measured;
 mod memories;
 mod output;
 mod platforms;

@@ -19,6 +19,7 @@ use memwarden_sim::cases::{Facts, Measure};
 use memwarden_sim::platform::PlatformError;
 use serde::Serialize;
 
+use super::measured::Measured;
 use super::output::{Output, folder};
 use crate::verbs::foreign::Interrupted;
 use crate::verbs::output::print;
@@ -36,6 +37,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
     published figures decide (\"fitted\"). All else is \"predicted\": cases with a guard are never fitted to. A difference\n\
     is in %, of shares in percentage points. The exit code is 0 however far the figures are from each other.\n\
     Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
+    memwarden interfere --on lab:raspberry-pi-3 --out out/pi\n  \
+    memwarden sim calibrate raspberry-pi-3 --compare-only --lab out/pi\n  \
     memwarden sim calibrate my-board.toml --against my-facts.toml -o my-board-fitted.toml"
 )]
 pub(super) struct Args {
@@ -48,6 +51,15 @@ pub(super) struct Args {
     /// Change nothing: only compare
     #[arg(long, conflicts_with_all = ["within", "tries", "output"])]
     compare_only: bool,
+    /// Beside them what was measured: run folders of interfere and realtime, on the lab's machine with this platform's
+    /// memory, or on the board
+    #[arg(
+        long,
+        value_name = "RUN",
+        value_delimiter = ',',
+        requires = "compare_only"
+    )]
+    lab: Vec<PathBuf>,
     /// End the search when no fitted figure is farther off
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = within)]
     within: f64,
@@ -89,10 +101,38 @@ struct Report<'a> {
     seed: u64,
     /// Nothing when it was only compared.
     fit: Option<Fit<'a>>,
-    cases: &'a [Compared],
+    cases: &'a [Row],
     /// Fitted figures that are more than a tenth off.
     beyond_tolerance: Vec<&'a Compared>,
     output: Option<&'a Path>,
+}
+
+/// A figure from all that have it.
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    compared: Compared,
+    /// What the runs of `--lab` measured.
+    lab: Option<f64>,
+    /// That against what was published.
+    lab_difference: Option<f64>,
+    /// The model against that.
+    model_to_lab: Option<f64>,
+}
+
+impl Row {
+    fn of(compared: Compared, facts: &Facts, measured: &Measured) -> Self {
+        let measure = compared.measure;
+        let case = facts.cases.iter().find(|case| case.name == compared.case);
+        let lab = case.and_then(|case| measured.figure(case, measure));
+        let published = compared.published.zip(lab);
+        Self {
+            lab,
+            lab_difference: published.map(|(published, lab)| measure.difference(lab, published)),
+            model_to_lab: lab.map(|lab| measure.difference(compared.found, lab)),
+            compared,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -112,6 +152,13 @@ enum Said<T> {
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let platform = Platform::find(&args.platform)?;
     let facts = facts(args)?;
+    let measured = Measured::read(&args.lab)?;
+    if let Some(run) = measured.unused(&facts.cases).next() {
+        bail!(
+            "--lab {}: none of its cases was published: give a run with the published workloads, memory and guard",
+            run.display()
+        );
+    }
     for case in &facts.cases {
         let names = case.workloads.iter();
         for name in names.filter(|name| !matches!(name.as_str(), "idle" | "task")) {
@@ -155,6 +202,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         write(&output, args, &fitted.platform, &facts)?;
         output.keep()?;
     }
+    let rows: Vec<Row> = compared
+        .iter()
+        .map(|one| Row::of(one.clone(), &facts, &measured))
+        .collect();
     if args.json {
         let report = Report {
             platform: &platform.name,
@@ -166,13 +217,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
                 tried: fitted.tried,
                 parameters: &fitted.parameters,
             }),
-            cases: &compared,
+            cases: &rows,
             beyond_tolerance: beyond(&compared).collect(),
             output: args.output.as_deref(),
         };
         print(&serde_json::to_string_pretty(&report)?)?;
     } else {
-        print(&text(args, &facts, fitted.as_ref(), &compared))?;
+        print(&text(args, &facts, fitted.as_ref(), &compared, &rows))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -299,7 +350,44 @@ fn figure(measure: Measure, value: f64) -> String {
     number(value, if measure.is_share() { 3 } else { 2 })
 }
 
-fn text(args: &Args, facts: &Facts, fitted: Option<&Calibrated>, compared: &[Compared]) -> String {
+/// A table of all figures; what the lab measured is in it if there are runs of it.
+fn figures(rows: &[Row], with_lab: bool) -> String {
+    let mut headings = vec!["case", "figure", "published", "model", "difference"];
+    if with_lab {
+        headings.extend(["lab", "difference", "model to lab"]);
+    }
+    headings.push("is");
+    let last = headings.len() - 1;
+    let mut cells = table(&headings);
+    for row in rows {
+        let one = &row.compared;
+        let of = |value: Option<f64>| value.map(|value| figure(one.measure, value));
+        let to = |value: Option<f64>| value.map(|value| apart(one.measure, value));
+        let mut line = vec![
+            Some(one.case.clone()),
+            Some(one.measure.word().to_owned()),
+            of(one.published),
+            of(Some(one.found)),
+            to(one.difference),
+        ];
+        if with_lab {
+            line.extend([of(row.lab), to(row.lab_difference), to(row.model_to_lab)]);
+        }
+        line.push(Some(
+            if one.fitted { "fitted" } else { "predicted" }.to_owned(),
+        ));
+        cells.add_row(line.into_iter().map(Option::unwrap_or_default));
+    }
+    lines(cells, 2..last)
+}
+
+fn text(
+    args: &Args,
+    facts: &Facts,
+    fitted: Option<&Calibrated>,
+    compared: &[Compared],
+    figured: &[Row],
+) -> String {
     let mut text = String::new();
     if let Some(fitted) = fitted {
         let mut rows = table(&["parameter", "least", "most", "before", "now"]);
@@ -310,23 +398,12 @@ fn text(args: &Args, facts: &Facts, fitted: Option<&Calibrated>, compared: &[Com
         }
         text += &format!("{}\n\n", lines(rows, 1..5));
     }
-    let headings = ["case", "figure", "published", "model", "difference", "is"];
-    let mut rows = table(&headings);
-    for one in compared {
-        let published = one.published.map(|value| figure(one.measure, value));
-        let difference = one
-            .difference
-            .map(|difference| apart(one.measure, difference));
-        rows.add_row([
-            one.case.clone(),
-            one.measure.word().to_owned(),
-            published.unwrap_or_default(),
-            figure(one.measure, one.found),
-            difference.unwrap_or_default(),
-            if one.fitted { "fitted" } else { "predicted" }.to_owned(),
-        ]);
-    }
-    text += &format!("{}\n\npublished: {}\n", lines(rows, 2..5), facts.source);
+    let with_lab = !args.lab.is_empty();
+    text += &format!(
+        "{}\n\npublished: {}\n",
+        figures(figured, with_lab),
+        facts.source
+    );
     let worst = |one: &&Compared| one.difference.map_or(0.0, f64::abs);
     let all = compared.iter().filter(|one| one.fitted);
     let now = all.max_by(|a, b| worst(a).total_cmp(&worst(b)));

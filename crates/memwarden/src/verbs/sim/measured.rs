@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What runs of the experiments measured, found by the case that was published: the same workloads with the same memory
+//! under the same guard.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use memwarden_platform::units::parse_size;
+use memwarden_run::{Case as Ran, GuardSettings, Recorded, Run};
+use memwarden_sim::cases::{Budgets, Case, Measure, Mode};
+
+const MIB: f64 = (1 << 20) as f64;
+const LINE_BYTES: f64 = 64.0;
+
+/// The cases of some run folders.
+pub(super) struct Measured(Vec<Found>);
+
+struct Found {
+    run: PathBuf,
+    subject: Subject,
+    /// Sorted.
+    loads: Vec<String>,
+    guard: Option<Guarded>,
+    figures: BTreeMap<Measure, f64>,
+}
+
+/// The workload that the figures are of.
+#[derive(Debug, PartialEq)]
+enum Subject {
+    Workload {
+        kind: String,
+        bytes: u64,
+    },
+    Task {
+        frame_bytes: u64,
+        period_us: u64,
+        deadline_us: u64,
+    },
+}
+
+/// A guard as far as a case depends on it: budgets of the cores that do something.
+#[derive(Debug, PartialEq)]
+struct Guarded {
+    subject_mib_s: u64,
+    /// Sorted.
+    loads_mib_s: Vec<u64>,
+    best_effort: String,
+    reclaim: bool,
+    period_us: u64,
+}
+
+impl Measured {
+    /// What `folders` hold.
+    ///
+    /// # Errors
+    /// When one is no run folder of interfere or realtime.
+    pub(super) fn read(folders: &[PathBuf]) -> Result<Self> {
+        let mut all = Vec::new();
+        for folder in folders {
+            let recorded = Recorded::read(folder).context("--lab")?;
+            for ran in &recorded.summary.cases {
+                let found = Found::of(folder, &recorded.run, ran);
+                all.push(found.with_context(|| format!("--lab {}", folder.display()))?);
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// What was measured of a figure of that case, by the last folder that has it.
+    pub(super) fn figure(&self, case: &Case, measure: Measure) -> Option<f64> {
+        let wanted = Wanted::of(case)?;
+        let same = |found: &&Found| {
+            (&found.subject, &found.loads, &found.guard)
+                == (&wanted.subject, &wanted.loads, &wanted.guard)
+        };
+        let mut found = self.0.iter().rev().filter(same);
+        found.find_map(|found| found.figures.get(&measure).copied())
+    }
+
+    /// Folders of which none of the cases was published.
+    pub(super) fn unused<'a>(&'a self, cases: &'a [Case]) -> impl Iterator<Item = &'a Path> {
+        let wanted: Vec<_> = cases.iter().filter_map(Wanted::of).collect();
+        let used = move |run: &Path| {
+            self.0.iter().any(|found| {
+                found.run == run
+                    && wanted.iter().any(|wanted| {
+                        (&found.subject, &found.loads, &found.guard)
+                            == (&wanted.subject, &wanted.loads, &wanted.guard)
+                    })
+            })
+        };
+        let mut runs: Vec<&Path> = self.0.iter().map(|found| found.run.as_path()).collect();
+        runs.dedup();
+        runs.into_iter().filter(move |run| !used(run))
+    }
+}
+
+/// A published case, as a run would have it.
+struct Wanted {
+    subject: Subject,
+    loads: Vec<String>,
+    guard: Option<Guarded>,
+}
+
+impl Wanted {
+    fn of(case: &Case) -> Option<Self> {
+        let mut busy = case
+            .workloads
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| *kind != "idle");
+        let (core, kind) = busy.next()?;
+        let others: Vec<(usize, &String)> = busy.collect();
+        let subject = match case.task {
+            Some(task) if kind == "task" => Subject::Task {
+                frame_bytes: task.frame_bytes,
+                period_us: task.period_us,
+                deadline_us: task.deadline_us,
+            },
+            _ => Subject::Workload {
+                kind: kind.clone(),
+                bytes: case.memory_bytes,
+            },
+        };
+        let of = |budgets: &Budgets, core: usize| budgets.mib_s.get(core).copied().unwrap_or(0);
+        let guard = case.guard.as_ref().map(|guard| Guarded {
+            subject_mib_s: of(guard, core),
+            loads_mib_s: sorted(others.iter().map(|(core, _)| of(guard, *core))),
+            best_effort: match guard.best_effort {
+                Mode::None => "none",
+                Mode::Spare => "spare",
+                Mode::Proportional => "proportional",
+            }
+            .into(),
+            reclaim: guard.reclaim,
+            period_us: guard.period_us,
+        });
+        Some(Self {
+            subject,
+            loads: sorted(others.into_iter().map(|(_, kind)| kind.clone())),
+            guard,
+        })
+    }
+}
+
+fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut all: Vec<T> = all.collect();
+    all.sort();
+    all
+}
+
+impl Found {
+    fn of(folder: &Path, run: &Run, ran: &Ran) -> Result<Self> {
+        let setting = |key: &str| {
+            let value = run.configuration.get(key);
+            value.with_context(|| format!("run.json has no setting {key}"))
+        };
+        let text = |key: &str| -> Result<String> {
+            let value = setting(key)?.as_str();
+            Ok(value
+                .with_context(|| format!("run.json: {key} is no text"))?
+                .to_owned())
+        };
+        let size = |key: &str| -> Result<u64> {
+            let bytes = parse_size(&text(key)?).map_err(anyhow::Error::msg);
+            Ok(bytes.with_context(|| format!("run.json: {key}"))? as u64)
+        };
+        let time_us = |key: &str| -> Result<u64> {
+            let time = memwarden_guard::units::parse_duration(&text(key)?)?;
+            Ok(u64::try_from(time.as_micros())?)
+        };
+        let (subject, figures, period) = match run.experiment.as_str() {
+            "interfere" => (
+                Subject::Workload {
+                    kind: text("victim")?,
+                    bytes: size("victim_memory")?,
+                },
+                of_victim(ran),
+                "period",
+            ),
+            "realtime" => (
+                Subject::Task {
+                    frame_bytes: size("frame")?,
+                    period_us: time_us("period")?,
+                    deadline_us: time_us("deadline")?,
+                },
+                of_task(ran),
+                "guard_period",
+            ),
+            other => bail!("it is a run of {other}: give one of interfere or realtime"),
+        };
+        let core = setting("victim_cpu")?.as_u64().unwrap_or(0) as usize;
+        let period_us = time_us(period)?;
+        let guard = ran.guard.as_ref();
+        Ok(Self {
+            run: folder.to_owned(),
+            subject,
+            loads: sorted(ran.aggressors.iter().map(|load| load.kind.clone())),
+            guard: guard.map(|guard| guarded(guard, core, ran, period_us)),
+            figures,
+        })
+    }
+}
+
+fn guarded(guard: &GuardSettings, core: usize, ran: &Ran, period_us: u64) -> Guarded {
+    let of = |core: usize| {
+        let budget = guard.budget_mib_s.get(core).copied().flatten();
+        budget.map_or(0, |mib_s| mib_s.round() as u64)
+    };
+    Guarded {
+        subject_mib_s: of(core),
+        loads_mib_s: sorted(ran.aggressors.iter().map(|load| of(load.cpu as usize))),
+        best_effort: guard.best_effort.clone(),
+        reclaim: guard.reclaim,
+        period_us,
+    }
+}
+
+/// Figures of a case of interfere.
+fn of_victim(ran: &Ran) -> BTreeMap<Measure, f64> {
+    let mut figures = of_loads(ran);
+    if let Some(victim) = ran.metric("victim")
+        && let Some(median) = victim.median
+    {
+        // A line and the time for it say the same.
+        let other = 1e9 * LINE_BYTES / MIB / median;
+        let (ns, mib_s) = match victim.metric.as_str() {
+            "latency_ns" => (median, other),
+            _ => (other, median),
+        };
+        figures.insert(Measure::LatencyNs, ns);
+        figures.insert(Measure::MibS, mib_s);
+    }
+    figures
+}
+
+/// Figures of a case of realtime.
+fn of_task(ran: &Ran) -> BTreeMap<Measure, f64> {
+    let mut figures = of_loads(ran);
+    let response = ran.metric("victim");
+    let ms = |ns: Option<f64>| ns.map(|ns| ns / 1e6);
+    let all = [
+        (Measure::P99Ms, ms(response.and_then(|times| times.p99))),
+        (Measure::WorstMs, ms(response.and_then(|times| times.max))),
+        (Measure::MissShare, ran.number("miss_share")),
+    ];
+    figures.extend(
+        all.into_iter()
+            .filter_map(|(measure, value)| Some((measure, value?))),
+    );
+    figures
+}
+
+fn of_loads(ran: &Ran) -> BTreeMap<Measure, f64> {
+    let moved: Option<Vec<f64>> = ran.aggressors.iter().map(|load| load.mib_s).collect();
+    let moved = moved.filter(|all| !all.is_empty());
+    moved
+        .map(|all| (Measure::LoadMibS, all.iter().sum()))
+        .into_iter()
+        .collect()
+}
