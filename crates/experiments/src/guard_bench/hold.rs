@@ -67,18 +67,11 @@ impl Kept {
         let in_a_period =
             |events: u64, ns: u64| events as f64 * (period_us * 1000) as f64 / ns as f64;
         // The first line is of the period that ended when the time began.
-        let periods = || core.t_ns.iter().zip(&core.used).skip(1);
-        let whole_seconds = usize::try_from((last - first) / SECOND_NS).ok()?;
-        let mut seconds = vec![0; whole_seconds];
-        for (t_ns, used) in periods() {
-            let second = usize::try_from((t_ns - first - 1) / SECOND_NS).ok()?;
-            if let Some(sum) = seconds.get_mut(second) {
-                *sum += used;
-            }
-        }
+        let used = core.used.iter().skip(1).sum();
+        let seconds = core.seconds();
         Some(Self {
             cpu: core.cpu,
-            mean: in_a_period(periods().map(|(_, used)| used).sum(), (last - first).max(1)),
+            mean: in_a_period(used, (last - first).max(1)),
             worst_second: in_a_period(seconds.iter().copied().max().unwrap_or(0), SECOND_NS),
             largest: core.used.iter().copied().max()?,
             overshoot: core.overshoot.iter().copied().max().unwrap_or(0),
