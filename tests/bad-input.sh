@@ -30,7 +30,7 @@ lines=(
 	'maps 0' 'maps -1' 'maps x' 'maps 4294967296' 'maps 2147483647' 'maps 1 2' 'maps --pid 1'
 	'interfere --victim sleep' 'interfere --aggressors' 'interfere --aggressors bandwidth:erase'
 	'interfere --victim-cpu 8191' 'interfere --cpus 3-1' 'interfere --cpus x' 'interfere --guard 0'
-	'interfere --guard 100,x' 'interfere --guard 100+fast' 'interfere --repeat 0' 'interfere --hold 5' 'interfere --period 1' 'interfere --period 5s'
+	'interfere --guard 100,x' 'interfere --guard 100+fast' 'interfere --repeat 0' 'interfere --hold 5' 'interfere --long-case 5' 'interfere --long-guard 0' 'interfere --period 1' 'interfere --period 5s'
 	'interfere --backend kernel' 'interfere --config missing.toml' 'interfere --config nonsense.toml' 'interfere --on moon'
 	'mmap --flags huge' 'mmap --flags shared,shared' 'mmap --access any' 'mmap --locality 0' 'mmap --locality x' 'mmap --size 0'
 	'mmap --size 16K' 'mmap --size 60000G' 'mmap --size -1' 'mmap --outer 0' 'mmap --outer 2^20' 'mmap --counters perf'

@@ -4,7 +4,8 @@
 # figures: of the parallel clock
 # kernels: stock:6.12 stock:newest
 # On a core with a small budget a real-time task has its part beside an ordinary one, once
-# the fair server's part of a second is less than the time for which the core runs.
+# the fair server's part of a second is less than the time for which the core runs; until
+# then guard show says that it may have none.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -15,7 +16,6 @@ here=$(dirname "$0")
 faults() { cut -d ' ' -f 10 "/proc/$1/stat"; }
 
 echo "# $(uname -rv)"
-fair_server 1000000
 load
 set_to limit "events max 5 max max"
 "$here/hog" other 1 &
@@ -24,6 +24,12 @@ usleep 100000
 "$here/hog" fifo 1 &
 fifo=$!
 usleep 2000000
+check "guard show says what the fair server takes" "memwarden guard show" 0 \
+	'CPU1 ran for .* the fair server keeps 5.0 % .*\(hog, thread'
+check "of this core alone" "memwarden guard show | grep -c 'the fair server keeps'" 0 '^1$'
+fair_server 1000000
+usleep 2000000
+check "and no longer with a smaller server" "memwarden guard show | grep -c 'fair server'" 1 '^0$'
 before=$(faults $fifo) ordinary_before=$(faults $ordinary)
 usleep 4000000
 had=$(($(faults $fifo) - before))

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use memwarden_guard::trace::{Recording, What};
 use serde::Serialize;
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// One core in every period that was recorded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CoreProof {
@@ -57,6 +59,22 @@ pub struct Proof {
 }
 
 impl CoreProof {
+    /// Events in each whole second of the recording.
+    pub fn seconds(&self) -> Vec<u64> {
+        let (Some(&first), Some(&last)) = (self.t_ns.first(), self.t_ns.last()) else {
+            return Vec::new();
+        };
+        let mut seconds = vec![0; usize::try_from((last - first) / SECOND_NS).unwrap_or(0)];
+        // The first line is of the period that ended when the time began.
+        for (t_ns, used) in self.t_ns.iter().zip(&self.used).skip(1) {
+            let second = usize::try_from(t_ns.saturating_sub(first + 1) / SECOND_NS);
+            if let Some(sum) = second.ok().and_then(|second| seconds.get_mut(second)) {
+                *sum += used;
+            }
+        }
+        seconds
+    }
+
     /// Events of the periods in which the core ran out of its budget. In the others it asked for less than it had,
     /// or the machine gave it no time to use it.
     pub fn exhausted(&self) -> impl Iterator<Item = u64> + '_ {

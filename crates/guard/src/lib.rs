@@ -13,6 +13,7 @@ mod claims;
 pub mod control;
 mod error;
 mod event;
+pub mod fair_server;
 pub mod group;
 pub mod held;
 pub mod keeper;

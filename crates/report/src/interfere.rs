@@ -56,6 +56,11 @@ fn plain(value: f64) -> String {
     format!("{rounded}")
 }
 
+/// The case that is there for its length: whether the guard holds. Its budgets are not those that are compared.
+fn is_long(case: &Case) -> bool {
+    case.value("long_s").is_some()
+}
+
 /// The unguarded case that hurt the victim most.
 fn worst(summary: &Summary) -> Option<&Case> {
     let hurt = summary
@@ -75,7 +80,7 @@ fn guarded_like<'a>(summary: &'a Summary, case: &Case) -> Option<&'a Case> {
     let same = summary
         .cases
         .iter()
-        .filter(|c| c.guard.is_some() && company(c) == company(case));
+        .filter(|c| c.guard.is_some() && !is_long(c) && company(c) == company(case));
     same.filter(|c| c.slowdown.is_some()).min_by(|a, b| {
         a.slowdown
             .partial_cmp(&b.slowdown)
@@ -134,6 +139,7 @@ struct Core<'a> {
     cpu: String,
     budget: Option<f64>,
     mean: Option<f64>,
+    worst_second: Option<f64>,
     largest: Option<f64>,
     overshoot: Option<f64>,
     periods: Option<f64>,
@@ -155,6 +161,7 @@ fn cores(summary: &Summary) -> Vec<Core<'_>> {
                 cpu: figure(cpu),
                 budget: number("budget_events"),
                 mean: number("mean_period_events"),
+                worst_second: number("worst_second_events"),
                 largest: number("largest_period_events"),
                 overshoot: number("overshoot_max"),
                 periods: number("periods"),
@@ -349,6 +356,7 @@ fn budget_table(summary: &Summary) -> Table {
         .words("CPU")
         .figures("budget", "events")
         .figures("mean period", "events")
+        .figures("worst second", "events")
         .figures("largest period", "events")
         .figures("periods", "")
         .figures("above budget", "periods")
@@ -361,6 +369,7 @@ fn budget_table(summary: &Summary) -> Table {
             core.cpu.clone(),
             core.budget.map_or_else(|| "max".into(), figure),
             optional(core.mean),
+            optional(core.worst_second),
             optional(core.largest),
             optional(core.periods),
             optional(core.over),
@@ -384,12 +393,15 @@ pub(crate) use charts::figures;
 mod charts {
     use memwarden_run::{Case, Summary};
 
-    use super::{company, each_mib_s, guard_text, throttled};
+    use super::{company, each_mib_s, guard_text, is_long, throttled};
     use crate::Figure;
     use crate::number::{figure, name_and_unit, percent, times};
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};
 
     pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+        let mut compared = summary.clone();
+        compared.cases.retain(|case| !is_long(case));
+        let summary = &compared;
         let mut figures = Vec::new();
         if summary.cases.iter().any(|c| c.metric("victim").is_some()) {
             figures.push(victim(summary));

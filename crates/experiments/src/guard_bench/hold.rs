@@ -54,6 +54,9 @@ struct Kept {
     mean: f64,
     /// The same over the whole second that had most.
     worst_second: f64,
+    /// The mean over the periods in which the core ran out of its budget. In the others it asked for less, or the
+    /// machine gave it no time to use it: on the counted clock all CPUs share a stream of instructions.
+    exhausted: Option<f64>,
     /// The most events of any period.
     largest: u64,
     /// The most events past the budget when a throttle took hold.
@@ -67,24 +70,35 @@ impl Kept {
         let in_a_period =
             |events: u64, ns: u64| events as f64 * (period_us * 1000) as f64 / ns as f64;
         // The first line is of the period that ended when the time began.
-        let periods = || core.t_ns.iter().zip(&core.used).skip(1);
-        let whole_seconds = usize::try_from((last - first) / SECOND_NS).ok()?;
-        let mut seconds = vec![0; whole_seconds];
-        for (t_ns, used) in periods() {
-            let second = usize::try_from((t_ns - first - 1) / SECOND_NS).ok()?;
-            if let Some(sum) = seconds.get_mut(second) {
-                *sum += used;
-            }
-        }
+        let used = core.used.iter().skip(1).sum();
+        let seconds = core.seconds();
         Some(Self {
             cpu: core.cpu,
-            mean: in_a_period(periods().map(|(_, used)| used).sum(), (last - first).max(1)),
+            mean: in_a_period(used, (last - first).max(1)),
             worst_second: in_a_period(seconds.iter().copied().max().unwrap_or(0), SECOND_NS),
+            exhausted: mean(core.exhausted()),
             largest: core.used.iter().copied().max()?,
             overshoot: core.overshoot.iter().copied().max().unwrap_or(0),
             seconds,
         })
     }
+
+    /// How far from the budget, as a share of it: above it over all periods, below it over those that used it up.
+    #[allow(clippy::cast_precision_loss)]
+    fn error(&self, budget: u64) -> Option<f64> {
+        let share = |events: f64| events / budget as f64 - 1.0;
+        let of_all = share(self.mean);
+        if of_all > 0.0 {
+            return Some(of_all);
+        }
+        self.exhausted.map(share)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn mean(events: impl Iterator<Item = u64>) -> Option<f64> {
+    let (sum, count) = events.fold((0, 0u64), |(sum, count), events| (sum + events, count + 1));
+    (count > 0).then(|| sum as f64 / count as f64)
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -108,7 +122,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
     // The worst core's.
     let error = kept
         .iter()
-        .map(|kept| share(kept.mean))
+        .filter_map(|kept| kept.error(budget))
         .max_by(|a, b| a.abs().total_cmp(&b.abs()));
     let most = |of: fn(&Kept) -> f64| kept.iter().map(of).max_by(f64::total_cmp);
     let worst_second = most(|kept| kept.worst_second);
@@ -188,10 +202,28 @@ mod tests {
             "{long:?}"
         );
         assert_eq!((long.largest, long.overshoot), (250, 0));
+        assert!(long.error(5).unwrap() > 0.8);
         // 130 periods, as short cases have, never meet it.
         let short = Kept::of(&leaking(131), 1000).unwrap();
         assert!((short.mean - 5.0).abs() < 1e-9);
         assert_eq!(short.largest, 5);
         assert_eq!(Kept::of(&CoreProof::default(), 1000), None);
+    }
+
+    #[test]
+    fn a_core_that_had_no_time_for_its_budget_was_held_and_one_that_was_stopped_too_early_was_not()
+    {
+        let mut core = leaking(131);
+        core.used[40..60].fill(3);
+        core.held_ns = core.used.iter().map(|used| used / 5 * 1000).collect();
+        let kept = Kept::of(&core, 1000).unwrap();
+        assert!(kept.mean < 4.8, "{kept:?}");
+        assert!(kept.error(5).unwrap().abs() < 1e-9);
+        core.held_ns.fill(1000);
+        let error = Kept::of(&core, 1000).unwrap().error(5).unwrap();
+        assert!(error < -0.05, "{error}");
+        // Without a period that used it up there is nothing to judge by.
+        core.held_ns.fill(0);
+        assert_eq!(Kept::of(&core, 1000).unwrap().error(5), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::{Child, Error, Interrupt, Proof, Workload};
 /// An aggressor that isn't running after this long never will.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Room in the record of a case: half a minute at a period of 1 ms.
+/// Room in the record of a case, beside what it is watched for: half a minute at a period of 1 ms.
 const RECORD_PERIODS: u64 = 1 << 15;
 
 /// The longest sleep between two checks for Ctrl-C.
@@ -81,7 +81,7 @@ pub(super) fn measure(
         interrupt.check()?;
         // In the last run, so that the runs before are as long as the victim's work.
         let hold = if number == config.repeat {
-            config.hold()?
+            plan.long.unwrap_or(config.hold()?)
         } else {
             Duration::ZERO
         };
@@ -117,7 +117,7 @@ fn repeat(
         iterations: Some(config.victim_iterations),
     };
     // Before the victim starts: whatever this costs is not in its way.
-    let watch = guard.map(Watch::begin).transpose()?;
+    let watch = guard.map(|guard| Watch::begin(guard, hold)).transpose()?;
     let result = Child::start(&config.victim.arguments(task), false)?.wait(interrupt)?;
     if let (Some(watch), Some(guard)) = (watch, guard) {
         watch.go_on(hold, &mut aggressors, interrupt)?;
@@ -147,12 +147,12 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(guard: &dyn Regulator) -> Result<Self, Error> {
+    fn begin(guard: &dyn Regulator, hold: Duration) -> Result<Self, Error> {
+        let periods = hold.as_micros() / u128::from(guard.settings()?.control.period_us.max(1));
+        let room = RECORD_PERIODS + u64::try_from(periods).unwrap_or(u64::MAX >> 1);
         // The proof is worth having and not worth failing for: without it the case says so.
         Ok(Self {
-            recorder: guard
-                .record(RECORD_PERIODS)
-                .map_err(|error| error.to_string()),
+            recorder: guard.record(room).map_err(|error| error.to_string()),
             before: guard.statistics()?,
             begun_ns: monotonic_ns(),
         })

@@ -46,7 +46,7 @@ pub fn simulate(
     let mut summary = Summary::new("interfere", simulated.target());
     let options = config.start_options()?;
     let mut cases = Vec::new();
-    for plan in plans(&config) {
+    for plan in plans(&config)? {
         let guard = plan
             .guard
             .as_ref()
@@ -136,6 +136,8 @@ fn picoseconds(time: std::time::Duration) -> u64 {
 /// The configuration with what only the platform can say.
 fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     let mut config = config.clone();
+    // There is no kernel that does something once a second.
+    config.long_case = "0s".into();
     simulated.has("--victim-cpu", [config.victim_cpu])?;
     if config.cpus.is_empty() {
         config.cpus = simulated

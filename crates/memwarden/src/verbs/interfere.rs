@@ -68,6 +68,13 @@ pub struct Args {
     /// after the victim's last run [default: 2.5s]
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     hold: Option<String>,
+    /// A last case with all aggressors, watched in one piece for at least this long; 0s is none
+    /// [default: 0s; with --on lab 5s]
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    long_case: Option<String>,
+    /// Budgets of the long case [default: those of the last --guard; with --on lab small ones]
+    #[arg(long, value_name = "BUDGETS")]
+    long_guard: Option<GuardSpec>,
     /// Simulated time of each run, with --on sim:PLATFORM, instead of --victim-iterations
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     window: Option<String>,
@@ -104,7 +111,10 @@ impl Args {
             backend,
             event
         );
-        given!(bytes_per_event, period, settle, hold, window);
+        given!(bytes_per_event, period, settle, hold, long_case, window);
+        if self.long_guard.is_some() {
+            config.long_guard.clone_from(&self.long_guard);
+        }
         if !self.aggressors.is_empty() {
             config.aggressors.clone_from(&self.aggressors);
         }

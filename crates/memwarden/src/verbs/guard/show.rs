@@ -3,7 +3,8 @@
 
 use std::process::ExitCode;
 
-use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, held, units};
+use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, fair_server, held, units};
+use memwarden_platform::Root;
 use serde_json::{Value, json};
 
 use crate::verbs::output::{self, outln};
@@ -14,6 +15,9 @@ pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitC
     if as_json {
         outln!("{:#}", document(guard.name(), &settings, &cores))?;
     } else {
+        for warning in fair_server::warnings(&Root::system(), &cores) {
+            outln!("{warning}")?;
+        }
         output::write(&text(guard.name(), &settings, &cores))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the scheduler's fair server takes from real-time tasks on a core with a small budget.
+//!
+//! From Linux 6.12 on the server keeps `runtime` of each `period` for ordinary tasks. The time of a throttle doesn't
+//! count as theirs, so on a core that runs for less than that they come first all the time, and use the budget.
+
+use memwarden_platform::Root;
+
+use crate::CoreStatistics;
+
+/// One folder a CPU, with `runtime` and `period` in nanoseconds.
+const FAIR_SERVER: &str = "/sys/kernel/debug/sched/fair_server";
+
+/// A kernel thread, in the flags of /proc/PID/stat (`PF_KTHREAD`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// A sentence for each core on which a real-time task may get none of the budget. PREEMPT_RT has such tasks of the
+/// kernel's own on every core.
+#[must_use]
+pub fn warnings(root: &Root, cores: &[CoreStatistics]) -> Vec<String> {
+    let small: Vec<(&CoreStatistics, f64)> = cores
+        .iter()
+        .filter_map(|core| Some((core, kept(root, core.cpu)?)))
+        .filter(|(core, kept)| core.online && !core.rt && ran(core).is_some_and(|ran| ran < *kept))
+        .collect();
+    if small.is_empty() {
+        return Vec::new();
+    }
+    let preempt_rt = root.number("/sys/kernel/realtime") == Some(1);
+    let tasks = if preempt_rt {
+        Vec::new()
+    } else {
+        real_time_tasks(root)
+    };
+    let mut warnings = Vec::new();
+    for (core, kept) in small {
+        let cpu = core.cpu;
+        let task = tasks.iter().find(|task| task.cpu == cpu);
+        let who = match task {
+            Some(task) => format!(
+                "real-time tasks there ({}, thread {})",
+                task.name, task.thread
+            ),
+            None if preempt_rt => "the kernel's own real-time threads there".to_owned(),
+            None => continue,
+        };
+        warnings.push(format!(
+            "CPU{cpu} ran for {:.1} % of the last second, and the fair server keeps {:.1} % for ordinary tasks: {who} may \
+             get none of the budget; give the server less: echo 1000000 >{FAIR_SERVER}/cpu{cpu}/runtime",
+            ran(core).unwrap_or_default() * 100.0,
+            kept * 100.0,
+        ));
+    }
+    warnings
+}
+
+/// The server's share of a CPU's time; `None` where there is no server, or it is off.
+#[allow(clippy::cast_precision_loss)]
+fn kept(root: &Root, cpu: usize) -> Option<f64> {
+    let number = |file: &str| root.number(&format!("{FAIR_SERVER}/cpu{cpu}/{file}"));
+    let (runtime, period) = (number("runtime")?, number("period")?);
+    (runtime > 0 && period > 0).then(|| runtime as f64 / period as f64)
+}
+
+/// The share of the last second in which a core was not throttled; `None` before the first and without a budget.
+#[allow(clippy::cast_precision_loss)]
+fn ran(core: &CoreStatistics) -> Option<f64> {
+    let second = &core.last_second;
+    core.read.budget?;
+    (second.ns > 0).then(|| 1.0 - second.throttled_ns as f64 / second.ns as f64)
+}
+
+/// A thread under SCHED_FIFO or SCHED_RR.
+#[derive(Debug, PartialEq, Eq)]
+struct RealTimeTask {
+    thread: String,
+    name: String,
+    /// Where it ran last.
+    cpu: usize,
+}
+
+/// All of them but kernel threads: each core has some, and they cause hardly an event.
+fn real_time_tasks(root: &Root) -> Vec<RealTimeTask> {
+    let mut tasks = Vec::new();
+    for process in root.names("/proc") {
+        if !process.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        for thread in root.names(&format!("/proc/{process}/task")) {
+            // A thread may end meanwhile, and its name may have any bytes.
+            let line = root.bytes(&format!("/proc/{process}/task/{thread}/stat"));
+            tasks.extend(line.and_then(|line| real_time(&String::from_utf8_lossy(&line), thread)));
+        }
+    }
+    tasks
+}
+
+/// A line of /proc/PID/stat (proc_pid_stat(5)), where it is a real-time task's.
+fn real_time(line: &str, thread: String) -> Option<RealTimeTask> {
+    let (name, rest) = line.split_once('(')?.1.rsplit_once(") ")?;
+    // From field 3 on.
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let (flags, cpu, policy) = (number(9)?, number(39)?, number(41)?);
+    let of_a_person = flags & KERNEL_THREAD == 0 && matches!(policy, 1 | 2);
+    of_a_person.then(|| RealTimeTask {
+        thread,
+        name: name.to_owned(),
+        cpu: usize::try_from(cpu).unwrap_or(usize::MAX),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::statistics::{LastSecond, ResourceStatistics};
+
+    /// As the kernel writes it: flags, CPU and policy are fields 9, 39 and 41.
+    fn stat(name: &str, flags: u64, cpu: usize, policy: u64) -> String {
+        let mut fields = vec!["0".to_owned(); 50];
+        (fields[0], fields[6]) = ("R".into(), flags.to_string());
+        (fields[36], fields[38]) = (cpu.to_string(), policy.to_string());
+        format!("77 ({name}) {}\n", fields.join(" "))
+    }
+
+    fn core(cpu: usize, throttled_ns: u64) -> CoreStatistics {
+        CoreStatistics {
+            cpu,
+            online: true,
+            last_second: LastSecond {
+                ns: 1_000_000_000,
+                throttled_ns,
+                ..LastSecond::default()
+            },
+            read: ResourceStatistics {
+                budget: Some(5),
+                ..ResourceStatistics::default()
+            },
+            ..CoreStatistics::default()
+        }
+    }
+
+    /// Two CPUs with a server, and a real-time task on CPU1.
+    fn machine() -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let write = |path: String, text: &str| {
+            let path = root.path(&path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for cpu in 0..2 {
+            write(format!("{FAIR_SERVER}/cpu{cpu}/runtime"), "50000000\n");
+            write(format!("{FAIR_SERVER}/cpu{cpu}/period"), "1000000000\n");
+        }
+        write(
+            "/proc/1/task/1/stat".into(),
+            &stat("migration/0", KERNEL_THREAD, 0, 1),
+        );
+        write("/proc/7/task/7/stat".into(), &stat("shell", 0, 1, 0));
+        write("/proc/7/task/8/stat".into(), &stat("a (b) c", 0, 1, 1));
+        (folder, root)
+    }
+
+    #[test]
+    fn a_core_that_runs_for_less_than_the_server_keeps_is_told_with_its_real_time_task() {
+        let (_folder, root) = machine();
+        let cores = [core(0, 980_000_000), core(1, 980_000_000)];
+        assert_eq!(
+            warnings(&root, &cores),
+            [
+                "CPU1 ran for 2.0 % of the last second, and the fair server keeps 5.0 % for ordinary tasks: real-time tasks \
+                 there (a (b) c, thread 8) may get none of the budget; give the server less: echo 1000000 \
+                 >/sys/kernel/debug/sched/fair_server/cpu1/runtime"
+            ]
+        );
+        // Larger budgets, a smaller server, none at all, and a core that is never throttled.
+        assert!(warnings(&root, &[core(1, 940_000_000)]).is_empty());
+        let mut rt = core(1, 980_000_000);
+        rt.rt = true;
+        assert!(warnings(&root, &[rt]).is_empty());
+        let runtime = root.path(&format!("{FAIR_SERVER}/cpu1/runtime"));
+        for small in ["1000000\n", "0\n"] {
+            fs::write(&runtime, small).unwrap();
+            assert!(warnings(&root, &cores).is_empty());
+        }
+        fs::remove_file(runtime).unwrap();
+        assert!(warnings(&root, &cores).is_empty());
+    }
+
+    #[test]
+    fn preempt_rt_has_real_time_threads_on_every_core() {
+        let (_folder, root) = machine();
+        fs::write(root.path("/sys/kernel/realtime"), "1\n").unwrap();
+        let told = warnings(&root, &[core(0, 980_000_000)]);
+        assert!(told[0].contains("the kernel's own real-time threads there"));
+    }
+}
