@@ -670,3 +670,75 @@ fn every_wrong_field_of_a_memory_file_is_told() {
         );
     }
 }
+
+/// A run of interfere on the model itself: what it measured stands beside what the comparison calculates.
+#[test]
+fn what_was_measured_stands_beside_the_model() {
+    let desk = Desk::new();
+    desk.write("facts.toml", MEASURED_FACTS);
+    let interfere = |words: &str| {
+        let ran = Command::new(MEMWARDEN)
+            .args("interfere --on sim:raspberry-pi-3 --repeat 1 --window 2ms".split(' '))
+            .args("--aggressors bandwidth:read --guard 1000,100,100,100".split(' '))
+            .args(words.split(' '))
+            .current_dir(desk.0.path())
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    };
+    interfere("--out run");
+    let compare = "calibrate raspberry-pi-3 --against facts.toml --compare-only --lab";
+    let told = desk.json(&format!("{compare} run --json"));
+    let of = |case: &str, measure: &str, column: &str| {
+        let cases = told["cases"].as_array().unwrap();
+        let found = cases
+            .iter()
+            .find(|one| one["case"] == case && one["measure"] == measure);
+        found.unwrap()[column].as_f64()
+    };
+    for case in ["readers", "guarded"] {
+        let lab = of(case, "latency_ns", "lab").unwrap();
+        let model = of(case, "latency_ns", "found").unwrap();
+        assert!((lab / model - 1.0).abs() < 0.1, "{case}: {lab} {model}");
+        assert_eq!(
+            of(case, "latency_ns", "model_to_lab"),
+            Some(model / lab - 1.0)
+        );
+        // Three of them, together.
+        assert!(of(case, "load_mib_s", "lab").unwrap() > 250.0);
+    }
+    let lab = of("readers", "latency_ns", "lab").unwrap();
+    assert_eq!(
+        of("readers", "latency_ns", "lab_difference"),
+        Some(lab / 500.0 - 1.0)
+    );
+    assert_eq!(of("writers", "latency_ns", "lab"), None);
+
+    // Another memory is another case.
+    interfere("--out small --victim-memory 1M");
+    let told = desk.refusal(&format!("{compare} run,small"));
+    assert!(
+        told.contains("--lab small: none of its cases was published"),
+        "{told}"
+    );
+    let told = desk.refusal(&format!("{compare} facts.toml"));
+    assert!(told.contains("--lab: facts.toml"), "{told}");
+}
+
+const MEASURED_FACTS: &str = r#"
+source = "a test"
+
+[[case]]
+name = "readers"
+workloads = ["latency", "bandwidth:read", "bandwidth:read", "bandwidth:read"]
+published = { latency_ns = 500 }
+
+[[case]]
+name = "writers"
+workloads = ["latency", "bandwidth:write"]
+
+[[case]]
+name = "guarded"
+workloads = ["latency", "bandwidth:read", "bandwidth:read", "bandwidth:read"]
+guard = { mib_s = [1000, 100, 100, 100] }
+"#;
