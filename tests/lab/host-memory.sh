@@ -76,4 +76,14 @@ check "  and holds a reader to 100 MiB/s" \
 check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
 check "  and another clock" "lab --clock free -- true" 1 'on the parallel clock'
+check "an experiment's, too" "$memwarden mmap --on lab:raspberry-pi-3 --clock free" 1 'leave --clock and --cpus out'
+
+# Of the two levels of a platform with an L3, the guard takes the event of the last one.
+cat >"$work/levels.sh" <<'EOF2'
+memwarden guard start --event 0x2a && memwarden guard stop && echo proven
+memwarden guard start --event armv8 2>&1
+EOF2
+levels() { "$memwarden" lab run --platform xeon-w3530 --with "$work/levels.sh" -- sh /host/levels.sh >"$work/levels"; }
+check "with an L3 the guard starts on its refills" "levels; cat $work/levels" 0 '^proven$'
+check "  on those of the L2 it does not" "cat $work/levels" 0 'event armv8 counts what the last level of cache answers'
 finish

@@ -428,7 +428,7 @@ mod tests {
         });
         assert_eq!(
             all,
-            "periodic --json -a read -c 0 -m 8100K --period 20ms --deadline 13ms --jobs 1000 -r 50 --tell-miss"
+            "periodic --json -a read -c 0 -m 8100K --frames 1 --period 20ms --deadline 13ms --jobs 1000 -r 50 --tell-miss"
         );
         let little = line(Config {
             rt: false,
@@ -452,6 +452,7 @@ mod tests {
         assert!(with(|c| c.load.push(c.load[0].clone())).contains("given twice"));
         assert!(with(|c| c.victim_cpu = 1).contains("CPU 1 is both"));
         assert!(with(|c| c.frame = String::new()).contains("--frame"));
+        assert!(with(|c| c.frames = 0).contains("--frames 0"));
         assert!(with(|c| c.load_memory = "1Q".into()).contains("--load-memory 1Q"));
         assert!(with(|c| c.deadline = "11ms".into()).contains("--deadline 11ms"));
         assert!(with(|c| c.deadline = "0ms".into()).contains("--deadline 0ms"));
