@@ -32,6 +32,7 @@ lines=(
 	'interfere --victim-cpu 8191' 'interfere --cpus 3-1' 'interfere --cpus x' 'interfere --guard 0'
 	'interfere --guard 100,x' 'interfere --guard 100+fast' 'interfere --repeat 0' 'interfere --hold 5' 'interfere --long-case 5' 'interfere --long-guard 0' 'interfere --period 1' 'interfere --period 5s'
 	'interfere --backend kernel' 'interfere --config missing.toml' 'interfere --config nonsense.toml' 'interfere --on moon'
+	'periodic --frames 0' 'realtime --frames 1025' 'realtime --on sim:xeon-w3530 --frames 2' 'sim calibrate raspberry-pi-3 --lab missing' 'sim calibrate raspberry-pi-3 --compare-only --lab missing'
 	'mmap --flags huge' 'mmap --flags shared,shared' 'mmap --access any' 'mmap --locality 0' 'mmap --locality x' 'mmap --size 0'
 	'mmap --size 16K' 'mmap --size 60000G' 'mmap --size -1' 'mmap --outer 0' 'mmap --outer 2^20' 'mmap --counters perf'
 	'mmap --platform vax' 'mmap --prefetcher maybe' 'mmap --model-outer 0' 'mmap --compete all' 'mmap --compete-limit 1G'

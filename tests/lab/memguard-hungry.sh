@@ -10,9 +10,8 @@
 
 here=$(dirname "$0")
 
-# hungry PERIOD_US PERCENT BUDGET...: a hog and a budget of so many events for each core. The
-# hog touches no page while it unmaps its pages: a core's mean may be so many percent less
-# than the budget.
+# hungry PERIOD_US PERCENT BUDGET...: each core has a hog and its BUDGET, in events. The hog
+# touches no page while it unmaps its pages: a core's mean may be PERCENT below the budget.
 hungry() {
 	set_to control "period_us $1"
 	percent=$2

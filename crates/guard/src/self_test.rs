@@ -26,7 +26,7 @@ const BUDGET_PART: u64 = 10;
 /// Bytes that the counting test compares at least. What else runs on the core is counted too.
 pub const KNOWN_BYTES: u64 = 64 << 20;
 
-/// The longer run moves so many times more than the shorter one, at least.
+/// How many times as much as the shorter run the longer one moves on top, at least.
 const LONGER: u64 = 4;
 
 /// Of the bytes that the last cache answers, an event of memory's counts next to none: starting the traffic's process moves

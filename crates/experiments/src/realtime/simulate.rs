@@ -146,6 +146,12 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
             "--on-miss: nothing is late in real time on a simulated machine".into(),
         ));
     }
+    if config.frames != 1 {
+        return Err(Error::BadInput(format!(
+            "--frames {}: the simulated task has frames of its own, which its jobs go over by turns; leave the option out",
+            config.frames
+        )));
+    }
     if config.victim.to_string() != "bandwidth:read" {
         return Err(Error::BadInput(format!(
             "--victim {}: the simulated task reads its frame (bandwidth:read)",

@@ -31,7 +31,7 @@ pub struct Args {
     /// The frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]
     #[arg(short = 'm', value_name = "SIZE", default_value = "8100", hide_default_value = true, value_parser = units::parse_size)]
     bytes: usize,
-    /// Frames in memory, which the jobs go over by turns: so many that no cache has the next one
+    /// Frames in memory, which the jobs go over by turns; with enough of them no cache has the next one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
     frames: u64,
     /// What a job does with it

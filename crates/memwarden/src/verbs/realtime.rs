@@ -37,7 +37,7 @@ pub struct Args {
     /// Memory that a job goes over once: KiB, or with a unit
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     frame: Option<String>,
-    /// Frames in memory, which the jobs go over by turns: so many that no cache has the next one
+    /// Frames in memory, which the jobs go over by turns; with enough of them no cache has the next one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
     frames: Option<u64>,
     /// From one release of the task to the next

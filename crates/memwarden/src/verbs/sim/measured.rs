@@ -18,11 +18,17 @@ pub(super) struct Measured(Vec<Found>);
 
 struct Found {
     run: PathBuf,
+    setting: Setting,
+    figures: BTreeMap<Measure, f64>,
+}
+
+/// What makes a published case and one of a run the same.
+#[derive(Debug, PartialEq)]
+struct Setting {
     subject: Subject,
     /// Sorted.
     loads: Vec<String>,
     guard: Option<Guarded>,
-    figures: BTreeMap<Measure, f64>,
 }
 
 /// The workload that the figures are of.
@@ -69,26 +75,17 @@ impl Measured {
 
     /// What was measured of a figure of that case, by the last folder that has it.
     pub(super) fn figure(&self, case: &Case, measure: Measure) -> Option<f64> {
-        let wanted = Wanted::of(case)?;
-        let same = |found: &&Found| {
-            (&found.subject, &found.loads, &found.guard)
-                == (&wanted.subject, &wanted.loads, &wanted.guard)
-        };
-        let mut found = self.0.iter().rev().filter(same);
+        let wanted = Setting::of(case)?;
+        let mut found = self.0.iter().rev().filter(|found| found.setting == wanted);
         found.find_map(|found| found.figures.get(&measure).copied())
     }
 
     /// Folders of which none of the cases was published.
     pub(super) fn unused<'a>(&'a self, cases: &'a [Case]) -> impl Iterator<Item = &'a Path> {
-        let wanted: Vec<_> = cases.iter().filter_map(Wanted::of).collect();
+        let wanted: Vec<Setting> = cases.iter().filter_map(Setting::of).collect();
         let used = move |run: &Path| {
-            self.0.iter().any(|found| {
-                found.run == run
-                    && wanted.iter().any(|wanted| {
-                        (&found.subject, &found.loads, &found.guard)
-                            == (&wanted.subject, &wanted.loads, &wanted.guard)
-                    })
-            })
+            let mut of_run = self.0.iter().filter(|found| found.run == run);
+            of_run.any(|found| wanted.contains(&found.setting))
         };
         let mut runs: Vec<&Path> = self.0.iter().map(|found| found.run.as_path()).collect();
         runs.dedup();
@@ -96,14 +93,8 @@ impl Measured {
     }
 }
 
-/// A published case, as a run would have it.
-struct Wanted {
-    subject: Subject,
-    loads: Vec<String>,
-    guard: Option<Guarded>,
-}
-
-impl Wanted {
+impl Setting {
+    /// Of a published case.
     fn of(case: &Case) -> Option<Self> {
         let mut busy = case
             .workloads
@@ -195,9 +186,11 @@ impl Found {
         let guard = ran.guard.as_ref();
         Ok(Self {
             run: folder.to_owned(),
-            subject,
-            loads: sorted(ran.aggressors.iter().map(|load| load.kind.clone())),
-            guard: guard.map(|guard| guarded(guard, core, ran, period_us)),
+            setting: Setting {
+                subject,
+                loads: sorted(ran.aggressors.iter().map(|load| load.kind.clone())),
+                guard: guard.map(|guard| guarded(guard, core, ran, period_us)),
+            },
             figures,
         })
     }
