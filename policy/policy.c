@@ -486,6 +486,7 @@ static bool account_reclaim(struct mw_policy *policy, struct mw_core *core,
 {
 	struct mw_account *account = &core->account[resource];
 	u64 chunk = mw_load(&policy->qmin);
+	u64 used = account->used + mw_stop_events(core, resource);
 	u64 taken;
 
 	if (!chunk)
@@ -495,11 +496,11 @@ static bool account_reclaim(struct mw_policy *policy, struct mw_core *core,
 	if (chunk < account->donated)
 		chunk = account->donated;
 	taken = pool_take(&policy->pool[resource], core->epoch,
-			  account->used - account->assigned + chunk);
+			  used - account->assigned + chunk);
 	account->assigned += taken;
 	account->total_reclaimed += taken;
 	account->donated -= taken < account->donated ? taken : account->donated;
-	return account->assigned > account->used;
+	return !mw_used_up(core, resource, account->used);
 }
 
 /* Count the core among the exhausted ones; what follows from it for all. */
@@ -553,7 +554,8 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	account->used = used;
 	if (core->throttled)
 		return MW_THROTTLE;
-	if (core->best_effort || core->exhausted || used < account->assigned)
+	if (core->best_effort || core->exhausted ||
+	    !mw_used_up(core, resource, used))
 		return MW_RUN;
 	if (core->reclaim && account_reclaim(policy, core, resource))
 		return MW_RUN;
@@ -567,12 +569,50 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	/* A real-time core has used its budget, and runs on. */
 	if (mw_load(&core->rt))
 		return MW_RUN;
+	used += mw_stop_events(core, resource);
 	if (core->reclaim && used < account->budget) {
 		account->reclaim_errors++;
 		account->shortfall = account->budget - used;
 	}
 	core->throttled = true;
 	return MW_THROTTLE;
+}
+
+/* The weights of a stop that took more than was expected, and of one that took less. */
+#define STOP_UP_SHIFT 3
+#define STOP_DOWN_SHIFT 5
+
+/* Rounded up, so that no rest is left for ever. */
+static u64 part(u64 events, unsigned int shift)
+{
+	return (events + (1ULL << shift) - 1) >> shift;
+}
+
+/**
+ * mw_stop_took() - learn what a stop takes
+ * @core: the core
+ * @resource: whose overflow has stopped it
+ * @events: counted from that overflow to the period's end
+ *
+ * Interrupt, wake-up and switch of a stop are events, too, and so is whatever
+ * interrupts the core while it is held. They are charged with the next
+ * overflows, so that a period ends at its budget and not past it. What is
+ * expected is at first what the first one took; it rises quickly and falls
+ * slowly, so that most stops take no more. A host that can't tell, or whose stops
+ * take nothing, never calls.
+ */
+void mw_stop_took(struct mw_core *core, enum mw_resource resource, u64 events)
+{
+	struct mw_account *account = &core->account[resource];
+	u64 most = account->budget >> 1;
+	u64 last = (events < most ? events : most) << MW_STOP_SHIFT;
+
+	if (!account->stop)
+		account->stop = last;
+	else if (last > account->stop)
+		account->stop += part(last - account->stop, STOP_UP_SHIFT);
+	else
+		account->stop -= part(account->stop - last, STOP_DOWN_SHIFT);
 }
 
 /**
@@ -612,9 +652,10 @@ u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource)
 	if (account->budget == MW_UNLIMITED || core->best_effort ||
 	    core->exhausted)
 		return MW_UNLIMITED;
-	if (account->used >= account->assigned)
+	if (mw_used_up(core, resource, account->used))
 		return 1;
-	return account->assigned - account->used;
+	return account->assigned - account->used -
+	       mw_stop_events(core, resource);
 }
 
 /**

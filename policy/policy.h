@@ -90,6 +90,7 @@ enum mw_action {
  * @donated: own events that went to the pool and were not taken back
  * @prediction: expected need of a period, in 1/16 events (EWMA, weights 1/2)
  * @shortfall: reservation left unused by a throttle too early in this period
+ * @stop: what a stop takes, in 1/256 events, as mw_stop_took() has learnt it
  * @total_used: events used in all ended periods
  * @total_assigned: events handed out in all ended periods (limited ones)
  * @total_donated: events given to the pool
@@ -104,6 +105,7 @@ struct mw_account {
 	u64 donated;
 	u64 prediction;
 	u64 shortfall;
+	u64 stop;
 	u64 total_used;
 	u64 total_assigned;
 	u64 total_donated;
@@ -180,9 +182,44 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 			   enum mw_resource resource, u64 used);
 enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
 
+void mw_stop_took(struct mw_core *core, enum mw_resource resource, u64 events);
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
 struct mw_census mw_census_read(const struct mw_policy *policy);
 u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);
+
+#define MW_STOP_SHIFT 8
+
+/**
+ * mw_stop_events() - what a stop is expected to take
+ * @core: the core
+ * @resource: whose counter
+ *
+ * Return: events from an overflow to the end of its period; half of what was
+ * handed out at most. They are charged with the overflow.
+ */
+static inline u64 mw_stop_events(const struct mw_core *core,
+				 enum mw_resource resource)
+{
+	const struct mw_account *account = &core->account[resource];
+	u64 stop = account->stop >> MW_STOP_SHIFT, half = account->assigned >> 1;
+
+	return stop < half ? stop : half;
+}
+
+/**
+ * mw_used_up() - is what was handed out used, a stop included?
+ * @core: the core
+ * @resource: whose counter
+ * @used: events counted in this period
+ *
+ * Return: whether mw_overflow() would find it so.
+ */
+static inline bool mw_used_up(const struct mw_core *core,
+			      enum mw_resource resource, u64 used)
+{
+	return used + mw_stop_events(core, resource) >=
+	       core->account[resource].assigned;
+}
 
 /**
  * mw_counted() - how much of the period's budget is used, without a decision

@@ -74,7 +74,6 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 		break;
 	case MW_THROTTLE:
 		core->stats.throttled_periods++;
-		core->held = true;
 		core->throttled_since = now;
 		mg_throttle(core);
 		break;
@@ -173,8 +172,13 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 	bool over = used > assigned;
 	u64 mean = used, most = used;
 
-	if (core->held && used >= assigned)
-		mg_counter_overshot(counter, used - assigned);
+	if (counter->stopped) {
+		counter->stopped = false;
+		mg_counter_overshot(counter, used > assigned ? used - assigned : 0);
+		if (!counter->runs_on)
+			mw_stop_took(&core->policy, r,
+				     counter->begin - counter->stopped_at);
+	}
 	if (used > assigned >> LIGHT_SHIFT)
 		core->light = 0;
 	if (unlikely(periods > 1)) {
@@ -391,7 +395,6 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		core->counter[r].begin += used[r];
 		book_resource(core, r, used[r], assigned[r], periods, best_effort);
 	}
-	core->held = false;
 	core->stats.periods += periods;
 	core->stats.late_sum += late;
 	if (late > core->stats.late_max)
@@ -440,13 +443,26 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 		start_timer(core, next);
 }
 
+/* Long enough for the thread to halt; its CPU may be the one that we run on. */
+#define TRIAL_NS (100 * NSEC_PER_USEC)
+
+/*
+ * An event of which a halted core has one each 20 ns counts time, not traffic:
+ * what it counts while the core is held says nothing about a stop.
+ */
 static void release_trial(struct mg_core *core, u64 now)
 {
 	int r;
 
-	for (r = 0; r < MW_RESOURCES; r++)
-		core->counter[r].released = core->counter[r].begin +
-					    mg_counter_used(&core->counter[r]);
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mg_counter *counter = &core->counter[r];
+		u64 count = counter->begin + mg_counter_used(counter);
+
+		counter->runs_on = count - counter->held_at > TRIAL_NS / 20;
+		if (!counter->runs_on)
+			mw_stop_took(&core->policy, r, count - counter->stopped_at);
+		counter->released = count;
+	}
 	mg_unthrottle(core, now);
 	begin_period(core, now, 0, false);
 	core->quiet = false;
@@ -486,6 +502,7 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 static void look(struct mg_core *core)
 {
 	u64 now = ktime_get_ns();
+	int r;
 
 	if (!core->regulated)
 		return;
@@ -501,6 +518,9 @@ static void look(struct mg_core *core)
 	}
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
+	/* What it uses from now on is no part of its stop. */
+	for (r = 0; r < MW_RESOURCES; r++)
+		core->counter[r].stopped = false;
 	release(core, now);
 	if (core->policy.best_effort)
 		book_best_effort(core, now);
@@ -564,6 +584,9 @@ static void used_up(struct mg_counter *counter, u64 now)
 
 	core->stats.overflows++;
 	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
+	counter->stopped = action == MW_THROTTLE;
+	/* Or later, where the stop was put off. */
+	counter->stopped_at = min(counter->alarm, counter->begin + used);
 	if (account->total_reclaimed != reclaimed)
 		trace_reclaim(core->policy.epoch, r,
 			      account->total_reclaimed - reclaimed,
@@ -588,8 +611,7 @@ static void core_used_up(struct mg_core *core, u64 now)
 	core->overflow_ns = now;
 	for (r = 0; r < MW_RESOURCES && !core->policy.throttled; r++)
 		if (core->counter[r].event &&
-		    mg_counter_used(&core->counter[r]) >=
-			    core->policy.account[r].assigned)
+		    mw_used_up(&core->policy, r, mg_counter_used(&core->counter[r])))
 			used_up(&core->counter[r], now);
 }
 
@@ -757,24 +779,25 @@ static void begin_regulation(void *info)
 
 /* ---- what the regulator itself causes ---- */
 
-/* Long enough for the thread to halt; its CPU may be the one that we run on. */
-#define TRIAL_NS (100 * NSEC_PER_USEC)
-
 static void begin_trial(void *info)
 {
 	struct mg_core *core = info;
+	int r;
 
 	if (!core->regulated || !core->quiet)
 		return;
 	core->trial = true;
+	for (r = 0; r < MW_RESOURCES; r++)
+		core->counter[r].stopped_at = core->counter[r].begin +
+					      mg_counter_used(&core->counter[r]);
 	mg_throttle(core);
 	start_timer(core, ktime_get_ns() + TRIAL_NS);
 }
 
 /*
- * Interrupt, wake-up and switch of a throttle's end are events, too, and the
- * core is charged for them. One throttle without need shows how many: a budget
- * must leave something.
+ * Interrupt, wake-up and switch are events, too, and the core is charged for
+ * them. One throttle without need shows how many at its begin and how many at its
+ * end: a budget must leave something.
  */
 static void try_throttle(struct mg_core *core)
 {

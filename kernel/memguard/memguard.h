@@ -58,6 +58,11 @@ struct mg_counter {
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
 	u64 own; /* what the end of a throttle takes of the budget */
 	u64 released; /* for @own: events when the trial was released */
+	u64 held_at; /* for @runs_on: events when the trial held the core */
+	bool runs_on; /* counts while the core is halted: time, not traffic */
+	u64 alarm; /* the event's count at which it interrupts */
+	u64 stopped_at; /* its count when it was to stop the core last */
+	bool stopped; /* it did so in this period */
 	bool lost; /* for mg_counter_mend() alone */
 	u64 over_periods;
 	u64 used_max; /* in one period, until @second_max began */
@@ -123,7 +128,6 @@ struct mg_core {
 	u64 light; /* periods in a row that took no more than a 32nd of the budget */
 	bool pending; /* budgets are set that do not hold yet */
 	bool limits_changed; /* a limit came or went with this period */
-	bool held; /* was throttled in this period */
 	bool hold; /* the throttle thread shall have the core */
 	bool holding; /* it has */
 	bool leaving_hold; /* released; the thread has not left yet */

@@ -20,6 +20,9 @@ static void book_hold(struct mg_core *core)
 	int r;
 
 	core->holding = true;
+	for (r = 0; core->trial && r < MW_RESOURCES; r++)
+		core->counter[r].held_at = core->counter[r].begin +
+					   mg_counter_used(&core->counter[r]);
 	if (!core->policy.throttled)
 		return;
 	if (latency > core->stats.throttle_latency_max)
@@ -28,9 +31,10 @@ static void book_hold(struct mg_core *core)
 		u64 used = mg_counter_used(&core->counter[r]);
 		u64 assigned = core->policy.account[r].assigned;
 
-		if (core->counter[r].event && used >= assigned)
+		if (core->counter[r].stopped)
 			trace_throttle(core->policy.epoch, used, assigned,
-				       used - assigned, latency);
+				       used > assigned ? used - assigned : 0,
+				       latency);
 	}
 }
 

@@ -441,6 +441,12 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
         |of| of.last_second.used_max,
     );
     count(
+        "memwarden_core_stop_events",
+        Kind::Gauge,
+        "Events that a stop is expected to take; they are charged with the overflow.",
+        |of| of.stop_events,
+    );
+    count(
         "memwarden_core_overshoot_events_max",
         Kind::Gauge,
         "The most events that a throttled period had past what was assigned, those during the throttle included.",

@@ -51,6 +51,8 @@ pub struct Account {
     pub prediction: u64,
     /// Reservation left unused by a throttle too early in this period.
     pub shortfall: u64,
+    /// What a stop is expected to take: events from an overflow to the end of its period, charged with the overflow.
+    pub stop: u64,
     /// Used in all ended periods.
     pub total_used: u64,
     /// Handed out in all ended periods that had a limit.
@@ -152,6 +154,13 @@ impl Core {
         })
     }
 
+    /// A stop took so many events, from the overflow of `resource` that the host was told of to where it no longer
+    /// counts. The next stops are charged ahead: what is expected rises quickly and falls slowly.
+    pub fn stop_took(&mut self, resource: Resource, events: u64) {
+        // SAFETY: as in online().
+        unsafe { ffi::mw_stop_took(self.raw(), resource as u32, events) }
+    }
+
     /// Let a throttled core go, if there is a reason to. A call that comes late
     /// changes nothing.
     ///
@@ -184,6 +193,7 @@ impl Core {
                 donated: (*account).donated,
                 prediction: (*account).prediction.div_ceil(16),
                 shortfall: (*account).shortfall,
+                stop: ((*account).stop >> ffi::MW_STOP_SHIFT).min((*account).assigned / 2),
                 total_used: (*account).total_used,
                 total_assigned: (*account).total_assigned,
                 total_donated: (*account).total_donated,

@@ -7,6 +7,7 @@
 pub const MW_RESOURCES: usize = 2;
 pub const MW_UNLIMITED: u64 = (1 << 40) - 1;
 pub const MW_MAX_CORES: u32 = (1 << 14) - 1;
+pub const MW_STOP_SHIFT: u32 = 8;
 
 pub const MW_NONE: u64 = 0;
 pub const MW_SPARE: u64 = 2;
@@ -34,6 +35,7 @@ pub struct mw_account {
     pub donated: u64,
     pub prediction: u64,
     pub shortfall: u64,
+    pub stop: u64,
     pub total_used: u64,
     pub total_assigned: u64,
     pub total_donated: u64,
@@ -100,6 +102,7 @@ unsafe extern "C" {
     -> u32;
     pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;
 
+    pub fn mw_stop_took(core: *mut mw_core, resource: u32, events: u64);
     pub fn mw_until_overflow(core: *const mw_core, resource: u32) -> u64;
     pub fn mw_census_read(policy: *const mw_policy) -> mw_census;
     pub fn mw_pool_read(policy: *const mw_policy, resource: u32) -> u64;

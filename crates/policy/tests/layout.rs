@@ -24,6 +24,7 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         offset_of!(mw_account, donated),
         offset_of!(mw_account, prediction),
         offset_of!(mw_account, shortfall),
+        offset_of!(mw_account, stop),
         offset_of!(mw_account, total_used),
         offset_of!(mw_account, total_assigned),
         offset_of!(mw_account, total_donated),
@@ -67,6 +68,7 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         MW_NEW_PERIOD as usize,
         MW_UNLIMITED as usize,
         MW_MAX_CORES as usize,
+        MW_STOP_SHIFT as usize,
     ];
     assert_eq!(rust, c);
 }

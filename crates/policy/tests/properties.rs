@@ -21,6 +21,11 @@ enum Op {
         resource: Resource,
         late: u64,
     },
+    /// What the last stop took.
+    Stopped {
+        resource: Resource,
+        events: u64,
+    },
     Active,
     Join {
         idle: bool,
@@ -60,6 +65,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(idle, percent)| Op::Elapse { idle, percent }),
         20 => (resource(), prop_oneof![3 => Just(0), 1 => 0..300_u64])
             .prop_map(|(resource, late)| Op::Overflow { resource, late }),
+        2 => (resource(), prop_oneof![3 => 0..300_u64, 1 => any::<u64>()])
+            .prop_map(|(resource, events)| Op::Stopped { resource, events }),
         3 => Just(Op::Active),
         4 => any::<bool>().prop_map(|idle| Op::Join { idle }),
         4 => Just(Op::Release),
@@ -157,6 +164,11 @@ impl Model {
                 }
             }
             Op::Overflow { resource, late } => self.overflow(i, resource, late),
+            Op::Stopped { resource, events } => {
+                self.cores[i].stop_took(resource, events);
+                let account = self.cores[i].account(resource);
+                assert!(account.stop <= account.assigned / 2);
+            }
             Op::Active => self.cores[i].active(),
             Op::Online => {
                 if !self.cores[i].is_online() {
@@ -250,7 +262,7 @@ impl Model {
         if !self.cores[i].is_online() || free && !throttled {
             return;
         }
-        let used = self.hosts[i].used[r].max(before.assigned) + late;
+        let used = self.hosts[i].used[r].max(before.assigned - before.stop) + late;
         self.hosts[i].used[r] = used;
         let census = self.policy.census();
         let (epoch, was_active) = (self.cores[i].epoch(), self.cores[i].is_active());
@@ -267,7 +279,8 @@ impl Model {
         assert_eq!(after.donated, before.donated.saturating_sub(taken));
         match action {
             Action::Run if !core.is_exhausted() => {
-                assert_eq!(core.until_overflow(resource), after.assigned - used);
+                let left = after.assigned - used - after.stop;
+                assert_eq!(core.until_overflow(resource), left);
             }
             Action::Run => {
                 let shared = core.is_best_effort() && census.released;
@@ -284,7 +297,7 @@ impl Model {
         let early = after.reclaim_errors - before.reclaim_errors;
         if early > 0 {
             assert_eq!(early, 1);
-            assert_eq!(after.shortfall, after.budget - used);
+            assert_eq!(after.shortfall, after.budget - used - after.stop);
             assert!(core.is_exhausted() && after.donated > 0);
         }
         self.grants

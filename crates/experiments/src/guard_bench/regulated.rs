@@ -144,12 +144,13 @@ fn accuracy(
     let exhausted: usize = cores.iter().map(|core| core.exhausted().count()).sum();
     let periods: u64 = cores.iter().map(|core| core.periods).sum();
     let largest = cores.iter().map(|core| core.events_per_period_max).max();
-    let overshoot = cores
+    let stop = seen
         .iter()
-        .flat_map(|core| &core.overshoot)
-        .max()
-        .copied()
-        .unwrap_or(0);
+        .flat_map(|(regulated, seen)| regulated.iter().filter_map(|cpu| seen.cores.get(cpu)))
+        .map(|core| core.read.stop_events)
+        .max();
+    let overshoot = cores.iter().flat_map(|core| &core.overshoot).copied().max();
+    let overshoot = overshoot.unwrap_or(0) + stop.unwrap_or(0);
     let lost: u64 = seen.iter().map(|(_, seen)| seen.proof.lost).sum();
     let held = largest.is_some_and(|largest| largest <= budget + overshoot);
     let enough = exhausted as f64 >= ENOUGH * periods as f64;

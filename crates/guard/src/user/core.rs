@@ -127,6 +127,8 @@ pub(super) struct Loop {
     kicks_seen: u64,
     overflow_ns: u64,
     throttled_since_ns: u64,
+    /// Whose overflow throttled the core last.
+    stopped_by: Resource,
     /// Throttled, and not yet held.
     to_be_held: bool,
     released_ns: u64,
@@ -373,6 +375,7 @@ impl Loop {
             base,
             overflow_ns: 0,
             throttled_since_ns: 0,
+            stopped_by: Resource::Read,
             to_be_held: false,
             released_ns: 0,
             best_effort_since_ns: 0,
@@ -506,22 +509,19 @@ impl Loop {
         let latency_ns = now_ns.saturating_sub(self.overflow_ns);
         let longest = &mut self.figures.throttle_latency_ns_max;
         *longest = latency_ns.max(*longest);
-        let used = self.counters.used()?;
-        for resource in Resource::ALL {
-            let assigned = self.core.account(resource).assigned;
-            let used = used[resource as usize];
-            if self.counters.get(resource).is_none() || used < assigned {
-                continue;
-            }
-            let what = What::Throttle {
-                epoch: self.core.epoch(),
-                used,
-                assigned,
-                overshoot: used - assigned,
-                latency_ns,
-            };
-            self.handle().record.keep(self.handle().cpu, now_ns, what);
-        }
+        let resource = self.stopped_by;
+        let used = self.counters.used()?[resource as usize];
+        let took = used.saturating_sub(self.counters.reaction[resource as usize].due);
+        self.core.stop_took(resource, took);
+        let assigned = self.core.account(resource).assigned;
+        let what = What::Throttle {
+            epoch: self.core.epoch(),
+            used,
+            assigned,
+            overshoot: used.saturating_sub(assigned),
+            latency_ns,
+        };
+        self.handle().record.keep(self.handle().cpu, now_ns, what);
         self.post();
         Ok(())
     }
@@ -618,7 +618,7 @@ impl Loop {
             periods,
             used,
             assigned,
-            throttled,
+            stopped_by: throttled.then_some(self.stopped_by),
             exempt: free || self.handle().settings.rt(),
             counted: !lost,
         };
@@ -652,6 +652,9 @@ impl Loop {
         }
         let free = self.core.is_best_effort();
         let action = self.core.overflow(resource, used);
+        if action == Action::Throttle {
+            self.stopped_by = resource;
+        }
         self.arm()?;
         let now_ns = monotonic_ns();
         if self.core.is_best_effort() && !free {

@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use memwarden_policy::{Account, UNLIMITED};
+use memwarden_policy::{Account, Resource, UNLIMITED};
 
 use crate::statistics::{CoreStatistics, LastSecond, ResourceLastSecond, ResourceStatistics};
 
@@ -49,6 +49,7 @@ impl ResourceFigures {
             used_max: self.used_max,
             over_periods: self.over_periods,
             last_second: self.last_second,
+            stop_events: account.stop,
             overshoot_max: self.overshoot_max,
             overshoot_hist: self.overshoot[..used_buckets.map_or(0, |last| last + 1)].to_vec(),
         }
@@ -63,8 +64,8 @@ pub(super) struct Ended {
     pub used: [u64; 2],
     /// [`UNLIMITED`] where the core has no budget.
     pub assigned: [u64; 2],
-    /// The core was throttled when it ended.
-    pub throttled: bool,
+    /// The core was throttled when it ended, by this one's overflow.
+    pub stopped_by: Option<Resource>,
     /// The core was allowed more than what was assigned: best effort, or a real-time core.
     pub exempt: bool,
     /// All counters counted.
@@ -161,8 +162,8 @@ impl Figures {
             if used > assigned && !ended.exempt {
                 resource.over_periods += 1;
             }
-            if ended.throttled && used >= assigned {
-                resource.overshot(used - assigned);
+            if ended.stopped_by.is_some_and(|by| by as usize == index) {
+                resource.overshot(used.saturating_sub(assigned));
             }
         }
         let early_ns = EARLY_NS.min(period_ns / 8);
@@ -251,7 +252,7 @@ mod tests {
             periods: 1,
             used: [used, 0],
             assigned: [assigned, UNLIMITED],
-            throttled: used >= assigned,
+            stopped_by: (used >= assigned).then_some(Resource::Read),
             exempt: false,
             counted: true,
         }
@@ -264,7 +265,7 @@ mod tests {
         figures.ended(&ended(2 * MS, 250, 5), MS, &mut second);
         // Best effort lets it: no period too large, but the largest all the same.
         let free = Ended {
-            throttled: false,
+            stopped_by: None,
             exempt: true,
             ..ended(3 * MS, 300, 5)
         };
@@ -320,7 +321,7 @@ mod tests {
         for look in 1..=5 {
             let quiet = Ended {
                 periods: 100,
-                throttled: false,
+                stopped_by: None,
                 ..ended(look * 100 * MS, 20_000, UNLIMITED)
             };
             figures.ended(&quiet, MS, &mut second);

@@ -15,6 +15,7 @@ const size_t mw_layout[] = {
 	FIELD(mw_account, donated),
 	FIELD(mw_account, prediction),
 	FIELD(mw_account, shortfall),
+	FIELD(mw_account, stop),
 	FIELD(mw_account, total_used),
 	FIELD(mw_account, total_assigned),
 	FIELD(mw_account, total_donated),
@@ -58,5 +59,6 @@ const size_t mw_layout[] = {
 	MW_NEW_PERIOD,
 	MW_UNLIMITED,
 	MW_MAX_CORES,
+	MW_STOP_SHIFT,
 };
 const size_t mw_layout_len = sizeof(mw_layout) / sizeof(mw_layout[0]);

@@ -20,6 +20,7 @@
 #define mw_period_begin MW_NAME(period_begin)
 #define mw_overflow MW_NAME(overflow)
 #define mw_release MW_NAME(release)
+#define mw_stop_took MW_NAME(stop_took)
 #define mw_until_overflow MW_NAME(until_overflow)
 #define mw_census_read MW_NAME(census_read)
 #define mw_pool_read MW_NAME(pool_read)

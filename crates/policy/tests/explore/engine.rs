@@ -245,6 +245,7 @@ impl World {
             donated: 0,
             prediction: 0,
             shortfall: 0,
+            stop: 0,
             total_used: 0,
             total_assigned: 0,
             total_donated: 0,

@@ -27,6 +27,13 @@ pub const IDLE: Load = Load { rate: 0, need: 0 };
 pub struct SimCore {
     pub core: Core,
     pub load: Load,
+    /// What each throttle makes by itself, in events: one is taken after the other, and then from the first again.
+    pub stops: Vec<u64>,
+    /// Throttles, and events counted in this period when it was throttled.
+    throttles: usize,
+    stopped_at: Option<u64>,
+    /// The most events of any period that has ended.
+    pub largest: u64,
     /// Events that it still wants in this period's stretch of time.
     left: u64,
     /// Counted in its present period.
@@ -51,6 +58,17 @@ pub struct Simulation {
     pub new_periods: u64,
 }
 
+impl SimCore {
+    fn stop(&mut self) {
+        self.stopped_at = Some(self.used);
+        if let Some(events) = self.stops.get(self.throttles % self.stops.len().max(1)) {
+            self.used += events;
+            self.total += events;
+        }
+        self.throttles += 1;
+    }
+}
+
 impl Simulation {
     /// Cores with these budgets of reads, and what runs on them.
     pub fn new(mode: BestEffort, reclaim: bool, cores: &[(u64, Load)]) -> Simulation {
@@ -67,6 +85,10 @@ impl Simulation {
                 SimCore {
                     core,
                     load,
+                    stops: Vec::new(),
+                    throttles: 0,
+                    stopped_at: None,
+                    largest: 0,
                     left: load.need,
                     used: 0,
                     armed: budget,
@@ -146,6 +168,10 @@ impl Simulation {
         let idle = core.load.need == 0;
         let action = core.core.period_begin(number, idle, [core.used, 0]);
         if action != Action::Continue {
+            if let Some(at) = core.stopped_at.take() {
+                core.core.stop_took(Resource::Read, core.used - at);
+            }
+            core.largest = core.largest.max(core.used);
             core.used = 0;
         }
         core.deadline = self.phase + (periods + 1) * PERIOD;
@@ -162,11 +188,13 @@ impl Simulation {
             self.arm(from);
         }
         match action {
-            Action::Continue | Action::Run | Action::Throttle => {}
+            Action::Continue | Action::Run => {}
+            Action::Throttle => self.cores[from].stop(),
             Action::ReleaseAll => {
                 self.releases += 1;
                 for i in (0..self.cores.len()).filter(|&i| i != from) {
                     if self.cores[i].core.release() == Action::Run {
+                        self.cores[i].stopped_at = None;
                         self.arm(i);
                     }
                 }

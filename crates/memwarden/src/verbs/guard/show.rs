@@ -45,6 +45,7 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
         "unregulated",
         "reclaimed",
         "donated",
+        "a stop takes",
         "most over",
         "slowest stop",
     ]);
@@ -139,6 +140,7 @@ fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
         core.unregulated_periods.to_string(),
         core.read.reclaimed.to_string(),
         core.read.donated.to_string(),
+        core.read.stop_events.to_string(),
         core.read.overshoot_max.to_string(),
         format!(
             "{} us",
@@ -168,6 +170,7 @@ mod tests {
         cores[0].read.used = 1_638_400;
         cores[0].read.used_max = 24_576;
         cores[0].read.over_periods = 3;
+        cores[0].read.stop_events = 210;
         let text = text("null", &guard.settings().unwrap(), &cores);
         let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -175,7 +178,7 @@ mod tests {
             words,
             [
                 "CPU0", "1000.0", "16384", "1000.0", "-", "1500.0", "(150.0", "%)", "25.0", "%",
-                "-", "100", "3", "0", "0", "0", "0", "0", "0.0", "us"
+                "-", "100", "3", "0", "0", "0", "0", "210", "0", "0.0", "us"
             ]
         );
         // 1.25 s is what this second took: 1250 periods of 1000 events.
