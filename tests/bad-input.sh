@@ -68,6 +68,8 @@ lines=(
 	'guard enter' 'guard enter --cgroup missing -- true'
 	'guard calibrate -m 0' 'guard bench' 'guard bench --part alone --timeout 1h'
 	'guard bench --part speed' 'guard bench --part alone --faults 0' 'guard bench --part hold --hold 1s'
+	'guard bench --part alone --event cycles' 'guard bench --part scaling --event 0x17' 'guard bench --part alone --user-only'
+	'guard bench --on lab --event armv8' 'guard bench --on lab:vax' 'guard bench --on lab:raspberry-pi-3 --part pmu'
 	'guard user-regulator nonsense'
 	'lab' 'lab run' 'lab run --cpus 0 -- true' 'lab run --clock wall -- true' 'lab run --timeout soon -- true'
 	'lab run --with missing -- true' 'lab shell extra'

@@ -4,6 +4,7 @@
 //! It comes in parts, because they need different machines: so many CPUs, time by instructions or by the clock. Each
 //! part is one run folder; [`Part::ALL`] says what it needs, and whoever has the machines puts the parts together.
 
+mod event;
 mod hold;
 mod overhead;
 mod pmu;
@@ -18,9 +19,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use memwarden_guard::Error as GuardError;
 use memwarden_platform::machine;
 use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
 use serde_json::json;
+
+pub use event::Event;
 
 use crate::{Backend, Error, Interrupt, Progress};
 
@@ -62,6 +66,9 @@ impl Part {
     pub fn compares_backends(self) -> bool {
         !matches!(self, Self::Scaling | Self::Hold)
     }
+
+    /// Those that can be measured with any event that counts traffic.
+    pub const OF_ANY_EVENT: [Self; 4] = [Self::Alone, Self::Together, Self::Hold, Self::Sharing];
 
     /// Every part with every machine that it is to run on.
     pub const ALL: [Boot; 12] = [
@@ -194,8 +201,10 @@ pub struct Subject {
     pub backend: Backend,
     /// The module's file, if not the installed one.
     pub module: Option<PathBuf>,
-    /// Faults a millisecond of the part [`Part::Alone`]; empty for its own list.
-    pub faults: Vec<u64>,
+    /// What it counts.
+    pub event: Event,
+    /// Budgets of the part [`Part::Alone`], pages of 4096 bytes a millisecond; empty for its own list.
+    pub pages: Vec<u64>,
     /// Length of each run of the part [`Part::Hold`].
     pub hold: Duration,
 }
@@ -252,6 +261,17 @@ impl Bench<'_> {
         let mut sample = sample.clone();
         sample.case = self.subject.case(&sample.case);
         Ok(self.folder.append(&sample)?)
+    }
+
+    /// Whether the guard took the budgets of `case`. One that it refuses, because its own work would use it up, is noted.
+    fn takes(&mut self, case: &str, budgets: Result<(), Error>) -> Result<bool, Error> {
+        match budgets {
+            Err(Error::Guard(error @ GuardError::RefusedSetting { .. })) => {
+                self.summary.note(format!("{case}: not measured: {error}."));
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
     }
 
     /// Adds a case.
@@ -341,6 +361,10 @@ pub fn run(
     record
         .configuration
         .insert("backend".into(), json!(subject.backend.to_string()));
+    record
+        .configuration
+        .insert("event".into(), json!(subject.event.name));
+    subject.event.check(part)?;
     let folder = RunFolder::create(out, record, existing)?;
     let mut bench = Bench {
         subject,

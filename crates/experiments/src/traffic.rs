@@ -21,10 +21,33 @@ const FRESH_BYTES: u64 = 256 * PAGE_BYTES;
 
 /// What the guard's event counts, and so which traffic it must see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Counted {
+pub(crate) enum Counted {
     Faults,
     Lines,
     Time,
+}
+
+impl Counted {
+    pub fn by(event: &str) -> Self {
+        match event {
+            "page-faults" => Self::Faults,
+            "cycles" | "cpu-cycles" | "0x11" => Self::Time,
+            _ => Self::Lines,
+        }
+    }
+
+    /// Memory traffic of this kind on `cpu`: the kind of `bandwidth`, and its buffer in bytes.
+    pub fn traffic(self, cpu: usize) -> (&'static str, u64) {
+        match self {
+            Self::Faults => ("fresh-pages", FRESH_BYTES),
+            Self::Time => ("read", IN_CACHE),
+            Self::Lines => {
+                let llc =
+                    cache::last_level(&Root::system(), cpu).and_then(|cache| cache.size_bytes);
+                ("read", llc.map_or(PAST_ANY_CACHE, |size| 2 * size))
+            }
+        }
+    }
 }
 
 /// Makes traffic that the guard's event counts, in a process of its own: its buffers, page-size settings and
@@ -38,25 +61,8 @@ pub struct KnownTraffic<'a> {
 impl<'a> KnownTraffic<'a> {
     /// Traffic for `event`.
     pub fn for_event(event: &str, interrupt: &'a Interrupt) -> Self {
-        let counted = match event {
-            "page-faults" => Counted::Faults,
-            "cycles" | "cpu-cycles" | "0x11" => Counted::Time,
-            _ => Counted::Lines,
-        };
+        let counted = Counted::by(event);
         Self { counted, interrupt }
-    }
-
-    /// A buffer that is memory traffic of the kind that the event counts.
-    fn past_caches(&self, cpu: usize) -> (&'static str, u64) {
-        match self.counted {
-            Counted::Faults => ("fresh-pages", FRESH_BYTES),
-            Counted::Time => ("read", IN_CACHE),
-            Counted::Lines => {
-                let llc =
-                    cache::last_level(&Root::system(), cpu).and_then(|cache| cache.size_bytes);
-                ("read", llc.map_or(PAST_ANY_CACHE, |size| 2 * size))
-            }
-        }
     }
 
     /// A buffer that the last cache has with room to spare, and the ones before it have not.
@@ -105,7 +111,7 @@ impl<'a> KnownTraffic<'a> {
 
 impl Traffic for KnownTraffic<'_> {
     fn run(&mut self, cpu: usize, bytes: u64) -> Result<Moved, GuardError> {
-        let (kind, buffer) = self.past_caches(cpu);
+        let (kind, buffer) = self.counted.traffic(cpu);
         self.run_child(cpu, bytes, kind, buffer)
             .map_err(|error| failed(cpu, &error))
     }

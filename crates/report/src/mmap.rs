@@ -187,11 +187,12 @@ fn caption(summary: &Summary, text: &str) -> String {
     format!("{by}{space}{text}{}", if marked { MARKED } else { "" })
 }
 
-const SHARES: [(&str, &str); 6] = [
+const SHARES: [(&str, &str); 7] = [
     ("L1D loads missed", "l1d_load_miss_share"),
     ("L1D stores missed", "l1d_store_miss_share"),
     ("L1D prefetches missed", "l1d_prefetch_miss_share"),
     ("L2 loads missed", "l2_load_miss_share"),
+    ("L2 accesses refilled", "l2_refill_share"),
     ("LLC loads missed", "llc_load_miss_share"),
     ("DTLB loads missed", "dtlb_load_miss_share"),
 ];
@@ -217,7 +218,7 @@ fn shares(summary: &Summary) -> Table {
     table.caption(caption(summary, "Of what each was asked for."))
 }
 
-const COUNTS: [(&str, &str); 12] = [
+const COUNTS: [(&str, &str); 14] = [
     ("L1D loads", "L1-dcache-loads"),
     ("misses", "L1-dcache-load-misses"),
     ("L1D stores", "L1-dcache-stores"),
@@ -226,6 +227,8 @@ const COUNTS: [(&str, &str); 12] = [
     ("misses", "L1-dcache-prefetch-misses"),
     ("L2 prefetches", "L2-prefetches"),
     ("misses", "L2-prefetch-misses"),
+    ("L2 accesses", "l2d_cache"),
+    ("refills", "l2d_cache_refill"),
     ("LLC loads", "LLC-loads"),
     ("misses", "LLC-load-misses"),
     ("DTLB loads", "dTLB-loads"),

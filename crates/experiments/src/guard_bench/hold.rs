@@ -9,7 +9,7 @@ use super::rig::{Held, Load, Rig};
 use super::{Bench, judged};
 use crate::{CoreProof, Error};
 
-/// Faults a millisecond of the one core: a budget that any leak stands out from, a usual one, and two thirds of what a
+/// Pages a millisecond of the one core: a budget that any leak stands out from, a usual one, and two thirds of what a
 /// core can make.
 const ONE_CPU: [u64; 3] = [5, 50, 200];
 
@@ -25,17 +25,22 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
         &TOGETHER
     };
     let seconds = bench.subject.hold.as_secs_f64();
-    let mut rig = Rig::start(bench, "page-faults", PERIOD_US)?;
-    for (step, &budget) in budgets.iter().enumerate() {
+    let event = &bench.subject.event;
+    let mut rig = Rig::start(bench, event, PERIOD_US)?;
+    for (step, &pages) in budgets.iter().enumerate() {
+        let budget = event.in_pages(pages);
         let cpus = match online.len() {
             1 => "1 CPU".to_owned(),
             count => format!("{count} CPUs"),
         };
-        let name = format!("hold: {budget} faults a ms, {cpus}, {seconds} s");
+        let name = format!("hold: {budget} {} a ms, {cpus}, {seconds} s", event.word());
         bench.progress.step(step, budgets.len(), &name);
         let of_each: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
-        let loads: Vec<_> = online.iter().map(|cpu| Load::faults(*cpu)).collect();
-        rig.budgets(&of_each)?;
+        let loads: Vec<_> = online.iter().map(|cpu| Load::hungry(event, *cpu)).collect();
+        let set = rig.budgets(&of_each);
+        if !bench.takes(&name, set)? {
+            continue;
+        }
         let held = rig.hold(&loads, bench.subject.hold)?;
         judge(bench, &name, budget, &held)?;
     }
@@ -132,9 +137,10 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
     let unregulated = sum(|core| core.unregulated_periods);
     let lost = seen.proof.lost;
     let limit = bench.subject.accuracy();
+    let stop = |cpu| seen.cores.get(&cpu).map_or(0, |core| core.read.stop_events);
     let held = kept
         .iter()
-        .all(|kept| kept.largest <= budget + kept.overshoot);
+        .all(|kept| kept.largest <= budget + kept.overshoot + stop(kept.cpu));
     let reached = held
         && lost == 0
         && unregulated == 0
@@ -144,7 +150,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
         && load.is_some_and(|events| share(events) <= limit);
     let case = Case::new(name)
         .with("figure", "hold")
-        .with("event", "page-faults")
+        .with("event", bench.subject.event.name.as_str())
         .with("cpus", seen.cores.len())
         .with("period_us", PERIOD_US)
         .with("budget_events", budget)

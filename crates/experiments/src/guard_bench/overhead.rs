@@ -60,7 +60,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
                 .progress
                 .step(step, steps, &format!("{}, {period_us} us", work.0));
             step += 1;
-            let mut rig = Rig::start(bench, "page-faults", period_us)?;
+            let mut rig = Rig::start(bench, &bench.subject.event, period_us)?;
             rig.budgets(&[(CPU, BUDGET)])?;
             rig.mode(work.4, false)?;
             let before = rig.guard().statistics()?;

@@ -8,8 +8,9 @@ use memwarden_guard::Error as GuardError;
 use memwarden_run::Case;
 
 use super::rig::{Load, Rig};
-use super::{Bench, judged};
+use super::{Bench, Event, judged};
 use crate::Error;
+use crate::traffic::Counted;
 
 /// One CPU, counted: as on a board.
 const PERIOD_US: u64 = 1000;
@@ -84,8 +85,13 @@ fn start<'a>(
     budgets: &[(usize, u64)],
 ) -> Result<Rig<'a>, Error> {
     let mut left = STARTS;
+    let cycles = Event {
+        name: "cycles".into(),
+        user_only: false,
+        counted: Counted::Time,
+    };
     loop {
-        let mut rig = Rig::start(bench, "cycles", period_us)?;
+        let mut rig = Rig::start(bench, &cycles, period_us)?;
         left -= 1;
         match rig.budgets(budgets) {
             Ok(()) => return Ok(rig),

@@ -4,10 +4,10 @@
 use memwarden_run::Case;
 
 use super::rig::{Load, Rig, Seen};
-use super::{Bench, judged};
+use super::{Bench, Event, judged};
 use crate::{CoreProof, Error};
 
-/// Faults a millisecond, each core alone: from few enough that one matters to two thirds of what a core can make.
+/// Pages a millisecond, each core alone: from few enough that one fault matters to two thirds of what a core can make.
 const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
 
 /// The same for all cores at once: four times the largest fits the one stream of instructions.
@@ -51,24 +51,28 @@ impl Throttles {
 /// Each core alone at each budget.
 pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
-    let mut rig = Rig::start(bench, "page-faults", 1000)?;
+    let event = &bench.subject.event;
+    let mut rig = Rig::start(bench, event, 1000)?;
     let mut throttles = Throttles::default();
-    let budgets = match bench.subject.faults.as_slice() {
+    let budgets = match bench.subject.pages.as_slice() {
         [] => ALONE.to_vec(),
         given => given.to_vec(),
     };
-    for (step, &budget) in budgets.iter().enumerate() {
-        bench.progress.step(
-            step,
-            budgets.len(),
-            &format!("{budget} faults a period, each core alone"),
-        );
+    for (step, &pages) in budgets.iter().enumerate() {
+        let budget = event.in_pages(pages);
+        let name = accuracy_of(event, budget, 1);
+        bench.progress.step(step, budgets.len(), &name);
         let mut seen = Vec::new();
         for &cpu in &online {
-            rig.budgets(&[(cpu, budget)])?;
-            seen.push((vec![cpu], rig.watch(&[Load::faults(cpu)], PERIODS)?));
+            let set = rig.budgets(&[(cpu, budget)]);
+            if !bench.takes(&name, set)? {
+                break;
+            }
+            seen.push((vec![cpu], rig.watch(&[Load::hungry(event, cpu)], PERIODS)?));
         }
-        accuracy(bench, budget, 1, &seen, &mut throttles)?;
+        if seen.len() == online.len() {
+            accuracy(bench, budget, 1, &seen, &mut throttles)?;
+        }
     }
     rig.end()?;
     reaction(bench, "one core at a time", &throttles)?;
@@ -80,15 +84,19 @@ pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
 pub(super) fn together(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     let steps = TOGETHER.len() + BOUNDARY_PERIODS.len();
-    let mut rig = Rig::start(bench, "page-faults", 1000)?;
+    let event = &bench.subject.event;
+    let mut rig = Rig::start(bench, event, 1000)?;
     let mut throttles = Throttles::default();
-    for (step, budget) in TOGETHER.into_iter().enumerate() {
-        bench
-            .progress
-            .step(step, steps, &format!("{budget} faults a period, all cores"));
+    for (step, pages) in TOGETHER.into_iter().enumerate() {
+        let budget = event.in_pages(pages);
+        let name = accuracy_of(event, budget, online.len());
+        bench.progress.step(step, steps, &name);
         let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
-        let loads: Vec<_> = online.iter().map(|cpu| Load::faults(*cpu)).collect();
-        rig.budgets(&budgets)?;
+        let loads: Vec<_> = online.iter().map(|cpu| Load::hungry(event, *cpu)).collect();
+        let set = rig.budgets(&budgets);
+        if !bench.takes(&name, set)? {
+            continue;
+        }
         let seen = [(online.clone(), rig.watch(&loads, PERIODS)?)];
         accuracy(bench, budget, online.len(), &seen, &mut throttles)?;
     }
@@ -106,6 +114,15 @@ pub(super) fn together(bench: &mut Bench) -> Result<(), Error> {
     Ok(())
 }
 
+fn accuracy_of(event: &Event, budget: u64, cpus: usize) -> String {
+    let who = if cpus == 1 {
+        "each core alone"
+    } else {
+        "all cores"
+    };
+    format!("accuracy: {budget} {} a ms, {who}", event.word())
+}
+
 #[allow(clippy::cast_precision_loss)]
 fn accuracy(
     bench: &mut Bench,
@@ -114,14 +131,8 @@ fn accuracy(
     seen: &[(Vec<usize>, Seen)],
     throttles: &mut Throttles,
 ) -> Result<(), Error> {
-    let name = format!(
-        "accuracy: {budget} faults a ms, {}",
-        if cpus == 1 {
-            "each core alone"
-        } else {
-            "all cores"
-        }
-    );
+    let event = &bench.subject.event;
+    let name = accuracy_of(event, budget, cpus);
     let cores: Vec<&CoreProof> = seen
         .iter()
         .flat_map(|(regulated, seen)| regulated.iter().filter_map(|cpu| seen.proof.cores.get(cpu)))
@@ -156,9 +167,10 @@ fn accuracy(
     let enough = exhausted as f64 >= ENOUGH * periods as f64;
     if !enough {
         bench.summary.note(format!(
-            "{name}: in {} of {periods} periods the core did not come to its budget: it made no more faults. These \
-             tell nothing about accuracy.",
-            periods.saturating_sub(exhausted as u64)
+            "{name}: in {} of {periods} periods the core did not come to its budget: it made no more {}. These tell \
+             nothing about accuracy.",
+            periods.saturating_sub(exhausted as u64),
+            event.word(),
         ));
     }
     let limit = bench.subject.accuracy();
@@ -166,7 +178,7 @@ fn accuracy(
         exhausted > 0 && held && lost == 0 && error.is_some_and(|error| error.abs() <= limit);
     let case = Case::new(&name)
         .with("figure", "accuracy")
-        .with("event", "page-faults")
+        .with("event", event.name.as_str())
         .with("cpus", cpus)
         .with("period_us", 1000)
         .with("budget_events", budget)
@@ -189,7 +201,8 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
     fn by_core(values: &[(usize, u64)]) -> impl Iterator<Item = (usize, &u64)> {
         values.iter().map(|(cpu, value)| (*cpu, value))
     }
-    let name = &format!("overshoot: page-faults, {who}");
+    let event = &bench.subject.event;
+    let name = &format!("overshoot: {}, {who}", event.name);
     let events = bench.metric(
         name,
         "overshoot_events",
@@ -200,11 +213,11 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
     let ns = bench.metric(name, "overshoot_ns", "ns", by_core(&throttles.throttle_ns))?;
     let case = Case::new(name)
         .with("figure", "overshoot")
-        .with("event", "page-faults")
+        .with("event", event.name.as_str())
         .with_metric("overshoot_events", events)
         .with_metric("overshoot_ns", ns);
     bench.add(case)?;
-    let name = &format!("reaction: page-faults, {who}");
+    let name = &format!("reaction: {}, {who}", event.name);
     let throttle = bench.metric(
         name,
         "throttle_latency_ns",
@@ -219,7 +232,7 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
     )?;
     let case = Case::new(name)
         .with("figure", "reaction")
-        .with("event", "page-faults")
+        .with("event", event.name.as_str())
         .with_metric("throttle_latency_ns", throttle)
         .with_metric("release_latency_ns", release);
     bench.add(case)
@@ -228,16 +241,20 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
 /// All cores throttled in every period, at shorter and shorter periods: the same bandwidth each time.
 #[allow(clippy::cast_precision_loss)]
 fn boundaries(bench: &mut Bench, online: &[usize], period_us: u64) -> Result<(), Error> {
-    let mut rig = Rig::start(bench, "page-faults", period_us)?;
-    // 25 faults a millisecond (100 MB/s), and at least one a period.
-    let budget = (25 * period_us / 1000).max(1);
+    let event = &bench.subject.event;
+    let name = format!("boundaries: {period_us} us");
+    let mut rig = Rig::start(bench, event, period_us)?;
+    // 25 pages a millisecond (100 MB/s), and at least one event a period.
+    let budget = (event.in_pages(25) * period_us / 1000).max(1);
     let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
-    let loads: Vec<_> = online.iter().map(|cpu| Load::faults(*cpu)).collect();
-    rig.budgets(&budgets)?;
+    let loads: Vec<_> = online.iter().map(|cpu| Load::hungry(event, *cpu)).collect();
+    let set = rig.budgets(&budgets);
+    if !bench.takes(&name, set)? {
+        return rig.end();
+    }
     let periods = PERIODS * 1000 / u32::try_from(period_us).unwrap_or(1000);
     let seen = rig.watch(&loads, periods)?;
     rig.end()?;
-    let name = format!("boundaries: {period_us} us");
     let late = seen
         .proof
         .cores

@@ -12,7 +12,7 @@ use memwarden_guard::{
 
 use memwarden_platform::clock::monotonic_ns;
 
-use super::Bench;
+use super::{Bench, Event};
 use crate::workload::Task;
 use crate::{Child, Error, Interrupt, Proof, Workload};
 
@@ -34,20 +34,26 @@ pub(super) struct Load {
     pub cpu: usize,
     pub workload: Workload,
     /// `-m`.
-    pub memory: &'static str,
+    pub memory: String,
     /// `--mb`: a pace; `None` is as fast as it goes.
     pub pace_mib_s: Option<u64>,
 }
 
 impl Load {
-    /// As many page faults as the core can make.
-    pub fn faults(cpu: usize) -> Self {
+    /// As many of these events as the core can make.
+    pub fn hungry(event: &Event, cpu: usize) -> Self {
+        let (kind, buffer) = event.counted.traffic(cpu);
         Self {
             cpu,
-            workload: Workload::Bandwidth("fresh-pages".into()),
-            memory: "1M",
+            workload: Workload::Bandwidth(kind.into()),
+            memory: format!("{}K", buffer >> 10),
             pace_mib_s: None,
         }
+    }
+
+    /// As many page faults as the core can make.
+    pub fn faults(cpu: usize) -> Self {
+        Self::hungry(&Event::page_faults(), cpu)
     }
 
     /// Busy in its innermost cache, without any traffic.
@@ -55,7 +61,7 @@ impl Load {
         Self {
             cpu,
             workload: Workload::Bandwidth("read".into()),
-            memory: "16K",
+            memory: "16K".into(),
             pace_mib_s: None,
         }
     }
@@ -63,7 +69,7 @@ impl Load {
     fn start(&self) -> Result<Child, Error> {
         let mut arguments = self.workload.arguments(Task {
             cpu: self.cpu,
-            memory: self.memory,
+            memory: &self.memory,
             iterations: None,
         });
         if let Some(pace) = self.pace_mib_s {
@@ -111,7 +117,7 @@ pub(super) struct Rig<'a> {
 
 impl<'a> Rig<'a> {
     /// Starts the guard.
-    pub fn start(bench: &Bench<'a>, event: &str, period_us: u64) -> Result<Self, Error> {
+    pub fn start(bench: &Bench<'a>, event: &Event, period_us: u64) -> Result<Self, Error> {
         let module = bench.subject.module.clone().map(ModuleSource::Path);
         let guard = bench.subject.backend.regulator(module, true)?;
         if guard.is_running() {
@@ -120,8 +126,9 @@ impl<'a> Rig<'a> {
             ));
         }
         let options = StartOptions {
-            event: Some(event.into()),
+            event: Some(event.name.clone()),
             period_us,
+            user_only: event.user_only,
             ..StartOptions::default()
         };
         Ok(Self {

@@ -31,7 +31,7 @@ const ALONE: usize = 0;
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     let name = format!("scaling: {} CPUs", online.len());
-    let mut rig = Rig::start(bench, "page-faults", 1000)?;
+    let mut rig = Rig::start(bench, &bench.subject.event, 1000)?;
     rig.mode(BestEffort::None, true)?;
 
     bench

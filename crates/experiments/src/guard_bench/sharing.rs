@@ -6,10 +6,10 @@ use memwarden_run::Case;
 use serde_json::json;
 
 use super::rig::{Load, Rig, Seen};
-use super::{Bench, judged};
+use super::{Bench, Event, judged};
 use crate::Error;
 
-/// Budgets of 3 to 1. Together they are what a core can still make beside a busy one, on half of the machine's time.
+/// Budgets of 3 to 1, in pages a period. Together they are what a core can still make beside a busy one, on half of the machine's time.
 const FIRST: u64 = 45;
 const SECOND: u64 = 15;
 
@@ -30,7 +30,7 @@ struct Scene {
     loads: Vec<Load>,
     /// What must come out, in words.
     target: &'static str,
-    /// Given the events a period of the two.
+    /// Given what the two used a period, in pages.
     follows: fn(f64, f64) -> bool,
 }
 
@@ -42,33 +42,34 @@ fn near(value: f64, expected: f64, tolerance: f64) -> bool {
 const SUM: f64 = (FIRST + SECOND) as f64;
 
 #[allow(clippy::cast_precision_loss)]
-fn scenes() -> Vec<Scene> {
+fn scenes(event: &Event) -> Vec<Scene> {
     let (first, second) = (FIRST as f64, SECOND as f64);
     assert!(first > second);
-    let both = || vec![Load::faults(CPUS[0]), Load::faults(CPUS[1])];
+    let hungry = |cpu| Load::hungry(event, cpu);
+    let both = || vec![hungry(CPUS[0]), hungry(CPUS[1])];
     vec![
         Scene {
             name: "none, both hungry",
             mode: BestEffort::None,
             reclaim: false,
             loads: both(),
-            target: "45 and 15",
+            target: "their budgets",
             follows: |a, b| near(a, FIRST as f64, NEAR) && near(b, SECOND as f64, NEAR),
         },
         Scene {
             name: "none, CPU 0 idle",
             mode: BestEffort::None,
             reclaim: false,
-            loads: vec![Load::faults(CPUS[1])],
-            target: "15: the idle core's budget is lost",
+            loads: vec![hungry(CPUS[1])],
+            target: "its own budget: the idle core's is lost",
             follows: |_, b| near(b, SECOND as f64, NEAR),
         },
         Scene {
             name: "reclaim, CPU 0 idle",
             mode: BestEffort::None,
             reclaim: true,
-            loads: vec![Load::faults(CPUS[1])],
-            target: "60: its own 15 and the idle core's 45",
+            loads: vec![hungry(CPUS[1])],
+            target: "both budgets",
             follows: |_, b| near(b, SUM, NEAR),
         },
         Scene {
@@ -76,17 +77,17 @@ fn scenes() -> Vec<Scene> {
             mode: BestEffort::None,
             reclaim: true,
             loads: both(),
-            target: "45 and 15: nobody has anything to donate",
+            target: "their budgets: neither has anything to donate",
             follows: |a, b| near(a, FIRST as f64, NEAR) && near(b, SECOND as f64, NEAR),
         },
         Scene {
             name: "reclaim, CPU 0 busy without traffic",
             mode: BestEffort::None,
             reclaim: true,
-            loads: vec![Load::busy(CPUS[0]), Load::faults(CPUS[1])],
-            // The busy core takes its turns of the one stream: 60 is the limit, not what there is time for.
-            target: "well above its own 15 for CPU 2, and never above 60",
-            follows: |_, b| b > 2.0 * SECOND as f64 && b <= SUM,
+            loads: vec![Load::busy(CPUS[0]), hungry(CPUS[1])],
+            // The busy core takes its turns of the one stream: both budgets are the limit, not what there is time for.
+            target: "twice its budget for CPU 2, and never above both",
+            follows: |_, b| b > 2.0 * SECOND as f64 && b <= SUM * 1.01,
         },
         Scene {
             name: "spare, both hungry",
@@ -101,7 +102,7 @@ fn scenes() -> Vec<Scene> {
             name: "spare, CPU 0 idle",
             mode: BestEffort::Spare,
             reclaim: false,
-            loads: vec![Load::faults(CPUS[1])],
+            loads: vec![hungry(CPUS[1])],
             target: "more than both budgets: an idle core keeps nobody waiting",
             follows: |_, b| b > SUM,
         },
@@ -117,7 +118,7 @@ fn scenes() -> Vec<Scene> {
             name: "proportional, CPU 0 idle",
             mode: BestEffort::Proportional,
             reclaim: false,
-            loads: vec![Load::faults(CPUS[1])],
+            loads: vec![hungry(CPUS[1])],
             target: "more than both budgets",
             follows: |_, b| b > SUM,
         },
@@ -125,28 +126,38 @@ fn scenes() -> Vec<Scene> {
 }
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
-    let scenes = scenes();
+    let event = &bench.subject.event;
+    let scenes = scenes(event);
     let steps = scenes.len();
-    let mut rig = Rig::start(bench, "page-faults", 1000)?;
-    rig.budgets(&[(CPUS[0], FIRST), (CPUS[1], SECOND)])?;
+    let mut rig = Rig::start(bench, event, 1000)?;
+    let budgets = [FIRST, SECOND].map(|pages| event.in_pages(pages));
+    rig.budgets(&[(CPUS[0], budgets[0]), (CPUS[1], budgets[1])])?;
     for (step, scene) in scenes.into_iter().enumerate() {
         bench.progress.step(step, steps, scene.name);
         rig.mode(scene.mode, scene.reclaim)?;
         let seen = rig.watch(&scene.loads, PERIODS)?;
-        add(bench, &scene, &seen, rig.period_us)?;
+        add(bench, &scene, budgets, &seen, rig.period_us)?;
     }
     rig.end()?;
     bench.progress.step(steps, steps, "done");
     Ok(())
 }
 
-fn add(bench: &mut Bench, scene: &Scene, seen: &Seen, period_us: u64) -> Result<(), Error> {
-    let name = format!("sharing: 45,15, {}", scene.name);
+#[allow(clippy::cast_precision_loss)]
+fn add(
+    bench: &mut Bench,
+    scene: &Scene,
+    budgets: [u64; 2],
+    seen: &Seen,
+    period_us: u64,
+) -> Result<(), Error> {
+    let event = &bench.subject.event;
+    let name = format!("sharing: {},{}, {}", budgets[0], budgets[1], scene.name);
     let mut cores = Vec::new();
     let mut rates = [0.0; 2];
-    for (index, (cpu, budget)) in CPUS.into_iter().zip([FIRST, SECOND]).enumerate() {
+    for (index, (cpu, budget)) in CPUS.into_iter().zip(budgets).enumerate() {
         let rate = seen.rate(cpu, period_us);
-        rates[index] = rate.unwrap_or(f64::NAN);
+        rates[index] = rate.map_or(f64::NAN, |events| events / event.in_pages(1) as f64);
         let statistics = seen.cores.get(&cpu);
         cores.push(json!({
             "cpu": cpu,
@@ -168,7 +179,7 @@ fn add(bench: &mut Bench, scene: &Scene, seen: &Seen, period_us: u64) -> Result<
     }
     let case = Case::new(&name)
         .with("figure", "sharing")
-        .with("event", "page-faults")
+        .with("event", event.name.as_str())
         .with("mode", scene.name)
         .with("cores", cores);
     bench.add(judged(
@@ -184,7 +195,7 @@ mod tests {
 
     #[test]
     fn each_scene_takes_what_follows_from_the_policy_and_nothing_else() {
-        let scenes = scenes();
+        let scenes = scenes(&Event::page_faults());
         let scene = |name: &str| scenes.iter().find(|scene| scene.name == name).unwrap();
         assert!((scene("none, both hungry").follows)(45.0, 15.0));
         assert!(!(scene("none, both hungry").follows)(45.0, 20.0));

@@ -10,7 +10,7 @@ use super::counting::Modelled;
 use super::measure::{Plan, Taken};
 
 /// Shares of misses: name, misses, and what they are misses of.
-const SHARES: [(&str, &str, &str); 6] = [
+const SHARES: [(&str, &str, &str); 7] = [
     (
         "l1d_load_miss_share",
         "L1-dcache-load-misses",
@@ -27,6 +27,7 @@ const SHARES: [(&str, &str, &str); 6] = [
         "L1-dcache-prefetches",
     ),
     ("l2_load_miss_share", "L2-load-misses", "L2-loads"),
+    ("l2_refill_share", "l2d_cache_refill", "l2d_cache"),
     ("llc_load_miss_share", "LLC-load-misses", "LLC-loads"),
     ("dtlb_load_miss_share", "dTLB-load-misses", "dTLB-loads"),
 ];

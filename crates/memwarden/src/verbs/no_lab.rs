@@ -60,6 +60,10 @@ impl MachineArgs {
         Ok(Lab)
     }
 
+    pub fn lab_with(&self, _: &str, _: bool) -> anyhow::Result<Lab> {
+        Ok(Lab)
+    }
+
     pub fn check(&self, _: &Target) -> anyhow::Result<()> {
         Ok(())
     }

@@ -19,7 +19,7 @@ const GUEST_FOLDER: &str = "run";
 /// Which emulated machine, where an experiment leaves the choice.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own]
+    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own; mmap on lab:PLATFORM: stock]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
     /// How time passes in the lab: counted (one ns an instruction, repeatable) or free [default: counted]
@@ -33,10 +33,15 @@ pub struct MachineArgs {
 impl MachineArgs {
     /// The machine. `turns` is whether its CPUs must take turns often: the lab's timer is then the clock's own.
     pub fn lab(&self, turns: bool) -> anyhow::Result<Lab> {
+        self.lab_with("own", turns)
+    }
+
+    /// The same with another kernel where none is given.
+    pub fn lab_with(&self, kernel: &str, turns: bool) -> anyhow::Result<Lab> {
         let clock = self.clock.unwrap_or(Clock::Counted);
         let kernel = match &self.kernel {
             Some(kernel) => kernel.clone(),
-            None => "own".parse()?,
+            None => kernel.parse()?,
         };
         Ok(Lab::new(Machine {
             kernel,
@@ -95,6 +100,18 @@ pub fn machine() -> Machine {
     }
 }
 
+/// `machine` with the caches and the memory of a modelled platform, on its CPUs.
+pub fn with_memory(machine: Machine, platform: &str) -> anyhow::Result<Machine> {
+    let memory = ModelledMemory::find(platform)?;
+    Ok(Machine {
+        clock: Clock::Parallel,
+        tick_us: Clock::Parallel.default_tick_us(),
+        cpus: memory.cpus(),
+        modelled: Some(memory),
+        ..machine
+    })
+}
+
 /// The emulated machine for an experiment, and what is to be said of it.
 pub struct Lab {
     machine: Machine,
@@ -125,11 +142,7 @@ impl Lab {
     /// With the caches and the memory of a modelled platform, if one is named, on its CPUs.
     pub fn on_platform(mut self, platform: Option<&str>) -> anyhow::Result<Self> {
         if let Some(name) = platform {
-            let memory = ModelledMemory::find(name)?;
-            self.machine.clock = Clock::Parallel;
-            self.machine.tick_us = Clock::Parallel.default_tick_us();
-            self.machine.cpus = memory.cpus();
-            self.machine.modelled = Some(memory);
+            self.machine = with_memory(self.machine, name)?;
         }
         Ok(self)
     }

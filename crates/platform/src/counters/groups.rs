@@ -30,8 +30,8 @@ const L1D: u32 = b::PERF_COUNT_HW_CACHE_L1D;
 const LLC: u32 = b::PERF_COUNT_HW_CACHE_LL;
 const DTLB: u32 = b::PERF_COUNT_HW_CACHE_DTLB;
 
-/// perf's names. A share of misses is of two counts of one group.
-const GROUPS: [Names; 4] = [
+/// Perf's generic events of caches. A share of misses is of two counts of one group.
+const GENERIC: [Names; 4] = [
     &[
         ("L1-dcache-loads", cache(L1D, READ, ACCESS)),
         ("L1-dcache-load-misses", cache(L1D, READ, MISS)),
@@ -55,6 +55,19 @@ const GROUPS: [Names; 4] = [
         ("LLC-store-misses", cache(LLC, WRITE, MISS)),
     ],
 ];
+
+/// Arm's own events of the L2, for which perf has no generic name: L2D_CACHE and L2D_CACHE_REFILL (Arm Architecture
+/// Reference Manual, D11.11). Stores and prefetched lines are in them.
+const L2_OF_ARM: Names = &[("l2d_cache", 0x16), ("l2d_cache_refill", 0x17)];
+
+/// Which groups there are here, and of which type of perf's their events are.
+fn wanted() -> Vec<(u32, Names)> {
+    let mut wanted: Vec<_> = GENERIC.map(|names| (b::PERF_TYPE_HW_CACHE, names)).into();
+    if cfg!(target_arch = "aarch64") {
+        wanted.push((b::PERF_TYPE_RAW, L2_OF_ARM));
+    }
+    wanted
+}
 
 /// Counters of the calling thread, whatever CPU it runs on.
 #[derive(Debug)]
@@ -103,24 +116,24 @@ impl Groups {
     /// # Errors
     /// When it counts no loads of the L1D; the reason is the first refusal's.
     pub fn open() -> Result<Self> {
-        let with = |user_only| Self::of(user_only, &GROUPS, b::PERF_TYPE_HW_CACHE);
-        let (groups, first) = with_or_without_kernel(GROUPS[0][0].0, with);
+        let with = |user_only| Self::of(user_only, &wanted());
+        let (groups, first) = with_or_without_kernel(GENERIC[0][0].0, with);
         match first {
             None => Ok(groups),
             Some(reason) => Err(Error::Invalid(format!(
                 "this machine counts no {}: {reason}",
-                GROUPS[0][0].0
+                GENERIC[0][0].0
             ))),
         }
     }
 
-    fn of(user_only: bool, wanted: &[Names], kind: u32) -> Self {
+    fn of(user_only: bool, wanted: &[(u32, Names)]) -> Self {
         let mut all = Self {
             groups: Vec::new(),
             refused: Vec::new(),
             user_only,
         };
-        for names in wanted {
+        for (kind, names) in wanted {
             let mut group = Group {
                 names: Vec::new(),
                 files: Vec::new(),
@@ -129,7 +142,7 @@ impl Groups {
                 let event = Event {
                     name,
                     source: Source::Hardware,
-                    kind,
+                    kind: *kind,
                     config: *config,
                 };
                 let leader = group.files.first().map_or(-1, AsRawFd::as_raw_fd);
@@ -309,7 +322,7 @@ mod tests {
             ("minor-faults", b::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64),
             ("no such event", 0xffff),
         ];
-        let with = |user_only| Groups::of(user_only, &[FAULTS], b::PERF_TYPE_SOFTWARE);
+        let with = |user_only| Groups::of(user_only, &[(b::PERF_TYPE_SOFTWARE, FAULTS)]);
         let (mut groups, reason) = with_or_without_kernel(FAULTS[0].0, with);
         assert_eq!(reason, None);
         assert_eq!(groups.groups.len(), 1);

@@ -11,7 +11,7 @@ use crate::number::{figure, percent};
 use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, XyChart};
 
 /// What is drawn for each mapping: share and count, and whose they are.
-const DRAWN: [(&str, &str, &str); 3] = [
+const DRAWN: [(&str, &str, &str); 4] = [
     (
         "L1D load misses",
         "l1d_load_miss_share",
@@ -22,6 +22,7 @@ const DRAWN: [(&str, &str, &str); 3] = [
         "dtlb_load_miss_share",
         "dTLB-load-misses",
     ),
+    ("L2 refills", "l2_refill_share", "l2d_cache_refill"),
     ("LLC load misses", "llc_load_miss_share", "LLC-load-misses"),
 ];
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use memwarden_experiments::guard_bench::{self, Part, Subject};
+use memwarden_experiments::guard_bench::{self, Event, Part, Subject};
 use memwarden_experiments::{Backend, Interrupt};
 use memwarden_run::{Existing, Summary};
 
@@ -21,7 +21,8 @@ use crate::verbs::terminal::Bar;
                   The exit code is 1 when a figure that is judged misses its target."
 )]
 pub(super) struct Args {
-    /// Where: native (this machine) or lab (emulated ones, as many as the parts need)
+    /// Where: native (this machine), lab (emulated ones, as many as the parts need) or lab:PLATFORM (the parts of real
+    /// traffic, on a platform's caches, memory and PMU)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     on: Target,
     /// This part alone: alone, together, hold, overhead, scaling, sharing or pmu
@@ -35,12 +36,20 @@ pub(super) struct Args {
         default_value = "module"
     )]
     backend: Vec<Backend>,
-    /// Faults a millisecond of the part `alone` [default: 5,10,25,50,100,200]
+    /// What the guard counts: page-faults, or an event of the PMU that counts traffic, as guard start takes it (parts
+    /// alone, together, hold and sharing) [default: page-faults; lab:PLATFORM: refills of its last level of cache]
+    #[arg(long, value_name = "EVENT")]
+    event: Option<String>,
+    /// Leave the kernel's own events uncounted
+    #[arg(long)]
+    user_only: bool,
+    /// Faults a millisecond of the part `alone`; with another event what such pages of 4096 bytes come to [default:
+    /// 5,10,25,50,100,200]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000))]
     faults: Vec<u64>,
-    /// Length of each run of the part `hold`
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_hold)]
-    hold: Duration,
+    /// Length of each run of the part `hold` [default: 60s; lab:PLATFORM: 5s]
+    #[arg(long, value_name = "TIME", value_parser = parse_hold)]
+    hold: Option<Duration>,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
@@ -67,6 +76,32 @@ fn parse_hold(text: &str) -> Result<Duration, String> {
     Ok(hold)
 }
 
+/// Length of a run of the part `hold`.
+const HOLD: Duration = Duration::from_secs(60);
+
+impl Args {
+    /// What the guard counts, where that is not said `otherwise`.
+    fn event(&self, otherwise: Option<&str>) -> anyhow::Result<Event> {
+        Ok(match self.event.as_deref().or(otherwise) {
+            Some(name) => Event::named(name, self.user_only)?,
+            None if self.user_only => anyhow::bail!(
+                "--user-only: all page faults are the tasks' own; name an event of the PMU with --event"
+            ),
+            None => Event::page_faults(),
+        })
+    }
+
+    fn subject(&self, backend: Backend, event: Event, hold: Duration) -> Subject {
+        Subject {
+            backend,
+            module: self.module.clone(),
+            event,
+            pages: self.faults.clone(),
+            hold: self.hold.unwrap_or(hold),
+        }
+    }
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if !args.on.is_lab() && args.timeout.is_some() {
         anyhow::bail!(NO_LAB_TO_END);
@@ -77,12 +112,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let [backend] = args.backend.as_slice() else {
                 anyhow::bail!("guard bench on this machine: give one --backend at a time");
             };
-            let subject = Subject {
-                backend: *backend,
-                module: args.module.clone(),
-                faults: args.faults.clone(),
-                hold: args.hold,
-            };
+            let subject = args.subject(*backend, args.event(None)?, HOLD);
             let interrupt = Interrupt::catch()?;
             let mut bar = Bar::new();
             guard_bench::run(
@@ -98,10 +128,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             anyhow::bail!("guard bench measures a regulator: --on native or lab")
         }
         (Target::Native, None) => anyhow::bail!("guard bench on this machine: give --part"),
-        (Target::Lab(Some(platform)), _) => {
-            anyhow::bail!("--on lab:{platform}: the benchmark has machines of its own: give lab")
-        }
-        (Target::Lab(None), part) => on_lab(part, args, existing)?,
+        (Target::Lab(platform), part) => on_lab(platform.as_deref(), part, args, existing)?,
     };
     outcome::tell(&folder, &summary, args.json)?;
     let missed = summary
@@ -116,117 +143,236 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(not(feature = "host"))]
-fn on_lab(_: Option<Part>, _: &Args, _: Existing) -> anyhow::Result<(PathBuf, Summary)> {
+fn on_lab(
+    _: Option<&str>,
+    _: Option<Part>,
+    _: &Args,
+    _: Existing,
+) -> anyhow::Result<(PathBuf, Summary)> {
     anyhow::bail!(crate::verbs::on_lab::MISSING)
 }
 
-/// Every part on the machine that it needs, put together in one run folder.
 #[cfg(feature = "host")]
-fn on_lab(
-    part: Option<Part>,
-    args: &Args,
-    existing: Existing,
-) -> anyhow::Result<(PathBuf, Summary)> {
-    use memwarden_experiments::Progress;
-    use memwarden_experiments::guard_bench::Boot;
-    use memwarden_lab::{Clock, Machine};
-    use memwarden_run::{Run, RunFolder};
+use in_lab::on_lab;
 
+#[cfg(feature = "host")]
+mod in_lab {
+    use anyhow::bail;
+    use memwarden_experiments::guard_bench::Boot;
+    use memwarden_experiments::{Progress, Simulated};
+    use memwarden_lab::{Clock, Error as LabError, Machine};
+    use memwarden_run::{Case, Run, RunFolder};
+
+    use super::*;
     use crate::verbs::on_lab;
 
-    let wanted = |boot: &Boot, backend: Backend| {
-        part.is_none_or(|part| part == boot.part)
-            && (backend != Backend::User || part.is_some() || boot.part.compares_backends())
-    };
-    let boots: Vec<(Boot, Backend)> = args
-        .backend
-        .iter()
-        .flat_map(|backend| Part::ALL.map(|boot| (boot, *backend)))
-        .filter(|(boot, backend)| wanted(boot, *backend))
-        .collect();
-    let mut folder = RunFolder::create(
-        args.out.as_deref(),
-        Run::new(guard_bench::EXPERIMENT, "lab"),
-        existing,
-    )?;
-    let mut summary = Summary::new(guard_bench::EXPERIMENT, "lab");
-    let mut bar = Bar::new();
-    let mut machines = Vec::new();
-    for (done, (boot, backend)) in boots.iter().enumerate() {
-        let clock = if boot.counted {
-            Clock::Counted
-        } else {
-            Clock::Free
-        };
-        bar.step(
-            done,
-            boots.len(),
-            &format!("{backend}: {}, {} CPUs", boot.part, boot.cpus),
-        );
-        let usual = on_lab::machine();
-        let machine = Machine {
-            cpus: boot.cpus,
-            clock,
-            tick_us: if boot.tick {
-                clock.default_tick_us()
-            } else {
-                0
-            },
-            talkative: false,
-            timeout: args.timeout.unwrap_or(usual.timeout),
-            ..usual
-        };
-        let (part, backend) = (boot.part.to_string(), backend.to_string());
-        let mut command = [
-            "memwarden",
-            "guard",
-            "bench",
-            "--part",
-            &part,
-            "--backend",
-            &backend,
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        if !args.faults.is_empty() {
-            let faults: Vec<_> = args.faults.iter().map(u64::to_string).collect();
-            command.extend(["--faults".into(), faults.join(",")]);
+    /// The emulator takes some 10 s for a second of a platform's memory.
+    const HOLD_ON_PLATFORM: Duration = Duration::from_secs(5);
+
+    /// One part by one regulator, on its machine.
+    struct Stage {
+        part: Part,
+        machine: Machine,
+        subject: Subject,
+    }
+
+    impl Stage {
+        fn name(&self) -> String {
+            let Self { part, machine, .. } = self;
+            format!("{}: {part}, {} CPUs", self.subject.backend, machine.cpus)
         }
-        command.extend(["--hold".into(), format!("{}ms", args.hold.as_millis())]);
-        let home = on_lab::run(&machine, command, &[])?;
-        folder.append_all(&home.recorded.samples)?;
-        folder.flush()?;
-        for note in &home.recorded.summary.notes {
-            summary.note(note.clone());
-        }
-        for mut case in home.recorded.summary.cases {
-            case.set(
-                "clock",
-                if boot.counted {
-                    "counted"
-                } else {
-                    "free-running"
-                },
-            );
-            summary.cases.push(case);
-        }
-        machines.push(serde_json::to_value(&home.outcome.lab)?);
-        let run = folder.run_mut();
-        if done == 0 {
-            run.host = home.recorded.run.host;
-            run.lab = home.recorded.run.lab;
+
+        fn command(&self) -> Vec<String> {
+            let Subject {
+                backend,
+                event,
+                pages,
+                hold,
+                ..
+            } = &self.subject;
+            let mut command: Vec<String> =
+                ["memwarden", "guard", "bench"].map(str::to_owned).into();
+            let mut option = |name: &str, value: String| command.extend([name.to_owned(), value]);
+            option("--part", self.part.to_string());
+            option("--backend", backend.to_string());
+            option("--event", event.name().to_owned());
+            option("--hold", format!("{}ms", hold.as_millis()));
+            if !pages.is_empty() {
+                let pages: Vec<_> = pages.iter().map(u64::to_string).collect();
+                option("--faults", pages.join(","));
+            }
+            if event.is_user_only() {
+                command.push("--user-only".into());
+            }
+            command
         }
     }
-    bar.step(boots.len(), boots.len(), "done");
-    folder
-        .run_mut()
-        .more
-        .insert("machines".into(), machines.into());
-    guard_bench::judge_scaling(&mut summary);
-    summary.note(
-        "An event is a page fault of 4096 bytes. With the counted clock a nanosecond is an instruction, of all CPUs \
-         together: the figures are exact and the same on every run, and are not times of any board.",
-    );
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+
+    /// Page faults, on machines without a memory: each part on those that it needs.
+    fn of_faults(part: Option<Part>, args: &Args) -> anyhow::Result<Vec<Stage>> {
+        let event = args.event(None)?;
+        if event.name() != Event::page_faults().name() {
+            bail!(
+                "--on lab --event {}: that machine's PMU counts no memory traffic; give --on lab:PLATFORM",
+                event.name()
+            );
+        }
+        let wanted = |boot: &Boot, backend: Backend| {
+            part.is_none_or(|part| part == boot.part)
+                && (backend != Backend::User || part.is_some() || boot.part.compares_backends())
+        };
+        let stages = args.backend.iter().flat_map(|&backend| {
+            let boots = Part::ALL
+                .into_iter()
+                .filter(move |boot| wanted(boot, backend));
+            let subject = args.subject(backend, event.clone(), HOLD);
+            boots.map(move |boot| {
+                let clock = if boot.counted {
+                    Clock::Counted
+                } else {
+                    Clock::Free
+                };
+                let tick_us = if boot.tick {
+                    clock.default_tick_us()
+                } else {
+                    0
+                };
+                Stage {
+                    part: boot.part,
+                    machine: Machine {
+                        cpus: boot.cpus,
+                        clock,
+                        tick_us,
+                        ..on_lab::machine()
+                    },
+                    subject: subject.clone(),
+                }
+            })
+        });
+        Ok(stages.collect())
+    }
+
+    /// A platform's memory, and the event that counts what its last cache brings from there.
+    fn of_platform(name: &str, part: Option<Part>, args: &Args) -> anyhow::Result<Vec<Stage>> {
+        let simulated = Simulated::find(name)?;
+        let event = args.event(Some(simulated.platform.memory_event()))?;
+        if let Some(part) = part.filter(|part| !Part::OF_ANY_EVENT.contains(part)) {
+            bail!(
+                "--on lab:{name}: the part {part} has no traffic of its own; give lab, or one of {}",
+                Part::OF_ANY_EVENT.map(|part| part.to_string()).join(", ")
+            );
+        }
+        let machine = on_lab::with_memory(on_lab::machine(), name)?;
+        let parts = || {
+            Part::OF_ANY_EVENT
+                .into_iter()
+                .filter(move |one| part.is_none_or(|part| part == *one))
+        };
+        let stages = args.backend.iter().flat_map(|&backend| {
+            let subject = args.subject(backend, event.clone(), HOLD_ON_PLATFORM);
+            let machine = machine.clone();
+            parts().map(move |part| Stage {
+                part,
+                machine: machine.clone(),
+                subject: subject.clone(),
+            })
+        });
+        Ok(stages.collect())
+    }
+
+    fn was_interrupted(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref(), Some(LabError::Interrupted))
+    }
+
+    /// Every part on the machine that it needs, put together in one run folder. A part that fails is told, and the others
+    /// are measured all the same.
+    pub(super) fn on_lab(
+        platform: Option<&str>,
+        part: Option<Part>,
+        args: &Args,
+        existing: Existing,
+    ) -> anyhow::Result<(PathBuf, Summary)> {
+        let stages = match platform {
+            Some(name) => of_platform(name, part, args)?,
+            None => of_faults(part, args)?,
+        };
+        let mut folder = RunFolder::create(
+            args.out.as_deref(),
+            Run::new(guard_bench::EXPERIMENT, "lab"),
+            existing,
+        )?;
+        let mut summary = Summary::new(guard_bench::EXPERIMENT, "lab");
+        let mut bar = Bar::new();
+        let mut machines = Vec::new();
+        let mut first_failure = None;
+        for (done, stage) in stages.iter().enumerate() {
+            bar.step(done, stages.len(), &stage.name());
+            let mut machine = Machine {
+                talkative: false,
+                ..stage.machine.clone()
+            };
+            machine.timeout = args.timeout.unwrap_or(machine.timeout);
+            let home = match on_lab::run(&machine, stage.command(), &[]) {
+                Ok(home) => home,
+                // Of several, one that can't be measured takes no other with it.
+                Err(error) if stages.len() > 1 && !was_interrupted(&error) => {
+                    let name = stage.name();
+                    summary.note(format!("NOT MEASURED: {name}: {error:#}"));
+                    summary.cases.push(
+                        Case::new(format!("part: {name}"))
+                            .with("backend", stage.subject.backend.to_string())
+                            .with("target", "to be measured")
+                            .with("reached", "NO"),
+                    );
+                    first_failure.get_or_insert(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            folder.append_all(&home.recorded.samples)?;
+            folder.flush()?;
+            for note in &home.recorded.summary.notes {
+                summary.note(note.clone());
+            }
+            for mut case in home.recorded.summary.cases {
+                case.set(
+                    "clock",
+                    match machine.clock {
+                        Clock::Counted => "counted",
+                        Clock::Parallel => "parallel",
+                        Clock::Free => "free-running",
+                    },
+                );
+                summary.cases.push(case);
+            }
+            machines.push(serde_json::to_value(&home.outcome.lab)?);
+            let run = folder.run_mut();
+            if machines.len() == 1 {
+                run.host = home.recorded.run.host;
+                run.lab = home.recorded.run.lab;
+            }
+        }
+        if let Some(error) = first_failure.filter(|_| machines.is_empty()) {
+            return Err(error);
+        }
+        bar.step(stages.len(), stages.len(), "done");
+        folder
+            .run_mut()
+            .more
+            .insert("machines".into(), machines.into());
+        guard_bench::judge_scaling(&mut summary);
+        match platform {
+            Some(_) => {
+                for note in memwarden_report::notes::of_lab(folder.run_mut()) {
+                    summary.note(note);
+                }
+            }
+            None => summary.note(
+                "An event is a page fault of 4096 bytes. With the counted clock a nanosecond is an instruction, of all \
+                 CPUs together: the figures are exact and the same on every run, and are not times of any board.",
+            ),
+        }
+        let path = folder.finish(&summary)?;
+        Ok((path, summary))
+    }
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The event that the benchmark's guard goes by, and what there is of it in a page.
+
+use memwarden_guard::units::PAGE_BYTES;
+
+use super::Part;
+use crate::Error;
+use crate::traffic::Counted;
+
+/// Bytes that a refill brings.
+const LINE_BYTES: u64 = 64;
+
+/// What is counted. Budgets are thought of in pages of 4096 bytes, so that the same bandwidths are asked for whatever
+/// the event is.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub(super) name: String,
+    pub(super) user_only: bool,
+    pub(super) counted: Counted,
+}
+
+impl Event {
+    /// Page faults: counted by the kernel, exactly, and not on real traffic.
+    #[must_use]
+    pub fn page_faults() -> Self {
+        Self {
+            name: "page-faults".into(),
+            user_only: false,
+            counted: Counted::Faults,
+        }
+    }
+
+    /// As `guard start --event` takes it; `user_only`: without the kernel's own events.
+    ///
+    /// # Errors
+    /// An event that counts time: a budget of it is no bandwidth.
+    pub fn named(name: &str, user_only: bool) -> Result<Self, Error> {
+        let counted = Counted::by(name);
+        if counted == Counted::Time {
+            return Err(Error::BadInput(format!(
+                "--event {name}: it counts time, not traffic; the part pmu measures it"
+            )));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            user_only,
+            counted,
+        })
+    }
+
+    /// As `guard start --event` takes it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the kernel's own events are left out.
+    #[must_use]
+    pub fn is_user_only(&self) -> bool {
+        self.user_only
+    }
+
+    /// Whether `part` can be measured with it.
+    ///
+    /// # Errors
+    /// A part whose figures are of page faults, or of cycles, alone.
+    pub(super) fn check(&self, part: Part) -> Result<(), Error> {
+        let own = matches!(part, Part::Overhead | Part::Scaling | Part::Pmu);
+        if own && self.counted != Counted::Faults {
+            return Err(Error::BadInput(format!(
+                "--event {}: the part {part} has an event of its own; --event goes with {}",
+                self.name,
+                Part::OF_ANY_EVENT.map(|part| part.to_string()).join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// Events in so many pages.
+    pub(super) fn in_pages(&self, pages: u64) -> u64 {
+        match self.counted {
+            Counted::Lines => pages * (PAGE_BYTES / LINE_BYTES),
+            Counted::Faults | Counted::Time => pages,
+        }
+    }
+
+    /// What one is called.
+    pub(super) fn word(&self) -> &'static str {
+        match self.counted {
+            Counted::Lines => "lines",
+            Counted::Faults | Counted::Time => "faults",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bandwidth_is_the_same_whatever_counts_it() {
+        let lines = Event::named("armv8", true).unwrap();
+        assert_eq!((lines.in_pages(25), lines.word()), (1600, "lines"));
+        let faults = Event::named("page-faults", false).unwrap();
+        assert_eq!((faults.in_pages(25), faults.word()), (25, "faults"));
+    }
+
+    #[test]
+    fn time_is_no_traffic_and_some_parts_have_their_event() {
+        let error = Event::named("cycles", false).unwrap_err().to_string();
+        assert!(error.contains("the part pmu"), "{error}");
+        let lines = Event::named("0x17", false).unwrap();
+        for boot in Part::ALL {
+            let any = Part::OF_ANY_EVENT.contains(&boot.part);
+            assert_eq!(lines.check(boot.part).is_ok(), any, "{}", boot.part);
+            assert!(Event::page_faults().check(boot.part).is_ok());
+        }
+    }
+}
