@@ -72,7 +72,7 @@ lines=(
 	'guard bench --on lab --event armv8' 'guard bench --on lab:vax' 'guard bench --on lab:raspberry-pi-3 --part pmu'
 	'guard user-regulator nonsense'
 	'lab' 'lab run' 'lab run --cpus 0 -- true' 'lab run --clock wall -- true' 'lab run --timeout soon -- true'
-	'lab run --with missing -- true' 'lab shell extra'
+	'lab run --with missing -- true' 'lab run --package ./x.deb -- true' 'lab shell extra'
 	'sim' 'sim platforms extra' 'sim calibrate' 'sim calibrate vax' 'sim calibrate nonsense.toml' 'sim calibrate missing.toml'
 	'sim calibrate raspberry-pi-4' 'sim calibrate raspberry-pi-3 --against vax' 'sim calibrate raspberry-pi-3 --against nonsense.toml'
 	'sim calibrate raspberry-pi-3 --within 2' 'sim calibrate raspberry-pi-3 --tries 0' 'sim calibrate raspberry-pi-3 --replace'

@@ -15,8 +15,9 @@ use crate::error::{Error, OnFile, Result};
 /// How a folder's name begins that is being filled, or was when its maker was killed.
 const PARTIAL: &str = ".unfinished-";
 
-/// What there is: kernels and headers of Debian, kernels that the lab built, programs for the guest and for building.
-const KINDS: [&str; 5] = ["kernel", "headers", "own", "busybox", "tools"];
+/// What there is: kernels and headers of Debian, kernels that the lab built, programs for the guest, packages for it, and
+/// programs for building.
+const KINDS: [&str; 6] = ["kernel", "headers", "own", "busybox", "packages", "tools"];
 
 /// The cache's folder, locked by whoever adds to it.
 #[derive(Debug, Clone)]

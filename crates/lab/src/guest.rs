@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the guest finds when it is up: busybox, memwarden, the modules, the job.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use crate::error::{OnFile, Result};
 use crate::initramfs::Archive;
 use crate::kernel::{self, Kernel};
 use crate::modules;
+use crate::packages;
 use crate::program;
 use crate::source::Source;
 
@@ -55,6 +57,8 @@ pub(crate) struct Job<'a> {
     pub date: Option<String>,
     /// Files and folders of the host, to be found in /host.
     pub with: &'a [PathBuf],
+    /// Debian's packages, to be found where they belong.
+    pub packages: &'a BTreeSet<String>,
 }
 
 /// Writes the initial file system to `file`.
@@ -78,6 +82,11 @@ pub(crate) fn assemble(
     archive.link("bin", "usr/bin");
     archive.link("sbin", "usr/sbin");
     archive.link("lib", "usr/lib");
+    // First: what follows comes over it.
+    if !job.packages.is_empty() {
+        let folder = packages::unpacked(cache, job.packages, say)?;
+        archive.overlay(&folder, &packages::place)?;
+    }
     archive.copy("usr/bin/busybox", &busybox(cache, say)?)?;
     archive.link("usr/bin/sh", "busybox");
     let init = source.root().join("lab/init");

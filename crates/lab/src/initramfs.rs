@@ -3,6 +3,7 @@
 //! Documentation/driver-api/early-userspace/buffer-format.rst lays it down.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -60,14 +61,42 @@ impl Archive {
             return Ok(());
         }
         self.folder(path);
-        let mut names: Vec<_> = fs::read_dir(from)
-            .on("read", from)?
-            .flatten()
-            .map(|entry| entry.file_name())
-            .collect();
-        names.sort();
-        for name in names {
+        for name in names(from)? {
             self.copy_below(&path.join(&name), &from.join(&name))?;
+        }
+        Ok(())
+    }
+
+    /// What is below a folder of the host, each at the `place` that its path there gets; links stay links.
+    pub fn overlay(&mut self, folder: &Path, place: &dyn Fn(&Path) -> PathBuf) -> Result<()> {
+        self.overlay_below(folder, Path::new(""), place)
+    }
+
+    fn overlay_below(
+        &mut self,
+        folder: &Path,
+        inside: &Path,
+        place: &dyn Fn(&Path) -> PathBuf,
+    ) -> Result<()> {
+        for name in names(&folder.join(inside))? {
+            let inside = inside.join(name);
+            let (from, path) = (folder.join(&inside), place(&inside));
+            let facts = fs::symlink_metadata(&from).on("read", &from)?;
+            if facts.is_dir() {
+                self.folder(&path);
+                self.overlay_below(folder, &inside, place)?;
+            } else if facts.is_symlink() {
+                let target = fs::read_link(&from).on("read", &from)?;
+                self.folder(parent(&path));
+                self.entry(
+                    &path,
+                    SYMLINK | 0o777,
+                    target.as_os_str().as_encoded_bytes(),
+                );
+            } else {
+                let content = fs::read(&from).on("read", &from)?;
+                self.file(&path, facts.permissions().mode(), &content);
+            }
         }
         Ok(())
     }
@@ -115,6 +144,14 @@ impl Archive {
     }
 }
 
+/// What is in a folder, in order.
+fn names(folder: &Path) -> Result<Vec<OsString>> {
+    let entries = fs::read_dir(folder).on("read", folder)?;
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    Ok(names)
+}
+
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
@@ -151,6 +188,24 @@ mod tests {
             String::from_utf8(output.stdout).unwrap(),
             "usr\nusr/bin\nusr/bin/odd\nusr/bin/x\nusr/bin/y\n"
         );
+    }
+
+    #[test]
+    fn an_overlay_keeps_its_links_and_moves_what_it_is_told_to() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::create_dir_all(temp.path().join("lib")).unwrap();
+        fs::write(temp.path().join("lib/x.so.1"), "x").unwrap();
+        std::os::unix::fs::symlink("x.so.1", temp.path().join("lib/x.so")).unwrap();
+        std::os::unix::fs::symlink("/nowhere", temp.path().join("broken")).unwrap();
+        let mut overlaid = Archive::default();
+        let place = |inside: &Path| Path::new("usr").join(inside);
+        overlaid.overlay(temp.path(), &place).unwrap();
+        let mut by_hand = Archive::default();
+        by_hand.link("usr/broken", "/nowhere");
+        by_hand.folder("usr/lib");
+        by_hand.link("usr/lib/x.so", "x.so.1");
+        by_hand.file("usr/lib/x.so.1", 0o644, b"x");
+        assert_eq!(overlaid.finish(), by_hand.finish());
     }
 
     #[test]

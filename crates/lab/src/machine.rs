@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The emulated machine: its settings, one boot, and what came of it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
@@ -192,6 +193,8 @@ pub struct Machine {
     pub guest: GuestProgram,
     /// Files and folders of the host that the guest finds in /host.
     pub with: Vec<PathBuf>,
+    /// Packages of Debian's arm64 archive that the guest has, with what they depend on.
+    pub packages: BTreeSet<String>,
     /// Whether the command's output is passed on while it runs.
     pub live: bool,
     /// Whether steps are told on the error output.
@@ -212,6 +215,7 @@ impl Default for Machine {
             append: String::new(),
             guest: GuestProgram::Build,
             with: Vec::new(),
+            packages: BTreeSet::new(),
             live: true,
             talkative: std::io::stderr().is_terminal(),
         }
@@ -521,6 +525,7 @@ impl<'a> Boot<'a> {
             carry: machine.board.carry(),
             date: (!machine.board.has_clock()).then(|| machine.clock.date()),
             with: &machine.with,
+            packages: &machine.packages,
         };
         guest::assemble(
             &folder.path().join("initramfs"),

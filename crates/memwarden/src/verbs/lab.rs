@@ -115,6 +115,9 @@ struct MachineArgs {
     /// Put this file or folder into the guest, below /host (repeatable)
     #[arg(long, value_name = "PATH")]
     with: Vec<PathBuf>,
+    /// Put this package of Debian's into the guest, with what it depends on (repeatable), such as linux-perf
+    #[arg(long, value_name = "NAME", value_parser = parse_package)]
+    package: Vec<String>,
     /// The guest's memwarden: compile it, none, or the path of a static arm64 program
     #[arg(long, value_name = "build|none|PATH", default_value = "build", value_parser = parse_guest)]
     guest: GuestProgram,
@@ -238,6 +241,14 @@ fn parse_platform(name: &str) -> Result<Box<ModelledMemory>, String> {
         .map_err(|error| error.to_string())
 }
 
+fn parse_package(name: &str) -> Result<String, String> {
+    if memwarden_lab::is_package_name(name) {
+        Ok(name.to_owned())
+    } else {
+        Err("give the name of a package of Debian's, such as linux-perf".into())
+    }
+}
+
 fn parse_guest(text: &str) -> Result<GuestProgram, String> {
     match text {
         "build" => Ok(GuestProgram::Build),
@@ -271,6 +282,7 @@ impl MachineArgs {
             memory: self.memory,
             tick_us: self.tick.map_or(clock.default_tick_us(), |tick| tick.us),
             with: self.with.clone(),
+            packages: self.package.iter().cloned().collect(),
             append: self.append.clone(),
             guest: self.guest.clone(),
             ..usual

@@ -100,18 +100,6 @@ pub fn machine() -> Machine {
     }
 }
 
-/// `machine` with the caches and the memory of a modelled platform, on its CPUs.
-pub fn with_memory(machine: Machine, platform: &str) -> anyhow::Result<Machine> {
-    let memory = ModelledMemory::find(platform)?;
-    Ok(Machine {
-        clock: Clock::Parallel,
-        tick_us: Clock::Parallel.default_tick_us(),
-        cpus: memory.cpus(),
-        modelled: Some(memory),
-        ..machine
-    })
-}
-
 /// The emulated machine for an experiment, and what is to be said of it.
 pub struct Lab {
     machine: Machine,
@@ -142,7 +130,14 @@ impl Lab {
     /// With the caches and the memory of a modelled platform, if one is named, on its CPUs.
     pub fn on_platform(mut self, platform: Option<&str>) -> anyhow::Result<Self> {
         if let Some(name) = platform {
-            self.machine = with_memory(self.machine, name)?;
+            let modelled = Machine::modelled(ModelledMemory::find(name)?);
+            self.machine = Machine {
+                clock: modelled.clock,
+                tick_us: modelled.tick_us,
+                cpus: modelled.cpus,
+                modelled: modelled.modelled,
+                ..self.machine
+            };
         }
         Ok(self)
     }

@@ -160,7 +160,7 @@ mod in_lab {
     use anyhow::bail;
     use memwarden_experiments::guard_bench::Boot;
     use memwarden_experiments::{Progress, Simulated};
-    use memwarden_lab::{Clock, Error as LabError, Machine};
+    use memwarden_lab::{Clock, Error as LabError, Machine, ModelledMemory};
     use memwarden_run::{Case, Run, RunFolder};
 
     use super::*;
@@ -262,7 +262,10 @@ mod in_lab {
                 Part::OF_ANY_EVENT.map(|part| part.to_string()).join(", ")
             );
         }
-        let machine = on_lab::with_memory(on_lab::machine(), name)?;
+        let machine = Machine {
+            live: false,
+            ..Machine::modelled(ModelledMemory::find(name)?)
+        };
         let parts = || {
             Part::OF_ANY_EVENT
                 .into_iter()
