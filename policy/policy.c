@@ -578,15 +578,8 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	return MW_THROTTLE;
 }
 
-/* The weights of a stop that took more than was expected, and of one that took less. */
-#define STOP_UP_SHIFT 3
-#define STOP_DOWN_SHIFT 5
-
-/* Rounded up, so that no rest is left for ever. */
-static u64 part(u64 events, unsigned int shift)
-{
-	return (events + (1ULL << shift) - 1) >> shift;
-}
+/* The weight of the last stop: a 16th. */
+#define STOP_WEIGHT_SHIFT 4
 
 /**
  * mw_stop_took() - learn what a stop takes
@@ -596,10 +589,9 @@ static u64 part(u64 events, unsigned int shift)
  *
  * Interrupt, wake-up and switch of a stop are events, too, and so is whatever
  * interrupts the core while it is held. They are charged with the next
- * overflows, so that a period ends at its budget and not past it. What is
- * expected is at first what the first one took; it rises quickly and falls
- * slowly, so that most stops take no more. A host that can't tell, or whose stops
- * take nothing, never calls.
+ * overflows, so that periods end at their budgets on average: what is expected is
+ * the average of the last stops, and at first what the first one took. A host
+ * that can't tell, or whose stops take nothing, never calls.
  */
 void mw_stop_took(struct mw_core *core, enum mw_resource resource, u64 events)
 {
@@ -609,10 +601,9 @@ void mw_stop_took(struct mw_core *core, enum mw_resource resource, u64 events)
 
 	if (!account->stop)
 		account->stop = last;
-	else if (last > account->stop)
-		account->stop += part(last - account->stop, STOP_UP_SHIFT);
 	else
-		account->stop -= part(account->stop - last, STOP_DOWN_SHIFT);
+		account->stop += (last >> STOP_WEIGHT_SHIFT) -
+				 (account->stop >> STOP_WEIGHT_SHIFT);
 }
 
 /**

@@ -94,6 +94,23 @@ check "  in the L1" "cat $work/perf" 0 '^l1d_cache_refill is exact$'
 check "  and those written back" "cat $work/perf" 0 '^l2d_cache_wb is exact$'
 check "a package that Debian has not is refused" "lab --package no-such-package -- true" 1 'no-such-package'
 
+# Other numbers of CPUs, all of them at memory at once.
+cat >"$work/cpus.sh" <<'EOF'
+cpus=$(nproc)
+for cpu in $(seq 0 $((cpus - 1))); do
+	taskset $(printf %x $((1 << cpu))) /host/lab/refills read 8 2 >/tmp/$cpu &
+done
+wait
+grep -h 0x17 /tmp/[0-9] >&2
+awk -v cpus=$cpus '$2 == "0x17:" { off = $3 / $5 - 1; exact += off * off < 0.000025 }
+	END { print exact " of " cpus " exact" }' /tmp/[0-9]
+EOF
+sed 's/^cores = 4/cores = 8/' crates/sim/platforms/raspberry-pi-3.toml >"$work/eight.toml"
+cpus() { "$memwarden" lab run --with target/lab/tests/lab --with "$work/cpus.sh" "$@" -- sh /host/cpus.sh; }
+check "one CPU counts its lines" "cpus --platform raspberry-pi-3 --cpus 1" 0 '^1 of 1 exact$'
+check "each of two does" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
+check "each of eight, which a platform of one's own has" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
+
 check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
 check "  and another clock" "lab --clock free -- true" 1 'on the parallel clock'

@@ -298,6 +298,14 @@ fn judged(case: Case, target: &str, reached: bool) -> Case {
         .with("reached", json!(if reached { "yes" } else { "NO" }))
 }
 
+/// What is asked of budgets.
+fn target(limit: f64) -> String {
+    format!(
+        "within {} %, no period above budget + overshoot",
+        limit * 100.0
+    )
+}
+
 /// What the regulator in user space doesn't reach of the kernel module's targets is said, and no failure; but it has to
 /// be accurate.
 fn compared(case: Case) -> Case {

@@ -31,6 +31,9 @@ pub struct CoreProof {
     /// Events past the budget each time that the throttle took hold.
     #[serde(skip)]
     pub overshoot: Vec<u64>,
+    /// Events counted from there to the period's end, each time: while nothing but interrupts ran on the core.
+    #[serde(skip)]
+    pub while_held: Vec<u64>,
     /// From the overflow to the throttle thread running, each time.
     #[serde(skip)]
     pub throttle_latency_ns: Vec<u64>,
@@ -75,6 +78,14 @@ impl CoreProof {
         seconds
     }
 
+    /// The most that a period may have of `budget` when every throttle held: what the latest one took hold past it, and
+    /// what interrupts caused on a held core, half of the budget at most. A core that was not held in a period has no
+    /// throttle in it to say so.
+    pub fn most_when_held(&self, budget: u64) -> u64 {
+        let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
+        budget + most(&self.overshoot) + most(&self.while_held).min(budget / 2)
+    }
+
     /// Events of the periods in which the core ran out of its budget. In the others it asked for less than it had,
     /// or the machine gave it no time to use it.
     pub fn exhausted(&self) -> impl Iterator<Item = u64> + '_ {
@@ -91,6 +102,7 @@ impl Proof {
     #[allow(clippy::cast_precision_loss)]
     pub fn of(recording: &Recording) -> Self {
         let mut cores: BTreeMap<usize, CoreProof> = BTreeMap::new();
+        let mut held_at: BTreeMap<usize, u64> = BTreeMap::new();
         for event in &recording.events {
             let core = cores.entry(event.cpu).or_insert_with(|| CoreProof {
                 cpu: event.cpu,
@@ -112,12 +124,17 @@ impl Proof {
                     core.t_ns.push(event.t_ns);
                     core.held_ns.push(throttled_ns);
                     core.throttled_ns += throttled_ns;
+                    if let Some(held_at) = held_at.remove(&event.cpu) {
+                        core.while_held.push(used_read.saturating_sub(held_at));
+                    }
                 }
                 What::Throttle {
+                    used,
                     overshoot,
                     latency_ns,
                     ..
                 } => {
+                    held_at.insert(event.cpu, used);
                     core.overshoot.push(overshoot);
                     core.throttle_latency_ns.push(latency_ns);
                 }
@@ -180,8 +197,8 @@ mod tests {
         };
         let events = vec![
             period(1, 25, 25, 1),
-            period(1, 27, 25, 1),
             throttle,
+            period(1, 28, 25, 1),
             period(2, 3, u64::MAX, 60),
         ];
         let proof = Proof::of(&Recording { events, lost: 4 });
@@ -193,7 +210,7 @@ mod tests {
                 core.events_per_period_max,
                 core.overshoot_events_max
             ),
-            (2, 27, 2)
+            (2, 28, 3)
         );
         assert_eq!(
             (
@@ -203,7 +220,11 @@ mod tests {
             ),
             (10, &[2][..], &[900][..])
         );
-        assert!((core.events_per_period_mean - 26.0).abs() < 1e-9);
+        assert!((core.events_per_period_mean - 26.5).abs() < 1e-9);
+        assert_eq!(core.while_held, [1]);
+        assert_eq!(core.most_when_held(25), 25 + 2 + 1);
+        // A period with no throttle in it explains nothing.
+        assert!(core.most_when_held(25) < 250);
         let idle = &proof.cores[&2];
         assert_eq!((idle.overshoot_events_max, idle.periods), (0, 60));
         assert!((idle.events_per_period_mean - 0.05).abs() < 1e-9);

@@ -155,7 +155,7 @@ impl Core {
     }
 
     /// A stop took so many events, from the overflow of `resource` that the host was told of to where it no longer
-    /// counts. The next stops are charged ahead: what is expected rises quickly and falls slowly.
+    /// counts. The next stops are charged ahead by the average of the last ones.
     pub fn stop_took(&mut self, resource: Resource, events: u64) {
         // SAFETY: as in online().
         unsafe { ffi::mw_stop_took(self.raw(), resource as u32, events) }

@@ -162,8 +162,8 @@ fn what_is_used_never_exceeds_the_sum_of_the_budgets_in_any_period() {
     }
 }
 
-/// Stops that take between 190 and 230 events, and one in fifty 300: of a budget of 1638 a period then has hardly more,
-/// and the mean is within 1 % of it. Without the charge each would have some 1840.
+/// Stops that take between 190 and 230 events, and one in fifty 300: the mean is the budget, and no period has more than
+/// its stop took above the average. Without the charge each would have some 1840.
 #[test]
 fn what_a_stop_takes_is_charged_ahead() {
     let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
@@ -179,7 +179,7 @@ fn what_a_stop_takes_is_charged_ahead() {
     host.run(200);
     host.cores[0].largest = 0;
     let mean = host.run(1000)[0] / 1000;
-    assert!((1622..=1638).contains(&mean), "{mean}");
+    assert!((1637..=1639).contains(&mean), "{mean}");
     assert!(
         host.cores[0].largest <= 1638 + 100,
         "{}",
