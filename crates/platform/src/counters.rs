@@ -101,6 +101,37 @@ pub const EVENTS: [Event; 9] = {
     ]
 };
 
+/// Arm's own events, for what perf's generic names leave out there (Arm Architecture Reference Manual, D11.11).
+pub const OF_ARM: [Event; 4] = {
+    const fn raw(name: &'static str, config: u64) -> Event {
+        Event {
+            name,
+            source: Source::Hardware,
+            kind: bindings::PERF_TYPE_RAW,
+            config,
+        }
+    }
+    [
+        raw("l2d_cache", 0x16),
+        raw("l2d_cache_refill", 0x17),
+        raw("ll_cache_rd", 0x36),
+        raw("ll_cache_miss_rd", 0x37),
+    ]
+};
+
+/// References to the cache that `cpu` shares with others, and those that missed, by their names. On Arm perf's
+/// cache-references and cache-misses are the L1D's.
+#[must_use]
+pub fn of_last_level(root: &Root, cpu: usize) -> [&'static str; 2] {
+    if !cfg!(target_arch = "aarch64") {
+        return ["cache-references", "cache-misses"];
+    }
+    match crate::cache::last_level(root, cpu).map(|cache| cache.level) {
+        Some(3..) => ["ll_cache_rd", "ll_cache_miss_rd"],
+        _ => ["l2d_cache", "l2d_cache_refill"],
+    }
+}
+
 /// What became of trying an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -285,7 +316,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Opens events of [`EVENTS`] by their names, stopped; all of them or none.
+    /// Opens events of [`EVENTS`] or [`OF_ARM`] by their names, stopped; all of them or none.
     ///
     /// # Errors
     /// The first that this machine doesn't count, and why.
@@ -296,7 +327,8 @@ impl Counting {
     fn of(names: &[&str], user_only: bool) -> Result<Self> {
         let mut events: Vec<File> = Vec::new();
         for name in names {
-            let event = EVENTS.iter().find(|event| event.name == *name);
+            let mut known = EVENTS.iter().chain(&OF_ARM);
+            let event = known.find(|event| event.name == *name);
             let event = event.ok_or_else(|| Error::Invalid(format!("event {name}: not known")))?;
             let leader = events.first().map_or(-1, AsRawFd::as_raw_fd);
             let opened = open(event, user_only, leader);

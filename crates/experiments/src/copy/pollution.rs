@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use memwarden_copies::cftu;
+use memwarden_platform::Root;
 use memwarden_platform::clock;
-use memwarden_platform::counters::Counting;
+use memwarden_platform::counters::{self, Counting};
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
 use memwarden_workloads::automotive::Application;
@@ -24,9 +25,6 @@ use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// Name of the experiment in run folders.
 pub const EXPERIMENT: &str = "copy-pollution";
-
-/// What is counted of the application.
-const EVENTS: [&str; 2] = ["cache-references", "cache-misses"];
 
 /// What runs beside the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -267,7 +265,12 @@ pub fn run(
     let pinned = Pinned::to(config.application_cpu)?;
     let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
 
-    let mut counted = Counted::new(config.count, interrupt, &mut summary);
+    let mut counted = Counted::new(
+        config.application_cpu,
+        config.count,
+        interrupt,
+        &mut summary,
+    );
     let base_ns = clock::monotonic_ns();
     let plans = config.plans();
     let applications = config.applications()?;
@@ -380,8 +383,10 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    fn new(count: u32, interrupt: &'a Interrupt, summary: &mut Summary) -> Self {
-        let counting = Counting::open(&EVENTS).map_err(|error| {
+    /// For runs on `cpu`.
+    fn new(cpu: usize, count: u32, interrupt: &'a Interrupt, summary: &mut Summary) -> Self {
+        let events = counters::of_last_level(&Root::system(), cpu);
+        let counting = Counting::open(&events).map_err(|error| {
             let source = std::error::Error::source(&error);
             source.map_or_else(|| error.to_string(), |why| format!("{error}: {why}"))
         });
@@ -389,10 +394,16 @@ impl<'a> Counted<'a> {
             Err(reason) => summary.note(format!(
                 "Cache references and misses could not be measured: {reason}."
             )),
-            Ok(counting) if counting.user_only() => {
-                summary.note("Cache references and misses are those of user space alone.");
-            }
-            Ok(_) => {}
+            Ok(counting) => summary.note(format!(
+                "Cache references and misses are {} and {}{}.",
+                events[0],
+                events[1],
+                if counting.user_only() {
+                    ", of user space alone"
+                } else {
+                    ""
+                }
+            )),
         }
         Self {
             count,

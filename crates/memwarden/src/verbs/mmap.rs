@@ -13,7 +13,7 @@ use memwarden_experiments::Settings;
 use memwarden_experiments::mmap::{self, Access, Compete, Config, Counters, Flush, Switch, Way};
 use memwarden_platform::units::parse_size;
 
-use super::experiment::{Place, Target};
+use super::experiment::Place;
 use super::on_lab::MachineArgs;
 
 /// Measure what a mapping costs: six ways to map memory, walked over at random or in order, alone or beside a competitor
@@ -171,12 +171,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     // A competitor must have its turns.
     let turns = config.compete.iter().any(|one| *one != Compete::None);
-    // Counters need no patch; what is modelled is compared with figures of our own kernel.
-    let kernel = match &args.place.on {
-        Target::Lab(Some(_)) => "stock",
-        _ => "own",
-    };
-    let lab = || args.machine.lab_with(kernel, turns);
+    let lab = || args.machine.lab(turns);
     let command = ["memwarden", "mmap"];
     if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, mmap::run)? {
         args.place.tell(&folder, &summary)?;

@@ -27,6 +27,10 @@ impl Lab {
         Ok(Self)
     }
 
+    pub fn with_our_patches(self) -> Self {
+        self
+    }
+
     pub fn on_platform(self, _: Option<&str>) -> anyhow::Result<Self> {
         Ok(self)
     }
@@ -57,10 +61,6 @@ pub struct MachineArgs {}
 #[allow(clippy::unused_self, clippy::unnecessary_wraps)]
 impl MachineArgs {
     pub fn lab(&self, _: bool) -> anyhow::Result<Lab> {
-        Ok(Lab)
-    }
-
-    pub fn lab_with(&self, _: &str, _: bool) -> anyhow::Result<Lab> {
         Ok(Lab)
     }
 

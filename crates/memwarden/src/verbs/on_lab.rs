@@ -19,7 +19,8 @@ const GUEST_FOLDER: &str = "run";
 /// Which emulated machine, where an experiment leaves the choice.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own; mmap on lab:PLATFORM: stock]
+    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own; on
+    /// lab:PLATFORM stock, unless a patch of ours is needed]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
     /// How time passes in the lab: counted (one ns an instruction, repeatable) or free [default: counted]
@@ -33,23 +34,22 @@ pub struct MachineArgs {
 impl MachineArgs {
     /// The machine. `turns` is whether its CPUs must take turns often: the lab's timer is then the clock's own.
     pub fn lab(&self, turns: bool) -> anyhow::Result<Lab> {
-        self.lab_with("own", turns)
-    }
-
-    /// The same with another kernel where none is given.
-    pub fn lab_with(&self, kernel: &str, turns: bool) -> anyhow::Result<Lab> {
         let clock = self.clock.unwrap_or(Clock::Counted);
         let kernel = match &self.kernel {
             Some(kernel) => kernel.clone(),
-            None => kernel.parse()?,
+            None => "own".parse()?,
         };
-        Ok(Lab::new(Machine {
+        let lab = Lab::new(Machine {
             kernel,
             clock,
             tick_us: if turns { clock.default_tick_us() } else { 0 },
             cpus: self.cpus.unwrap_or(4),
             ..machine()
-        }))
+        });
+        Ok(Lab {
+            debians_on_platform: self.kernel.is_none(),
+            ..lab
+        })
     }
 
     /// What is said of the emulated machine must not be meant for this one.
@@ -104,6 +104,8 @@ pub fn machine() -> Machine {
 pub struct Lab {
     machine: Machine,
     note: Option<String>,
+    /// A platform's caches and memory are for Debian's kernel, which is soon there; another one was not asked for.
+    debians_on_platform: bool,
 }
 
 impl Lab {
@@ -111,6 +113,7 @@ impl Lab {
         Self {
             machine,
             note: None,
+            debians_on_platform: false,
         }
     }
 
@@ -127,11 +130,23 @@ impl Lab {
         self
     }
 
+    /// What is measured is in our patches, whatever the machine.
+    pub fn with_our_patches(mut self) -> Self {
+        self.debians_on_platform = false;
+        self
+    }
+
     /// With the caches and the memory of a modelled platform, if one is named, on its CPUs.
     pub fn on_platform(mut self, platform: Option<&str>) -> anyhow::Result<Self> {
         if let Some(name) = platform {
             let modelled = Machine::modelled(ModelledMemory::find(name)?);
+            let kernel = if self.debians_on_platform {
+                modelled.kernel
+            } else {
+                self.machine.kernel
+            };
             self.machine = Machine {
+                kernel,
                 clock: modelled.clock,
                 tick_us: modelled.tick_us,
                 cpus: modelled.cpus,

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings as b;
 
-use super::{Event, Source, cache, open_with};
+use super::{Event, OF_ARM, Source, cache, open_with};
 use crate::{Error, Result};
 
 const FORMAT: u64 = (b::PERF_FORMAT_GROUP
@@ -56,9 +56,11 @@ const GENERIC: [Names; 4] = [
     ],
 ];
 
-/// Arm's own events of the L2, for which perf has no generic name: L2D_CACHE and L2D_CACHE_REFILL (Arm Architecture
-/// Reference Manual, D11.11). Stores and prefetched lines are in them.
-const L2_OF_ARM: Names = &[("l2d_cache", 0x16), ("l2d_cache_refill", 0x17)];
+/// Stores and prefetched lines are in them.
+const L2_OF_ARM: Names = &[
+    (OF_ARM[0].name, OF_ARM[0].config),
+    (OF_ARM[1].name, OF_ARM[1].config),
+];
 
 /// Which groups there are here, and of which type of perf's their events are.
 fn wanted() -> Vec<(u32, Names)> {
