@@ -578,32 +578,57 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	return MW_THROTTLE;
 }
 
-/* The weight of the last stop: a 16th. */
-#define STOP_WEIGHT_SHIFT 4
+/**
+ * mw_expect_stop() - say what a stop takes, before there was one
+ * @core: the core
+ * @resource: whose overflow will stop it
+ * @events: from such an overflow to the period's end
+ */
+void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events)
+{
+	if (events > MW_UNLIMITED)
+		events = MW_UNLIMITED;
+	core->account[resource].stop = events << MW_STOP_SHIFT;
+}
+
+/* Of what a period had past its budget, or short of it, a 16th counts for the next. */
+#define SETTLE_SHIFT 4
+/* As many periods' budgets are owed at most. */
+#define OWED_SHIFT 6
 
 /**
- * mw_stop_took() - learn what a stop takes
+ * mw_settle_stop() - learn what stops take from a period that ended with one
  * @core: the core
  * @resource: whose overflow has stopped it
- * @events: counted from that overflow to the period's end
+ * @used: events counted in the period
+ * @assigned: events handed out to the core in it
  *
  * Interrupt, wake-up and switch of a stop are events, too, and so is whatever
- * interrupts the core while it is held. They are charged with the next
- * overflows, so that periods end at their budgets on average: what is expected is
- * the average of the last stops, and at first what the first one took. A host
- * that can't tell, or whose stops take nothing, never calls.
+ * interrupts the core while it is held. What a period had past what was handed
+ * out is charged with the next overflows, and what it was short of is taken off
+ * that: so the mean of the periods that end with a stop is what was handed out,
+ * however dear some stops are, as long as it is not 64 periods' budgets that
+ * are owed. A host that can't tell, or whose stops take nothing, never calls.
  */
-void mw_stop_took(struct mw_core *core, enum mw_resource resource, u64 events)
+void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
+		    u64 assigned)
 {
-	struct mw_account *account = &core->account[resource];
-	u64 most = account->budget >> 1;
-	u64 last = (events < most ? events : most) << MW_STOP_SHIFT;
+	u64 *stop = &core->account[resource].stop;
+	u64 most = assigned << OWED_SHIFT;
+	u64 off;
 
-	if (!account->stop)
-		account->stop = last;
-	else
-		account->stop += (last >> STOP_WEIGHT_SHIFT) -
-				 (account->stop >> STOP_WEIGHT_SHIFT);
+	if (used > assigned) {
+		off = used - assigned;
+		if (off > most)
+			off = most;
+		*stop += off << (MW_STOP_SHIFT - SETTLE_SHIFT);
+	} else {
+		off = (assigned - used) << (MW_STOP_SHIFT - SETTLE_SHIFT);
+		*stop -= off < *stop ? off : *stop;
+	}
+	most <<= MW_STOP_SHIFT - SETTLE_SHIFT;
+	if (*stop > most)
+		*stop = most;
 }
 
 /**

@@ -90,7 +90,7 @@ enum mw_action {
  * @donated: own events that went to the pool and were not taken back
  * @prediction: expected need of a period, in 1/16 events (EWMA, weights 1/2)
  * @shortfall: reservation left unused by a throttle too early in this period
- * @stop: what a stop takes, in 1/256 events, as mw_stop_took() has learnt it
+ * @stop: what a stop takes, in 1/256 events, as mw_settle_stop() has learnt it
  * @total_used: events used in all ended periods
  * @total_assigned: events handed out in all ended periods (limited ones)
  * @total_donated: events given to the pool
@@ -182,7 +182,9 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 			   enum mw_resource resource, u64 used);
 enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
 
-void mw_stop_took(struct mw_core *core, enum mw_resource resource, u64 events);
+void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events);
+void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
+		    u64 assigned);
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
 struct mw_census mw_census_read(const struct mw_policy *policy);
 u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);

@@ -176,8 +176,7 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 		counter->stopped = false;
 		mg_counter_overshot(counter, used > assigned ? used - assigned : 0);
 		if (!counter->runs_on)
-			mw_stop_took(&core->policy, r,
-				     counter->begin - counter->stopped_at);
+			mw_settle_stop(&core->policy, r, used, assigned);
 	}
 	if (used > assigned >> LIGHT_SHIFT)
 		core->light = 0;
@@ -460,7 +459,7 @@ static void release_trial(struct mg_core *core, u64 now)
 
 		counter->runs_on = count - counter->held_at > TRIAL_NS / 20;
 		if (!counter->runs_on)
-			mw_stop_took(&core->policy, r, count - counter->stopped_at);
+			mw_expect_stop(&core->policy, r, count - counter->tried_at);
 		counter->released = count;
 	}
 	mg_unthrottle(core, now);
@@ -585,8 +584,6 @@ static void used_up(struct mg_counter *counter, u64 now)
 	core->stats.overflows++;
 	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
 	counter->stopped = action == MW_THROTTLE;
-	/* Or later, where the stop was put off. */
-	counter->stopped_at = min(counter->alarm, counter->begin + used);
 	if (account->total_reclaimed != reclaimed)
 		trace_reclaim(core->policy.epoch, r,
 			      account->total_reclaimed - reclaimed,
@@ -788,8 +785,8 @@ static void begin_trial(void *info)
 		return;
 	core->trial = true;
 	for (r = 0; r < MW_RESOURCES; r++)
-		core->counter[r].stopped_at = core->counter[r].begin +
-					      mg_counter_used(&core->counter[r]);
+		core->counter[r].tried_at = core->counter[r].begin +
+					    mg_counter_used(&core->counter[r]);
 	mg_throttle(core);
 	start_timer(core, ktime_get_ns() + TRIAL_NS);
 }

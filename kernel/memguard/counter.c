@@ -116,7 +116,6 @@ void mg_counter_arm(struct mg_counter *counter, u64 events)
 	if (mg_guard.event.type == PERF_TYPE_SOFTWARE)
 		left = -left;
 	event->pmu->stop(event, PERF_EF_UPDATE);
-	counter->alarm = local64_read(&event->count) + events;
 	hwc->interrupts = 0;
 	hwc->sample_period = events;
 	hwc->last_period = events;

@@ -57,11 +57,10 @@ struct mg_counter {
 	u64 mark; /* of a core that is far below: when it was last looked at */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
 	u64 own; /* what the end of a throttle takes of the budget */
-	u64 released; /* for @own: events when the trial was released */
-	u64 held_at; /* for @runs_on: events when the trial held the core */
+	u64 tried_at; /* the event's count when the trial began */
+	u64 released; /* for @own: when it was released */
+	u64 held_at; /* for @runs_on: when it held the core */
 	bool runs_on; /* counts while the core is halted: time, not traffic */
-	u64 alarm; /* the event's count at which it interrupts */
-	u64 stopped_at; /* its count when it was to stop the core last */
 	bool stopped; /* it did so in this period */
 	bool lost; /* for mg_counter_mend() alone */
 	u64 over_periods;

@@ -79,11 +79,11 @@ impl CoreProof {
     }
 
     /// The most that a period may have of `budget` when every throttle held: what the latest one took hold past it, and
-    /// what interrupts caused on a held core, half of the budget at most. A core that was not held in a period has no
-    /// throttle in it to say so.
+    /// what interrupts caused on a held core, one budget at most. A core that was not held in a period has no throttle in
+    /// it to say so.
     pub fn most_when_held(&self, budget: u64) -> u64 {
         let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
-        budget + most(&self.overshoot) + most(&self.while_held).min(budget / 2)
+        budget + most(&self.overshoot) + most(&self.while_held).min(budget)
     }
 
     /// Events of the periods in which the core ran out of its budget. In the others it asked for less than it had,

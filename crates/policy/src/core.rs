@@ -154,11 +154,17 @@ impl Core {
         })
     }
 
-    /// A stop took so many events, from the overflow of `resource` that the host was told of to where it no longer
-    /// counts. The next stops are charged ahead by the average of the last ones.
-    pub fn stop_took(&mut self, resource: Resource, events: u64) {
+    /// So many events a stop takes, from its overflow to the period's end: known before there was one.
+    pub fn expect_stop(&mut self, resource: Resource, events: u64) {
         // SAFETY: as in online().
-        unsafe { ffi::mw_stop_took(self.raw(), resource as u32, events) }
+        unsafe { ffi::mw_expect_stop(self.raw(), resource as u32, events) }
+    }
+
+    /// A period with a stop by `resource` ended with `used` events, of which `assigned` had been handed out. What was too
+    /// much, or too little, is made up for by the next overflows.
+    pub fn settle_stop(&mut self, resource: Resource, used: u64, assigned: u64) {
+        // SAFETY: as in online().
+        unsafe { ffi::mw_settle_stop(self.raw(), resource as u32, used, assigned) }
     }
 
     /// Let a throttled core go, if there is a reason to. A call that comes late

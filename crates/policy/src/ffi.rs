@@ -102,7 +102,8 @@ unsafe extern "C" {
     -> u32;
     pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;
 
-    pub fn mw_stop_took(core: *mut mw_core, resource: u32, events: u64);
+    pub fn mw_expect_stop(core: *mut mw_core, resource: u32, events: u64);
+    pub fn mw_settle_stop(core: *mut mw_core, resource: u32, used: u64, assigned: u64);
     pub fn mw_until_overflow(core: *const mw_core, resource: u32) -> u64;
     pub fn mw_census_read(policy: *const mw_policy) -> mw_census;
     pub fn mw_pool_read(policy: *const mw_policy, resource: u32) -> u64;

@@ -21,10 +21,10 @@ enum Op {
         resource: Resource,
         late: u64,
     },
-    /// What the last stop took.
-    Stopped {
+    /// A period with a stop is settled, whatever it had.
+    Settle {
         resource: Resource,
-        events: u64,
+        used: u64,
     },
     Active,
     Join {
@@ -65,8 +65,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(idle, percent)| Op::Elapse { idle, percent }),
         20 => (resource(), prop_oneof![3 => Just(0), 1 => 0..300_u64])
             .prop_map(|(resource, late)| Op::Overflow { resource, late }),
-        2 => (resource(), prop_oneof![3 => 0..300_u64, 1 => any::<u64>()])
-            .prop_map(|(resource, events)| Op::Stopped { resource, events }),
+        2 => (resource(), prop_oneof![3 => 0..3000_u64, 1 => any::<u64>()])
+            .prop_map(|(resource, used)| Op::Settle { resource, used }),
         3 => Just(Op::Active),
         4 => any::<bool>().prop_map(|idle| Op::Join { idle }),
         4 => Just(Op::Release),
@@ -164,8 +164,9 @@ impl Model {
                 }
             }
             Op::Overflow { resource, late } => self.overflow(i, resource, late),
-            Op::Stopped { resource, events } => {
-                self.cores[i].stop_took(resource, events);
+            Op::Settle { resource, used } => {
+                let assigned = self.cores[i].account(resource).assigned;
+                self.cores[i].settle_stop(resource, used, assigned);
                 let account = self.cores[i].account(resource);
                 assert!(account.stop <= account.assigned / 2);
             }

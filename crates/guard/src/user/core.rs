@@ -511,9 +511,9 @@ impl Loop {
         *longest = latency_ns.max(*longest);
         let resource = self.stopped_by;
         let used = self.counters.used()?[resource as usize];
-        let took = used.saturating_sub(self.counters.reaction[resource as usize].due);
-        self.core.stop_took(resource, took);
         let assigned = self.core.account(resource).assigned;
+        // It spins from here on, which some events count: what is known of a stop ends here.
+        self.core.settle_stop(resource, used, assigned);
         let what = What::Throttle {
             epoch: self.core.epoch(),
             used,

@@ -29,9 +29,9 @@ pub struct SimCore {
     pub load: Load,
     /// What each throttle makes by itself, in events: one is taken after the other, and then from the first again.
     pub stops: Vec<u64>,
-    /// Throttles, and events counted in this period when it was throttled.
+    /// Throttles, and whether this period has one.
     throttles: usize,
-    stopped_at: Option<u64>,
+    stopped: bool,
     /// The most events of any period that has ended.
     pub largest: u64,
     /// Events that it still wants in this period's stretch of time.
@@ -60,7 +60,7 @@ pub struct Simulation {
 
 impl SimCore {
     fn stop(&mut self) {
-        self.stopped_at = Some(self.used);
+        self.stopped = true;
         if let Some(events) = self.stops.get(self.throttles % self.stops.len().max(1)) {
             self.used += events;
             self.total += events;
@@ -87,7 +87,7 @@ impl Simulation {
                     load,
                     stops: Vec::new(),
                     throttles: 0,
-                    stopped_at: None,
+                    stopped: false,
                     largest: 0,
                     left: load.need,
                     used: 0,
@@ -166,10 +166,11 @@ impl Simulation {
         let number = self.number + periods;
         let core = &mut self.cores[i];
         let idle = core.load.need == 0;
+        let assigned = core.core.account(Resource::Read).assigned;
         let action = core.core.period_begin(number, idle, [core.used, 0]);
         if action != Action::Continue {
-            if let Some(at) = core.stopped_at.take() {
-                core.core.stop_took(Resource::Read, core.used - at);
+            if std::mem::take(&mut core.stopped) {
+                core.core.settle_stop(Resource::Read, core.used, assigned);
             }
             core.largest = core.largest.max(core.used);
             core.used = 0;
@@ -194,7 +195,7 @@ impl Simulation {
                 self.releases += 1;
                 for i in (0..self.cores.len()).filter(|&i| i != from) {
                     if self.cores[i].core.release() == Action::Run {
-                        self.cores[i].stopped_at = None;
+                        self.cores[i].stopped = false;
                         self.arm(i);
                     }
                 }
