@@ -189,6 +189,7 @@ u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
 struct mw_census mw_census_read(const struct mw_policy *policy);
 u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);
 
+/* Fraction bits of what a stop takes. */
 #define MW_STOP_SHIFT 8
 
 /**

@@ -764,6 +764,7 @@ static void begin_regulation(void *info)
 	for (r = 0; r < MW_RESOURCES; r++) {
 		core->counter[r].begin = 0;
 		core->counter[r].begin = mg_counter_used(&core->counter[r]);
+		core->counter[r].stopped = false;
 	}
 	arm_counters(core);
 	core->regulated = true;

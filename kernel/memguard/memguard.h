@@ -61,7 +61,7 @@ struct mg_counter {
 	u64 released; /* for @own: when it was released */
 	u64 held_at; /* for @runs_on: when it held the core */
 	bool runs_on; /* counts while the core is halted: time, not traffic */
-	bool stopped; /* it did so in this period */
+	bool stopped; /* its overflow stopped the core in this period */
 	bool lost; /* for mg_counter_mend() alone */
 	u64 over_periods;
 	u64 used_max; /* in one period, until @second_max began */
