@@ -154,7 +154,7 @@ impl Core {
         })
     }
 
-    /// So many events a stop takes, from its overflow to the period's end: known before there was one.
+    /// What a stop takes in events, from its overflow to the period's end: known before there was one.
     pub fn expect_stop(&mut self, resource: Resource, events: u64) {
         // SAFETY: as in online().
         unsafe { ffi::mw_expect_stop(self.raw(), resource as u32, events) }

@@ -76,7 +76,7 @@ impl Event {
         Ok(())
     }
 
-    /// Events in so many pages.
+    /// The events that a number of pages make.
     pub(super) fn in_pages(&self, pages: u64) -> u64 {
         match self.counted {
             Counted::Lines => pages * (PAGE_BYTES / LINE_BYTES),
