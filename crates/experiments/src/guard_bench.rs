@@ -263,11 +263,13 @@ impl Bench<'_> {
         Ok(self.folder.append(&sample)?)
     }
 
-    /// Whether the guard took the budgets of `case`. One that it refuses, because its own work would use it up, is noted.
+    /// Whether the guard took the budgets of `case`. One that it refuses, because its own work would use it up, is told
+    /// and has not reached its target.
     fn takes(&mut self, case: &str, budgets: Result<(), Error>) -> Result<bool, Error> {
         match budgets {
             Err(Error::Guard(error @ GuardError::RefusedSetting { .. })) => {
                 self.summary.note(format!("{case}: not measured: {error}."));
+                self.add(judged(Case::new(case), "to be measured", false))?;
                 Ok(false)
             }
             other => other.map(|()| true),

@@ -9,7 +9,8 @@ use super::rig::{Load, Rig, Seen};
 use super::{Bench, Event, judged};
 use crate::Error;
 
-/// Budgets of 3 to 1, in pages a period. Together they are what a core can still make beside a busy one, on half of the machine's time.
+/// Budgets of 3 to 1, in pages a period. Together they are what a core can still make beside a busy one, on half of the
+/// machine's time.
 const FIRST: u64 = 45;
 const SECOND: u64 = 15;
 
