@@ -255,13 +255,21 @@ void mw_set_rt(struct mw_core *core, bool rt)
 	mw_store(&core->rt, rt);
 }
 
-/* Close the period's books, and learn from what was used in it. */
-static void account_close(struct mw_account *account, u64 used)
+/*
+ * Close the period's books, and learn from what was used in it. In the periods
+ * that have passed @unused, nothing was.
+ */
+static void account_close(struct mw_account *account, u64 used, u64 unused)
 {
+	u64 repaid = account->repaid;
+
 	account->used = used;
 	account->total_used += used;
-	if (account->assigned < MW_UNLIMITED)
+	if (account->assigned < MW_UNLIMITED) {
 		account->total_assigned += account->assigned;
+		repaid += unused * account->budget;
+	}
+	account->owed -= repaid < account->owed ? repaid : account->owed;
 	if (used > MW_UNLIMITED)
 		used = MW_UNLIMITED;
 	account->prediction =
@@ -274,6 +282,7 @@ static void account_open(struct mw_account *account, mw_atomic64 *pool,
 			 u64 epoch, bool reclaim)
 {
 	u64 budget = mw_load(&account->next_budget);
+	u64 stop = account->stop >> MW_STOP_SHIFT;
 	u64 keep;
 
 	account->budget = budget;
@@ -281,7 +290,18 @@ static void account_open(struct mw_account *account, mw_atomic64 *pool,
 	account->used = 0;
 	account->donated = 0;
 	account->shortfall = 0;
-	if (!reclaim || budget == MW_UNLIMITED)
+	account->repaid = 0;
+	if (budget == MW_UNLIMITED) {
+		account->owed = 0;
+		return;
+	}
+	if (account->owed) {
+		/* Holding the core is not free, either. */
+		account->repaid = budget - (stop < budget >> 1 ? stop : budget >> 1);
+		if (account->repaid > account->owed)
+			account->repaid = account->owed;
+	}
+	if (!reclaim)
 		return;
 
 	/*
@@ -289,7 +309,7 @@ static void account_open(struct mw_account *account, mw_atomic64 *pool,
 	 * end in an overflow, which would look like one that was too small.
 	 */
 	keep = (account->prediction + PREDICTION_ONE - 1) >> PREDICTION_SHIFT;
-	keep++;
+	keep += 1 + account->repaid;
 	if (keep >= budget)
 		return;
 	account->donated = pool_donate(pool, epoch, budget - keep);
@@ -336,10 +356,12 @@ void mw_core_online(struct mw_policy *policy, struct mw_core *core)
 		census.active++;
 	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
 
-	for (r = 0; r < MW_RESOURCES; r++)
+	for (r = 0; r < MW_RESOURCES; r++) {
 		core->account[r].prediction =
 			mw_load(&core->account[r].next_budget)
 			<< PREDICTION_SHIFT;
+		core->account[r].owed = 0;
+	}
 	core->online = true;
 	core_open(policy, core, census.epoch, true);
 }
@@ -441,7 +463,7 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 {
 	struct mw_census census;
 	enum mw_action action;
-	u64 mode, word;
+	u64 mode, word, unused;
 	bool opened;
 	int r;
 
@@ -474,8 +496,9 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 
 	if (opened)
 		pools_open(policy, census.epoch);
+	unused = (census.epoch - core->epoch - 1) & EPOCH_MASK;
 	for (r = 0; r < MW_RESOURCES; r++)
-		account_close(&core->account[r], used[r]);
+		account_close(&core->account[r], used[r], unused);
 	core_open(policy, core, census.epoch, !idle);
 	return action == MW_CONTINUE ? MW_RUN : action;
 }
@@ -486,7 +509,8 @@ static bool account_reclaim(struct mw_policy *policy, struct mw_core *core,
 {
 	struct mw_account *account = &core->account[resource];
 	u64 chunk = mw_load(&policy->qmin);
-	u64 used = account->used + mw_stop_events(core, resource);
+	u64 used = account->used + mw_stop_events(core, resource) +
+		   account->repaid;
 	u64 taken;
 
 	if (!chunk)
@@ -569,7 +593,7 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	/* A real-time core has used its budget, and runs on. */
 	if (mw_load(&core->rt))
 		return MW_RUN;
-	used += mw_stop_events(core, resource);
+	used += mw_stop_events(core, resource) + account->repaid;
 	if (core->reclaim && used < account->budget) {
 		account->reclaim_errors++;
 		account->shortfall = account->budget - used;
@@ -593,42 +617,69 @@ void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events)
 
 /* Of what a period had past its budget, or short of it, a 16th counts for the next. */
 #define SETTLE_SHIFT 4
-/* As many periods' budgets are owed at most. */
-#define OWED_SHIFT 6
+/* As many periods' budgets are expected of stops, and owed, at most. */
+#define EXPECTED_SHIFT 6
+#define OWED_SHIFT 10
+
+/* What tasks went on to take is owed; returns what is left to blame stops for. */
+static u64 owe(struct mw_account *account, u64 used, u64 held, u64 allowed,
+	       u64 assigned)
+{
+	u64 most = assigned << OWED_SHIFT, most_of_stop = allowed + (assigned >> 1);
+	u64 owed;
+
+	if (held > used)
+		held = used;
+	if (held <= most_of_stop)
+		return used;
+	owed = held - most_of_stop;
+	account->owed += owed < most ? owed : most;
+	if (account->owed > most)
+		account->owed = most;
+	return used - owed;
+}
 
 /**
  * mw_settle_stop() - learn what stops take from a period that ended with one
  * @core: the core
  * @resource: whose overflow has stopped it
  * @used: events counted in the period
- * @assigned: events handed out to the core in it
+ * @held: those of them counted when the core was held; @used if it never was
+ * @allowed: what mw_allowed() was when it ended
  *
  * Interrupt, wake-up and switch of a stop are events, too, and so is whatever
- * interrupts the core while it is held. What a period had past what was handed
- * out is charged with the next overflows, and what it was short of is taken off
- * that: so the mean of the periods that end with a stop is what was handed out,
- * however dear some stops are, as long as it is not 64 periods' budgets that
- * are owed. A host that can't tell, or whose stops take nothing, never calls.
+ * interrupts the core while it is held. What a period had past what it allowed is
+ * charged with the next overflows, half of a budget at most, and what it was short
+ * of is taken off that. But tasks may run on for long before the core is held, such
+ * as a kernel that cannot be preempted: what they took past half a budget is owed,
+ * and later periods leave nothing until it is made up for, 1024 of them at most.
+ * So the mean of the periods that end with a stop is what was handed out, however
+ * dear some stops are, as long as they take half of the budget on average. A host
+ * that can't tell, or whose stops take nothing, never calls.
  */
 void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
-		    u64 assigned)
+		    u64 held, u64 allowed)
 {
-	u64 *stop = &core->account[resource].stop;
-	u64 most = assigned << OWED_SHIFT;
+	struct mw_account *account = &core->account[resource];
+	u64 budget = account->budget;
+	u64 most = budget << EXPECTED_SHIFT;
 	u64 off;
 
-	if (used > assigned) {
-		off = used - assigned;
+	if (budget >= MW_UNLIMITED)
+		return;
+	used = owe(account, used, held, allowed, budget);
+	if (used > allowed) {
+		off = used - allowed;
 		if (off > most)
 			off = most;
-		*stop += off << (MW_STOP_SHIFT - SETTLE_SHIFT);
+		account->stop += off << (MW_STOP_SHIFT - SETTLE_SHIFT);
 	} else {
-		off = (assigned - used) << (MW_STOP_SHIFT - SETTLE_SHIFT);
-		*stop -= off < *stop ? off : *stop;
+		off = (allowed - used) << (MW_STOP_SHIFT - SETTLE_SHIFT);
+		account->stop -= off < account->stop ? off : account->stop;
 	}
 	most <<= MW_STOP_SHIFT - SETTLE_SHIFT;
-	if (*stop > most)
-		*stop = most;
+	if (account->stop > most)
+		account->stop = most;
 }
 
 /**
@@ -670,7 +721,7 @@ u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource)
 		return MW_UNLIMITED;
 	if (mw_used_up(core, resource, account->used))
 		return 1;
-	return account->assigned - account->used -
+	return mw_allowed(core, resource) - account->used -
 	       mw_stop_events(core, resource);
 }
 

@@ -91,6 +91,8 @@ enum mw_action {
  * @prediction: expected need of a period, in 1/16 events (EWMA, weights 1/2)
  * @shortfall: reservation left unused by a throttle too early in this period
  * @stop: what a stop takes, in 1/256 events, as mw_settle_stop() has learnt it
+ * @owed: events taken past the budgets of earlier periods, and not yet made up for
+ * @repaid: of @assigned, events that go off what is owed: no task gets them
  * @total_used: events used in all ended periods
  * @total_assigned: events handed out in all ended periods (limited ones)
  * @total_donated: events given to the pool
@@ -106,6 +108,8 @@ struct mw_account {
 	u64 prediction;
 	u64 shortfall;
 	u64 stop;
+	u64 owed;
+	u64 repaid;
 	u64 total_used;
 	u64 total_assigned;
 	u64 total_donated;
@@ -184,7 +188,7 @@ enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
 
 void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events);
 void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
-		    u64 assigned);
+		    u64 held, u64 allowed);
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
 struct mw_census mw_census_read(const struct mw_policy *policy);
 u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);
@@ -210,7 +214,22 @@ static inline u64 mw_stop_events(const struct mw_core *core,
 }
 
 /**
- * mw_used_up() - is what was handed out used, a stop included?
+ * mw_allowed() - what the period leaves the core and its stop
+ * @core: the core
+ * @resource: whose counter
+ *
+ * Return: events handed out so far, but for those that go off what is owed.
+ */
+static inline u64 mw_allowed(const struct mw_core *core,
+			     enum mw_resource resource)
+{
+	const struct mw_account *account = &core->account[resource];
+
+	return account->assigned - account->repaid;
+}
+
+/**
+ * mw_used_up() - is what the period leaves used, a stop included?
  * @core: the core
  * @resource: whose counter
  * @used: events counted in this period
@@ -221,7 +240,7 @@ static inline bool mw_used_up(const struct mw_core *core,
 			      enum mw_resource resource, u64 used)
 {
 	return used + mw_stop_events(core, resource) >=
-	       core->account[resource].assigned;
+	       mw_allowed(core, resource);
 }
 
 /**

@@ -106,6 +106,26 @@ static void release(struct mg_core *core, u64 now)
 	mg_unthrottle(core, now);
 }
 
+/*
+ * Released, the thread gives the core back: what is counted until it has left
+ * is no task's. If it has not even come, tasks run on, and are charged.
+ */
+static bool gives_back(const struct mg_core *core)
+{
+	return core->leaving_hold && !core->waiting;
+}
+
+/*
+ * However small the budget, a task runs for as long as the thread takes to leave
+ * at its fastest, and for MG_RUN_MIN_NS at least: one that holds a lock, or an
+ * RCU reader, goes on in every period.
+ */
+static void let_run(struct mg_core *core, u64 now)
+{
+	core->run_until = now + clamp(core->leave_ns_min, MG_RUN_MIN_NS,
+				      core->period_ns / 8);
+}
+
 /* Until the period ends, whatever the counter says. */
 static void book_best_effort(struct mg_core *core, u64 now)
 {
@@ -165,6 +185,19 @@ static void average(struct mg_counter *counter, u64 used, u64 periods)
  * What was counted while the core was held is past its budget, too: so the
  * books are closed when the period ends, not when the throttle takes hold.
  */
+static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
+		      u64 assigned, u64 allowed)
+{
+	struct mg_counter *counter = &core->counter[r];
+
+	if (!counter->stopped)
+		return;
+	counter->stopped = false;
+	mg_counter_overshot(counter, used > assigned ? used - assigned : 0);
+	if (!counter->runs_on)
+		mw_settle_stop(&core->policy, r, used, counter->held, allowed);
+}
+
 static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 			  u64 assigned, u64 periods, bool excused)
 {
@@ -172,13 +205,7 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 	bool over = used > assigned;
 	u64 mean = used, most = used;
 
-	if (counter->stopped) {
-		counter->stopped = false;
-		mg_counter_overshot(counter, used > assigned ? used - assigned : 0);
-		if (!counter->runs_on)
-			mw_settle_stop(&core->policy, r, used, assigned);
-	}
-	if (used > assigned >> LIGHT_SHIFT)
+	if (used > assigned >> LIGHT_SHIFT || core->policy.account[r].repaid)
 		core->light = 0;
 	if (unlikely(periods > 1)) {
 		/* Without a timer: the core was idle, has no limit, or is far below. */
@@ -366,6 +393,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 {
 	const struct mw_core *policy = &core->policy;
 	u64 used[MW_RESOURCES] = {}, assigned[MW_RESOURCES] = {};
+	u64 allowed[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
 	u64 epoch = policy->epoch, throttled_ns = 0, periods, last = core->number;
 	enum mw_action action;
@@ -379,6 +407,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		used[r] = core->far_below ? counter->mark - counter->begin :
 					    mg_counter_used(counter);
 		assigned[r] = policy->account[r].assigned;
+		allowed[r] = mw_allowed(policy, r);
 	}
 	action = open_period(core, last, idle, used);
 	if (action == MW_CONTINUE)
@@ -392,6 +421,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	core->light = min(core->light + periods, LIGHT_PERIODS);
 	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
+		book_stop(core, r, used[r], assigned[r], allowed[r]);
 		book_resource(core, r, used[r], assigned[r], periods, best_effort);
 	}
 	core->stats.periods += periods;
@@ -413,7 +443,9 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		book_second(core, now);
 	if (unlikely(READ_ONCE(core->reset)))
 		clear_stats(core, now);
-	if (!core->hold && !core->leaving_hold)
+	if (core->waiting)
+		let_run(core, now);
+	if (!core->hold && !gives_back(core))
 		arm_counters(core);
 	if (unlikely(action != MW_RUN))
 		carry_out(core, action, now);
@@ -480,6 +512,11 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 		return HRTIMER_RESTART;
 	}
 	if (unlikely(core->deferred)) {
+		/* The thread has come and gone meanwhile. */
+		if (now < core->run_until && core->run_until < core->next) {
+			hrtimer_set_expires(timer, ns_to_ktime(core->run_until));
+			return HRTIMER_RESTART;
+		}
 		core->deferred = false;
 		if (now < core->next) {
 			core_used_up(core, now);
@@ -584,6 +621,7 @@ static void used_up(struct mg_counter *counter, u64 now)
 	core->stats.overflows++;
 	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
 	counter->stopped = action == MW_THROTTLE;
+	counter->held = U64_MAX;
 	if (account->total_reclaimed != reclaimed)
 		trace_reclaim(core->policy.epoch, r,
 			      account->total_reclaimed - reclaimed,
@@ -610,6 +648,8 @@ static void core_used_up(struct mg_core *core, u64 now)
 		if (core->counter[r].event &&
 		    mw_used_up(&core->policy, r, mg_counter_used(&core->counter[r])))
 			used_up(&core->counter[r], now);
+	if (!core->policy.throttled)
+		arm_counters(core);
 }
 
 /**
@@ -621,7 +661,7 @@ void mg_core_overflow(struct mg_counter *counter)
 	struct mg_core *core = counter->core;
 	u64 now;
 
-	if (!core->regulated || core->hold || core->leaving_hold || core->deferred)
+	if (!core->regulated || core->hold || gives_back(core) || core->deferred)
 		return;
 	now = ktime_get_ns();
 	if (core->quiet) {
@@ -640,21 +680,19 @@ void mg_core_overflow(struct mg_counter *counter)
 	used_up(counter, now);
 }
 
-/*
- * The throttle thread has left the core; what comes now is charged to its
- * tasks. However small the budget, they run for as long as the thread takes to
- * leave at its fastest, and for MG_RUN_MIN_NS at least: a task that holds a
- * lock, or an RCU reader, goes on in every period.
- */
+/* The throttle thread has left the core; what comes now is charged to its tasks. */
 static void left(struct mg_core *core)
 {
 	u64 now = ktime_get_ns();
 	int r;
 
 	core->leaving_hold = false;
-	core->leave_ns_min = min(core->leave_ns_min, now - core->released_at);
-	core->run_until = now + clamp(core->leave_ns_min, MG_RUN_MIN_NS,
-				      core->period_ns / 8);
+	if (core->waiting)
+		mg_throttle_arrived(core);
+	else
+		core->leave_ns_min = min(core->leave_ns_min,
+					 now - core->released_at);
+	let_run(core, now);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mg_counter *counter = &core->counter[r];
 		u64 used = mg_counter_used(counter);
@@ -861,6 +899,7 @@ void mg_core_stop(unsigned int cpu)
 	if (throttled)
 		release(core, ktime_get_ns());
 	core->hold = false;
+	core->waiting = false;
 	core->leaving_hold = false;
 	core->trial = false;
 	core->quiet = false;

@@ -258,11 +258,12 @@ static void show_account(struct seq_file *m, struct mg_core *core, enum mw_resou
 		   account->total_used, account->total_assigned,
 		   account->total_donated, account->total_reclaimed,
 		   account->reclaim_errors);
-	seq_printf(m, "\"used_max\":%llu,\"over_periods\":%llu,\"last_second\":{\"used\":%llu,\"assigned\":%llu,\"used_max\":%llu},\"stop_events\":%llu,\"overshoot_max\":%llu,\"overshoot_hist\":[",
+	seq_printf(m, "\"used_max\":%llu,\"over_periods\":%llu,\"last_second\":{\"used\":%llu,\"assigned\":%llu,\"used_max\":%llu},\"stop_events\":%llu,\"owed\":%llu,\"overshoot_max\":%llu,\"overshoot_hist\":[",
 		   max(counter->used_max, counter->second_max),
 		   counter->over_periods, core->last_second.used[r],
 		   core->last_second.assigned[r], core->last_second.used_max[r],
-		   mw_stop_events(&core->policy, r), counter->overshoot_max);
+		   mw_stop_events(&core->policy, r),
+		   core->policy.account[r].owed, counter->overshoot_max);
 	for (i = 0; i < MG_BUCKETS; i++)
 		seq_printf(m, i ? ",%llu" : "%llu", counter->overshoot[i]);
 	seq_puts(m, "]}");

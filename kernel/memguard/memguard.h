@@ -62,6 +62,7 @@ struct mg_counter {
 	u64 held_at; /* for @runs_on: when it held the core */
 	bool runs_on; /* counts while the core is halted: time, not traffic */
 	bool stopped; /* its overflow stopped the core in this period */
+	u64 held; /* used when the core was held in it; U64_MAX: it was not */
 	bool lost; /* for mg_counter_mend() alone */
 	u64 over_periods;
 	u64 used_max; /* in one period, until @second_max began */
@@ -128,6 +129,7 @@ struct mg_core {
 	bool pending; /* budgets are set that do not hold yet */
 	bool limits_changed; /* a limit came or went with this period */
 	bool hold; /* the throttle thread shall have the core */
+	bool waiting; /* woken for that; it has not come to the core yet */
 	bool holding; /* it has */
 	bool leaving_hold; /* released; the thread has not left yet */
 	bool deferred; /* used up, and held from @run_until on */
@@ -143,6 +145,7 @@ struct mg_core {
 	u64 run_until; /* no throttle before */
 	u64 mend_at; /* no second try to mend a counter before */
 	u64 overflow_ns; /* when the last overflow interrupt came */
+	u64 waits_since; /* the overflow for which the thread was woken */
 	u64 throttled_since;
 	u64 released_at;
 	u64 best_effort_since;
@@ -205,6 +208,7 @@ int mg_throttle_create(struct mg_core *core);
 void mg_throttle_destroy(struct mg_core *core);
 void mg_throttle(struct mg_core *core);
 void mg_unthrottle(struct mg_core *core, u64 now);
+void mg_throttle_arrived(struct mg_core *core);
 
 /* counter.c */
 int mg_counter_open(struct mg_counter *counter, unsigned int cpu);

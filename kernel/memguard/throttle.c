@@ -13,24 +13,39 @@
 #include "memguard.h"
 #include "trace.h"
 
+/**
+ * mg_throttle_arrived() - the thread has come to the core, be it too late
+ * @core: of this CPU, interrupts off
+ *
+ * What can't be preempted runs on before that, for several periods at times.
+ */
+void mg_throttle_arrived(struct mg_core *core)
+{
+	u64 latency = ktime_get_ns() - core->waits_since;
+
+	core->waiting = false;
+	if (!core->trial && latency > core->stats.throttle_latency_max)
+		core->stats.throttle_latency_max = latency;
+}
+
 /* How far past what was handed out, now that nothing else runs here. */
 static void book_hold(struct mg_core *core)
 {
-	u64 latency = ktime_get_ns() - core->overflow_ns;
+	u64 latency = ktime_get_ns() - core->waits_since;
 	int r;
 
+	mg_throttle_arrived(core);
 	core->holding = true;
 	for (r = 0; core->trial && r < MW_RESOURCES; r++)
 		core->counter[r].held_at = core->counter[r].begin +
 					   mg_counter_used(&core->counter[r]);
 	if (!core->policy.throttled)
 		return;
-	if (latency > core->stats.throttle_latency_max)
-		core->stats.throttle_latency_max = latency;
 	for (r = 0; r < MW_RESOURCES; r++) {
 		u64 used = mg_counter_used(&core->counter[r]);
 		u64 assigned = core->policy.account[r].assigned;
 
+		core->counter[r].held = used;
 		if (core->counter[r].stopped)
 			trace_throttle(core->policy.epoch, used, assigned,
 				       used > assigned ? used - assigned : 0,
@@ -171,9 +186,16 @@ void mg_throttle_destroy(struct mg_core *core)
 /**
  * mg_throttle() - have the thread take the core
  * @core: of this CPU, interrupts off
+ *
+ * It may still be on its way since an earlier period.
  */
 void mg_throttle(struct mg_core *core)
 {
+	if (!core->waiting) {
+		core->waiting = true;
+		core->waits_since = core->overflow_ns;
+	}
+	core->leaving_hold = false;
 	WRITE_ONCE(core->hold, true);
 	wake_up_process(core->thread);
 }
@@ -183,7 +205,8 @@ void mg_throttle(struct mg_core *core)
  * @core: of this CPU, interrupts off
  * @now: ns, monotonic
  *
- * The core's tasks run once mg_throttle_left() has seen the thread leave.
+ * The core's tasks run once left() in core.c has seen the thread leave, or have
+ * never ceased to if it has not come yet.
  */
 void mg_unthrottle(struct mg_core *core, u64 now)
 {

@@ -9,6 +9,7 @@ const WITHIN: f64 = 0.01;
 
 /// What a reader must know of this core, one sentence each; empty where it was held, or needs not be.
 #[must_use]
+#[allow(clippy::cast_precision_loss)]
 pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
     let cpu = core.cpu;
     let mut failings = Vec::new();
@@ -28,6 +29,15 @@ pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
     }
     let write = core.write.as_ref().map(|write| ("write-backs", write));
     for (events, of) in [Some(("events", &core.read)), write].into_iter().flatten() {
+        // Less is a stop that was dearer than others.
+        if of.budget.is_some_and(|budget| of.owed > budget) {
+            failings.push(format!(
+                "CPU{cpu} makes up for {} {events} that ran on before a throttle had the core (slowest: {:.1} ms): code that \
+                 the kernel does not preempt; until then its tasks all but stand still",
+                of.owed,
+                core.throttle_latency_ns_max as f64 / 1e6
+            ));
+        }
         if exceeded(of) {
             let second = &of.last_second;
             failings.push(format!(
@@ -94,6 +104,24 @@ mod tests {
         let mut fresh = core(44_160, 20_620);
         fresh.read.over_periods = 0;
         assert!(failings(&strict, &fresh).is_empty());
+    }
+
+    #[test]
+    fn a_core_that_stands_still_says_why() {
+        let strict = settings(BestEffort::None);
+        let mut slow = core(20_620, 20_620);
+        slow.read.budget = Some(1638);
+        slow.throttle_latency_ns_max = 4_082_368;
+        slow.read.owed = 1000;
+        assert!(failings(&strict, &slow).is_empty());
+        slow.read.owed = 15_005;
+        assert_eq!(
+            failings(&strict, &slow),
+            [
+                "CPU2 makes up for 15005 events that ran on before a throttle had the core (slowest: 4.1 ms): code that the \
+                 kernel does not preempt; until then its tasks all but stand still"
+            ]
+        );
     }
 
     #[test]

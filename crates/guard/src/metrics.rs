@@ -447,6 +447,12 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
         |of| of.stop_events,
     );
     count(
+        "memwarden_core_owed_events",
+        Kind::Gauge,
+        "Events taken past the budget before a throttle had the core, which later periods make up for.",
+        |of| of.owed,
+    );
+    count(
         "memwarden_core_overshoot_events_max",
         Kind::Gauge,
         "The most events that a throttled period had past what was assigned, those during the throttle included.",
@@ -486,7 +492,7 @@ mod tests {
         let mut cores = statistics::parse(statistics::tests::SAMPLE).unwrap();
         let first = &mut cores[0];
         (first.unregulated_periods, first.read.over_periods) = (3, 24);
-        first.read.used_max = 250;
+        (first.read.used_max, first.read.owed) = (250, 75);
         (first.last_second.ns, first.last_second.throttled_ns) = (1_000_000_000, 500_000_000);
         first.read.last_second = ResourceLastSecond {
             used: 30_000,
@@ -516,6 +522,7 @@ mod tests {
             "memwarden_core_over_periods_total{cpu=\"0\",traffic=\"read\"} 24",
             "memwarden_core_unregulated_periods_total{cpu=\"0\"} 3",
             "memwarden_core_period_events_max{cpu=\"0\",traffic=\"read\"} 250",
+            "memwarden_core_owed_events{cpu=\"0\",traffic=\"read\"} 75",
             "memwarden_core_last_second_used_events{cpu=\"0\",traffic=\"read\"} 30000",
             "memwarden_core_last_second_assigned_events{cpu=\"0\",traffic=\"read\"} 25000",
             "memwarden_core_last_second_period_events_max{cpu=\"0\",traffic=\"read\"} 250",

@@ -72,6 +72,9 @@ pub struct ResourceStatistics {
     /// What a stop takes of the budget, as the last ones have shown: events from the overflow to the period's end. They
     /// are charged with the overflow, half of the budget at most.
     pub stop_events: u64,
+    /// Events that tasks took past the budget before a throttle had the core, and that later periods make up for. Each
+    /// leaves its tasks that much less, down to nothing but the run that is always granted.
+    pub owed: u64,
     /// The most events that a throttled period had past what was assigned, those counted during the throttle included.
     pub overshoot_max: u64,
     /// How often; bucket 0 is exactly none, bucket k from 2^(k-1) to 2^k - 1 events.

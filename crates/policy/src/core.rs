@@ -53,6 +53,10 @@ pub struct Account {
     pub shortfall: u64,
     /// What a stop is expected to take: events from an overflow to the end of its period, charged with the overflow.
     pub stop: u64,
+    /// Taken past the budgets of earlier periods, and not yet made up for.
+    pub owed: u64,
+    /// Of `assigned`, what goes off `owed`: no task gets it.
+    pub repaid: u64,
     /// Used in all ended periods.
     pub total_used: u64,
     /// Handed out in all ended periods that had a limit.
@@ -63,6 +67,14 @@ pub struct Account {
     pub total_reclaimed: u64,
     /// Budgets exhausted before the own reservation was used.
     pub reclaim_errors: u64,
+}
+
+impl Account {
+    /// What the period leaves the core and its stop: what is handed out so far, but for what goes off `owed`.
+    #[must_use]
+    pub fn allowed(&self) -> u64 {
+        self.assigned - self.repaid
+    }
 }
 
 impl Core {
@@ -160,11 +172,12 @@ impl Core {
         unsafe { ffi::mw_expect_stop(self.raw(), resource as u32, events) }
     }
 
-    /// A period with a stop by `resource` ended with `used` events, of which `assigned` had been handed out. What was too
-    /// much, or too little, is made up for by the next overflows.
-    pub fn settle_stop(&mut self, resource: Resource, used: u64, assigned: u64) {
+    /// A period with a stop by `resource` ended with `used` events, of which `held` were counted when the core was held
+    /// (all of them if it never was) and which had [`Account::allowed`]. What was too much, or too little, is made up for
+    /// by later periods.
+    pub fn settle_stop(&mut self, resource: Resource, used: u64, held: u64, allowed: u64) {
         // SAFETY: as in online().
-        unsafe { ffi::mw_settle_stop(self.raw(), resource as u32, used, assigned) }
+        unsafe { ffi::mw_settle_stop(self.raw(), resource as u32, used, held, allowed) }
     }
 
     /// Let a throttled core go, if there is a reason to. A call that comes late
@@ -200,6 +213,8 @@ impl Core {
                 prediction: (*account).prediction.div_ceil(16),
                 shortfall: (*account).shortfall,
                 stop: ((*account).stop >> ffi::MW_STOP_SHIFT).min((*account).assigned / 2),
+                owed: (*account).owed,
+                repaid: (*account).repaid,
                 total_used: (*account).total_used,
                 total_assigned: (*account).total_assigned,
                 total_donated: (*account).total_donated,

@@ -36,6 +36,8 @@ pub struct mw_account {
     pub prediction: u64,
     pub shortfall: u64,
     pub stop: u64,
+    pub owed: u64,
+    pub repaid: u64,
     pub total_used: u64,
     pub total_assigned: u64,
     pub total_donated: u64,
@@ -103,7 +105,7 @@ unsafe extern "C" {
     pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;
 
     pub fn mw_expect_stop(core: *mut mw_core, resource: u32, events: u64);
-    pub fn mw_settle_stop(core: *mut mw_core, resource: u32, used: u64, assigned: u64);
+    pub fn mw_settle_stop(core: *mut mw_core, resource: u32, used: u64, held: u64, allowed: u64);
     pub fn mw_until_overflow(core: *const mw_core, resource: u32) -> u64;
     pub fn mw_census_read(policy: *const mw_policy) -> mw_census;
     pub fn mw_pool_read(policy: *const mw_policy, resource: u32) -> u64;

@@ -214,6 +214,50 @@ fn stops_that_take_nothing_leave_the_whole_budget_and_what_was_too_much_is_made_
     assert_eq!(host.run(100), [500]);
 }
 
+/// A kernel that cannot be preempted copies a huge page in one go, three times in a hundred periods: tasks stand still
+/// until that is made up for, and the mean is the budget.
+#[test]
+fn what_tasks_take_before_a_throttle_has_the_core_is_owed_in_full() {
+    let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
+    host.cores[0].stops = vec![100];
+    host.run(100);
+    host.cores[0].overruns = [vec![0; 80], vec![33_000, 0, 16_000, 4000]].concat();
+    let mean = host.run(10_000)[0] / 10_000;
+    assert!((1637..=1639).contains(&mean), "{mean}");
+    host.cores[0].overruns.clear();
+    host.run(100);
+    assert_eq!(host.run(100), [163_800]);
+}
+
+/// A core that ran wild stands still for 1024 periods, but for its stops; a task goes on by an event in each.
+#[test]
+fn as_much_is_owed_as_1024_periods_leave() {
+    let mut host = Simulation::new(BestEffort::None, false, &[(100, FAST)]);
+    host.cores[0].overruns = vec![1 << 40];
+    host.run(1);
+    host.cores[0].overruns.clear();
+    host.run(2);
+    assert_eq!(host.run(1000), [1000]);
+    assert!(host.cores[0].core.account(Resource::Read).owed > 0);
+    host.run(40);
+    assert_eq!(host.cores[0].core.account(Resource::Read).owed, 0);
+}
+
+/// What an idle core leaves is taken off, too.
+#[test]
+fn an_idle_core_owes_less_with_each_period() {
+    let mut host = Simulation::new(BestEffort::None, false, &[(100, FAST)]);
+    host.cores[0].overruns = vec![10_000];
+    host.run(1);
+    host.cores[0].overruns.clear();
+    host.cores[0].load = IDLE;
+    host.run(90);
+    let owed = |host: &Simulation| host.cores[0].core.account(Resource::Read).owed;
+    assert!(owed(&host) > 0);
+    host.run(20);
+    assert_eq!(owed(&host), 0);
+}
+
 /// However dear a stop, the core keeps half of its budget, and 64 periods' budgets are owed at most.
 #[test]
 fn a_stop_is_charged_half_of_the_budget_at_most() {

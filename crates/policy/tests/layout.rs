@@ -25,6 +25,8 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         offset_of!(mw_account, prediction),
         offset_of!(mw_account, shortfall),
         offset_of!(mw_account, stop),
+        offset_of!(mw_account, owed),
+        offset_of!(mw_account, repaid),
         offset_of!(mw_account, total_used),
         offset_of!(mw_account, total_assigned),
         offset_of!(mw_account, total_donated),

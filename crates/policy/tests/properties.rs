@@ -25,6 +25,7 @@ enum Op {
     Settle {
         resource: Resource,
         used: u64,
+        held: u64,
     },
     Active,
     Join {
@@ -59,14 +60,19 @@ fn events() -> impl Strategy<Value = u64> {
     ]
 }
 
+/// What a period may have had.
+fn settled() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => 0..3000_u64, 1 => any::<u64>()]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (prop::bool::weighted(0.2), 0..=100_u64)
             .prop_map(|(idle, percent)| Op::Elapse { idle, percent }),
         20 => (resource(), prop_oneof![3 => Just(0), 1 => 0..300_u64])
             .prop_map(|(resource, late)| Op::Overflow { resource, late }),
-        2 => (resource(), prop_oneof![3 => 0..3000_u64, 1 => any::<u64>()])
-            .prop_map(|(resource, used)| Op::Settle { resource, used }),
+        2 => (resource(), settled(), settled())
+            .prop_map(|(resource, used, held)| Op::Settle { resource, used, held }),
         3 => Just(Op::Active),
         4 => any::<bool>().prop_map(|idle| Op::Join { idle }),
         4 => Just(Op::Release),
@@ -164,11 +170,23 @@ impl Model {
                 }
             }
             Op::Overflow { resource, late } => self.overflow(i, resource, late),
-            Op::Settle { resource, used } => {
-                let assigned = self.cores[i].account(resource).assigned;
-                self.cores[i].settle_stop(resource, used, assigned);
+            Op::Settle {
+                resource,
+                used,
+                held,
+            } => {
+                let before = self.cores[i].account(resource);
+                self.cores[i].settle_stop(resource, used, held, before.allowed());
                 let account = self.cores[i].account(resource);
                 assert!(account.stop <= account.assigned / 2);
+                let of_a_stop = before.allowed() + before.budget / 2;
+                let past = held.min(used).saturating_sub(of_a_stop);
+                let expected = match before.budget {
+                    UNLIMITED => 0,
+                    _ if past == 0 => before.owed,
+                    budget => before.owed.saturating_add(past).min(1024 * budget),
+                };
+                assert_eq!(account.owed, expected);
             }
             Op::Active => self.cores[i].active(),
             Op::Online => {
@@ -238,6 +256,7 @@ impl Model {
             assert_eq!(after.total_used, before[r].total_used + used[r]);
             assert_eq!(after.shortfall, 0);
             assert_eq!(after.donated + after.assigned, after.budget);
+            assert!(after.repaid <= after.owed && after.repaid <= after.assigned);
             // Half the old prediction, half what was used, and the shortfall.
             let average = (before[r].prediction + used[r].min(UNLIMITED)) / 2;
             let expected = average + before[r].shortfall;
@@ -263,7 +282,8 @@ impl Model {
         if !self.cores[i].is_online() || free && !throttled {
             return;
         }
-        let used = self.hosts[i].used[r].max(before.assigned - before.stop) + late;
+        let left = before.allowed().saturating_sub(before.stop);
+        let used = self.hosts[i].used[r].max(left) + late;
         self.hosts[i].used[r] = used;
         let census = self.policy.census();
         let (epoch, was_active) = (self.cores[i].epoch(), self.cores[i].is_active());
@@ -280,7 +300,7 @@ impl Model {
         assert_eq!(after.donated, before.donated.saturating_sub(taken));
         match action {
             Action::Run if !core.is_exhausted() => {
-                let left = after.assigned - used - after.stop;
+                let left = after.allowed() - used - after.stop;
                 assert_eq!(core.until_overflow(resource), left);
             }
             Action::Run => {
@@ -298,7 +318,8 @@ impl Model {
         let early = after.reclaim_errors - before.reclaim_errors;
         if early > 0 {
             assert_eq!(early, 1);
-            assert_eq!(after.shortfall, after.budget - used - after.stop);
+            let spoken_for = used + after.stop + after.repaid;
+            assert_eq!(after.shortfall, after.budget - spoken_for);
             assert!(core.is_exhausted() && after.donated > 0);
         }
         self.grants

@@ -3,6 +3,8 @@
  * hog CLASS [CPU]: touches fresh pages as fast as it can until it is killed, in a
  * scheduling class: other, fifo (priority 99) or deadline (0.9 ms of each ms, with
  * a deadline that is earlier than any other here). On one CPU, if that is given.
+ * hog collapse [CPU]: has the kernel copy pages into a huge one, which a kernel
+ * without preemption does in one go.
  */
 #define _GNU_SOURCE
 #include <linux/types.h>
@@ -28,10 +30,40 @@ static void fail(const char *what)
 	exit(1);
 }
 
+static char *map(size_t bytes)
+{
+	char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		fail("mmap");
+	madvise(memory, bytes, MADV_NOHUGEPAGE);
+	return memory;
+}
+
+static void touch(char *memory, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += 4096)
+		memory[at] = 1;
+}
+
+static void collapse(void)
+{
+	const size_t huge = 2 << 20;
+	char *memory = map(2 * huge), *aligned;
+
+	aligned = (char *)(((unsigned long)memory + huge - 1) & -huge);
+	touch(aligned, huge);
+	madvise(aligned, huge, MADV_HUGEPAGE);
+	if (madvise(aligned, huge, 25 /* MADV_COLLAPSE */))
+		fail("MADV_COLLAPSE");
+	munmap(memory, 2 * huge);
+}
+
 int main(int count, char **arguments)
 {
 	struct attributes attributes = { .size = sizeof(attributes) };
-	const size_t bytes = 1 << 20, page = 4096;
+	const size_t bytes = 1 << 20;
 	const char *class = count > 1 ? arguments[1] : "other";
 
 	if (count > 2) {
@@ -53,15 +85,12 @@ int main(int count, char **arguments)
 	}
 	if (attributes.policy && syscall(SYS_sched_setattr, 0, &attributes, 0))
 		fail("sched_setattr");
+	while (!strcmp(class, "collapse"))
+		collapse();
 	for (;;) {
-		char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *memory = map(bytes);
 
-		if (memory == MAP_FAILED)
-			fail("mmap");
-		madvise(memory, bytes, MADV_NOHUGEPAGE);
-		for (size_t at = 0; at < bytes; at += page)
-			memory[at] = 1;
+		touch(memory, bytes);
 		munmap(memory, bytes);
 	}
 }

@@ -511,9 +511,11 @@ impl Loop {
         *longest = latency_ns.max(*longest);
         let resource = self.stopped_by;
         let used = self.counters.used()?[resource as usize];
-        let assigned = self.core.account(resource).assigned;
+        let account = self.core.account(resource);
+        let assigned = account.assigned;
         // It spins from here on, which some events count: what is known of a stop ends here.
-        self.core.settle_stop(resource, used, assigned);
+        self.core
+            .settle_stop(resource, used, used, account.allowed());
         let what = What::Throttle {
             epoch: self.core.epoch(),
             used,

@@ -50,6 +50,7 @@ impl ResourceFigures {
             over_periods: self.over_periods,
             last_second: self.last_second,
             stop_events: account.stop,
+            owed: account.owed,
             overshoot_max: self.overshoot_max,
             overshoot_hist: self.overshoot[..used_buckets.map_or(0, |last| last + 1)].to_vec(),
         }

@@ -16,6 +16,8 @@ const size_t mw_layout[] = {
 	FIELD(mw_account, prediction),
 	FIELD(mw_account, shortfall),
 	FIELD(mw_account, stop),
+	FIELD(mw_account, owed),
+	FIELD(mw_account, repaid),
 	FIELD(mw_account, total_used),
 	FIELD(mw_account, total_assigned),
 	FIELD(mw_account, total_donated),

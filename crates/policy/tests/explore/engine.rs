@@ -246,6 +246,8 @@ impl World {
             prediction: 0,
             shortfall: 0,
             stop: 0,
+            owed: 0,
+            repaid: 0,
             total_used: 0,
             total_assigned: 0,
             total_donated: 0,

@@ -29,9 +29,12 @@ pub struct SimCore {
     pub load: Load,
     /// What each throttle makes by itself, in events: one is taken after the other, and then from the first again.
     pub stops: Vec<u64>,
-    /// Throttles, and whether this period has one.
+    /// What its load goes on to take before each throttle has the core, in the same way.
+    pub overruns: Vec<u64>,
+    /// Throttles, whether this period has one, and what was used when it had the core.
     throttles: usize,
     stopped: bool,
+    held: u64,
     /// The most events of any period that has ended.
     pub largest: u64,
     /// Events that it still wants in this period's stretch of time.
@@ -60,11 +63,15 @@ pub struct Simulation {
 
 impl SimCore {
     fn stop(&mut self) {
+        let of = |events: &[u64]| {
+            let at = self.throttles % events.len().max(1);
+            events.get(at).copied().unwrap_or(0)
+        };
+        let (overrun, stop) = (of(&self.overruns), of(&self.stops));
         self.stopped = true;
-        if let Some(events) = self.stops.get(self.throttles % self.stops.len().max(1)) {
-            self.used += events;
-            self.total += events;
-        }
+        self.held = self.used + overrun;
+        self.used += overrun + stop;
+        self.total += overrun + stop;
         self.throttles += 1;
     }
 }
@@ -86,8 +93,10 @@ impl Simulation {
                     core,
                     load,
                     stops: Vec::new(),
+                    overruns: Vec::new(),
                     throttles: 0,
                     stopped: false,
+                    held: 0,
                     largest: 0,
                     left: load.need,
                     used: 0,
@@ -166,11 +175,12 @@ impl Simulation {
         let number = self.number + periods;
         let core = &mut self.cores[i];
         let idle = core.load.need == 0;
-        let assigned = core.core.account(Resource::Read).assigned;
+        let allowed = core.core.account(Resource::Read).allowed();
         let action = core.core.period_begin(number, idle, [core.used, 0]);
         if action != Action::Continue {
             if std::mem::take(&mut core.stopped) {
-                core.core.settle_stop(Resource::Read, core.used, assigned);
+                core.core
+                    .settle_stop(Resource::Read, core.used, core.held, allowed);
             }
             core.largest = core.largest.max(core.used);
             core.used = 0;

@@ -46,6 +46,7 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
         "reclaimed",
         "donated",
         "a stop takes",
+        "owed",
         "most over",
         "slowest stop",
     ]);
@@ -141,6 +142,7 @@ fn row(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
         core.read.reclaimed.to_string(),
         core.read.donated.to_string(),
         core.read.stop_events.to_string(),
+        core.read.owed.to_string(),
         core.read.overshoot_max.to_string(),
         format!(
             "{} us",
@@ -171,6 +173,7 @@ mod tests {
         cores[0].read.used_max = 24_576;
         cores[0].read.over_periods = 3;
         cores[0].read.stop_events = 210;
+        cores[0].read.owed = 30;
         let text = text("null", &guard.settings().unwrap(), &cores);
         let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -178,7 +181,7 @@ mod tests {
             words,
             [
                 "CPU0", "1000.0", "16384", "1000.0", "-", "1500.0", "(150.0", "%)", "25.0", "%",
-                "-", "100", "3", "0", "0", "0", "0", "210", "0", "0.0", "us"
+                "-", "100", "3", "0", "0", "0", "0", "210", "30", "0", "0.0", "us"
             ]
         );
         // 1.25 s is what this second took: 1250 periods of 1000 events.
