@@ -105,6 +105,7 @@ refused "a missing number" control 'reclaim\n' "must follow"
 check "64 KiB at once are too long (E2BIG)" \
 	"dd if=/dev/zero of=$G/limit bs=65536 count=1" 1 "Argument list too long"
 check "a refused write is EINVAL" "echo x | dd of=$G/limit" 1 "Invalid argument"
+check "memwarden says why, too" "memwarden guard set --percent 101" 1 "refused .pct 101. for limit: a budget must be"
 check "a write without a newline is taken" "printf 'mb 1000' >$G/limit" 0 ""
 
 check "unloads" "unload" 0 ""

@@ -60,8 +60,8 @@ pub enum Error {
         file: &'static str,
         /// What was written.
         line: String,
-        /// Why.
-        reason: io::Error,
+        /// Why, in the module's words where the kernel log has them.
+        reason: String,
     },
     /// A file said something that this version doesn't understand.
     #[error(

@@ -1,19 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The module's last word in the kernel log, for errors that an errno alone doesn't explain.
 
-use std::fs::OpenOptions;
-use std::io::Read;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// The newest line of the log at `kmsg` that is about memguard, without its header.
 pub(crate) fn last_line(kmsg: &Path) -> Option<String> {
+    newest(&mut open(kmsg)?)
+}
+
+/// What the log at `kmsg` gets from now on.
+pub(crate) struct Since(Option<File>);
+
+impl Since {
+    pub fn now(kmsg: &Path) -> Self {
+        let at_end = open(kmsg).and_then(|mut log| {
+            log.seek(SeekFrom::End(0)).ok()?;
+            Some(log)
+        });
+        Self(at_end)
+    }
+
+    /// As [`last_line`], of what has come since.
+    pub fn last_line(mut self) -> Option<String> {
+        newest(self.0.as_mut()?)
+    }
+}
+
+fn open(kmsg: &Path) -> Option<File> {
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let mut file = OpenOptions::new()
+    OpenOptions::new()
         .read(true)
         .custom_flags(nonblock)
         .open(kmsg)
-        .ok()?;
+        .ok()
+}
+
+fn newest(file: &mut File) -> Option<String> {
     let mut last = None;
     // One record a read; 8 KiB is the longest that the kernel hands out.
     let mut record = [0; 8192];
@@ -45,6 +70,8 @@ fn message(record: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -58,5 +85,22 @@ mod tests {
         .unwrap();
         assert_eq!(last_line(&path).unwrap(), "memguard: CPU2: refused");
         assert_eq!(last_line(&folder.path().join("missing")), None);
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_taken_for_an_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kmsg");
+        std::fs::write(&path, "4,1,2,-;memguard: limit: an old complaint\n").unwrap();
+        assert_eq!(Since::now(&path).last_line(), None);
+        let since = Since::now(&path);
+        let mut log = OpenOptions::new().append(true).open(&path).unwrap();
+        log.write_all(b"4,2,3,-;memguard: limit: there is no such online cpu\n")
+            .unwrap();
+        assert_eq!(
+            since.last_line().unwrap(),
+            "memguard: limit: there is no such online cpu"
+        );
+        assert_eq!(Since::now(&folder.path().join("missing")).last_line(), None);
     }
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
 use crate::event::raw_code;
+use crate::kernel_log::Since;
 use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
 use crate::trace::Tracer;
 use crate::units::PAGE_BYTES;
@@ -125,11 +126,12 @@ impl Module {
             .truncate(true)
             .open(&path)
             .map_err(Error::file("opening", path))?;
+        let log = Since::now(&self.root.path("/dev/kmsg"));
         open.write_all(format!("{line}\n").as_bytes())
-            .map_err(|reason| Error::RefusedSetting {
+            .map_err(|error| Error::RefusedSetting {
                 file,
                 line: line.to_owned(),
-                reason,
+                reason: reason(file, log, &error),
             })
     }
 
@@ -175,6 +177,16 @@ impl Module {
             log,
         }
     }
+}
+
+/// Why the module refused what was written to `file`: what it has logged of it, or else what the errno says.
+fn reason(file: &str, log: Since, error: &io::Error) -> String {
+    let logged = log.last_line();
+    let about = format!("{NAME}: {file}: ");
+    logged
+        .as_deref()
+        .and_then(|line| line.strip_prefix(&about))
+        .map_or_else(|| error.to_string(), str::to_owned)
 }
 
 /// The module's parameters for `options`.
