@@ -54,10 +54,6 @@ pub struct Boot {
     pub part: Part,
     /// CPUs.
     pub cpus: u32,
-    /// Time is a count of instructions, so that the figures are exact.
-    pub counted: bool,
-    /// The lab's own timer, which has the emulator look at each CPU often enough. A measure of cost goes without.
-    pub tick: bool,
 }
 
 impl Part {
@@ -72,81 +68,55 @@ impl Part {
 
     /// Every part with every machine that it is to run on.
     pub const ALL: [Boot; 12] = [
-        // One core at a time needs no turns, and all of its time to make 200 faults a millisecond.
         Boot {
             part: Self::Alone,
             cpus: 4,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Together,
             cpus: 4,
-            counted: true,
-            tick: true,
         },
         // One CPU: all of it is regulated, the benchmark itself too.
         Boot {
             part: Self::Hold,
             cpus: 1,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Hold,
             cpus: 4,
-            counted: true,
-            tick: true,
         },
         // One CPU: a core's own instructions, and nobody else's.
         Boot {
             part: Self::Overhead,
             cpus: 1,
-            counted: true,
-            tick: false,
         },
-        // The tick of sixteen CPUs would be in the way of the one that is judged.
         Boot {
             part: Self::Scaling,
             cpus: 2,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Scaling,
             cpus: 4,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Scaling,
             cpus: 8,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Scaling,
             cpus: 16,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Sharing,
             cpus: 4,
-            counted: true,
-            tick: true,
         },
         Boot {
             part: Self::Pmu,
             cpus: 1,
-            counted: true,
-            tick: false,
         },
         Boot {
             part: Self::Pmu,
             cpus: 2,
-            counted: false,
-            tick: false,
         },
     ];
 }

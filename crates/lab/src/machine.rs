@@ -471,8 +471,8 @@ struct Boot<'a> {
     kernel: Kernel,
     /// The device tree, where it is not the one that QEMU makes.
     device_tree: Option<PathBuf>,
-    /// The modelled memory's library.
-    library: Option<PathBuf>,
+    /// The emulator's arguments for the modelled memory.
+    memory: Option<[String; 2]>,
     source: Source,
     /// Removed with all that is in it when the boot is over.
     folder: tempfile::TempDir,
@@ -515,8 +515,11 @@ impl<'a> Boot<'a> {
                 Some(device_tree::compile(&tree, machine.cpus, folder.path())?)
             }
         };
-        let library = match &machine.modelled {
-            Some(_) => Some(ModelledMemory::library(&source, &say)?),
+        let memory = match &machine.modelled {
+            Some(memory) => {
+                let library = ModelledMemory::library(&source, &say)?;
+                Some(memory.qemu(&library, folder.path())?)
+            }
             None => None,
         };
         let job = Job {
@@ -545,7 +548,7 @@ impl<'a> Boot<'a> {
             program,
             kernel,
             device_tree,
-            library,
+            memory,
             source,
             folder,
             // What had to be built first doesn't count: that may be a kernel.
@@ -567,9 +570,7 @@ impl<'a> Boot<'a> {
         if let Some(device_tree) = &self.device_tree {
             qemu.arg("-dtb").arg(device_tree);
         }
-        if let (Some(memory), Some(library)) = (&machine.modelled, &self.library) {
-            qemu.args(memory.qemu(library));
-        }
+        qemu.args(self.memory.iter().flatten());
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
         let quantum = match machine.clock {
             Clock::Counted => Some(String::new()),

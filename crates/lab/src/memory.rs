@@ -31,6 +31,8 @@ pub struct ModelledMemory {
     name: String,
     cpu: String,
     platform: Platform,
+    /// It is not what its name stands for.
+    changed: bool,
 }
 
 impl ModelledMemory {
@@ -48,10 +50,20 @@ impl ModelledMemory {
             name: name.to_owned(),
             cpu,
             platform,
+            changed: false,
         })
     }
 
-    /// The platform's name, as it was asked for.
+    /// The same without its prefetcher.
+    #[must_use]
+    pub fn without_prefetcher(mut self) -> Self {
+        self.platform = self.platform.with("machine.core.prefetch_mshrs", 0);
+        self.name.push_str(" without its prefetcher");
+        self.changed = true;
+        self
+    }
+
+    /// The platform's name, as it was asked for, and what is changed.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -81,19 +93,33 @@ impl ModelledMemory {
             .join(format!("lib{}.so", PACKAGE.replace('-', "_"))))
     }
 
-    /// The emulator's arguments for it.
-    pub(crate) fn qemu(&self, library: &Path) -> [String; 2] {
+    /// The emulator's arguments for it. A platform that was changed is written to `folder`.
+    pub(crate) fn qemu(&self, library: &Path, folder: &Path) -> Result<[String; 2]> {
         // A file is looked for from where the emulator runs; a comma ends a property.
         let config = match Path::new(&self.name).canonicalize() {
+            _ if self.changed => self.write_to(folder)?.display().to_string(),
             Ok(path) if path.is_file() => path.display().to_string(),
             _ => self.name.clone(),
         };
         let [library, config] =
             [library.display().to_string(), config].map(|text| text.replace(',', ",,"));
-        [
+        Ok([
             "-object".to_owned(),
             format!("memory-model,id=memory,library={library},config={config}"),
-        ]
+        ])
+    }
+
+    /// Writes the platform as a file, whose memory file is still found.
+    fn write_to(&self, folder: &Path) -> Result<PathBuf> {
+        let mut platform = self.platform.clone();
+        if platform.memory.name.ends_with(".toml") {
+            let memory = platform.folder().join(&platform.memory.name);
+            let memory = memory.canonicalize().on("find", &memory)?;
+            platform.memory.name = memory.display().to_string();
+        }
+        let path = folder.join("platform.toml");
+        fs::write(&path, platform.to_toml()).on("write", &path)?;
+        Ok(path)
     }
 
     /// The device tree that the emulator makes for a machine of these `arguments`, with the caches in it.
@@ -209,7 +235,20 @@ mod tests {
     fn a_comma_does_not_end_the_property() {
         let mut pi = ModelledMemory::find("raspberry-pi-3").unwrap();
         pi.name = "a,b".into();
-        let [_, said] = pi.qemu(Path::new("/x,y.so"));
+        let [_, said] = pi.qemu(Path::new("/x,y.so"), Path::new("/")).unwrap();
         assert_eq!(said, "memory-model,id=memory,library=/x,,y.so,config=a,,b");
+    }
+
+    #[test]
+    fn a_platform_without_its_prefetcher_is_told_by_a_file() {
+        let pi = ModelledMemory::find("raspberry-pi-3").unwrap();
+        let pi = pi.without_prefetcher();
+        assert_eq!(pi.name(), "raspberry-pi-3 without its prefetcher");
+        let folder = tempfile::tempdir().unwrap();
+        let [_, said] = pi.qemu(Path::new("/x.so"), folder.path()).unwrap();
+        let file = said.split_once("config=").unwrap().1;
+        let told = Platform::find(file).unwrap();
+        assert_eq!(told.get("machine.core.prefetch_mshrs"), Some(0));
+        assert!(told.controller().is_ok());
     }
 }

@@ -60,7 +60,7 @@ struct Kept {
     /// The same over the whole second that had most.
     worst_second: f64,
     /// The mean over the periods in which the core ran out of its budget. In the others it asked for less, or the
-    /// machine gave it no time to use it: on the counted clock all CPUs share a stream of instructions.
+    /// machine gave it no time to use it.
     exhausted: Option<f64>,
     /// The most events of any period.
     largest: u64,

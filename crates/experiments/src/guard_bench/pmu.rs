@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::Write;
 
-use memwarden_guard::Error as GuardError;
 use memwarden_run::Case;
 
 use super::rig::{Load, Rig};
@@ -12,28 +11,20 @@ use super::{Bench, Event, judged};
 use crate::Error;
 use crate::traffic::Counted;
 
-/// One CPU, counted: as on a board.
 const PERIOD_US: u64 = 1000;
 
-/// Several CPUs, free-running: what a regulator in user space does in each period takes the emulator some half a
-/// millisecond then, and is counted too.
-const FREE_PERIOD_US: u64 = 10_000;
-
 /// Half of the period at the emulated 1 GHz: a budget of cycles is one of time.
-const BUDGET_PER_US: u64 = 500;
+const BUDGET: u64 = 500 * PERIOD_US;
 
 /// Periods watched.
 const PERIODS: u32 = 400;
-
-/// Starts of the guard, before its refusal of the budgets is an error.
-const STARTS: u32 = 5;
 
 /// perf slows down a counter that interrupts too often: to be lifted in this order. A regulator's counter interrupts
 /// once a period by design.
 const PERF_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 const PERF_TIME: &str = "/proc/sys/kernel/perf_cpu_time_max_percent";
 
-/// On the counted clock a cycle is a nanosecond: the budget is passed by the throttle's latency, and by what lies
+/// Where a cycle is a nanosecond, as in the lab: the budget is passed by the throttle's latency, and by what lies
 /// between the overflow and the interrupt's first look at the time.
 const INTERRUPT_NS: u64 = 2000;
 
@@ -77,45 +68,21 @@ impl Drop for PerfLimits {
     }
 }
 
-/// Starts the guard with these budgets. The module measures at its start what the end of a throttle takes, and refuses
-/// budgets that are hardly more. On a free-running clock a host that is busy at that moment is in what it measures.
-fn start<'a>(
-    bench: &mut Bench<'a>,
-    period_us: u64,
-    budgets: &[(usize, u64)],
-) -> Result<Rig<'a>, Error> {
-    let mut left = STARTS;
-    let cycles = Event {
-        name: "cycles".into(),
-        user_only: false,
-        counted: Counted::Time,
-    };
-    loop {
-        let mut rig = Rig::start(bench, &cycles, period_us)?;
-        left -= 1;
-        match rig.budgets(budgets) {
-            Ok(()) => return Ok(rig),
-            Err(Error::Guard(GuardError::RefusedSetting { .. })) if left > 0 => rig.end()?,
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     bench
         .progress
         .step(0, 1, &format!("cycles, {} CPUs", online.len()));
     let _limits = PerfLimits::lift(bench);
-    let period_us = if online.len() > 1 {
-        FREE_PERIOD_US
-    } else {
-        PERIOD_US
+    let cycles = Event {
+        name: "cycles".into(),
+        user_only: false,
+        counted: Counted::Time,
     };
-    let budget = BUDGET_PER_US * period_us;
-    let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, budget)).collect();
+    let budgets: Vec<_> = online.iter().map(|cpu| (*cpu, BUDGET)).collect();
     let loads: Vec<_> = online.iter().map(|cpu| Load::busy(*cpu)).collect();
-    let mut rig = start(bench, period_us, &budgets)?;
+    let mut rig = Rig::start(bench, &cycles, PERIOD_US)?;
+    rig.budgets(&budgets)?;
     let seen = rig.watch(&loads, PERIODS)?;
     rig.end()?;
     let name = format!(
@@ -145,8 +112,8 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
         .with("figure", "pmu")
         .with("event", "cycles")
         .with("cpus", online.len())
-        .with("period_us", period_us)
-        .with("budget_events", budget)
+        .with("period_us", PERIOD_US)
+        .with("budget_events", BUDGET)
         .with("periods", sum(|core| core.periods))
         .with("missed_periods", sum(|core| core.missed_periods))
         .with("throttled_periods", sum(|core| core.throttled_periods))
@@ -155,7 +122,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
         .with_metric("throttle_latency_ns", latency)
         .with_metric("release_latency_ns", release)
         .with_metric("interrupt_latency_ns", before);
-    // Several CPUs free-running show a distribution, of which the emulator's scheduling is a part.
+    // Of one CPU alone is it known that nothing but the reaction lies between.
     if online.len() > 1 {
         bench.add(case.with("target", "-").with("reached", "-"))?;
     } else {

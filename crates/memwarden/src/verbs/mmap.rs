@@ -68,7 +68,7 @@ struct WalkArgs {
     /// Whose caches are modelled [default: this-machine; lab: raspberry-pi-3]
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// The modelled prefetcher: on, off [default: on]
+    /// The modelled prefetcher, on lab:PLATFORM the platform's: on, off [default: on]
     #[arg(long, value_name = "on|off")]
     prefetcher: Option<Switch>,
     /// The model is told the first N outer steps of each walk [default: 8192; lab: 64]
@@ -171,7 +171,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     // A competitor must have its turns.
     let turns = config.compete.iter().any(|one| *one != Compete::None);
-    let lab = || args.machine.lab(turns);
+    let lab = || {
+        let lab = args.machine.lab(turns)?;
+        Ok(match config.prefetcher {
+            Switch::On => lab,
+            Switch::Off => lab.without_prefetcher(),
+        })
+    };
     let command = ["memwarden", "mmap"];
     if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, mmap::run)? {
         args.place.tell(&folder, &summary)?;

@@ -31,6 +31,10 @@ impl Lab {
         self
     }
 
+    pub fn without_prefetcher(self) -> Self {
+        self
+    }
+
     pub fn on_platform(self, _: Option<&str>) -> anyhow::Result<Self> {
         Ok(self)
     }

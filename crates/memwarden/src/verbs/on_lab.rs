@@ -106,6 +106,7 @@ pub struct Lab {
     note: Option<String>,
     /// A platform's caches and memory are for Debian's kernel, which is soon there; another one was not asked for.
     debians_on_platform: bool,
+    prefetcher: bool,
 }
 
 impl Lab {
@@ -114,6 +115,7 @@ impl Lab {
             machine,
             note: None,
             debians_on_platform: false,
+            prefetcher: true,
         }
     }
 
@@ -136,10 +138,20 @@ impl Lab {
         self
     }
 
+    /// A platform's caches, if it gets them, have no prefetcher.
+    pub fn without_prefetcher(mut self) -> Self {
+        self.prefetcher = false;
+        self
+    }
+
     /// With the caches and the memory of a modelled platform, if one is named, on its CPUs.
     pub fn on_platform(mut self, platform: Option<&str>) -> anyhow::Result<Self> {
         if let Some(name) = platform {
-            let modelled = Machine::modelled(ModelledMemory::find(name)?);
+            let mut memory = ModelledMemory::find(name)?;
+            if !self.prefetcher {
+                memory = memory.without_prefetcher();
+            }
+            let modelled = Machine::modelled(memory);
             let kernel = if self.debians_on_platform {
                 modelled.kernel
             } else {

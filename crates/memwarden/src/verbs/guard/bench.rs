@@ -226,27 +226,15 @@ mod in_lab {
                 .into_iter()
                 .filter(move |boot| wanted(boot, backend));
             let subject = args.subject(backend, event.clone(), HOLD);
-            boots.map(move |boot| {
-                let clock = if boot.counted {
-                    Clock::Counted
-                } else {
-                    Clock::Free
-                };
-                let tick_us = if boot.tick {
-                    clock.default_tick_us()
-                } else {
-                    0
-                };
-                Stage {
-                    part: boot.part,
-                    machine: Machine {
-                        cpus: boot.cpus,
-                        clock,
-                        tick_us,
-                        ..on_lab::machine()
-                    },
-                    subject: subject.clone(),
-                }
+            boots.map(move |boot| Stage {
+                part: boot.part,
+                machine: Machine {
+                    cpus: boot.cpus,
+                    clock: Clock::Parallel,
+                    tick_us: Clock::Parallel.default_tick_us(),
+                    ..on_lab::machine()
+                },
+                subject: subject.clone(),
             })
         });
         Ok(stages.collect())
@@ -371,8 +359,8 @@ mod in_lab {
                 }
             }
             None => summary.note(
-                "An event is a page fault of 4096 bytes. With the counted clock a nanosecond is an instruction, of all \
-                 CPUs together: the figures are exact and the same on every run, and are not times of any board.",
+                "An event is a page fault of 4096 bytes. A nanosecond is an instruction of each CPU (the parallel clock): \
+                 the figures are exact and the same on every run, and are not times of any board.",
             ),
         }
         let path = folder.finish(&summary)?;
