@@ -255,21 +255,30 @@ void mw_set_rt(struct mw_core *core, bool rt)
 	mw_store(&core->rt, rt);
 }
 
+/* As many periods' budgets are owed at most. */
+#define OWED_SHIFT 10
+
 /*
- * Close the period's books, and learn from what was used in it. In the periods
- * that have passed @unused, nothing was.
+ * Close the period's books, and learn from what was used in it. What @more
+ * periods that have passed with it left goes off what is owed, too.
  */
-static void account_close(struct mw_account *account, u64 used, u64 unused)
+static void account_close(struct mw_account *account, u64 used, u64 more)
 {
-	u64 repaid = account->repaid;
+	u64 allowed = account->assigned - account->repaid;
+	u64 over = used > allowed ? used - allowed : 0;
+	u64 repaid = account->repaid, left;
 
 	account->used = used;
 	account->total_used += used;
 	if (account->assigned < MW_UNLIMITED) {
 		account->total_assigned += account->assigned;
-		repaid += unused * account->budget;
+		left = more * account->budget;
+		repaid += left > over ? left - over : 0;
 	}
 	account->owed -= repaid < account->owed ? repaid : account->owed;
+	/* A core that is kept from its tasks needs no less than before. */
+	if (account->repaid)
+		return;
 	if (used > MW_UNLIMITED)
 		used = MW_UNLIMITED;
 	account->prediction =
@@ -295,6 +304,8 @@ static void account_open(struct mw_account *account, mw_atomic64 *pool,
 		account->owed = 0;
 		return;
 	}
+	if (account->owed > budget << OWED_SHIFT)
+		account->owed = budget << OWED_SHIFT;
 	if (account->owed) {
 		/* Holding the core is not free, either. */
 		account->repaid = budget - (stop < budget >> 1 ? stop : budget >> 1);
@@ -463,7 +474,7 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 {
 	struct mw_census census;
 	enum mw_action action;
-	u64 mode, word, unused;
+	u64 mode, word, more;
 	bool opened;
 	int r;
 
@@ -496,9 +507,9 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 
 	if (opened)
 		pools_open(policy, census.epoch);
-	unused = (census.epoch - core->epoch - 1) & EPOCH_MASK;
+	more = (census.epoch - core->epoch - 1) & EPOCH_MASK;
 	for (r = 0; r < MW_RESOURCES; r++)
-		account_close(&core->account[r], used[r], unused);
+		account_close(&core->account[r], used[r], more);
 	core_open(policy, core, census.epoch, !idle);
 	return action == MW_CONTINUE ? MW_RUN : action;
 }
@@ -615,22 +626,32 @@ void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events)
 	core->account[resource].stop = events << MW_STOP_SHIFT;
 }
 
-/* Of what a period had past its budget, or short of it, a 16th counts for the next. */
-#define SETTLE_SHIFT 4
-/* As many periods' budgets are expected of stops, and owed, at most. */
-#define EXPECTED_SHIFT 6
-#define OWED_SHIFT 10
-
-/* What tasks went on to take is owed; returns what is left to blame stops for. */
-static u64 owe(struct mw_account *account, u64 used, u64 held, u64 allowed,
-	       u64 assigned)
+/**
+ * mw_owe() - what tasks went on to take before the core was held
+ * @core: the core
+ * @resource: any that is counted
+ * @used: events counted in the period
+ * @held: those of them counted when the core was held; @used if it never was
+ * @allowed: what mw_allowed() was when the period ended
+ *
+ * Tasks may run on for long before a throttle has the core, such as a kernel
+ * that cannot be preempted. What they took past half a budget, which is what a
+ * stop may take, is owed: later periods leave nothing until it is made up for,
+ * 1024 budgets at most. A period with a stop, in which a host does not learn from
+ * the stop with mw_settle_stop().
+ *
+ * Return: events of @used that are not owed.
+ */
+u64 mw_owe(struct mw_core *core, enum mw_resource resource, u64 used, u64 held,
+	   u64 allowed)
 {
-	u64 most = assigned << OWED_SHIFT, most_of_stop = allowed + (assigned >> 1);
-	u64 owed;
+	struct mw_account *account = &core->account[resource];
+	u64 most = account->budget << OWED_SHIFT;
+	u64 most_of_stop = allowed + (account->budget >> 1), owed;
 
 	if (held > used)
 		held = used;
-	if (held <= most_of_stop)
+	if (account->budget >= MW_UNLIMITED || held <= most_of_stop)
 		return used;
 	owed = held - most_of_stop;
 	account->owed += owed < most ? owed : most;
@@ -639,35 +660,38 @@ static u64 owe(struct mw_account *account, u64 used, u64 held, u64 allowed,
 	return used - owed;
 }
 
+/* Of what a period had past its budget, or short of it, a 16th counts for the next. */
+#define SETTLE_SHIFT 4
+/* As many periods' budgets are expected of a stop at most, in such parts. */
+#define EXPECTED_SHIFT 6
+
 /**
  * mw_settle_stop() - learn what stops take from a period that ended with one
  * @core: the core
  * @resource: whose overflow has stopped it
- * @used: events counted in the period
- * @held: those of them counted when the core was held; @used if it never was
- * @allowed: what mw_allowed() was when it ended
+ * @used: as mw_owe() has them
+ * @held: the same
+ * @allowed: the same
  *
  * Interrupt, wake-up and switch of a stop are events, too, and so is whatever
- * interrupts the core while it is held. What a period had past what it allowed is
- * charged with the next overflows, half of a budget at most, and what it was short
- * of is taken off that. But tasks may run on for long before the core is held, such
- * as a kernel that cannot be preempted: what they took past half a budget is owed,
- * and later periods leave nothing until it is made up for, 1024 of them at most.
- * So the mean of the periods that end with a stop is what was handed out, however
- * dear some stops are, as long as they take half of the budget on average. A host
- * that can't tell, or whose stops take nothing, never calls.
+ * interrupts the core while it is held. What a period had past what it allowed,
+ * but for what is owed, is charged with the next overflows, half of a budget at
+ * most; and what it was short of is taken off that. So the mean of the periods
+ * that end with a stop is what was handed out, however dear some stops are, as
+ * long as they take half of the budget on average. A host that can't tell, or
+ * whose stops take nothing, never calls. It may call when the next period has
+ * begun.
  */
 void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
 		    u64 held, u64 allowed)
 {
 	struct mw_account *account = &core->account[resource];
-	u64 budget = account->budget;
-	u64 most = budget << EXPECTED_SHIFT;
+	u64 most = account->budget << EXPECTED_SHIFT;
 	u64 off;
 
-	if (budget >= MW_UNLIMITED)
+	if (account->budget >= MW_UNLIMITED)
 		return;
-	used = owe(account, used, held, allowed, budget);
+	used = mw_owe(core, resource, used, held, allowed);
 	if (used > allowed) {
 		off = used - allowed;
 		if (off > most)

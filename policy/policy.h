@@ -187,6 +187,8 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);
 
 void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events);
+u64 mw_owe(struct mw_core *core, enum mw_resource resource, u64 used, u64 held,
+	   u64 allowed);
 void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
 		    u64 held, u64 allowed);
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);

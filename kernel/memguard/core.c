@@ -100,6 +100,21 @@ static void arm_counters(struct mg_core *core)
 				       mw_until_overflow(&core->policy, r));
 }
 
+static void count(struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		mw_counted(&core->policy, r, mg_counter_used(&core->counter[r]));
+}
+
+/* In the middle of a period. */
+static void count_and_arm(struct mg_core *core)
+{
+	count(core);
+	arm_counters(core);
+}
+
 static void release(struct mg_core *core, u64 now)
 {
 	core->stats.throttled_ns += now - core->throttled_since;
@@ -113,6 +128,17 @@ static void release(struct mg_core *core, u64 now)
 static bool gives_back(const struct mg_core *core)
 {
 	return core->leaving_hold && !core->waiting;
+}
+
+/* Does this period leave nothing, for what earlier ones have taken? */
+static bool owes(const struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (core->policy.account[r].repaid)
+			return true;
+	return false;
 }
 
 /*
@@ -190,12 +216,14 @@ static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
 {
 	struct mg_counter *counter = &core->counter[r];
 
-	if (!counter->stopped)
-		return;
-	counter->stopped = false;
-	mg_counter_overshot(counter, used > assigned ? used - assigned : 0);
-	if (!counter->runs_on)
+	if (counter->stopped)
+		mg_counter_overshot(counter,
+				    used > assigned ? used - assigned : 0);
+	if (counter->stopped && !counter->runs_on)
 		mw_settle_stop(&core->policy, r, used, counter->held, allowed);
+	else
+		mw_owe(&core->policy, r, used, counter->held, allowed);
+	counter->stopped = false;
 }
 
 static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
@@ -326,16 +354,6 @@ static void arm_chunks(struct mg_core *core)
 	}
 }
 
-/* It goes by its timer again, or is idle. */
-static void charge_chunks(struct mg_core *core)
-{
-	int r;
-
-	for (r = 0; r < mg_guard.resources; r++)
-		mw_counted(&core->policy, r, mg_counter_used(&core->counter[r]));
-	arm_counters(core);
-}
-
 /* When does the core's timer expire next? U64_MAX: it needs none. */
 static u64 next_look(struct mg_core *core, u64 now, bool idle)
 {
@@ -349,7 +367,7 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 				     core->period_ns, NSEC_PER_SEC);
 	}
 	if (was_far_below)
-		charge_chunks(core);
+		count_and_arm(core);
 	return core->quiet ? U64_MAX : core->next;
 }
 
@@ -421,7 +439,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	core->light = min(core->light + periods, LIGHT_PERIODS);
 	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
-		book_stop(core, r, used[r], assigned[r], allowed[r]);
+		if (throttled)
+			book_stop(core, r, used[r], assigned[r], allowed[r]);
 		book_resource(core, r, used[r], assigned[r], periods, best_effort);
 	}
 	core->stats.periods += periods;
@@ -443,7 +462,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		book_second(core, now);
 	if (unlikely(READ_ONCE(core->reset)))
 		clear_stats(core, now);
-	if (core->waiting)
+	if (core->waiting || owes(core))
 		let_run(core, now);
 	if (!core->hold && !gives_back(core))
 		arm_counters(core);
@@ -476,6 +495,7 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 
 /* Long enough for the thread to halt; its CPU may be the one that we run on. */
 #define TRIAL_NS (100 * NSEC_PER_USEC)
+#define TRIALS 10
 
 /*
  * An event of which a halted core has one each 20 ns counts time, not traffic:
@@ -485,7 +505,9 @@ static void release_trial(struct mg_core *core, u64 now)
 {
 	int r;
 
-	for (r = 0; r < MW_RESOURCES; r++) {
+	/* A thread that has not come yet shows only what others do meanwhile. */
+	core->tried = !core->waiting;
+	for (r = 0; core->tried && r < MW_RESOURCES; r++) {
 		struct mg_counter *counter = &core->counter[r];
 		u64 count = counter->begin + mg_counter_used(counter);
 
@@ -537,7 +559,7 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 /* Another core, or a setting, says: look again. Interrupts are off. */
 static void look(struct mg_core *core)
 {
-	u64 now = ktime_get_ns();
+	u64 now = ktime_get_ns(), number = core->number;
 	int r;
 
 	if (!core->regulated)
@@ -548,9 +570,11 @@ static void look(struct mg_core *core)
 	}
 	/* Without sharing, a period begins early when the clock does. */
 	if (mg_sharing() || mg_clock_phase() != core->phase) {
-		core->deferred = false;
 		begin_period(core, now, 0, core_is_idle());
-		start_timer(core, core->next);
+		if (core->number != number)
+			core->deferred = false;
+		start_timer(core, core->deferred ? min(core->run_until, core->next) :
+						   core->next);
 	}
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
@@ -620,8 +644,11 @@ static void used_up(struct mg_counter *counter, u64 now)
 
 	core->stats.overflows++;
 	action = mw_overflow(&mg_guard.policy, &core->policy, r, used);
-	counter->stopped = action == MW_THROTTLE;
-	counter->held = U64_MAX;
+	if (action == MW_THROTTLE) {
+		counter->stopped = true;
+		for (r = 0; r < MW_RESOURCES; r++)
+			core->counter[r].held = U64_MAX;
+	}
 	if (account->total_reclaimed != reclaimed)
 		trace_reclaim(core->policy.epoch, r,
 			      account->total_reclaimed - reclaimed,
@@ -649,7 +676,7 @@ static void core_used_up(struct mg_core *core, u64 now)
 		    mw_used_up(&core->policy, r, mg_counter_used(&core->counter[r])))
 			used_up(&core->counter[r], now);
 	if (!core->policy.throttled)
-		arm_counters(core);
+		count_and_arm(core);
 }
 
 /**
@@ -680,6 +707,16 @@ void mg_core_overflow(struct mg_counter *counter)
 	used_up(counter, now);
 }
 
+static bool nothing_left(const struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (mw_until_overflow(&core->policy, r) == 1)
+			return true;
+	return false;
+}
+
 /* The throttle thread has left the core; what comes now is charged to its tasks. */
 static void left(struct mg_core *core)
 {
@@ -697,11 +734,17 @@ static void left(struct mg_core *core)
 		struct mg_counter *counter = &core->counter[r];
 		u64 used = mg_counter_used(counter);
 
-		if (core->trial)
+		if (core->trial && core->tried)
 			counter->own = used + counter->begin - counter->released;
 		mw_counted(&core->policy, r, used);
 	}
 	WRITE_ONCE(core->trial, false);
+	/* Where nothing is left, an interrupt would only take of the run. */
+	if (core->run_until < core->next && nothing_left(core)) {
+		core->deferred = true;
+		start_timer(core, core->run_until);
+		return;
+	}
 	arm_counters(core);
 }
 
@@ -727,7 +770,9 @@ static void switched(void *unused, bool preempt, struct task_struct *prev,
 			look_again(core, ktime_get_ns(), false, false);
 		else
 			mw_core_active(&mg_guard.policy, &core->policy);
-	} else if (unlikely(prev == core->thread) && core->leaving_hold) {
+	} else if (unlikely(prev == core->thread) && core->leaving_hold &&
+		   !preempt && prev_state) {
+		/* Not that the stopper took the core from it. */
 		left(core);
 	}
 }
@@ -823,6 +868,7 @@ static void begin_trial(void *info)
 	if (!core->regulated || !core->quiet)
 		return;
 	core->trial = true;
+	core->tried = false;
 	for (r = 0; r < MW_RESOURCES; r++)
 		core->counter[r].tried_at = core->counter[r].begin +
 					    mg_counter_used(&core->counter[r]);
@@ -833,15 +879,20 @@ static void begin_trial(void *info)
 /*
  * Interrupt, wake-up and switch are events, too, and the core is charged for
  * them. One throttle without need shows how many at its begin and how many at its
- * end: a budget must leave something.
+ * end: a budget must leave something. Again, where what can't be preempted kept
+ * the thread from the core.
  */
 static void try_throttle(struct mg_core *core)
 {
-	int i;
+	int left, i;
 
-	smp_call_function_single(core->cpu, begin_trial, core, true);
-	for (i = 0; i < 100 && READ_ONCE(core->trial); i++)
-		usleep_range(100, 200);
+	for (left = TRIALS; left && !READ_ONCE(core->tried); left--) {
+		smp_call_function_single(core->cpu, begin_trial, core, true);
+		for (i = 0; i < 100 && READ_ONCE(core->trial); i++)
+			usleep_range(100, 200);
+		if (!READ_ONCE(core->tried))
+			usleep_range(2000, 3000);
+	}
 }
 
 /**

@@ -134,6 +134,7 @@ struct mg_core {
 	bool leaving_hold; /* released; the thread has not left yet */
 	bool deferred; /* used up, and held from @run_until on */
 	bool trial; /* a throttle without need, see try_throttle() */
+	bool tried; /* one has shown what a throttle takes */
 	unsigned int clock_seq; /* of the look that the next five are from */
 	u64 generation; /* of the clock, whose budgets hold */
 	u64 number; /* of the period */

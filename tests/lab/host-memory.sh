@@ -78,8 +78,8 @@ check "  and holds a reader to 100 MiB/s" \
 check "  and the core, when the kernel's own lines count too" \
 	"sed -n '/the kernel too/,$ s/.*\(CPU3 [0-9].*\)/\1/p' $work/guard" 0 '^CPU3 (9[89]|100)\.[0-9] of 100\.0 MB/s'
 
-# Copying a huge page takes the kernel some 4 ms in one go, before any throttle has the core: later periods make up for
-# it, so that the last second has its budget.
+# Copying a huge page takes the kernel some 4 ms and 36,000 lines in one go, before any throttle has the core: later
+# periods make up for it, so that a second has its 1,638,000, and one or two such pages more or less.
 cat >"$work/collapse.sh" <<'EOF'
 modprobe memguard g_hw_type=armv8
 cd /sys/kernel/debug/memguard
@@ -90,7 +90,7 @@ echo >failcnt
 sleep 3
 grep '"cpu":3' stats |
 	sed 's/.*"throttle_latency_ns_max":\([0-9]*\).*"read":{[^}]*"used":\([0-9]*\),"assigned":\([0-9]*\).*"used_max":\([0-9]*\),"over.*/\1 \2 \3 \4/' |
-	awk '{ print; print ($2 < 1.01 * $3 ? "held" : "NOT held"), ($2 > 0.9 * $3 ? "no less" : "LESS")
+	awk '{ print; print ($2 < 1.05 * $3 ? "held" : "NOT held"), ($2 > 0.9 * $3 ? "no less" : "LESS")
 		print ($1 > 2000000 ? "late" : "in time"), ($4 > 10000 ? "much" : "little") }'
 echo max >limit
 kill %1

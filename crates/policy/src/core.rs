@@ -172,6 +172,13 @@ impl Core {
         unsafe { ffi::mw_expect_stop(self.raw(), resource as u32, events) }
     }
 
+    /// As [`Core::settle_stop`], of a period from which nothing is to be learnt of stops. Returns what of `used` is not
+    /// owed.
+    pub fn owe(&mut self, resource: Resource, used: u64, held: u64, allowed: u64) -> u64 {
+        // SAFETY: as in online().
+        unsafe { ffi::mw_owe(self.raw(), resource as u32, used, held, allowed) }
+    }
+
     /// A period with a stop by `resource` ended with `used` events, of which `held` were counted when the core was held
     /// (all of them if it never was) and which had [`Account::allowed`]. What was too much, or too little, is made up for
     /// by later periods.

@@ -105,6 +105,7 @@ unsafe extern "C" {
     pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;
 
     pub fn mw_expect_stop(core: *mut mw_core, resource: u32, events: u64);
+    pub fn mw_owe(core: *mut mw_core, resource: u32, used: u64, held: u64, allowed: u64) -> u64;
     pub fn mw_settle_stop(core: *mut mw_core, resource: u32, used: u64, held: u64, allowed: u64);
     pub fn mw_until_overflow(core: *const mw_core, resource: u32) -> u64;
     pub fn mw_census_read(policy: *const mw_policy) -> mw_census;

@@ -3,7 +3,7 @@
 
 mod simulation;
 
-use memwarden_policy::{BestEffort, Resource, UNLIMITED};
+use memwarden_policy::{BestEffort, Core, Policy, Resource, UNLIMITED};
 use simulation::{ENDLESS, IDLE, Load, PERIOD, Simulation};
 
 const FAST: Load = Load {
@@ -227,6 +227,38 @@ fn what_tasks_take_before_a_throttle_has_the_core_is_owed_in_full() {
     host.cores[0].overruns.clear();
     host.run(100);
     assert_eq!(host.run(100), [163_800]);
+}
+
+/// A smaller budget makes up for no more than 1024 of its own.
+#[test]
+fn a_debt_shrinks_with_the_budget() {
+    let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
+    host.cores[0].overruns = vec![36_000];
+    host.run(1);
+    host.cores[0].overruns.clear();
+    let settings = host.cores[0].core.settings();
+    settings.set_budget(Resource::Read, 20).unwrap();
+    host.run(2);
+    let owed = host.cores[0].core.account(Resource::Read).owed;
+    assert!((1024 * 19..=1024 * 20).contains(&owed), "{owed}");
+}
+
+/// Of periods that passed unseen, what they left counts, and not what was used in them.
+#[test]
+fn missed_periods_forgive_what_they_left() {
+    let policy = Policy::new();
+    let mut core = Core::new(&policy).unwrap();
+    core.settings().set_budget(Resource::Read, 100).unwrap();
+    core.online();
+    let owed = |core: &Core| core.account(Resource::Read).owed;
+    let first = core.epoch();
+    core.owe(Resource::Read, 10_150, 10_150, 100);
+    assert_eq!(owed(&core), 10_000);
+    core.period_begin(first + 10, false, [10_150, 0]);
+    assert_eq!(owed(&core), 10_000);
+    // The period itself repays 100, and of nine more 850 are left.
+    core.period_begin(first + 20, false, [50, 0]);
+    assert_eq!(owed(&core), 10_000 - 100 - 850);
 }
 
 /// A core that ran wild stands still for 1024 periods, but for its stops; a task goes on by an event in each.

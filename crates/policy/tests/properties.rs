@@ -259,7 +259,10 @@ impl Model {
             assert!(after.repaid <= after.owed && after.repaid <= after.assigned);
             // Half the old prediction, half what was used, and the shortfall.
             let average = (before[r].prediction + used[r].min(UNLIMITED)) / 2;
-            let expected = average + before[r].shortfall;
+            let expected = match before[r].repaid {
+                0 => average + before[r].shortfall,
+                _ => before[r].prediction,
+            };
             assert!(
                 after.prediction.abs_diff(expected) <= 1,
                 "{before:?} used {used:?} {after:?}"

@@ -579,6 +579,13 @@ impl Loop {
         let epoch = self.core.epoch();
         let assigned = Resource::ALL.map(|resource| self.core.account(resource).assigned);
         let quiet = self.is_quiet();
+        if !(throttled || free || self.handle().settings.rt()) {
+            // This thread came when the period was over: so much was not stopped.
+            for (resource, used) in Resource::ALL.into_iter().zip(used) {
+                let allowed = self.core.account(resource).allowed();
+                self.core.owe(resource, used, used, allowed);
+            }
+        }
         let number = self.common.clock.read().number_at(now_ns);
         let action = self.core.period_begin(number, idle, used);
         if action == Action::Continue {

@@ -21,6 +21,7 @@
 #define mw_overflow MW_NAME(overflow)
 #define mw_release MW_NAME(release)
 #define mw_expect_stop MW_NAME(expect_stop)
+#define mw_owe MW_NAME(owe)
 #define mw_settle_stop MW_NAME(settle_stop)
 #define mw_until_overflow MW_NAME(until_overflow)
 #define mw_census_read MW_NAME(census_read)
