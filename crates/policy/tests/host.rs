@@ -3,7 +3,7 @@
 
 mod simulation;
 
-use memwarden_policy::{BestEffort, Core, Policy, Resource, UNLIMITED};
+use memwarden_policy::{Action, BestEffort, Core, Policy, Resource, UNLIMITED};
 use simulation::{ENDLESS, IDLE, Load, PERIOD, Simulation};
 
 const FAST: Load = Load {
@@ -254,10 +254,12 @@ fn missed_periods_forgive_what_they_left() {
     let first = core.epoch();
     core.owe(Resource::Read, 10_150, 10_150, 100);
     assert_eq!(owed(&core), 10_000);
-    core.period_begin(first + 10, false, [10_150, 0]);
+    let begun = core.period_begin(first + 10, false, [10_150, 0]);
+    assert_eq!(begun, Action::Run);
     assert_eq!(owed(&core), 10_000);
     // The period itself repays 100, and of nine more 850 are left.
-    core.period_begin(first + 20, false, [50, 0]);
+    let begun = core.period_begin(first + 20, false, [50, 0]);
+    assert_eq!(begun, Action::Run);
     assert_eq!(owed(&core), 10_000 - 100 - 850);
 }
 
