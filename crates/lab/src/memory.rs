@@ -57,7 +57,7 @@ impl ModelledMemory {
     /// The same without its prefetcher.
     #[must_use]
     pub fn without_prefetcher(mut self) -> Self {
-        self.platform = self.platform.with("machine.core.prefetch_mshrs", 0);
+        self.platform.machine.core.prefetcher = None;
         self.name.push_str(" without its prefetcher");
         self.changed = true;
         self
@@ -248,7 +248,7 @@ mod tests {
         let [_, said] = pi.qemu(Path::new("/x.so"), folder.path()).unwrap();
         let file = said.split_once("config=").unwrap().1;
         let told = Platform::find(file).unwrap();
-        assert_eq!(told.get("machine.core.prefetch_mshrs"), Some(0));
+        assert!(told.machine.core.prefetcher.is_none());
         assert!(told.controller().is_ok());
     }
 }

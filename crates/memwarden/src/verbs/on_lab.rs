@@ -150,6 +150,7 @@ impl Lab {
             let mut memory = ModelledMemory::find(name)?;
             if !self.prefetcher {
                 memory = memory.without_prefetcher();
+                self.note = Some(format!("The prefetcher of the platform {name} is off."));
             }
             let modelled = Machine::modelled(memory);
             let kernel = if self.debians_on_platform {
