@@ -92,12 +92,17 @@ grep '"cpu":3' stats |
 	sed 's/.*"throttle_latency_ns_max":\([0-9]*\).*"read":{[^}]*"used":\([0-9]*\),"assigned":\([0-9]*\).*"used_max":\([0-9]*\),"over.*/\1 \2 \3 \4/' |
 	awk '{ print; print ($2 < 1.05 * $3 ? "held" : "NOT held"), ($2 > 0.9 * $3 ? "no less" : "LESS")
 		print ($1 > 2000000 ? "late" : "in time"), ($4 > 10000 ? "much" : "little") }'
+for _ in 1 2 3 4 5 6 7 8; do
+	memwarden guard show | grep -m 1 'makes up for' && break
+done
 echo max >limit
 kill %1
 EOF
 collapse() { lab --with "$work/collapse.sh" -- sh /host/collapse.sh >"$work/collapse"; }
 check "what the kernel takes in one go is made up for" "collapse; cat $work/collapse" 0 '^held no less$'
 check "  however late the throttle had the core, which is told" "cat $work/collapse" 0 '^late much$'
+check "  and guard show says why the core stands still" "cat $work/collapse" 0 \
+	'^CPU3 makes up for [0-9]+ events that ran on before a throttle had the core'
 
 # Debian's perf, which knows nothing of us: what eight passes over 16 MiB take and four do not, 1 % more or less.
 cat >"$work/perf.sh" <<'EOF'
