@@ -637,8 +637,7 @@ void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events)
  * Tasks may run on for long before a throttle has the core, such as a kernel
  * that cannot be preempted. What they took past half a budget, which is what a
  * stop may take, is owed: later periods leave nothing until it is made up for,
- * 1024 budgets at most. A period with a stop, in which a host does not learn from
- * the stop with mw_settle_stop().
+ * 1024 budgets at most. For periods that mw_settle_stop() does not see.
  *
  * Return: events of @used that are not owed.
  */
@@ -662,7 +661,7 @@ u64 mw_owe(struct mw_core *core, enum mw_resource resource, u64 used, u64 held,
 
 /* Of what a period had past its budget, or short of it, a 16th counts for the next. */
 #define SETTLE_SHIFT 4
-/* As many periods' budgets are expected of a stop at most, in such parts. */
+/* This many periods' budgets, in such parts, are expected of stops at most. */
 #define EXPECTED_SHIFT 6
 
 /**

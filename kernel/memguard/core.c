@@ -100,18 +100,13 @@ static void arm_counters(struct mg_core *core)
 				       mw_until_overflow(&core->policy, r));
 }
 
-static void count(struct mg_core *core)
+/* In the middle of a period. */
+static void count_and_arm(struct mg_core *core)
 {
 	int r;
 
 	for (r = 0; r < mg_guard.resources; r++)
 		mw_counted(&core->policy, r, mg_counter_used(&core->counter[r]));
-}
-
-/* In the middle of a period. */
-static void count_and_arm(struct mg_core *core)
-{
-	count(core);
 	arm_counters(core);
 }
 

@@ -15,8 +15,8 @@ lab() {
 cat >"$work/memory.sh" <<'EOF'
 cat /sys/devices/system/cpu/cpu3/cache/index*/size
 average() { "$@" 2>&1 | grep -o 'average = [0-9.]* ns\|average [0-9.]* ns'; }
-echo "latency 16K: $(average latency -m 16K -c 0 -i 500)"
-echo "latency 256K: $(average latency -m 256K -c 0 -i 50)"
+echo "latency 16K: $(average latency -m 16K -c 0 -i 5000)"
+echo "latency 256K: $(average latency -m 256K -c 0 -i 500)"
 echo "latency 16M: $(average latency -m 16M -c 0 -i 2)"
 /host/lab/refills read 16 4
 /host/lab/refills write 16 4

@@ -9,7 +9,7 @@ use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
 
-use super::experiment::Place;
+use super::experiment::{Found, Place};
 use super::on_lab::Lab;
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
@@ -131,9 +131,17 @@ impl Args {
 
 /// Carries out `memwarden interfere`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some((folder, summary)) = measure(&args)? {
+        args.place.tell(&folder, &summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures, and tells nothing of it.
+pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
     let config = args.settings()?;
     let command = ["memwarden", "interfere"];
-    let found = args.place.carry_out(
+    args.place.carry_out(
         &command,
         &config,
         || lab(&config),
@@ -141,11 +149,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let module = args.module.clone();
             interfere::run(config, module, out, existing, interrupt, progress)
         },
-    )?;
-    if let Some((folder, summary)) = found {
-        args.place.tell(&folder, &summary)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// Four CPUs, as the boards have that this stands for, or more where more are asked for.

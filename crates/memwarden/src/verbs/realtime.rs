@@ -13,7 +13,7 @@ use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_workloads::periodic::DESCRIPTOR;
 
-use super::experiment::Place;
+use super::experiment::{Found, Place};
 use super::on_lab::Lab;
 
 /// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
@@ -130,9 +130,17 @@ impl Args {
 
 /// Carries out `memwarden realtime`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some((folder, summary)) = measure(&args)? {
+        args.place.tell(&folder, &summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures, and tells nothing of it.
+pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
     let config = args.settings()?;
     let command = ["memwarden", "realtime"];
-    let found = args.place.carry_out(
+    args.place.carry_out(
         &command,
         &config,
         || lab(&config),
@@ -140,11 +148,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let module = args.module.clone();
             realtime::run(config, module, out, existing, interrupt, progress)
         },
-    )?;
-    if let Some((folder, summary)) = found {
-        args.place.tell(&folder, &summary)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 /// No CPU more than the task and the load have: an idle one takes part in the one stream of instructions with its ticks.

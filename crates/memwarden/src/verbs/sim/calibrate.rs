@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use memwarden_sim::cases::{Facts, Measure};
 use memwarden_sim::platform::PlatformError;
 use serde::Serialize;
 
-use super::measured::Measured;
+use super::measured::{self, Measured};
 use super::output::{Output, folder};
 use crate::verbs::foreign::Interrupted;
 use crate::verbs::output::print;
@@ -37,7 +38,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
     published figures decide (\"fitted\"). All else is \"predicted\": cases with a guard are never fitted to. A difference\n\
     is in %, of shares in percentage points. The exit code is 0 however far the figures are from each other.\n\
     Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
-    memwarden interfere --on lab:raspberry-pi-3 --out out/pi\n  \
+    memwarden sim calibrate raspberry-pi-3 --compare-only --measure out/pi\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --lab out/pi\n  \
     memwarden sim calibrate my-board.toml --against my-facts.toml -o my-board-fitted.toml"
 )]
@@ -60,6 +61,15 @@ pub(super) struct Args {
         requires = "compare_only"
     )]
     lab: Vec<PathBuf>,
+    /// The same, measured now: interfere or realtime, whichever the cases were published of, on the lab's machine with
+    /// this platform's memory, into this run folder (3 to 10 minutes)
+    #[arg(
+        long,
+        value_name = "RUN",
+        requires = "compare_only",
+        conflicts_with_all = ["against", "lab"]
+    )]
+    measure: Option<PathBuf>,
     /// End the search when no fitted figure is farther off
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = within)]
     within: f64,
@@ -152,7 +162,14 @@ enum Said<T> {
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let platform = Platform::find(&args.platform)?;
     let facts = facts(args)?;
-    let measured = Measured::read(&args.lab)?;
+    let lab = match &args.measure {
+        Some(run) => {
+            measured::measure(&args.platform, &facts.cases, run)?;
+            slice::from_ref(run)
+        }
+        None => &args.lab,
+    };
+    let measured = Measured::read(lab)?;
     if let Some(run) = measured.unused(&facts.cases).next() {
         bail!(
             "--lab {}: none of its cases was published: give a run with the published workloads, memory and guard",
@@ -398,7 +415,7 @@ fn text(
         }
         text += &format!("{}\n\n", lines(rows, 1..5));
     }
-    let with_lab = !args.lab.is_empty();
+    let with_lab = args.measure.is_some() || !args.lab.is_empty();
     text += &format!(
         "{}\n\npublished: {}\n",
         figures(figured, with_lab),

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What runs of the experiments measured, found by the case that was published: the same workloads with the same memory
+//! What runs of the experiments measured, made here or before, found by the case that was published: the same workloads with the same memory
 //! under the same guard.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use clap::Parser;
 use memwarden_platform::units::parse_size;
 use memwarden_run::{Case as Ran, GuardSettings, Recorded, Run};
 use memwarden_sim::cases::{Budgets, Case, Measure, Mode};
+
+use crate::verbs::{interfere, realtime};
 
 const MIB: f64 = (1 << 20) as f64;
 const LINE_BYTES: f64 = 64.0;
@@ -54,6 +58,31 @@ struct Guarded {
     best_effort: String,
     reclaim: bool,
     period_us: u64,
+}
+
+#[derive(clap::Parser)]
+struct Interfere {
+    #[command(flatten)]
+    args: interfere::Args,
+}
+
+#[derive(clap::Parser)]
+struct Realtime {
+    #[command(flatten)]
+    args: realtime::Args,
+}
+
+/// Measures what was published of `platform` on the lab's machine with its memory, into the run folder `run`.
+pub(super) fn measure(platform: &str, cases: &[Case], run: &Path) -> Result<()> {
+    let on = format!("lab:{platform}");
+    let words = ["memwarden", "--on", &on, "--out"].map(OsStr::new);
+    let words = words.into_iter().chain([run.as_os_str()]);
+    if cases.iter().any(|case| case.task.is_some()) {
+        realtime::measure(&Realtime::try_parse_from(words)?.args)?;
+    } else {
+        interfere::measure(&Interfere::try_parse_from(words)?.args)?;
+    }
+    Ok(())
 }
 
 impl Measured {
