@@ -10,7 +10,7 @@ use crate::{CoreProof, Error};
 /// Pages a millisecond, each core alone: from few enough that one fault matters to two thirds of what a core can make.
 const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
 
-/// The same for all cores at once: four times the largest fits the one stream of instructions.
+/// The same for all cores at once: the largest, four times, is what one core can make.
 pub(super) const TOGETHER: [u64; 4] = [5, 10, 25, 50];
 
 /// Periods watched in each case. With four cores and ten budgets these are thousands of throttles in all: enough for

@@ -2,9 +2,8 @@
 //! Does the reaction grow with the number of CPUs? Reclaim on, and nothing to reclaim: the overflow asks the pool and
 //! every other core's share in it, and ends in a throttle.
 //!
-//! It is measured twice. With one hungry core the time is the guard's own. With all of them hungry it holds, on an
-//! emulated machine, the other CPUs' turns on the one stream of instructions: that grows with the CPUs, and is not the
-//! guard's.
+//! It is measured twice. With one hungry core the time is the guard's own. With all of them hungry it holds what the
+//! kernel does for the others at the same moment.
 
 use memwarden_guard::{BestEffort, CoreStatistics};
 use memwarden_run::Case;
@@ -13,13 +12,11 @@ use super::Bench;
 use super::rig::{Load, Rig, Seen};
 use crate::Error;
 
-/// Of all cores at once; small enough that sixteen have room on one stream of instructions: 16 x 5 faults are 0.3 ms
-/// of work.
+/// Of all cores at once.
 const BUDGET_TOGETHER: u64 = 5;
 
-/// Of the one hungry core. An emulated machine begins the period on one CPU after the other, which takes 16 of them
-/// some 0.1 ms of the one stream of instructions; 100 faults take four times as long, so that the overflow comes when
-/// they are done.
+/// Of the one hungry core: 100 faults take some 0.4 ms, so that the overflow comes when the others have long begun
+/// their periods.
 const BUDGET_ALONE: u64 = 100;
 
 /// Periods watched: with two CPUs still hundreds of throttles.
@@ -72,7 +69,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
         .with_metric("throttle_latency_all_ns", of_all);
     bench.summary.note(
         "Scaling: throttle_latency_ns is with one core over its budget and is judged; throttle_latency_all_ns is with \
-         all of them, and holds the other CPUs' turns on the one stream of instructions.",
+         all of them, and holds what the kernel does for the others at the same moment.",
     );
     bench.add(case)?;
     bench.progress.step(2, 2, "done");

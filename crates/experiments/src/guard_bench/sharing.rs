@@ -9,8 +9,7 @@ use super::rig::{Load, Rig, Seen};
 use super::{Bench, Event, judged};
 use crate::Error;
 
-/// Budgets of 3 to 1, in pages a period. Together they are what a core can still make beside a busy one, on half of the
-/// machine's time.
+/// Budgets of 3 to 1, in pages a period. Together they are well below what one core can make.
 const FIRST: u64 = 45;
 const SECOND: u64 = 15;
 
@@ -86,7 +85,7 @@ fn scenes(event: &Event) -> Vec<Scene> {
             mode: BestEffort::None,
             reclaim: true,
             loads: vec![Load::busy(CPUS[0]), hungry(CPUS[1])],
-            // The busy core takes its turns of the one stream: both budgets are the limit, not what there is time for.
+            // Both budgets are the limit, not what there is time for.
             target: "twice its budget for CPU 2, and never above both",
             follows: |_, b| b > 2.0 * SECOND as f64 && b <= SUM * 1.01,
         },

@@ -579,14 +579,18 @@ impl Loop {
         let epoch = self.core.epoch();
         let assigned = Resource::ALL.map(|resource| self.core.account(resource).assigned);
         let quiet = self.is_quiet();
-        if !(throttled || free || self.handle().settings.rt()) {
-            // This thread came when the period was over: so much was not stopped.
+        let number = self.common.clock.read().number_at(now_ns);
+        if number != self.number && !(throttled || free || self.handle().settings.rt()) {
+            // This thread came when the period was over, or several were: so much was not stopped.
+            let missed = number.saturating_sub(self.number + 1);
             for (resource, used) in Resource::ALL.into_iter().zip(used) {
-                let allowed = self.core.account(resource).allowed();
+                let account = self.core.account(resource);
+                let allowed = account
+                    .allowed()
+                    .saturating_add(missed.saturating_mul(account.budget));
                 self.core.owe(resource, used, used, allowed);
             }
         }
-        let number = self.common.clock.read().number_at(now_ns);
         let action = self.core.period_begin(number, idle, used);
         if action == Action::Continue {
             return Ok(());
