@@ -80,11 +80,22 @@ impl Sets {
     /// The place of `number`, which is likely to be there: the hint comes first.
     #[inline]
     pub fn find(&mut self, number: u64) -> Option<usize> {
+        self.find_quickly(number).or_else(|| self.search(number))
+    }
+
+    /// The place of `number` if the hint knows it, which it does for most that are there.
+    #[inline]
+    #[must_use]
+    pub fn find_quickly(&self, number: u64) -> Option<usize> {
         let hint = self.hints[number as usize % HINTS] as usize;
-        if self.numbers[hint] == number {
-            return Some(hint);
-        }
-        self.search(number)
+        (self.numbers[hint] == number).then_some(hint)
+    }
+
+    /// Whether the number in `place` has [`DIRTY`].
+    #[inline]
+    #[must_use]
+    pub fn is_dirty_at(&self, place: usize) -> bool {
+        self.uses[place] & DIRTY != 0
     }
 
     /// The place of `number`, which is likely to be absent.
@@ -146,7 +157,7 @@ impl Sets {
     #[must_use]
     pub fn is_dirty(&mut self, number: u64) -> bool {
         self.find(number)
-            .is_some_and(|place| self.uses[place] & DIRTY != 0)
+            .is_some_and(|place| self.is_dirty_at(place))
     }
 
     /// Takes [`DIRTY`] from a number. Returns whether it had that.

@@ -90,7 +90,8 @@ pub const COUNTS: usize = Count::Stalled as usize + 1;
 pub struct Face {
     /// Lines of which the emulator need not tell: `2 * line`, plus 1 if it need not tell of
     /// stores either, at the index `line % filter.len()`, a power of two. These are the
-    /// lines that were last used of each set of the L1: another access changes nothing.
+    /// lines that were last used of each set of the L1: another access changes nothing but
+    /// the order in which pages were used.
     pub filter: Rc<[Cell<u64>]>,
     /// By [`Count`].
     pub counts: Rc<[Cell<u64>]>,
@@ -256,10 +257,19 @@ impl<M: MainMemory> EmulatedMemory<M> {
     ) -> Option<u64> {
         let index = core;
         let core = &mut self.cores[index];
+        let (line, page) = (address >> self.line_bits, address >> PAGE_BITS);
+        let store = access != Access::Load;
+        let private = &mut self.lines.cores[index].private;
+        if core.waits == Waits::No
+            && let Some(dirty) = private.use_again(line, page, store)
+        {
+            core.face.used(line, dirty);
+            return Some(0);
+        }
         core.ops.push_back(Op {
             retired,
-            line: address >> self.line_bits,
-            page: address >> PAGE_BITS,
+            line,
+            page,
             access,
             stage: Stage::New,
         });

@@ -91,6 +91,23 @@ impl Private {
         }
     }
 
+    /// Accesses a line of a page if that changes nothing but what was used last: both are
+    /// found at once, and a store finds the line dirty. Return: whether it is.
+    #[inline]
+    pub fn use_again(&mut self, line: u64, page: u64, store: bool) -> Option<bool> {
+        let place = self.l1.find_quickly(line)?;
+        let dirty = self.l1.is_dirty_at(place);
+        if store && !dirty {
+            return None;
+        }
+        if let Some(tlb) = &mut self.tlb {
+            let entry = tlb.find_quickly(page)?;
+            tlb.touch(entry, 0);
+        }
+        self.l1.touch(place, 0);
+        Some(dirty)
+    }
+
     /// The line of a byte of the buffer and, if its page wasn't in the TLB, the line of
     /// the page table's entry.
     pub fn translate(&mut self, offset: u64) -> (u64, Option<u64>) {
