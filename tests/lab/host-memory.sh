@@ -18,6 +18,7 @@ average() { "$@" 2>&1 | grep -o 'average = [0-9.]* ns\|average [0-9.]* ns'; }
 echo "latency 16K: $(average latency -m 16K -c 0 -i 5000)"
 echo "latency 256K: $(average latency -m 256K -c 0 -i 500)"
 echo "latency 16M: $(average latency -m 16M -c 0 -i 2)"
+echo "three chases: $(average latency -m 16M -c 0 -i 2 --mlp 3)"
 /host/lab/refills read 16 4
 /host/lab/refills write 16 4
 for cpu in 1 2 3; do
@@ -49,6 +50,7 @@ check "  Linux knows its caches" "head -n 3 $work/first | tr '\n' ' '" 0 '^32K 3
 check "  a load from the L1 takes its instructions alone" "near 'latency 16K' 4.0" 0 ''
 check "  one from the L2 15 clocks of the board more" "near 'latency 256K' 16.5" 0 ''
 check "  one from memory what the board takes" "near 'latency 16M' 184.95" 0 ''
+check "  three loads that do not wait for one another overlap" "near 'three chases' 127.0" 0 ''
 check "  and beside three writers" "near 'beside writers' 1124.04" 0 ''
 for event in 0x03 0x16 0x17 0x19; do
 	check "  event $event counts each line that is read" "counted read $event 1" 0 ''

@@ -80,15 +80,11 @@ impl Sets {
     /// The place of `number`, which is likely to be there: the hint comes first.
     #[inline]
     pub fn find(&mut self, number: u64) -> Option<usize> {
-        self.find_quickly(number).or_else(|| self.search(number))
-    }
-
-    /// The place of `number` if the hint knows it, which it does for most that are there.
-    #[inline]
-    #[must_use]
-    pub fn find_quickly(&self, number: u64) -> Option<usize> {
         let hint = self.hints[number as usize % HINTS] as usize;
-        (self.numbers[hint] == number).then_some(hint)
+        if self.numbers[hint] == number {
+            return Some(hint);
+        }
+        self.search(number)
     }
 
     /// Whether the number in `place` has [`DIRTY`].

@@ -12,10 +12,10 @@ use std::rc::Rc;
 
 use memwarden_sim::Platform;
 use memwarden_sim::dram::Controller;
-use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory};
+use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Registers};
 
 /// The interface's version that this library has.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const ERROR_SIZE: usize = 1024;
 const BLOCKED: i64 = i64::MIN;
 
@@ -27,6 +27,19 @@ struct Cpu {
     counts: *const Cell<u64>,
     limits: *const Cell<u64>,
     reached: Cell<u32>,
+    hears_all: Cell<u32>,
+}
+
+/// `MemoryModelAccess`
+#[repr(C)]
+struct Told {
+    kind: u32,
+    cpu: u32,
+    address: u64,
+    now_ns: i64,
+    retired: u64,
+    uses: u64,
+    targets: u64,
 }
 
 /// `MemoryModelEvent`
@@ -46,7 +59,7 @@ struct Library {
     events: u32,
     event: *const Event,
     cpu: *const Cpu,
-    access: unsafe extern "C" fn(*mut c_void, u32, u32, u64, i64, u64) -> i64,
+    access: unsafe extern "C" fn(*mut c_void, *const Told) -> i64,
     advance: unsafe extern "C" fn(*mut c_void, i64) -> u64,
     resume: unsafe extern "C" fn(*mut c_void, u32, u64) -> i64,
     close: unsafe extern "C" fn(*mut c_void),
@@ -104,24 +117,34 @@ impl Model {
     }
 }
 
-unsafe extern "C" fn access(
-    this: *mut c_void,
-    cpu: u32,
-    kind: u32,
-    address: u64,
-    now_ns: i64,
-    retired: u64,
-) -> i64 {
-    // SAFETY: the emulator passes what it got, from one thread.
-    let model = unsafe { model(this) };
-    let access = match kind {
+unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
+    // SAFETY: the emulator passes what it got, from one thread, and an access of its own.
+    let (model, told) = unsafe { (model(this), &*told) };
+    let core = told.cpu as usize;
+    let access = match told.kind {
         0 => Access::Load,
         1 => Access::Store,
         _ => Access::Zero,
     };
-    let (cpu, now_ns) = (cpu as usize, now_ns as u64);
-    let taken_ns = model.memory.access(cpu, access, address, now_ns, retired);
+    if model.memory.uses_again(core, access, told.address) {
+        return 0;
+    }
+    let taken_ns = model.memory.access(&Made {
+        core,
+        access,
+        address: told.address,
+        now_ns: told.now_ns as u64,
+        retired: told.retired,
+        registers: Registers {
+            uses: told.uses,
+            targets: told.targets,
+        },
+    });
     model.tell_reached();
+    if taken_ns.is_none() {
+        // An access to a line in the filter may have to wait as well.
+        model.cpus[core].hears_all.set(1);
+    }
     taken_ns.map_or(BLOCKED, |ns| ns as i64)
 }
 
@@ -136,6 +159,7 @@ unsafe extern "C" fn advance(this: *mut c_void, until_ns: i64) -> u64 {
 unsafe extern "C" fn resume(this: *mut c_void, cpu: u32, retired: u64) -> i64 {
     // SAFETY: the emulator passes what it got, from one thread.
     let model = unsafe { model(this) };
+    model.cpus[cpu as usize].hears_all.set(0);
     model.memory.resume(cpu as usize, retired) as i64
 }
 
@@ -162,6 +186,7 @@ fn open(version: u32, config: &str) -> Result<Library, String> {
                 counts: face.counts.as_ptr(),
                 limits: face.limits.as_ptr(),
                 reached: Cell::new(0),
+                hears_all: Cell::new(0),
             }
         })
         .collect();

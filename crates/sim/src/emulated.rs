@@ -7,8 +7,10 @@
 //! - An access that a core need not wait for is gone through at once, at the core's own
 //!   time, which may be ahead of the memory's.
 //! - At the first one that has to wait, the core is blocked. What it accesses until the
-//!   emulator gets hold of it (the rest of a translation block) is kept, and is gone
-//!   through from the time of its release on, the number of executed instructions as clock.
+//!   emulator gets hold of it (the rest of a translation block) is gone through, too, as far
+//!   as a core that executes in order would get: to the first use of a register that a load
+//!   under way will write, or to as many lines under way as the core may have. What is left
+//!   is kept for later, with the number of executed instructions as clock.
 //! - When all cores have executed or are blocked, nothing more can come to the memory
 //!   before one of them is released: the memory [goes on](EmulatedMemory::advance) to the
 //!   first release, that core executes, and so on to the end of the round. So no request
@@ -20,7 +22,8 @@
 //! a round may be looked up in the other order, as long as no line comes in between.
 //!
 //! An instruction takes a ns, as the emulator counts; a load from the L1 nothing on top.
-//! The cores are in order: a load that is not in the L1 makes its core wait.
+//! The cores are in order: they wait where the value of a load is used, and at the end of
+//! the translation block, a branch in most cases, for all of theirs.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -50,6 +53,41 @@ pub enum Access {
     Store,
     /// It has written a whole line, which need not be fetched.
     Zero,
+}
+
+/// Registers of an access, a bit each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registers {
+    /// What instructions have read or written since the core's last access, this one's
+    /// included.
+    pub uses: u64,
+    /// What a load writes.
+    pub targets: u64,
+}
+
+impl Registers {
+    /// Nothing is known of them: what follows may use any.
+    pub const ALL: Self = Self {
+        uses: u64::MAX,
+        targets: u64::MAX,
+    };
+}
+
+/// An access, as the emulator tells of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Made {
+    /// By which core.
+    pub core: usize,
+    /// What it was.
+    pub access: Access,
+    /// Of which byte.
+    pub address: u64,
+    /// The core's time, ns.
+    pub now_ns: u64,
+    /// Instructions that the core has executed by then.
+    pub retired: u64,
+    /// Of the core.
+    pub registers: Registers,
 }
 
 /// What is counted, each core by itself. The emulator counts [`Count::Access`], the memory
@@ -105,7 +143,15 @@ struct Op {
     line: u64,
     page: u64,
     access: Access,
+    registers: Registers,
     stage: Stage,
+}
+
+/// A load whose line is under way.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    line: u64,
+    targets: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +170,8 @@ enum Waits {
     No,
     /// For a line that is under way to it.
     Line(u64),
+    /// For the lines of all its loads: it has nothing else to do.
+    Loads,
     /// For any line that is under way to it: there are as many as may be.
     OwnMshr,
     /// For a place in the shared cache.
@@ -139,6 +187,7 @@ struct Core {
     t_ps: u64,
     retired: u64,
     ops: VecDeque<Op>,
+    loads: Vec<Load>,
     waits: Waits,
     counts: [u64; COUNTS],
     /// Time for which it waited that is not a whole ns yet.
@@ -205,6 +254,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
             t_ps: 0,
             retired: 0,
             ops: VecDeque::with_capacity(64),
+            loads: Vec::with_capacity(64),
             waits: Waits::No,
             counts: [0; COUNTS],
             stalled_ps: 0,
@@ -241,49 +291,54 @@ impl<M: MainMemory> EmulatedMemory<M> {
     }
 
     /// The cores of which a count has got to its limit since this was last asked, a bit each.
+    #[inline]
     pub fn take_reached(&mut self) -> u64 {
         std::mem::take(&mut self.reached)
     }
 
-    /// A core has accessed the byte at `address` at `now_ns` of its time, after `retired`
-    /// instructions. Return: how long that takes, ns, or `None` if the core is blocked.
-    pub fn access(
-        &mut self,
-        core: usize,
-        access: Access,
-        address: u64,
-        now_ns: u64,
-        retired: u64,
-    ) -> Option<u64> {
-        let index = core;
-        let core = &mut self.cores[index];
-        let (line, page) = (address >> self.line_bits, address >> PAGE_BITS);
-        let store = access != Access::Load;
-        let private = &mut self.lines.cores[index].private;
-        if core.waits == Waits::No
-            && let Some(dirty) = private.use_again(line, page, store)
-        {
-            core.face.used(line, dirty);
-            return Some(0);
+    /// A core has accessed the byte at `address`. Return: true if that is done with, since
+    /// nothing has changed by it but the order of use. Otherwise it is an
+    /// [access](Self::access).
+    #[inline]
+    pub fn uses_again(&mut self, core: usize, access: Access, address: u64) -> bool {
+        let state = &self.cores[core];
+        if state.waits != Waits::No {
+            return false;
         }
+        let (line, page) = (address >> self.line_bits, address >> PAGE_BITS);
+        let private = &mut self.lines.cores[core].private;
+        let Some(dirty) = private.use_again(line, page, access != Access::Load) else {
+            return false;
+        };
+        state.face.used(line, dirty);
+        true
+    }
+
+    /// A core has accessed memory. Return: how long that takes, ns, or `None` if the core is
+    /// blocked.
+    pub fn access(&mut self, made: &Made) -> Option<u64> {
+        let core = &mut self.cores[made.core];
         core.ops.push_back(Op {
-            retired,
-            line,
-            page,
-            access,
+            retired: made.retired,
+            line: made.address >> self.line_bits,
+            page: made.address >> PAGE_BITS,
+            access: made.access,
+            registers: made.registers,
             stage: Stage::New,
         });
-        if core.waits != Waits::No {
-            return None;
+        match core.waits {
+            Waits::No => {
+                // What is less than a ns is not lost.
+                core.t_ps = made.now_ns * PS + core.t_ps % PS;
+                core.retired = made.retired;
+            }
+            Waits::Loads => {}
+            _ => return None,
         }
-        // What is less than a ns is not lost.
-        core.t_ps = now_ns * PS + core.t_ps % PS;
-        core.retired = retired;
-        let from_ns = now_ns;
-        self.proceed(index);
-        self.publish(index);
-        let core = &self.cores[index];
-        (core.waits == Waits::No).then(|| core.t_ps / PS - from_ns)
+        self.proceed(made.core);
+        self.publish(made.core);
+        let core = &self.cores[made.core];
+        (core.waits == Waits::No).then(|| core.t_ps / PS - made.now_ns)
     }
 
     /// Lets memory go on to `until_ns`, or to when it releases cores. Return: these, a bit
@@ -376,8 +431,11 @@ impl<M: MainMemory> EmulatedMemory<M> {
             }
             self.lines.cores[index].under_way -= 1;
             self.bring(index, filled.line, store);
-            match self.cores[index].waits {
+            let core = &mut self.cores[index];
+            core.loads.retain(|load| load.line != filled.line);
+            match core.waits {
                 Waits::Line(wanted) if wanted == filled.line => self.release(index, at_ps),
+                Waits::Loads if core.loads.is_empty() => self.release(index, at_ps),
                 Waits::OwnMshr => self.release(index, at_ps),
                 _ => {}
             }
@@ -409,6 +467,11 @@ impl<M: MainMemory> EmulatedMemory<M> {
         while let Some(&(mut op)) = self.cores[index].ops.front() {
             if op.stage == Stage::New {
                 let core = &mut self.cores[index];
+                let uses = op.registers.uses;
+                if let Some(load) = core.loads.iter().find(|load| load.targets & uses != 0) {
+                    core.waits = Waits::Line(load.line);
+                    return;
+                }
                 core.t_ps += op.retired.saturating_sub(core.retired) * PS;
                 core.retired = core.retired.max(op.retired);
                 op.stage = match self.lines.cores[index].private.find_page(op.page) {
@@ -430,16 +493,28 @@ impl<M: MainMemory> EmulatedMemory<M> {
                 }
                 self.cores[index].waits = waits;
             } else {
-                let (gone_on, waits) = self.find(index, op.line, op.access);
+                let (gone_on, mut waits) = self.find(index, op.line, op.access);
+                let core = &mut self.cores[index];
                 if gone_on {
-                    self.cores[index].ops.pop_front();
+                    core.ops.pop_front();
+                    if let Waits::Line(line) = waits {
+                        let targets = op.registers.targets;
+                        core.loads.push(Load { line, targets });
+                        waits = Waits::No;
+                    }
                 }
-                self.cores[index].waits = waits;
+                core.waits = waits;
             }
             if self.cores[index].waits != Waits::No {
                 return;
             }
         }
+        let core = &mut self.cores[index];
+        core.waits = if core.loads.is_empty() {
+            Waits::No
+        } else {
+            Waits::Loads
+        };
     }
 
     /// The line that has a page's entry. Each core has tables of its own, somewhere.

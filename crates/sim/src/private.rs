@@ -92,16 +92,16 @@ impl Private {
     }
 
     /// Accesses a line of a page if that changes nothing but what was used last: both are
-    /// found at once, and a store finds the line dirty. Return: whether it is.
+    /// there, and a store finds the line dirty. Return: whether it is.
     #[inline]
     pub fn use_again(&mut self, line: u64, page: u64, store: bool) -> Option<bool> {
-        let place = self.l1.find_quickly(line)?;
+        let place = self.l1.find(line)?;
         let dirty = self.l1.is_dirty_at(place);
         if store && !dirty {
             return None;
         }
         if let Some(tlb) = &mut self.tlb {
-            let entry = tlb.find_quickly(page)?;
+            let entry = tlb.find(page)?;
             tlb.touch(entry, 0);
         }
         self.l1.touch(place, 0);

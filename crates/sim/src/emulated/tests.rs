@@ -8,6 +8,17 @@ use crate::platform::Platform;
 const MIB: u64 = 1 << 20;
 const LINE: u64 = 64;
 
+fn made(core: usize, access: Access, address: u64, now_ns: u64, retired: u64) -> Made {
+    Made {
+        core,
+        access,
+        address,
+        now_ns,
+        retired,
+        registers: Registers::ALL,
+    }
+}
+
 /// What a core does, over and over.
 #[derive(Clone, Copy)]
 enum Loop {
@@ -79,7 +90,13 @@ impl<M: MainMemory> Emulator<M> {
                 continue;
             }
             let (now_ns, retired) = (vcpu.now_ns, vcpu.retired);
-            match self.memory.access(index, access, address, now_ns, retired) {
+            if self.memory.uses_again(index, access, address) {
+                continue;
+            }
+            match self
+                .memory
+                .access(&made(index, access, address, now_ns, retired))
+            {
                 Some(ns) => vcpu.now_ns += ns,
                 None => vcpu.blocked = true,
             }
@@ -132,6 +149,7 @@ fn pi(vcpus: Vec<Vcpu>) -> Emulator<FixedMemory> {
     settings.core.tlb_entries = 0;
     settings.shared.to_memory_ps = 0;
     settings.shared.from_memory_ps = 0;
+    settings.shared.port_ps = 0;
     settings.shared.cache.hit_ps = 10_000;
     Emulator {
         memory: EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000)),
@@ -242,17 +260,26 @@ fn a_line_that_another_core_has_written_comes_from_there() {
     let memory = &mut emulator.memory;
     let line = 4096;
     // Core 0 writes it; the filter takes its next store, not core 1's.
-    assert_eq!(memory.access(0, Access::Store, line, 0, 0), Some(0));
+    assert_eq!(memory.access(&made(0, Access::Store, line, 0, 0)), Some(0));
     assert_eq!(memory.advance(1000), 0);
     let place = (line / LINE) as usize % memory.face(0).filter.len();
     assert_eq!(memory.face(0).filter[place].get(), line / LINE * 2 + 1);
     // Core 1 reads: from the shared cache, and both have it.
-    assert_eq!(memory.access(1, Access::Load, line, 1000, 1000), Some(10));
+    assert_eq!(
+        memory.access(&made(1, Access::Load, line, 1000, 1000)),
+        Some(10)
+    );
     assert_eq!(memory.face(0).filter[place].get(), NONE);
     assert_eq!(memory.face(1).filter[place].get(), line / LINE * 2);
     // Core 1 writes: core 0 has it no longer.
-    assert_eq!(memory.access(1, Access::Store, line, 1100, 1100), Some(0));
-    assert_eq!(memory.access(0, Access::Load, line, 1200, 1200), Some(10));
+    assert_eq!(
+        memory.access(&made(1, Access::Store, line, 1100, 1100)),
+        Some(0)
+    );
+    assert_eq!(
+        memory.access(&made(0, Access::Load, line, 1200, 1200)),
+        Some(10)
+    );
     assert_eq!(memory.advance(5000), 0);
     assert_eq!(memory.face(0).counts[Count::SharedRefill as usize].get(), 1);
     assert_eq!(memory.face(1).counts[Count::SharedRefill as usize].get(), 0);
@@ -264,7 +291,7 @@ fn a_line_that_is_zeroed_is_not_fetched() {
     let memory = &mut emulator.memory;
     for line in 0..100 {
         assert_eq!(
-            memory.access(0, Access::Zero, line * LINE, line, line),
+            memory.access(&made(0, Access::Zero, line * LINE, line, line)),
             Some(0)
         );
     }
@@ -274,4 +301,36 @@ fn a_line_that_is_zeroed_is_not_fetched() {
     for count in [Count::L1Refill, Count::Shared, Count::SharedRefill] {
         assert_eq!(counts[count as usize].get(), 0, "{count:?}");
     }
+}
+
+/// ns until a core goes on that makes these loads at once, from memory, each with the registers
+/// that it uses and writes.
+fn loads_take_ns(registers: &[(u64, u64)]) -> u64 {
+    let mut emulator = pi(vec![Vcpu::new(Loop::Idle, 1, 0, LINE)]);
+    let memory = &mut emulator.memory;
+    for (at, &(uses, targets)) in registers.iter().enumerate() {
+        let load = Made {
+            registers: Registers { uses, targets },
+            ..made(0, Access::Load, at as u64 * LINE, 0, 0)
+        };
+        assert_eq!(memory.access(&load), None);
+    }
+    while memory.advance(1_000_000) == 0 {}
+    memory.resume(0, 0)
+}
+
+#[test]
+fn loads_that_do_not_use_each_others_values_are_under_way_together() {
+    let mshrs = Platform::find("raspberry-pi-3").unwrap().machine.core.mshrs;
+    assert_eq!(mshrs, 3);
+    let independent: Vec<_> = (0..8).map(|at| (1 << 40, 1 << at)).collect();
+    for (count, ns) in [(1, 100), (3, 100), (4, 200), (6, 200), (7, 300)] {
+        assert_eq!(loads_take_ns(&independent[..count]), ns, "{count}");
+    }
+    let chase: Vec<_> = (0..8).map(|_| (1, 1)).collect();
+    assert_eq!(loads_take_ns(&chase), 800);
+    // The third uses what the first has loaded, and goes with the fourth.
+    assert_eq!(loads_take_ns(&[(0, 1), (0, 2), (1, 4), (0, 8)]), 200);
+    let unknown = [(u64::MAX, u64::MAX); 4];
+    assert_eq!(loads_take_ns(&unknown), 400);
 }
