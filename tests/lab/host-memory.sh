@@ -64,6 +64,10 @@ check "two boots print the same" "boot second && cmp $work/first $work/second" 0
 
 # The regulator on refills and their overflow interrupts, and the self-test before it.
 cat >"$work/guard.sh" <<'EOF'
+for backend in module user; do
+	memwarden guard start --backend $backend >/dev/null 2>&1 && memwarden guard show | grep -o -m 1 "cortex-a[0-9]*" &&
+		memwarden guard stop
+done
 memwarden guard start --event armv8 && memwarden guard stop && echo proven
 memwarden guard start --event 0x03 2>&1
 memwarden guard run --event armv8 --user-only --mb 1000,100,100,100 -- \
@@ -73,6 +77,8 @@ memwarden guard run --event armv8 --mb 1000,100,100,100 -- memwarden bandwidth -
 EOF
 guard() { lab --with "$work/guard.sh" -- sh /host/guard.sh >"$work/guard"; }
 check "the guard starts on refills of the last level" "guard; cat $work/guard" 0 '^proven$'
+check "  which are what it counts there of itself, in the kernel and in user space" \
+	"grep -c '^cortex-a53$' $work/guard" 0 '^2$'
 check "  on refills of the L1 it does not" "cat $work/guard" 0 'event 0x3 counts what the last level of cache answers'
 check "  and holds a reader to 100 MiB/s" \
 	"sed -n '/the kernel too/q; s/.*B\/W = \([0-9]*\)\..*/\1/p' $work/guard" 0 '^(99|100)$'
@@ -138,6 +144,16 @@ cpus() { "$memwarden" lab run --with target/lab/tests/lab --with "$work/cpus.sh"
 check "one CPU counts its lines" "cpus --platform raspberry-pi-3 --cpus 1" 0 '^1 of 1 exact$'
 check "each of two does" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
 check "each of eight, which a platform of one's own has" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
+
+# With an L3 the table has no event yet.
+unknown() {
+	"$memwarden" lab run --platform xeon-w3530 -- sh -c 'for backend in module user; do
+		memwarden guard start --backend $backend 2>&1; done; lsmod | grep memguard; dmesg'
+}
+check "no event is taken by guess where there is an L3: not by the module" "unknown >$work/unknown; cat $work/unknown" 0 \
+	'memguard: which event of CPU0 .MIDR 0x[0-9a-f]*. counts memory traffic is not known'
+check "  not in user space" "cat $work/unknown" 0 'memwarden: .*which event of CPU0 .MIDR 0x[0-9a-f]*. counts .*--event armv8'
+check "  and nothing is left behind" "grep -c '^memguard ' $work/unknown" 1 '^0$'
 
 check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'

@@ -26,13 +26,24 @@ pub(crate) struct Event {
     pub bytes: u64,
 }
 
+/// Arm's cores: the name of what counts memory traffic on them, and the number in MIDR_EL1.
+const ARM_CORES: [(&str, u64); 7] = [
+    ("cortex-a7", 0xc07),
+    ("cortex-a15", 0xc0f),
+    ("cortex-a35", 0xd04),
+    ("cortex-a53", 0xd03),
+    ("cortex-a57", 0xd07),
+    ("cortex-a72", 0xd08),
+    ("cortex-a73", 0xd09),
+];
+
 /// Code for reads, raw code for writes, bytes an event.
 fn named(name: &str) -> Option<(EventCode, Option<u64>, u64)> {
     let raw = |code, write| Some((EventCode::raw(code), write, LINE_BYTES));
     let other = |code, bytes| Some((code, None, bytes));
     match name {
-        "armv7" | "armv8" | "cortex-a7" | "cortex-a15" | "cortex-a53" | "cortex-a57"
-        | "cortex-a72" => raw(ARM.0, Some(ARM.1)),
+        "armv7" | "armv8" => raw(ARM.0, Some(ARM.1)),
+        _ if ARM_CORES.iter().any(|(core, _)| *core == name) => raw(ARM.0, Some(ARM.1)),
         "core2" => raw(0x7024, None),
         "nehalem" | "skylake" => raw(LONGEST_LATENCY_MISS, None),
         "snb" => raw(0x08b0, None),
@@ -66,19 +77,27 @@ pub(crate) fn raw_code(event: &str) -> Result<Option<u64>, Error> {
     if well_formed { Ok(None) } else { Err(bad()) }
 }
 
-/// What `options` ask for. Without a name it is `cache-misses` where `counts` says that the machine has it, else
-/// `page-faults`, which every machine has.
+/// What `options` ask for. Without a name it is what the machine's processors count of memory traffic; where `counts`
+/// says that the machine has no counter for it, `page-faults`, which every machine has.
 ///
 /// # Errors
-/// When a name is unknown, or a code isn't one.
+/// When a name is unknown, or a code isn't one; when none was given and the processors' is not known.
 pub(crate) fn choose(
+    options: &StartOptions,
+    counts: impl Fn(EventCode) -> bool,
+) -> Result<Event, Error> {
+    choose_on(&Root::system(), options, counts)
+}
+
+fn choose_on(
+    root: &Root,
     options: &StartOptions,
     counts: impl Fn(EventCode) -> bool,
 ) -> Result<Event, Error> {
     let name = match &options.event {
         Some(name) => name.clone(),
-        None if counts(EventCode::CACHE_MISSES) => "cache-misses".into(),
-        None => "page-faults".into(),
+        None if !counts(EventCode::CACHE_MISSES) => "page-faults".into(),
+        None => of_processors(root)?.into(),
     };
     let (read, write, bytes) = match raw_code(&name)? {
         Some(code) => (EventCode::raw(code), None, LINE_BYTES),
@@ -109,6 +128,29 @@ pub(crate) fn choose(
         write,
         bytes,
     })
+}
+
+/// The name of what this machine's processors count of memory traffic.
+fn of_processors(root: &Root) -> Result<&'static str, Error> {
+    let mut found = None;
+    for cpu in cpus::online_in(root).map_err(Error::platform)?.iter() {
+        let midr = format!("/sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
+        let Some(midr) = root.text(&midr) else {
+            // Not of arm64: perf's own name is one of the last level's, or of the L2's.
+            return Ok("cache-misses");
+        };
+        let number = u64::from_str_radix(midr.trim_start_matches("0x"), 16).unwrap_or(0);
+        let (implementer, part) = (number >> 24 & 0xff, number >> 4 & 0xfff);
+        let of = ARM_CORES.iter().find(|(_, core)| *core == part);
+        let Some((name, _)) = of.filter(|_| implementer == u64::from(b'A')) else {
+            return Err(Error::BadInput(format!(
+                "which event of CPU{cpu} (MIDR {midr}) counts memory traffic is not known: give --event armv8 (refills of \
+                 the L2), 0x2a or 0x37 (of an L3), or page-faults; the self-test tells whether it is right"
+            )));
+        };
+        found.get_or_insert(*name);
+    }
+    Ok(found.unwrap_or("cache-misses"))
 }
 
 /// What a guard counts, and what it doesn't hold.
@@ -222,11 +264,7 @@ fn tell(
             format!("misses of the L2 cache ({bytes} bytes each)"),
             "hits in the L3 count too, and hardware prefetches may not",
         ),
-        (
-            "armv7" | "armv8" | "cortex-a7" | "cortex-a15" | "cortex-a53" | "cortex-a57"
-            | "cortex-a72",
-            _,
-        ) => (
+        (name, _) if named(name).is_some_and(|(code, ..)| code == EventCode::raw(ARM.0)) => (
             true,
             format!("refills of the L2 cache ({bytes} bytes each)"),
             "where there is an L3, hits in it count too",
@@ -306,9 +344,15 @@ mod tests {
                 assert_eq!(write.unwrap_or(0), number(words[3]), "{name}");
             }
             assert_eq!(bytes == PAGE_BYTES, words[4] == "PAGE_SIZE", "{name}");
+            let part = ARM_CORES.iter().find(|(core, _)| *core == name);
+            assert_eq!(
+                part.map(|(_, part)| format!("{part:#x}")).as_deref(),
+                words.get(5).copied(),
+                "{name}"
+            );
             rows += 1;
         }
-        assert_eq!(rows, 16);
+        assert_eq!(rows, 18);
     }
 
     #[test]
@@ -345,13 +389,64 @@ mod tests {
     #[test]
     fn events_by_name_by_code_and_by_default() {
         assert_eq!(ask(None, None).unwrap().name, "page-faults");
+        let nowhere = tempfile::tempdir().unwrap();
+        let root = machine(&nowhere, &[]);
         let options = StartOptions::default();
-        assert_eq!(choose(&options, |_| true).unwrap().name, "cache-misses");
+        let chosen = choose_on(&root, &options, |_| true).unwrap();
+        assert_eq!(chosen.name, "cache-misses");
         let arm = ask(Some("cortex-a53"), None).unwrap();
         assert_eq!(arm.write, Some(("0x18".into(), EventCode::raw(0x18))));
         let raw = ask(Some("0x2a"), Some("0x2b")).unwrap();
         assert_eq!((raw.read, raw.bytes), (EventCode::raw(0x2a), 64));
         assert_eq!(raw.write.unwrap().1, EventCode::raw(0x2b));
+    }
+
+    /// A machine with these processors.
+    fn machine(folder: &tempfile::TempDir, midrs: &[&str]) -> Root {
+        let cpus = folder.path().join("sys/devices/system/cpu");
+        std::fs::create_dir_all(&cpus).unwrap();
+        std::fs::write(
+            cpus.join("online"),
+            format!("0-{}\n", midrs.len().max(1) - 1),
+        )
+        .unwrap();
+        for (cpu, midr) in midrs.iter().enumerate() {
+            let registers = cpus.join(format!("cpu{cpu}/regs/identification"));
+            std::fs::create_dir_all(&registers).unwrap();
+            std::fs::write(registers.join("midr_el1"), format!("{midr}\n")).unwrap();
+        }
+        Root::at(folder.path())
+    }
+
+    #[test]
+    fn an_arm_core_has_the_event_of_its_last_level() {
+        let chosen = |midrs: &[&str], counts| {
+            let folder = tempfile::tempdir().unwrap();
+            choose_on(&machine(&folder, midrs), &StartOptions::default(), |_| {
+                counts
+            })
+            .map(|event| (event.name, event.read))
+        };
+        let (a53, a73) = ("0x00000000410fd034", "0x00000000411fd091");
+        let l2_refill = EventCode::raw(0x17);
+        assert_eq!(
+            chosen(&[a53], true).unwrap(),
+            ("cortex-a53".into(), l2_refill)
+        );
+        // Both of its clusters count the same.
+        assert_eq!(
+            chosen(&[a73, a53], true).unwrap(),
+            ("cortex-a73".into(), l2_refill)
+        );
+        assert_eq!(chosen(&[a53], false).unwrap().0, "page-faults");
+        // Cortex-A76, another implementer's core with a number of Arm's, nothing.
+        for other in ["0x00000000413fd0b1", "0x00000000510fd034", ""] {
+            let said = chosen(&[a53, other], true).unwrap_err().to_string();
+            assert!(
+                said.contains("which event of CPU1") && said.contains("--event armv8"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

@@ -157,8 +157,8 @@ impl Regulator for User {
                 period_us: settings.control.period_us,
             });
         }
-        // Refuses what can be told here in our own words.
-        crate::event::choose(options, |_| true)?;
+        // Refuses what can be told here in our own words; what the machine counts is asked where it is opened.
+        crate::event::choose(options, |_| false)?;
         self.places.create()?;
         let plan = Plan {
             options: options.clone(),

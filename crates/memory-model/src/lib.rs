@@ -118,7 +118,7 @@ impl Model {
 }
 
 unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
-    // SAFETY: the emulator passes what it got, from one thread, and an access of its own.
+    // SAFETY: the emulator passes what it got, from one thread, and an access that is there until this returns.
     let (model, told) = unsafe { (model(this), &*told) };
     let core = told.cpu as usize;
     let access = match told.kind {

@@ -58,8 +58,8 @@ pub enum Access {
 /// Registers of an access, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
-    /// What instructions have read or written since the core's last access, this one's
-    /// included.
+    /// What instructions have read or written since the previous access of the translation
+    /// block, this one's included.
     pub uses: u64,
     /// What a load writes.
     pub targets: u64,
@@ -129,7 +129,7 @@ pub struct Face {
     /// Lines of which the emulator need not tell: `2 * line`, plus 1 if it need not tell of
     /// stores either, at the index `line % filter.len()`, a power of two. These are the
     /// lines that were last used of each set of the L1: another access changes nothing but
-    /// the order in which pages were used.
+    /// the order in which pages were used. (A page that has left the TLB since is not missed.)
     pub filter: Rc<[Cell<u64>]>,
     /// By [`Count`].
     pub counts: Rc<[Cell<u64>]>,
@@ -359,7 +359,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
     /// time, ns.
     pub fn resume(&mut self, core: usize, retired: u64) -> u64 {
         let core = &mut self.cores[core];
-        core.t_ps += (retired - core.retired) * PS;
+        // An exception takes instructions back that were counted with their block.
+        core.t_ps += retired.saturating_sub(core.retired) * PS;
         core.retired = retired;
         core.t_ps / PS
     }
@@ -426,9 +427,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
         for index in (0..self.cores.len()).filter(|index| filled.waiters & 1 << index != 0) {
             let store = filled.stores & 1 << index != 0;
-            if store {
-                self.take_from_others(index, filled.line, true);
-            }
+            // Another core that waited for it may have written to it already.
+            self.take_from_others(index, filled.line, store);
             self.lines.cores[index].under_way -= 1;
             self.bring(index, filled.line, store);
             let core = &mut self.cores[index];

@@ -92,7 +92,7 @@ impl Private {
     }
 
     /// Accesses a line of a page if that changes nothing but what was used last: both are
-    /// there, and a store finds the line dirty. Return: whether it is.
+    /// there, and a store finds the line dirty. Return: whether the line is dirty.
     #[inline]
     pub fn use_again(&mut self, line: u64, page: u64, store: bool) -> Option<bool> {
         let place = self.l1.find(line)?;
@@ -178,6 +178,12 @@ impl Private {
     pub fn holds(&mut self, line: u64) -> bool {
         self.l1.search(line).is_some()
             || self.l2.as_mut().is_some_and(|l2| l2.search(line).is_some())
+    }
+
+    /// Whether a line is in the innermost cache.
+    #[cfg(test)]
+    pub fn holds_in_l1(&mut self, line: u64) -> bool {
+        self.l1.search(line).is_some()
     }
 
     /// Whether a line is dirty in the innermost cache.

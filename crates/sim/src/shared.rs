@@ -138,7 +138,7 @@ impl<M: MainMemory> Shared<M> {
         Answer::Miss
     }
 
-    /// Fetches a line that nobody waits for; false if it is here, under way, or there
+    /// Fetches a line that no core waits for; false if it is here, under way, or there
     /// is no place for it.
     pub fn prefetch(&mut self, core: usize, line: u64, now_ps: u64) -> bool {
         let Some(place) = self.free_place() else {
@@ -224,7 +224,7 @@ impl<M: MainMemory> Shared<M> {
         self.writes_under_way -= 1;
     }
 
-    /// Gives memory what it has room for. Reads go first: somebody waits for them.
+    /// Gives memory what it has room for. Reads go first: cores wait for them.
     pub fn hand_over(&mut self, now_ps: u64) {
         for write in 0..2 {
             while let Some(&first) = self.waiting[write].front()

@@ -315,7 +315,7 @@ fn loads_take_ns(registers: &[(u64, u64)]) -> u64 {
         };
         assert_eq!(memory.access(&load), None);
     }
-    while memory.advance(1_000_000) == 0 {}
+    assert_eq!(memory.advance(1_000_000), 1, "never released");
     memory.resume(0, 0)
 }
 
@@ -333,4 +333,115 @@ fn loads_that_do_not_use_each_others_values_are_under_way_together() {
     assert_eq!(loads_take_ns(&[(0, 1), (0, 2), (1, 4), (0, 8)]), 200);
     let unknown = [(u64::MAX, u64::MAX); 4];
     assert_eq!(loads_take_ns(&unknown), 400);
+}
+
+#[test]
+fn a_line_that_one_core_writes_and_another_reads_while_it_comes_is_clean_in_both() {
+    let mut emulator = pi(vec![
+        Vcpu::new(Loop::Idle, 1, 0, LINE),
+        Vcpu::new(Loop::Idle, 1, 0, LINE),
+    ]);
+    let memory = &mut emulator.memory;
+    let line = 4096;
+    assert_eq!(memory.access(&made(0, Access::Store, line, 0, 0)), Some(0));
+    assert_eq!(memory.access(&made(1, Access::Load, line, 0, 0)), None);
+    assert_eq!(memory.advance(1000), 2);
+    // Core 0's next store is told, and takes the line from core 1.
+    assert!(!memory.uses_again(0, Access::Store, line));
+    assert_eq!(
+        memory.access(&made(0, Access::Store, line, 500, 500)),
+        Some(0)
+    );
+    assert!(!memory.uses_again(1, Access::Load, line));
+}
+
+/// What the emulator knows of a core, and how it is blocked, agrees with the memory's own.
+fn check_core(memory: &mut EmulatedMemory<FixedMemory>, index: usize) {
+    let core = &memory.cores[index];
+    if core.waits == Waits::No {
+        assert!(core.ops.is_empty() && core.loads.is_empty(), "{core:?}");
+    }
+    assert_eq!(
+        core.waits == Waits::Loads,
+        core.ops.is_empty() && !core.loads.is_empty()
+    );
+    let known: Vec<u64> = core.face.filter.iter().map(Cell::get).collect();
+    for known in known.into_iter().filter(|known| *known != NONE) {
+        let private = &mut memory.lines.cores[index].private;
+        assert!(private.holds_in_l1(known >> 1), "core {index}: {known:#x}");
+        assert!(
+            known & 1 == 0 || private.is_dirty(known >> 1),
+            "core {index}: {known:#x}"
+        );
+    }
+}
+
+#[test]
+fn whatever_four_cores_do_to_the_same_lines_each_goes_on() {
+    let mut settings = Platform::find("raspberry-pi-3").unwrap().machine;
+    settings.core.l1d.size_bytes = 16 * LINE;
+    settings.core.tlb_entries = 8;
+    settings.shared.cache.size_bytes = 256 * LINE;
+    settings.shared.mshrs = 4;
+    settings.shared.write_backs = 2;
+    for inclusive in [false, true] {
+        settings.shared.inclusive = inclusive;
+        let mut memory = EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000));
+        let mut random = fastrand::Rng::with_seed(21);
+        let mut now_ns = [0_u64; 4];
+        let mut retired = [0_u64; 4];
+        let mut blocked = [false; 4];
+        for round in 1..20_000 {
+            let end_ns = round * 1000;
+            for core in 0..4 {
+                while !blocked[core] && now_ns[core] < end_ns {
+                    let count = random.u64(1..12);
+                    now_ns[core] += count;
+                    retired[core] += count;
+                    // A block, to its end, whatever has to wait in it.
+                    for _ in 0..count {
+                        let access = match random.u32(..20) {
+                            0 => Access::Zero,
+                            1..=6 => Access::Store,
+                            _ => Access::Load,
+                        };
+                        let address = random.u64(..600) * LINE + random.u64(..8) * 4096 * 16;
+                        if !blocked[core] && memory.uses_again(core, access, address) {
+                            continue;
+                        }
+                        let made = Made {
+                            registers: Registers {
+                                uses: 1 << random.u32(..4),
+                                targets: 1 << random.u32(..4),
+                            },
+                            ..made(core, access, address, now_ns[core], retired[core])
+                        };
+                        match memory.access(&made) {
+                            Some(ns) => now_ns[core] += ns,
+                            None => blocked[core] = true,
+                        }
+                    }
+                }
+            }
+            for _ in 0..1000 {
+                let released = memory.advance(end_ns);
+                for core in (0..4).filter(|core| released & 1 << core != 0) {
+                    assert!(blocked[core]);
+                    blocked[core] = false;
+                    let at_ns = memory.resume(core, retired[core]);
+                    assert!(at_ns >= now_ns[core], "core {core} goes back in time");
+                    // Twelve accesses, each with a walk, behind three other cores'.
+                    assert!(at_ns < now_ns[core] + 50_000, "core {core} waited too long");
+                    now_ns[core] = at_ns;
+                }
+                if released == 0 {
+                    break;
+                }
+            }
+            for (core, now_ns) in now_ns.iter().enumerate() {
+                check_core(&mut memory, core);
+                assert!(now_ns + 60_000 > end_ns, "core {core} stands still");
+            }
+        }
+    }
 }
