@@ -13,11 +13,11 @@
 
 /*
  * Raw codes: Arm ARM, "PMU events" (0x17 L2D_CACHE_REFILL, 0x18
- * L2D_CACHE_WB), where the cores' technical reference manuals have an L2 that
- * is the last level; part numbers: MIDR_EL1 there; Intel SDM vol. 3, "Performance Monitoring Events"
- * (LONGEST_LAT_CACHE.MISS 0x2e/0x41; Core 2 BUS_TRANS_BURST-like L2_LINES_IN
- * 0x24/0x70 with prefetches; Sandy Bridge OFFCORE_REQUESTS.ALL_DATA_RD
- * 0xb0/0x08).
+ * L2D_CACHE_WB), for cores whose technical reference manual has an L2 as the
+ * last level, with their part number in MIDR_EL1; Intel SDM vol. 3,
+ * "Performance Monitoring Events" (LONGEST_LAT_CACHE.MISS 0x2e/0x41; Core 2
+ * BUS_TRANS_BURST-like L2_LINES_IN 0x24/0x70 with prefetches; Sandy Bridge
+ * OFFCORE_REQUESTS.ALL_DATA_RD 0xb0/0x08).
  */
 static const struct mg_event events[] = {
 	{ "armv7", PERF_TYPE_RAW, 0x17, 0x18, 64 },

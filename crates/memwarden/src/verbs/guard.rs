@@ -91,7 +91,8 @@ struct Options {
     /// The regulator: auto takes what the machine has
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
-    /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...), or a raw code such as 0x17
+    /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...), or a raw code such as 0x17 [default: what
+    /// the processors count of memory traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// What counts write-backs: a raw code such as 0x18
