@@ -120,9 +120,11 @@ impl Control {
             best_effort,
             qmin: number("qmin")?,
             event: event(value("event")?),
+            // Its name is the read event's: the code tells them apart.
             write_event: Some(value("write_event")?)
                 .filter(|name| *name != "none")
-                .map(event),
+                .and_then(|text| text.split_whitespace().last())
+                .map(str::to_owned),
             bytes_per_event: number("bytes_per_event")?,
             user_only: number("user_only")? != 0,
             idle: value("idle")?.to_owned(),
@@ -165,6 +167,9 @@ pub(crate) mod tests {
             (control.event.as_str(), control.write_event),
             ("page-faults", None)
         );
+        let written = SAMPLE.replace("write_event: none", "write_event: armv8 0x18");
+        let written = Control::parse(&written).unwrap().write_event;
+        assert_eq!(written.as_deref(), Some("0x18"));
         assert_eq!(control.active.to_string(), "0-1,3");
         assert_eq!(control.rt.len(), 0);
         assert_eq!(control.guaranteed_mib_s, 1300);
