@@ -9,7 +9,6 @@
 . /host/lab/cftu-share.sh
 
 modprobe cftu channels=4
-# The emulator gives a CPU its turn each 50 us or later: windows of a hundred times the usual.
-shares 100
+shares 1 1 4
 rmmod cftu
 finish

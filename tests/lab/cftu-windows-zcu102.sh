@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # machine: zcu102
 # cpus: 1
-# tick: off
 # full: it wants a second kernel built
 # figures: of the counted clock, on which a nanosecond is an instruction
 # The same on an engine that can't pause: the CPU's channel is a low one, whose transfers

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # kernel: own
 # cpus: 1
-# tick: off
 # full: it wants a second kernel built
 # figures: of the counted clock, on which a nanosecond is an instruction
 # The priority policy's windows of the usual 90 us, on a preemptible kernel with one CPU,

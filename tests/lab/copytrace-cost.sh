@@ -8,11 +8,10 @@
 
 count() { /host/lab/copytrace-count "$@"; }
 
-# cost LIMIT: of a copy that is traced. Without the lab's tick: each CPU's would be in it.
+# cost LIMIT: of a copy that is traced.
 cost() {
 	count cost 20000 | tee /tmp/cost | awk -v limit="$1" '{ print; exit !($(NF - 1) < limit) }'
 }
-rmmod memwarden_tick
 modprobe copytrace
 check "by hooks a traced copy takes at most 100 instructions more" "cost 100" 0 more
 sed 's/^/# /' /tmp/cost
@@ -22,8 +21,6 @@ check "by probes" "cost 5000" 0 more
 sed 's/^/# /' /tmp/cost
 rmmod copytrace
 
-# With the tick again, so that readers have their turns beside the copies.
-modprobe memwarden_tick
 modprobe copytrace
 check "of the records that the machine can make a second none is lost" \
 	"count rate 200 | tee /tmp/rate | awk '{ print; exit !(\$1 >= 800000) }'" 0 'dropped 0 of'

@@ -3,8 +3,8 @@
 # stock only: no module of ours is in it, the regulator is in user space
 # A budget for a control group, as figures of the counted clock: four CPUs, page
 # faults, two threads in the group; both ways to stop it. Its regulator asks other
-# CPUs, which the emulator gives one turn after the other: a stop takes some
-# hundred faults' time. What comes meanwhile is owed, so the mean is the budget.
+# CPUs: a stop takes some faults' time. What comes meanwhile is owed, so the mean is the
+# budget.
 . "$(dirname "$0")/check.sh"
 # shellcheck source=tests/lab/memguard.sh
 . "$(dirname "$0")/memguard.sh"

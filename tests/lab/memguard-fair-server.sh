@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: parallel
-# figures: of the parallel clock
+# figures: of the counted clock
 # kernels: stock:6.12 stock:newest
 # On a core with a small budget a real-time task has its part beside an ordinary one, once
 # the fair server's part of a second is less than the time for which the core runs; until

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock
 # cpus: 1
-# tick: off
 # A core that is far below its budget has no period timer: that costs next to nothing,
 # no period has more than its budget all the same, and none less by more than a 64th.
 # shellcheck disable=SC2034 # for memguard.sh

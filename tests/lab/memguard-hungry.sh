@@ -1,7 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: parallel
-# figures: of the parallel clock
+# figures: of the counted clock
 # Four cores that want all they can get, each with a budget of its own, at periods of
 # 1 ms and of 100 us. HOLD is how long, in seconds; ten minutes: HOLD=600.
 # shellcheck disable=SC2034 # for memguard.sh

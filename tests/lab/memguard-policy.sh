@@ -75,15 +75,14 @@ echo 0 >$T/events/memguard/period/enable
 stop_traffic
 # Of cores 1 and 2, which are never idle, the periods that were shorter than 500 us, and those among them that had
 # more than 2 events handed out. A long period that is cut short has, too; but the period
-# before a cut one was whole, give or take how late a turn on the emulator's clock makes
-# its timer, or had 2.
+# before a cut one was whole, give or take how late its timer was, or had 2.
 changes() {
 	sed -n 's/.*\[\(00[12]\)\].* \([0-9]*\)\.\([0-9]*\): period: .*assigned_read=\([0-9]*\) .*/\1 \2\3 \4/p' $T/trace |
 		awk '{
 			length_us = $2 - last[$1]
 			if (($1 in last) && length_us < 500) {
 				if ($3 <= 2) short++
-				else if (handed[$1] > 2 && lasted[$1] < 850) bad++
+				else if (handed[$1] > 2 && lasted[$1] < 980) bad++
 				else cut++
 			}
 			last[$1] = $2; handed[$1] = $3; lasted[$1] = length_us

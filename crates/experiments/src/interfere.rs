@@ -766,8 +766,12 @@ mod tests {
     #[test]
     fn cases_without_a_guard_come_first_and_solo_before_all() {
         let config = Config {
+            aggressors: vec![Workload::Bandwidth("fresh-pages".into())],
+            cpus: (1..4).collect(),
             guard: vec!["600,200+ps".parse().unwrap()],
-            ..Config::for_lab()
+            long_case: "5s".into(),
+            long_guard: "1000,20,20,20".parse().ok(),
+            ..Config::default()
         };
         let plans = plans(&config).unwrap();
         let names: Vec<String> = plans.iter().map(Plan::name).collect();

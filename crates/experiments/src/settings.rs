@@ -14,13 +14,17 @@ use crate::{Error, Interrupt, Progress, Simulated};
 
 /// An experiment's settings: data, as TOML or as options of its command.
 pub trait Settings: Default + Serialize + DeserializeOwned {
+    /// The platform whose caches and memory the emulated machine has where none is named. Without one an access takes no
+    /// time there.
+    const PLATFORM: Option<&'static str> = None;
+
     /// The settings that suit the emulated machine.
     #[must_use]
     fn for_lab() -> Self {
         Self::default()
     }
 
-    /// The settings that suit the emulated machine with a platform's caches and memory.
+    /// The settings that suit the emulated machine with a platform's caches and memory, such as [`Self::PLATFORM`]'s.
     #[must_use]
     fn for_modelled(_platform: &Platform) -> Self {
         Self::for_lab()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The lab's own emulator: Debian's QEMU source with our patches, built once and kept.
 //!
-//! Debian's binary has one stream of instructions for all CPUs on the counted clock. Ours has one for each.
+//! Debian's binary has one clock of instructions for all CPUs, which take turns on it. Ours has one for each.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -49,8 +49,6 @@ pub(crate) enum Carry {
 pub(crate) struct Job<'a> {
     /// The command's words; none for an interactive shell.
     pub command: &'a [OsString],
-    /// Period of the lab's own tick, 0 for none.
-    pub tick_us: u64,
     /// How results come back.
     pub carry: Carry,
     /// The date at its start, as busybox's `date -u -s` takes it, for a machine that has no clock to tell it.
@@ -115,7 +113,7 @@ pub(crate) fn assemble(
         Carry::Ninep => "9p",
         Carry::Serial => "serial",
     };
-    let mut settings = format!("mode={mode}\ntick_us={}\ncarry={carry}\n", job.tick_us);
+    let mut settings = format!("mode={mode}\ncarry={carry}\n");
     if let Some(date) = &job.date {
         settings += &format!("date='{date}'\n");
     }

@@ -44,10 +44,10 @@ const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
 const QEMU: &str = "qemu-system-aarch64";
 
-/// Instructions that each CPU executes in turn on the parallel clock, after which all are at the same time.
+/// Instructions that each CPU executes in a round of the counted clock, after which all are at the same time.
 const QUANTUM: u64 = 1000;
 
-/// On the counted clocks every run begins on this day.
+/// On the counted clock every run begins on this day.
 const COUNTED_DATE: &str = "2026-01-01T00:00:00";
 
 /// Between two looks at the guest's output. Short against what a person notices.
@@ -71,13 +71,10 @@ const DEBUG_PARAMETERS: &str =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// One nanosecond an instruction; idle time is skipped. The CPUs take turns on
-    /// one stream of instructions. Two runs of the same command are the same.
-    Counted,
     /// One nanosecond an instruction on each CPU, all at the same time; idle time is skipped. Two runs of the same
     /// command are the same. It wants the lab's own emulator.
-    Parallel,
-    /// The host's time; the CPUs run at once, as far as the host has cores.
+    Counted,
+    /// The host's time; the CPUs run at once, as far as the host has cores. Debian's emulator does.
     Free,
 }
 
@@ -183,8 +180,6 @@ pub struct Machine {
     pub memory: Memory,
     /// The platform whose caches, memory and PMU it has; without one, an access takes no time.
     pub modelled: Option<ModelledMemory>,
-    /// Period of the lab's own timer on each CPU, in us; 0 for none. See docs/lab.md.
-    pub tick_us: u64,
     /// Wall-clock limit of a run, from the emulator's start.
     pub timeout: Duration,
     /// What stands at the end of the kernel's command line.
@@ -210,7 +205,6 @@ impl Default for Machine {
             cpus: 4,
             memory: Memory { mib: 1024 },
             modelled: None,
-            tick_us: Clock::Counted.default_tick_us(),
             timeout: Duration::from_secs(1800),
             append: String::new(),
             guest: GuestProgram::Build,
@@ -223,20 +217,10 @@ impl Default for Machine {
 }
 
 impl Clock {
-    /// The counted clock needs a short timer on every CPU to give each its turn in
-    /// time (06-lab: at 50 us no 1 ms boundary was missed); the free one does not.
-    #[must_use]
-    pub fn default_tick_us(self) -> u64 {
-        match self {
-            Self::Counted => 50,
-            Self::Parallel | Self::Free => 0,
-        }
-    }
-
     /// The date at the guest's start: the same for all runs that are to be the same.
     fn date(self) -> String {
         match self {
-            Self::Counted | Self::Parallel => COUNTED_DATE.replace('T', " "),
+            Self::Counted => COUNTED_DATE.replace('T', " "),
             Self::Free => {
                 let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
                 format!("@{}", since_1970.as_secs())
@@ -267,8 +251,6 @@ pub struct LabFacts {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// Period of the lab's timer on each CPU in us, 0 for none.
-    pub tick_us: u64,
     /// What stood at the end of the kernel's command line.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub append: String,
@@ -310,8 +292,6 @@ impl Machine {
     #[must_use]
     pub fn modelled(memory: ModelledMemory) -> Self {
         Self {
-            clock: Clock::Parallel,
-            tick_us: Clock::Parallel.default_tick_us(),
             cpus: memory.cpus(),
             modelled: Some(memory),
             ..Self::default()
@@ -374,9 +354,9 @@ impl Machine {
 
     fn check_modelled(&self, memory: &ModelledMemory) -> Result<()> {
         let (name, cpus) = (memory.name(), memory.cpus());
-        if self.board != Board::Virt || self.clock != Clock::Parallel {
+        if self.board != Board::Virt || self.clock != Clock::Counted {
             return Err(Error::BadInput(format!(
-                "--platform {name}: a modelled memory is on the machine virt, on the parallel clock: give no other"
+                "--platform {name}: a modelled memory is on the machine virt, on the counted clock: give no other"
             )));
         }
         if self.cpus > cpus {
@@ -485,8 +465,8 @@ impl<'a> Boot<'a> {
         let cache = Cache::of_user()?;
         let say = |what: &str| machine.say(what);
         let program = match machine.clock {
-            Clock::Parallel => Emulator::own(&cache, &source, &say)?.program,
-            Clock::Counted | Clock::Free => PathBuf::from(QEMU),
+            Clock::Counted => Emulator::own(&cache, &source, &say)?.program,
+            Clock::Free => PathBuf::from(QEMU),
         };
         version(&program)?;
         let kernel = match &machine.kernel {
@@ -524,7 +504,6 @@ impl<'a> Boot<'a> {
         };
         let job = Job {
             command,
-            tick_us: machine.tick_us,
             carry: machine.board.carry(),
             date: (!machine.board.has_clock()).then(|| machine.clock.date()),
             with: &machine.with,
@@ -572,18 +551,16 @@ impl<'a> Boot<'a> {
         }
         qemu.args(self.memory.iter().flatten());
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
-        let quantum = match machine.clock {
-            Clock::Counted => Some(String::new()),
-            Clock::Parallel => Some(format!(",quantum={QUANTUM}")),
-            Clock::Free => None,
-        };
-        if let Some(quantum) = quantum {
-            let icount = format!("shift=0,sleep=off,align=off{quantum}");
-            qemu.args(["-icount", &icount]);
-            qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
-            qemu.args(["-seed", "1"]);
-        } else {
-            qemu.args(["-accel", "tcg,thread=multi"]);
+        match machine.clock {
+            Clock::Counted => {
+                let icount = format!("shift=0,sleep=off,align=off,quantum={QUANTUM}");
+                qemu.args(["-icount", &icount]);
+                qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
+                qemu.args(["-seed", "1"]);
+            }
+            Clock::Free => {
+                qemu.args(["-accel", "tcg,thread=multi"]);
+            }
         }
         qemu.args(console);
         if machine.board.carry() == Carry::Ninep {
@@ -847,7 +824,6 @@ impl<'a> Boot<'a> {
             clock: self.machine.clock,
             cpus: self.machine.cpus,
             memory_mib: self.machine.memory.mib,
-            tick_us: self.machine.tick_us,
             append: self.machine.append.clone(),
         })
     }

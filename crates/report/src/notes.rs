@@ -10,13 +10,8 @@ pub const STATISTICS: &str = "Medians with 95 % bootstrap confidence intervals (
     than 6 samples the interval is the range at most). Percentiles are by the nearest-rank definition: always a value \
     that was measured. No outlier was removed. A figure that could not be measured is n/a, never 0.";
 
-/// What an emulated machine cannot show.
-pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it: what its cores \
-    share is the emulator's own execution, in which they take turns. The victim's slowdown therefore shows that \
-    throttling the others gives capacity back to it; it is not a figure in nanoseconds of any board.";
-
-/// The same, where its cores share nothing.
-pub const LAB_PARALLEL_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it, and its \
+/// What an emulated machine without a memory of its own cannot show.
+pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it, and its \
     cores run at the same time, each at full speed: no workload slows another one down, with a guard or without.";
 
 /// What an emulated machine with a modelled memory shows, and what not.
@@ -43,12 +38,8 @@ pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is t
     what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are nobody's but a \
     model's.";
 
-/// Of the clock that counts instructions.
-pub const LAB_COUNTED: &str = "Time is a count of instructions here (the counted clock): the same command gives the same \
-    figures again.";
-
 /// Of the clock that counts each CPU's instructions.
-pub const LAB_PARALLEL: &str = "Time is a count of instructions here, and the CPUs run at the same time (the parallel \
+pub const LAB_COUNTED: &str = "Time is a count of instructions here, and the CPUs run at the same time (the counted \
     clock): the same command gives the same figures again.";
 
 /// Of the clock that is the host's.
@@ -60,33 +51,28 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     if run.target != "lab" {
         return Vec::new();
     }
-    let clock = run.lab.as_ref().map_or("", |lab| lab.clock.as_str());
+    let Some(lab) = &run.lab else {
+        return Vec::new();
+    };
+    // Until 2026 CPUs of the counted clock shared one stream of instructions: such a run's own notes say so.
+    if lab.more.contains_key("tick_us") {
+        return Vec::new();
+    }
+    let counted = lab.clock == "counted";
     let experiment = run.experiment.as_str();
     let copies = experiment.starts_with("mymem-") || experiment.starts_with("copy-");
-    let modelled = run
-        .lab
-        .as_ref()
-        .is_some_and(|lab| lab.more.contains_key("platform"));
-    if modelled {
-        return vec![LAB_MODELLED, LAB_PARALLEL];
-    }
-    let mut notes = if copies {
+    let mut notes = if lab.more.contains_key("platform") {
+        vec![LAB_MODELLED]
+    } else if copies && counted {
+        vec![LAB_COPIES, LAB_COPIES_COUNTED]
+    } else if copies {
         vec![LAB_COPIES]
     } else if experiment.starts_with("mmap") {
         vec![LAB_MAPPINGS]
-    } else if clock == "parallel" {
-        vec![LAB_PARALLEL_LIMITS, LAB_EXACT]
     } else {
         vec![LAB_LIMITS, LAB_EXACT]
     };
-    match clock {
-        "counted" if copies => notes.extend([LAB_COPIES_COUNTED, LAB_COUNTED]),
-        "counted" => notes.push(LAB_COUNTED),
-        "parallel" if copies => notes.extend([LAB_COPIES_COUNTED, LAB_PARALLEL]),
-        "parallel" => notes.push(LAB_PARALLEL),
-        "free" => notes.push(LAB_FREE),
-        _ => {}
-    }
+    notes.push(if counted { LAB_COUNTED } else { LAB_FREE });
     notes
 }
 

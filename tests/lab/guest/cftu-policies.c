@@ -6,9 +6,8 @@
  *   exclusive  a line a CPU: the channels that its copies took
  *   shared     a line a channel: the transfers that it had
  *   priority   the part of the time, in %, that low channels were kept back (high ones
- *              are the first, or CHANNELS, a bit each), what high and low ones copied,
- *              in bytes, and for how long a CPU was late at most, in us: by a thread
- *              that goes before all others there
+ *              are the first, or CHANNELS, a bit each), and what high and low ones
+ *              copied, in bytes
  *   switch     sets policies in turn, so often, while all CPUs copy
  */
 #define _GNU_SOURCE
@@ -37,7 +36,6 @@
 static long cpus;
 static atomic_int stop;
 static uint64_t taken[CPUS_MAX];
-static uint64_t latest_ns[CPUS_MAX];
 
 static void die(const char *what)
 {
@@ -122,35 +120,6 @@ static uint64_t now_ns(void)
 	return now.tv_sec * 1000000000ULL + now.tv_nsec;
 }
 
-/*
- * Wakes each millisecond and notes how late. A machine on which a CPU stands still says
- * nothing about windows: QEMU's counted clock now and then gives one no turn for a while.
- */
-static void *witness(void *cpu)
-{
-	const struct sched_param before_all = { .sched_priority = 98 };
-	uint64_t next = now_ns(), late;
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	CPU_SET((long)cpu, &set);
-	if (sched_setaffinity(0, sizeof(set), &set) ||
-	    sched_setscheduler(0, SCHED_FIFO, &before_all))
-		die("a witness");
-	while (!stop) {
-		struct timespec until;
-
-		next += 1000000;
-		until = (struct timespec){ next / 1000000000, next % 1000000000 };
-		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-		late = now_ns() - next;
-		if (late > latest_ns[(long)cpu])
-			latest_ns[(long)cpu] = late;
-		next += late;
-	}
-	return NULL;
-}
-
 static void set_policy(int fd, const struct cftu_policy *policy)
 {
 	if (ioctl(fd, CFTU_POLICY, policy))
@@ -179,13 +148,12 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 	uint64_t time_ns = WINDOWS * (high_ns + low_ns), began;
 	const struct timespec time = { time_ns / 1000000000, time_ns % 1000000000 };
 	struct cftu_channel before[CPUS_MAX], after;
-	pthread_t threads[CPUS_MAX], witnesses[CPUS_MAX];
-	uint64_t paused = 0, high = 0, low = 0, late = 0;
+	pthread_t threads[CPUS_MAX];
+	uint64_t paused = 0, high = 0, low = 0;
 	unsigned int lows = 0;
 
 	set_policy(fd, &policy);
 	start(threads, copy_on_and_on);
-	start(witnesses, witness);
 	/* Until all are at it. */
 	usleep(20000);
 	began = now_ns();
@@ -205,13 +173,8 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 	}
 	stop = 1;
 	join(threads);
-	join(witnesses);
-	for (long cpu = 0; cpu < cpus; cpu++)
-		if (latest_ns[cpu] > late)
-			late = latest_ns[cpu];
-	printf("kept back %.1f %%, high %llu, low %llu, late %llu us\n",
-	       100.0 * paused / lows / time_ns, (unsigned long long)high,
-	       (unsigned long long)low, (unsigned long long)late / 1000);
+	printf("kept back %.1f %%, high %llu, low %llu\n", 100.0 * paused / lows / time_ns,
+	       (unsigned long long)high, (unsigned long long)low);
 }
 
 static void switch_policies(int fd, long times)

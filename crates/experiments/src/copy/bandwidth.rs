@@ -61,7 +61,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    /// The settings that suit the emulated machine, whose CPUs take turns.
+    /// The settings that suit the emulated machine: few copies, as two runs are the same there.
     fn for_lab() -> Self {
         Self {
             sizes: powers(1 << 10, 1 << 20),

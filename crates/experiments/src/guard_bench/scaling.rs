@@ -22,7 +22,7 @@ const BUDGET_ALONE: u64 = 100;
 /// Periods watched: with two CPUs still hundreds of throttles.
 const PERIODS: u32 = 200;
 
-/// The hungry one: it follows an idle CPU, which gives it its turn.
+/// The hungry one.
 const ALONE: usize = 0;
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {

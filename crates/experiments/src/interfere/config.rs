@@ -104,26 +104,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    /// The settings that suit the emulated machine with its instruction-counted clock: page faults are the traffic
-    /// that it can count, and work is a count of instructions, so that little of it is exact.
-    fn for_lab() -> Self {
-        Self {
-            victim_memory: "64K".into(),
-            // 1024 lines x 8000 x 4.5 instructions: 37 ms of the guest's time alone, and as many of the guard's periods.
-            victim_iterations: 8000,
-            aggressors: vec![Workload::Bandwidth("fresh-pages".into())],
-            aggressor_memory: "1M".into(),
-            cpus: (1..4).collect(),
-            guard: "1000,100,100,100".parse().into_iter().collect(),
-            repeat: 3,
-            backend: Backend::Module,
-            event: "page-faults".into(),
-            long_case: LONG_CASE.into(),
-            // 5 faults a period.
-            long_guard: "1000,20,20,20".parse().ok(),
-            ..Self::default()
-        }
-    }
+    /// Where the published experiment was made.
+    const PLATFORM: Option<&'static str> = Some("raspberry-pi-3");
 
     /// A platform's caches and memory are there, and a PMU that counts what reaches it. What was published was guarded
     /// by a regulator that counts user mode alone (MemGuard's counter has `exclude_kernel`). Two runs are the same.
@@ -314,11 +296,7 @@ mod tests {
     #[test]
     fn defaults_round_trip_through_toml() {
         let pi = Platform::find("raspberry-pi-3").unwrap();
-        for config in [
-            Config::default(),
-            Config::for_lab(),
-            Config::for_modelled(&pi),
-        ] {
+        for config in [Config::default(), Config::for_modelled(&pi)] {
             config.check().unwrap();
             let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
             assert_eq!(back, config);
@@ -327,11 +305,11 @@ mod tests {
 
     #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {
-        let config =
-            settings::parse("repeat = 7\nguard = [\"600,200+ps\"]\n", &Config::for_lab()).unwrap();
+        let pi = Config::for_modelled(&Platform::find("raspberry-pi-3").unwrap());
+        let config = settings::parse("repeat = 7\nguard = [\"600,200+ps\"]\n", &pi).unwrap();
         assert_eq!(config.repeat, 7);
         assert_eq!(config.guard[0].to_string(), "600,200+ps");
-        assert_eq!(config.event, "page-faults");
+        assert_eq!(config.event, pi.event);
     }
 
     #[test]
@@ -355,7 +333,10 @@ mod tests {
     #[test]
     fn settings_that_make_no_sense_are_refused() {
         let with = |change: fn(&mut Config)| {
-            let mut config = Config::for_lab();
+            let mut config = Config {
+                cpus: (1..4).collect(),
+                ..Config::default()
+            };
             change(&mut config);
             config.check().unwrap_err().to_string()
         };

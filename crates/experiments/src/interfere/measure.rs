@@ -62,9 +62,7 @@ pub(super) fn measure(
         measured.aggressors = config
             .cpus
             .iter()
-            // The last ones first: QEMU gives the CPU that follows a busy one hardly a turn while those behind it
-            // idle, and the one that follows the victim would be alone with it. Elsewhere any order will do.
-            .skip(config.cpus.len() - count)
+            .take(*count)
             .map(|cpu| MeasuredAggressor {
                 cpu,
                 kind: kind.clone(),

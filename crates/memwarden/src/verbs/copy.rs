@@ -137,10 +137,9 @@ impl Common {
         }
     }
 
-    /// The emulated machine. Its CPUs take turns often: what copies beside others, and channels in software, must have
-    /// theirs.
+    /// The emulated machine.
     fn lab(&self) -> anyhow::Result<Lab> {
-        let lab = self.machine.lab(true)?;
+        let lab = self.machine.lab()?;
         #[cfg(feature = "host")]
         let lab = lab.on_board(self.board.unwrap_or_default());
         Ok(lab)

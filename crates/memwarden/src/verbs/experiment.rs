@@ -57,7 +57,8 @@ pub type Found = (PathBuf, Summary);
 #[derive(clap::Args)]
 pub struct Place {
     /// Where: native (this machine), lab (an emulated one), lab:PLATFORM (one with a platform's caches, memory and
-    /// PMU), or, interfere and realtime, sim:PLATFORM (a model)
+    /// PMU), or, interfere and realtime, sim:PLATFORM (a model). For interfere lab is lab:raspberry-pi-3, for realtime
+    /// lab:xeon-w3530: where the published experiments were made
     #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
     /// Settings from a TOML file; options given here come before it
@@ -80,6 +81,11 @@ pub struct Place {
     pub json: bool,
 }
 
+/// The platform whose caches and memory the emulated machine has.
+fn platform<S: Settings>(asked: Option<&str>) -> Option<&str> {
+    asked.or(S::PLATFORM)
+}
+
 impl Place {
     /// What the options come over: the file, and what it doesn't say as suits the target.
     pub fn settings<S: Settings>(&self) -> anyhow::Result<S> {
@@ -88,8 +94,10 @@ impl Place {
         }
         let defaults = match &self.on {
             Target::Native => S::default(),
-            Target::Lab(None) => S::for_lab(),
-            Target::Lab(Some(asked)) => S::for_modelled(&Simulated::find(asked)?.platform),
+            Target::Lab(asked) => match platform::<S>(asked.as_deref()) {
+                Some(name) => S::for_modelled(&Simulated::find(name)?.platform),
+                None => S::for_lab(),
+            },
             Target::Sim(_) => S::for_sim(),
         };
         Ok(match &self.config {
@@ -129,12 +137,12 @@ impl Place {
                 let interrupt = Interrupt::catch()?;
                 settings.simulate(&simulated, out, existing, &interrupt, &mut Bar::new())?
             }
-            Target::Lab(platform) => {
+            Target::Lab(asked) => {
                 settings.check_real()?;
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
                 lab()?
-                    .on_platform(platform.as_deref())?
+                    .on_platform(platform::<S>(asked.as_deref()))?
                     .within(self.timeout)
                     .carry_out(words, settings.command(), out, existing)?
             }

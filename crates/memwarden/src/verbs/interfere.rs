@@ -18,7 +18,7 @@ use super::on_lab::Lab;
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
     memwarden interfere --on lab\n  \
-    memwarden interfere --on lab:raspberry-pi-3\n  \
+    memwarden interfere --on lab:raspberry-pi-4\n  \
     memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
 )]
 pub struct Args {
@@ -144,18 +144,12 @@ pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
     args.place.carry_out(
         &command,
         &config,
-        || lab(&config),
+        || Ok(Lab::usual()),
         |config, out, existing, interrupt, progress| {
             let module = args.module.clone();
             interfere::run(config, module, out, existing, interrupt, progress)
         },
     )
-}
-
-/// Four CPUs, as the boards have that this stands for, or more where more are asked for.
-fn lab(config: &Config) -> anyhow::Result<Lab> {
-    let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
-    Lab::of_cpus((last + 1).max(4))
 }
 
 #[cfg(test)]
@@ -178,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_configuration_survives_the_command_line() {
-        let mut config = Config::for_lab();
+        let mut config = Config::default();
         config.guard.push("600,200+ps".parse().unwrap());
         config.self_test = false;
         config.user_only = true;

@@ -61,7 +61,7 @@ enum Verb {
     Kernel(KernelArgs),
     /// Build the lab's own emulator: QEMU with our patches; cached
     #[command(
-        after_help = "Then: memwarden lab run --clock parallel -- COMMAND, which builds it, too, if need be.\n\
+        after_help = "It is what the counted clock runs on; memwarden lab run builds it, too, if need be.\n\
         Example: memwarden lab qemu --json"
     )]
     Qemu {
@@ -86,9 +86,9 @@ struct MachineArgs {
     machine: MachineName,
     #[arg(long, value_name = "stock[:NAME]|own[-FLAVOUR]|PATH", help = kernel_help())]
     kernel: Option<KernelChoice>,
-    /// How time passes [default: counted; parallel with --platform]
-    #[arg(long, value_enum)]
-    clock: Option<ClockName>,
+    /// How time passes
+    #[arg(long, value_enum, default_value = "counted")]
+    clock: ClockName,
     /// CPUs (1 to 32; zcu102: 1 to 4) [default: 4; with --platform as many as it has]
     #[arg(long, allow_negative_numbers = true)]
     cpus: Option<u32>,
@@ -98,9 +98,6 @@ struct MachineArgs {
     /// Memory (256M to 64G; zcu102: up to 2G)
     #[arg(long, default_value = "1G")]
     memory: Memory,
-    /// Period of the lab's timer on each CPU, or `off` [default: 50us on the counted clock]
-    #[arg(long, value_name = "TIME|off", value_parser = parse_tick)]
-    tick: Option<Tick>,
     /// Kernel parameters beside the lab's, such as `usercopy.dma=shared usercopy_region=32M`
     #[arg(
         long,
@@ -197,17 +194,10 @@ impl MachineName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockName {
-    /// One ns an instruction, the CPUs in turn on one stream of them; repeatable
-    Counted,
     /// One ns an instruction on each CPU at the same time; repeatable; builds the lab's own emulator (lab qemu)
-    Parallel,
-    /// As on the host, and faster
+    Counted,
+    /// As on the host, and faster; on Debian's emulator
     Free,
-}
-
-#[derive(Clone, Copy)]
-struct Tick {
-    us: u64,
 }
 
 /// Help of --kernel, with the names of Debian's kernels from their one list.
@@ -218,21 +208,6 @@ fn kernel_help() -> String {
          cannot drive, own]",
         Stock::names()
     )
-}
-
-/// The module's own limits; outside them it would not load.
-const TICK_US: std::ops::RangeInclusive<u64> = 10..=1_000_000;
-
-fn parse_tick(text: &str) -> Result<Tick, String> {
-    if text == "off" {
-        return Ok(Tick { us: 0 });
-    }
-    humantime::parse_duration(text)
-        .ok()
-        .and_then(|period| u64::try_from(period.as_micros()).ok())
-        .filter(|us| TICK_US.contains(us))
-        .map(|us| Tick { us })
-        .ok_or_else(|| "give a period from 10us to 1s, such as 50us, or `off`".to_owned())
 }
 
 fn parse_platform(name: &str) -> Result<Box<ModelledMemory>, String> {
@@ -265,10 +240,8 @@ impl MachineArgs {
             None => Machine::default(),
         };
         let clock = match self.clock {
-            Some(ClockName::Counted) => Clock::Counted,
-            Some(ClockName::Parallel) => Clock::Parallel,
-            Some(ClockName::Free) => Clock::Free,
-            None => usual.clock,
+            ClockName::Counted => Clock::Counted,
+            ClockName::Free => Clock::Free,
         };
         let board = self.machine.board();
         Machine {
@@ -280,7 +253,6 @@ impl MachineArgs {
             clock,
             cpus: self.cpus.unwrap_or(usual.cpus),
             memory: self.memory,
-            tick_us: self.tick.map_or(clock.default_tick_us(), |tick| tick.us),
             with: self.with.clone(),
             packages: self.package.iter().cloned().collect(),
             append: self.append.clone(),
@@ -670,8 +642,6 @@ mod tests {
             ),
             ("run --memory 3 -- true", "give a size from 256M to 64G"),
             ("run --memory=-1G -- true", "give a size from 256M to 64G"),
-            ("run --tick 5us -- true", "give a period from 10us to 1s"),
-            ("run --tick never -- true", "give a period from 10us to 1s"),
             (
                 "run --kernel stock:2.4 -- true",
                 "--kernel stock:2.4: no such kernel of Debian's; there are stock: with 6.1, 6.1-rt, 6.12, 6.12-rt, \
@@ -765,23 +735,6 @@ mod tests {
                 kernel.parse().unwrap(),
                 "{words}"
             );
-        }
-    }
-
-    #[test]
-    fn the_tick_follows_the_clock_unless_given() {
-        for (words, tick_us) in [
-            ("run -- true", 50),
-            ("run --clock free -- true", 0),
-            ("run --clock free --tick 1ms -- true", 1000),
-            ("run --clock parallel -- true", 0),
-            ("run --tick off -- true", 0),
-        ] {
-            let line = Line::try_parse_from(["lab"].into_iter().chain(words.split(' '))).unwrap();
-            let Verb::Run(args) = line.args.verb else {
-                panic!("not run: {words}");
-            };
-            assert_eq!(args.machine.machine().tick_us, tick_us, "{words}");
         }
     }
 }

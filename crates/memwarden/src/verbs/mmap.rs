@@ -169,10 +169,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let args = &args.walk;
     let config = args.settings()?;
-    // A competitor must have its turns.
-    let turns = config.compete.iter().any(|one| *one != Compete::None);
     let lab = || {
-        let lab = args.machine.lab(turns)?;
+        let lab = args.machine.lab()?;
         Ok(match config.prefetcher {
             Switch::On => lab,
             Switch::Off => lab.without_prefetcher(),

@@ -23,8 +23,8 @@ pub struct Lab;
 
 #[allow(clippy::unused_self, clippy::unnecessary_wraps)]
 impl Lab {
-    pub fn of_cpus(_: usize) -> anyhow::Result<Self> {
-        Ok(Self)
+    pub fn usual() -> Self {
+        Self
     }
 
     pub fn with_our_patches(self) -> Self {
@@ -40,10 +40,6 @@ impl Lab {
     }
 
     pub fn within(self, _: Option<Duration>) -> Self {
-        self
-    }
-
-    pub fn with_note(self, _: String) -> Self {
         self
     }
 
@@ -64,7 +60,7 @@ pub struct MachineArgs {}
 
 #[allow(clippy::unused_self, clippy::unnecessary_wraps)]
 impl MachineArgs {
-    pub fn lab(&self, _: bool) -> anyhow::Result<Lab> {
+    pub fn lab(&self) -> anyhow::Result<Lab> {
         Ok(Lab)
     }
 

@@ -23,7 +23,7 @@ pub struct MachineArgs {
     /// lab:PLATFORM stock, unless a patch of ours is needed]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
-    /// How time passes in the lab: counted (one ns an instruction, repeatable) or free [default: counted]
+    /// How time passes in the lab: counted (one ns an instruction of each CPU, repeatable) or free [default: counted]
     #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
     clock: Option<Clock>,
     /// The lab's CPUs [default: 4]
@@ -32,8 +32,8 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// The machine. `turns` is whether its CPUs must take turns often: the lab's timer is then the clock's own.
-    pub fn lab(&self, turns: bool) -> anyhow::Result<Lab> {
+    /// The machine.
+    pub fn lab(&self) -> anyhow::Result<Lab> {
         let clock = self.clock.unwrap_or(Clock::Counted);
         let kernel = match &self.kernel {
             Some(kernel) => kernel.clone(),
@@ -42,7 +42,6 @@ impl MachineArgs {
         let lab = Lab::new(Machine {
             kernel,
             clock,
-            tick_us: if turns { clock.default_tick_us() } else { 0 },
             cpus: self.cpus.unwrap_or(4),
             ..machine()
         });
@@ -86,9 +85,8 @@ pub fn parse_limit(text: &str) -> Result<Duration, String> {
 fn parse_clock(text: &str) -> Result<Clock, String> {
     match text {
         "counted" => Ok(Clock::Counted),
-        "parallel" => Ok(Clock::Parallel),
         "free" => Ok(Clock::Free),
-        _ => Err("give counted, parallel or free".into()),
+        _ => Err("give counted or free".into()),
     }
 }
 
@@ -119,12 +117,9 @@ impl Lab {
         }
     }
 
-    /// The usual machine with so many CPUs.
-    pub fn of_cpus(cpus: usize) -> anyhow::Result<Self> {
-        Ok(Self::new(Machine {
-            cpus: u32::try_from(cpus)?,
-            ..machine()
-        }))
+    /// The usual machine.
+    pub fn usual() -> Self {
+        Self::new(machine())
     }
 
     pub fn on_board(mut self, board: Board) -> Self {
@@ -161,7 +156,6 @@ impl Lab {
             self.machine = Machine {
                 kernel,
                 clock: modelled.clock,
-                tick_us: modelled.tick_us,
                 cpus: modelled.cpus,
                 modelled: modelled.modelled,
                 ..self.machine
@@ -173,12 +167,6 @@ impl Lab {
     /// Another wall-clock limit than the usual.
     pub fn within(mut self, limit: Option<Duration>) -> Self {
         self.machine.timeout = limit.unwrap_or(self.machine.timeout);
-        self
-    }
-
-    /// A note for the summary, before what holds of every such machine.
-    pub fn with_note(mut self, note: String) -> Self {
-        self.note = Some(note);
         self
     }
 

@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
-use memwarden_experiments::realtime::{
-    self, Config, Load, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting,
-};
+use memwarden_experiments::realtime::{self, Config, Load, Setting};
 use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_workloads::periodic::DESCRIPTOR;
@@ -143,28 +141,12 @@ pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
     args.place.carry_out(
         &command,
         &config,
-        || lab(&config),
+        || Ok(Lab::usual()),
         |config, out, existing, interrupt, progress| {
             let module = args.module.clone();
             realtime::run(config, module, out, existing, interrupt, progress)
         },
     )
-}
-
-/// No CPU more than the task and the load have: an idle one takes part in the one stream of instructions with its ticks.
-/// At least the two that any load needs.
-fn lab(config: &Config) -> anyhow::Result<Lab> {
-    let last = config.cpus.iter().max().unwrap_or(0).max(config.victim_cpu);
-    let lab = Lab::of_cpus((last + 1).max(2))?;
-    let [frame, period, deadline] = [STUDY_FRAME, STUDY_PERIOD, STUDY_DEADLINE];
-    if [&config.frame, &config.period, &config.deadline] == [frame, period, deadline] {
-        return Ok(lab);
-    }
-    Ok(lab.with_note(format!(
-        "Scaled to the emulator: the case study's task reads {frame} every {period} and must finish within {deadline}; \
-         here the task is {} on {} every {}, to finish within {}.",
-        config.victim, config.frame, config.period, config.deadline
-    )))
 }
 
 #[cfg(test)]
@@ -187,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_configuration_survives_the_command_line() {
-        let mut config = Config::for_lab();
+        let mut config = Config::default();
         config.load.push("cmd: sh -c 'a, b'".parse().unwrap());
         config.guard.push("events:25,5+reclaim".parse().unwrap());
         config.self_test = false;

@@ -18,7 +18,7 @@ use super::{Common, Dat};
     Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
     Examples:\n  memwarden copy pollution --application susan_edges_large --pairs to:4096\n  \
     memwarden copy pollution --count 50\n  \
-    memwarden copy pollution --on lab"
+    memwarden copy pollution --on lab:raspberry-pi-3"
 )]
 pub(super) struct Args {
     /// The engine of the system dma: dma-exclusive, dma-shared, dma-priority [default: dma-shared]

@@ -230,8 +230,6 @@ mod in_lab {
                 part: boot.part,
                 machine: Machine {
                     cpus: boot.cpus,
-                    clock: Clock::Parallel,
-                    tick_us: Clock::Parallel.default_tick_us(),
                     ..on_lab::machine()
                 },
                 subject: subject.clone(),
@@ -330,7 +328,6 @@ mod in_lab {
                     "clock",
                     match machine.clock {
                         Clock::Counted => "counted",
-                        Clock::Parallel => "parallel",
                         Clock::Free => "free-running",
                     },
                 );
@@ -359,7 +356,7 @@ mod in_lab {
                 }
             }
             None => summary.note(
-                "An event is a page fault of 4096 bytes. A nanosecond is an instruction of each CPU (the parallel clock): \
+                "An event is a page fault of 4096 bytes. A nanosecond is an instruction of each CPU (the counted clock): \
                  the figures are exact and the same on every run, and are not times of any board.",
             ),
         }

@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let Common { place, machine, .. } = &args.common;
     // One thread works: the others' turns would only be in its way.
-    let lab = || machine.lab(false);
+    let lab = || machine.lab();
     let command = ["memwarden", "mymem", "throughput"];
     if let Some((folder, summary)) = place.carry_out(&command, &config, lab, throughput::run)? {
         place.tell(&folder, &summary)?;
@@ -118,7 +118,7 @@ mod tests {
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),
             (&["--on", "moon"], "moon"),
             #[cfg(feature = "host")]
-            (&["--clock", "slow"], "give counted, parallel or free"),
+            (&["--clock", "slow"], "give counted or free"),
             #[cfg(feature = "host")]
             (&["--cpus", "2"], "--cpus: this chooses the lab's machine"),
         ] {

@@ -105,7 +105,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let command = ["memwarden", "trace", "copies"];
-    let lab = || Ok(args.machine.lab(false)?.with_our_patches());
+    let lab = || Ok(args.machine.lab()?.with_our_patches());
     let found = args.place.carry_out(
         &command,
         &config,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What CPUs that run in parallel can do, for a guest with four CPUs:
+ * What CPUs that run at the same time can do, for a guest with four CPUs:
  *
- *	parallel busy CPUS MS	 instructions a ns of that many busy loops
- *	parallel late		 lateness of 1 ms FIFO wake-ups beside busy loops
- *	parallel ping		 a round trip between CPU 0 and 1, by futex and by spinning
- *	parallel sample EVENT PERIOD MS
+ *	clock busy CPUS MS	 instructions a ns of that many busy loops
+ *	clock late		 lateness of 1 ms FIFO wake-ups beside busy loops
+ *	clock ping		 a round trip between CPU 0 and 1, by futex and by spinning
+ *	clock sample EVENT PERIOD MS
  *				 PMU samples on four busy CPUs, against the periods counted
  */
 #define _GNU_SOURCE
@@ -290,6 +290,6 @@ int main(int argc, char **argv)
 	else if (!strcmp(what, "sample") && argc == 5)
 		sample(strtol(argv[2], NULL, 0), strtoull(argv[3], NULL, 0), atoi(argv[4]));
 	else
-		errx(2, "usage: parallel busy CPUS MS | late | ping | sample EVENT PERIOD MS");
+		errx(2, "usage: clock busy CPUS MS | late | ping | sample EVENT PERIOD MS");
 	return 0;
 }
