@@ -259,14 +259,16 @@ impl<M: MainMemory> EmulatedMemory<M> {
             counts: [0; COUNTS],
             stalled_ps: 0,
         };
+        let mut lines = Lines::new(
+            settings,
+            memory,
+            std::iter::repeat_with(private)
+                .take(settings.cores)
+                .collect(),
+        );
+        lines.gone = Some(Vec::new());
         Self {
-            lines: Lines::new(
-                settings,
-                memory,
-                std::iter::repeat_with(private)
-                    .take(settings.cores)
-                    .collect(),
-            ),
+            lines,
             cores: std::iter::repeat_with(core).take(settings.cores).collect(),
             fills: VecDeque::new(),
             done: Vec::new(),
@@ -418,13 +420,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
 
     fn fill(&mut self, place: usize, at_ps: u64) {
         let filled = self.lines.fill(place, at_ps);
-        if self.settings.shared.inclusive
-            && let Some(victim) = filled.victim
-        {
-            for core in &self.cores {
-                core.face.changed(victim.number);
-            }
-        }
+        self.forget();
         for index in (0..self.cores.len()).filter(|index| filled.waiters & 1 << index != 0) {
             let store = filled.stores & 1 << index != 0;
             // Another core that waited for it may have written to it already.
@@ -547,6 +543,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
                 core.counts[Count::L1Refill as usize] += 1;
                 core.counts[Count::L2 as usize] += 1;
                 core.face.used(line, store);
+                self.forget();
                 self.hit(
                     index,
                     self.settings.core.l2.map_or(0, |l2| l2.hit_ps),
@@ -614,6 +611,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         core.counts[Count::L1WriteBack as usize] += gone;
         core.counts[Count::Shared as usize] += gone;
         core.face.used(line, store);
+        self.forget();
     }
 
     fn take_from_others(&mut self, index: usize, line: u64, store: bool) {
@@ -621,6 +619,16 @@ impl<M: MainMemory> EmulatedMemory<M> {
         let changed = self.lines.take_from_others(index, line, store, now_ps);
         for (other, core) in self.cores.iter().enumerate() {
             if changed & 1 << other != 0 {
+                core.face.changed(line);
+            }
+        }
+        self.forget();
+    }
+
+    /// What the shared cache has let go, and with it each core's caches, the emulator does not know any more.
+    fn forget(&mut self) {
+        for line in self.lines.gone.iter_mut().flat_map(|gone| gone.drain(..)) {
+            for core in &self.cores {
                 core.face.changed(line);
             }
         }

@@ -4,6 +4,7 @@
 //! When is decided elsewhere: by [`machine`](crate::machine), whose cores are simulated,
 //! and by [`emulated`](crate::emulated), whose cores execute in an emulator.
 
+use memwarden_cachesim::sets::Victim;
 use memwarden_policy::Resource;
 
 use crate::main_memory::MainMemory;
@@ -48,6 +49,9 @@ pub(crate) struct Lines<M> {
     inclusive: bool,
     /// What was counted since it was last looked at, if it is looked at.
     pub counted: Option<Vec<(usize, Resource)>>,
+    /// Lines that an inclusive shared cache has let go, and the cores' caches with it, since
+    /// this was last looked at, if it is looked at.
+    pub gone: Option<Vec<u64>>,
 }
 
 impl CoreLines {
@@ -72,6 +76,7 @@ impl<M: MainMemory> Lines<M> {
             prefetch_mshrs: settings.core.prefetch_mshrs,
             inclusive: settings.shared.inclusive,
             counted: None,
+            gone: None,
         }
     }
 
@@ -127,15 +132,7 @@ impl<M: MainMemory> Lines<M> {
     pub fn fill(&mut self, place: usize, now_ps: u64) -> Filled {
         let filled = self.shared.fill(place);
         if let Some(victim) = filled.victim {
-            let mut dirty = victim.dirty;
-            if self.inclusive {
-                for core in &mut self.cores {
-                    dirty |= core.private.invalidate(victim.number);
-                }
-            }
-            if dirty {
-                self.write_back(filled.core, victim.number, now_ps);
-            }
+            self.let_go(filled.core, victim, now_ps);
         }
         if filled.prefetch {
             self.cores[filled.core].prefetches_under_way -= 1;
@@ -181,8 +178,24 @@ impl<M: MainMemory> Lines<M> {
 
     /// A dirty line leaves a core's own caches.
     pub fn take_back(&mut self, index: usize, line: u64, now_ps: u64) {
-        if let Some(gone) = self.shared.take_back(index, line) {
-            self.write_back(index, gone, now_ps);
+        if let Some(victim) = self.shared.take_back(index, line) {
+            self.let_go(index, victim, now_ps);
+        }
+    }
+
+    /// A line leaves the shared cache, to make room for one of a core's.
+    fn let_go(&mut self, index: usize, victim: Victim, now_ps: u64) {
+        let mut dirty = victim.dirty;
+        if self.inclusive {
+            for core in &mut self.cores {
+                dirty |= core.private.invalidate(victim.number);
+            }
+            if let Some(gone) = &mut self.gone {
+                gone.push(victim.number);
+            }
+        }
+        if dirty {
+            self.write_back(index, victim.number, now_ps);
         }
     }
 

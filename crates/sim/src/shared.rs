@@ -177,14 +177,19 @@ impl<M: MainMemory> Shared<M> {
         }
     }
 
-    /// A core lets a dirty line go. Return: the dirty line that had to go for it.
-    pub fn take_back(&mut self, core: usize, line: u64) -> Option<u64> {
+    /// Whether a line is here.
+    #[cfg(test)]
+    pub fn holds(&mut self, line: u64) -> bool {
+        self.cache.search(line).is_some()
+    }
+
+    /// A core lets a dirty line go. Return: the line that had to go for it.
+    pub fn take_back(&mut self, core: usize, line: u64) -> Option<Victim> {
         if let Some(place) = self.cache.search(line) {
             self.cache.touch(place, DIRTY);
             return None;
         }
-        let gone = self.insert(core, line, DIRTY)?;
-        gone.dirty.then_some(gone.number)
+        self.insert(core, line, DIRTY)
     }
 
     fn insert(&mut self, core: usize, line: u64, flags: u64) -> Option<Victim> {

@@ -361,9 +361,13 @@ fn check_core(memory: &mut EmulatedMemory<FixedMemory>, index: usize) {
     for known in known.into_iter().filter(|known| *known != NONE) {
         let private = &mut memory.lines.cores[index].private;
         assert!(private.holds_in_l1(known >> 1), "core {index}: {known:#x}");
+        let dirty = private.is_dirty(known >> 1);
+        assert!(known & 1 == 0 || dirty, "core {index}: {known:#x}");
+        // But for a line that was zeroed, and so never came from there.
+        let inclusive = memory.settings.shared.inclusive;
         assert!(
-            known & 1 == 0 || private.is_dirty(known >> 1),
-            "core {index}: {known:#x}"
+            !inclusive || dirty || memory.lines.shared.holds(known >> 1),
+            "core {index}: {known:#x} is not in the shared cache"
         );
     }
 }
