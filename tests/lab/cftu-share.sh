@@ -15,12 +15,12 @@ share() {
 }
 
 shares() {
-	scale=$1 first=${2:-1} late=${3:-0}
+	scale=$1 first=${2:-1} spare=${3:-0}
 	for quanta in "30 60" "45 45" "60 30"; do
 		# shellcheck disable=SC2086
 		set -- $quanta
 		check "priority, $(($1 * scale)) and $(($2 * scale)) us: the low channels are kept back so long" \
-			"share $(($1 * scale)) $(($2 * scale)) $first $late" 0 'kept back'
+			"share $(($1 * scale)) $(($2 * scale)) $first $spare" 0 'kept back'
 		sed 's/^/# /' /tmp/share
 	done
 }

@@ -38,6 +38,10 @@ check "two CPUs that wait for each other: a round trip takes less than two round
 check "each CPU's PMU samples its own cycles" \
 	"grep -Ec '^cpu[0-3]: [0-9]+ samples of (19[0-9]{2}|[2-9][0-9]{3}) whole periods, [01] missed, 0 other' $work/first" \
 	0 '^4$'
+# Some CPUs are idle, or are not there.
+check "an idle CPU takes nothing from busy ones" "lab -- /host/lab/shares 40 - u s" 0 '^CPU 2 .s.: (9[0-9]|100)'
+check "  nor of three" "lab --cpus 3 -- /host/lab/shares 40 u s u" 0 '^CPU 2'
+check "  nor does one of two" "lab --cpus 2 -- /host/lab/shares 40 u s" 0 '^CPU 1'
 check "two runs print the same" "boot second && cmp $work/first $work/second" 0 '!.'
 
 # The regulator holds four cores that run at the same time.

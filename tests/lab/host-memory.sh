@@ -157,7 +157,7 @@ check "  and nothing is left behind" "grep -c '^memguard ' $work/unknown" 1 '^0$
 
 check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
-check "  and another clock" "lab --clock free -- true" 1 'on the parallel clock'
+check "  and another clock" "lab --clock free -- true" 1 'on the counted clock'
 check "an experiment's, too" "$memwarden mmap --on lab:raspberry-pi-3 --clock free" 1 'leave --clock and --cpus out'
 
 # Of the two levels of a platform with an L3, the guard takes the event of the last one.

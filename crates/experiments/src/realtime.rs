@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::interfere::{begin, cannot_run_here, say};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
 
-pub use config::{Config, STUDY_DEADLINE, STUDY_FRAME, STUDY_PERIOD, Setting};
+pub use config::{Config, Setting};
 pub use load::Load;
 use measure::{Around, Measured, TaskRun, measure};
 pub use simulate::simulate;

@@ -76,6 +76,14 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         Ok(())
     }
 
+    /// Whether a platform has the cores that are asked for.
+    ///
+    /// # Errors
+    /// The first core that it has not.
+    fn check_cores(&self, _platform: &Simulated) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Reads a TOML file; what it doesn't say is as in `defaults`.
     ///
     /// # Errors

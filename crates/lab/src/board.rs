@@ -24,12 +24,12 @@ const ZCU102_MEMORY_MIB: u64 = 2048;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Board {
-    /// QEMU's own: any number of CPUs with a PMU, any memory, every clock.
+    /// QEMU's own: any number of CPUs with a PMU, any memory, either clock.
     #[default]
     Virt,
     /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. It has nothing but a serial line to carry results by.
     Raspi3b,
-    /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, every clock, sixteen DMA channels. Results come over the
+    /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, either clock, sixteen DMA channels. Results come over the
     /// serial line here too.
     Zcu102,
 }
@@ -53,7 +53,7 @@ impl Board {
         }
     }
 
-    /// What is booted on it unless somebody asks for another: Debian's, where it has the drivers.
+    /// What is booted on it unless `--kernel` names another: Debian's, where it has the drivers.
     #[must_use]
     pub fn default_kernel(self) -> KernelChoice {
         match self {

@@ -32,9 +32,9 @@ use crate::stock::Stock;
 
 /// The kernel's command line. An oops may leave locks held: better an end than
 /// a guest that hangs. The kernel's self-tests of its ciphers would go on for
-/// 0.2 s of guest time after the boot, and take instructions from what is
-/// measured. The last line makes a page fault cheaper (with the next, 4500 to 3900
-/// instructions), so that four cores' budgets fit the one stream.
+/// 0.2 s of guest time after the boot, beside what is measured. The last line makes
+/// a page fault cheaper (with the next, 4500 to 3900 instructions), so that a core
+/// can make more of them in a period.
 const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
      cryptomgr.notests=1 \
      mitigations=off init_on_alloc=0";
@@ -74,7 +74,7 @@ pub enum Clock {
     /// One nanosecond an instruction on each CPU, all at the same time; idle time is skipped. Two runs of the same
     /// command are the same. It wants the lab's own emulator.
     Counted,
-    /// The host's time; the CPUs run at once, as far as the host has cores. Debian's emulator does.
+    /// The host's time; the CPUs run at once, as far as the host has cores. It runs on Debian's emulator.
     Free,
 }
 

@@ -35,8 +35,7 @@ pub const LAB_COPIES_COUNTED: &str = "A nanosecond is an instruction, whatever t
 
 /// What an emulated machine shows of mappings, and what not.
 pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is the real one, and so are faults, switches, and \
-    what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are nobody's but a \
-    model's.";
+    what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are a model's.";
 
 /// Of the clock that counts each CPU's instructions.
 pub const LAB_COUNTED: &str = "Time is a count of instructions here, and the CPUs run at the same time (the counted \
@@ -54,20 +53,27 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     let Some(lab) = &run.lab else {
         return Vec::new();
     };
-    // Until 2026 CPUs of the counted clock shared one stream of instructions: such a run's own notes say so.
-    if lab.more.contains_key("tick_us") {
-        return Vec::new();
-    }
-    let counted = lab.clock == "counted";
     let experiment = run.experiment.as_str();
     let copies = experiment.starts_with("mymem-") || experiment.starts_with("copy-");
+    let mapping = experiment.starts_with("mmap");
+    // Until November 2026 CPUs of the counted clock shared one stream of instructions, and had no time of their own. What
+    // that means is in such a run's own notes.
+    if lab.clock == "counted" && lab.more.contains_key("tick_us") {
+        return if copies || mapping {
+            Vec::new()
+        } else {
+            vec![LAB_EXACT]
+        };
+    }
+    // As it was called until then.
+    let counted = ["counted", "parallel"].contains(&lab.clock.as_str());
     let mut notes = if lab.more.contains_key("platform") {
         vec![LAB_MODELLED]
     } else if copies && counted {
         vec![LAB_COPIES, LAB_COPIES_COUNTED]
     } else if copies {
         vec![LAB_COPIES]
-    } else if experiment.starts_with("mmap") {
+    } else if mapping {
         vec![LAB_MAPPINGS]
     } else {
         vec![LAB_LIMITS, LAB_EXACT]

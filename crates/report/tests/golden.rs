@@ -366,15 +366,28 @@ fn tables_of_modelled_counters_say_so_and_those_that_took_turns_are_marked() {
 
 #[test]
 fn the_lab_s_limits_are_said_in_the_lab_alone() {
-    let mut lab = saved("interfere");
-    let said = notes::of(&lab.run, &lab.summary);
-    assert!(
-        said.iter().any(|n| n == notes::LAB_LIMITS) && said.iter().any(|n| n == notes::LAB_EXACT)
-    );
+    let modelled = saved("interfere");
+    let said = notes::of_lab(&modelled.run);
+    assert_eq!(said, [notes::LAB_MODELLED, notes::LAB_COUNTED]);
+    let mut lab = saved("bench-guard");
+    let with_clock = |run: &mut memwarden_run::Run, clock: &str| {
+        run.lab.as_mut().unwrap().clock = clock.into();
+        notes::of_lab(run)
+    };
+    let exact = [notes::LAB_LIMITS, notes::LAB_EXACT];
+    for (clock, note) in [
+        ("counted", notes::LAB_COUNTED),
+        ("parallel", notes::LAB_COUNTED),
+        ("free", notes::LAB_FREE),
+    ] {
+        let said = with_clock(&mut lab.run, clock);
+        assert_eq!(said, [&exact[..], &[note]].concat(), "{clock}");
+    }
     // What a run said of a clock that is gone is not contradicted.
     let more = &mut lab.run.lab.as_mut().unwrap().more;
     more.insert("tick_us".into(), json!(50));
-    assert_eq!(notes::of_lab(&lab.run), Vec::<&str>::new());
+    assert_eq!(with_clock(&mut lab.run, "counted"), [notes::LAB_EXACT]);
+    assert_eq!(with_clock(&mut lab.run, "parallel").len(), 3);
     let copies = saved("mymem-counter");
     let said = notes::of(&copies.run, &copies.summary);
     assert!(

@@ -159,7 +159,8 @@ pub struct LabFacts {
     pub machine: String,
     /// QEMU's version.
     pub qemu_version: String,
-    /// `counted` (time is a count of instructions, repeatable) or `free` (follows the host's clock).
+    /// `counted` (time is a count of each CPU's instructions, repeatable) or `free` (follows the host's clock). Until
+    /// November 2026 the first was called `parallel`, and `counted` was a count of all CPUs' instructions together.
     pub clock: String,
     /// What else is known.
     #[serde(flatten)]

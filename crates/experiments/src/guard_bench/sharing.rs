@@ -103,7 +103,7 @@ fn scenes(event: &Event) -> Vec<Scene> {
             mode: BestEffort::Spare,
             reclaim: false,
             loads: vec![hungry(CPUS[1])],
-            target: "more than both budgets: an idle core keeps nobody waiting",
+            target: "more than both budgets: an idle core holds no other up",
             follows: |_, b| b > SUM,
         },
         Scene {

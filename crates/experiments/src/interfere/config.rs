@@ -139,6 +139,11 @@ impl Settings for Config {
         }
     }
 
+    fn check_cores(&self, simulated: &Simulated) -> Result<(), Error> {
+        simulated.has("--victim-cpu", [self.victim_cpu])?;
+        simulated.has("--cpus", self.cpus.iter())
+    }
+
     fn simulate(
         &self,
         simulated: &Simulated,
@@ -277,6 +282,11 @@ impl Config {
     }
 
     /// How the guard is started.
+    /// The CPUs of so many aggressors: the last of [`Self::cpus`].
+    pub(super) fn busy(&self, count: usize) -> impl Iterator<Item = usize> {
+        self.cpus.iter().skip(self.cpus.len() - count)
+    }
+
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
@@ -301,6 +311,33 @@ mod tests {
             let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
+    }
+
+    #[test]
+    fn the_last_cpus_are_the_first_to_be_busy() {
+        let config = Config {
+            cpus: (1..4).collect(),
+            ..Config::default()
+        };
+        let busy = |count| config.busy(count).collect::<Vec<_>>();
+        assert!(busy(0).is_empty());
+        assert_eq!(busy(1), [3]);
+        assert_eq!(busy(3), [1, 2, 3]);
+    }
+
+    #[test]
+    fn cores_that_the_platform_does_not_have_are_refused() {
+        let pi = Simulated::find("raspberry-pi-3").unwrap();
+        let with = |victim_cpu, cpus: &str| Config {
+            victim_cpu,
+            cpus: cpus.parse().unwrap(),
+            ..Config::default()
+        };
+        with(0, "1-3").check_cores(&pi).unwrap();
+        let said = with(0, "1-4").check_cores(&pi).unwrap_err().to_string();
+        assert!(said.starts_with("--cpus: core 4 is not one of"), "{said}");
+        let said = with(4, "1-3").check_cores(&pi).unwrap_err().to_string();
+        assert!(said.starts_with("--victim-cpu: core 4"), "{said}");
     }
 
     #[test]

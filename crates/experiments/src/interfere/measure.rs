@@ -60,9 +60,7 @@ pub(super) fn measure(
     let mut measured = Measured::default();
     if let Some((kind, count)) = &plan.aggressors {
         measured.aggressors = config
-            .cpus
-            .iter()
-            .take(*count)
+            .busy(*count)
             .map(|cpu| MeasuredAggressor {
                 cpu,
                 kind: kind.clone(),

@@ -138,7 +138,7 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     let mut config = config.clone();
     // There is no kernel that does something once a second.
     config.long_case = "0s".into();
-    simulated.has("--victim-cpu", [config.victim_cpu])?;
+    config.check_cores(simulated)?;
     if config.cpus.is_empty() {
         config.cpus = simulated
             .cores()
@@ -152,7 +152,6 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
             simulated.platform.name
         )));
     }
-    simulated.has("--cpus", config.cpus.iter())?;
     config.check()?;
     if config.window()?.is_zero() {
         return Err(Error::BadInput(format!(
@@ -171,11 +170,9 @@ fn workloads(
 ) -> Result<Vec<Box<dyn Steps>>, PlatformError> {
     let bytes = |memory: &str| parse_size(memory).unwrap_or(0) as u64;
     let aggressors = plan.aggressors.as_ref();
-    let busy = config
-        .cpus
-        .iter()
-        .skip(config.cpus.len() - aggressors.map_or(0, |(_, count)| *count));
-    let busy: Vec<usize> = busy.collect();
+    let busy: Vec<usize> = config
+        .busy(aggressors.map_or(0, |(_, count)| *count))
+        .collect();
     (0..simulated.platform.machine.cores)
         .map(|core| -> Result<Box<dyn Steps>, PlatformError> {
             let seed = seed ^ ((core as u64) << 32);
@@ -259,9 +256,8 @@ fn measured(
             mib_s(touches)
         }
     };
-    let busy = |count: usize| config.cpus.iter().skip(config.cpus.len() - count);
     let aggressors = case.plan.aggressors.iter().flat_map(|(kind, count)| {
-        busy(*count).map(|cpu| MeasuredAggressor {
+        config.busy(*count).map(|cpu| MeasuredAggressor {
             cpu,
             kind: kind.clone(),
             mib_s: ran

@@ -106,13 +106,13 @@ pub struct Config {
 }
 
 /// The case study's frame: 1920 x 1080 pixels of 4 bytes.
-pub const STUDY_FRAME: &str = "8100K";
+pub(super) const STUDY_FRAME: &str = "8100K";
 
 /// The case study's period.
-pub const STUDY_PERIOD: &str = "20ms";
+pub(super) const STUDY_PERIOD: &str = "20ms";
 
 /// The case study's deadline.
-pub const STUDY_DEADLINE: &str = "13ms";
+pub(super) const STUDY_DEADLINE: &str = "13ms";
 
 /// What the case study's memory guarantees, and its guard gives out, MiB/s.
 const GUARANTEED_MIB_S: usize = 1200;
@@ -184,6 +184,11 @@ impl Settings for Config {
             jobs: 200,
             ..Self::default()
         }
+    }
+
+    fn check_cores(&self, simulated: &Simulated) -> Result<(), Error> {
+        simulated.has("--victim-cpu", [self.victim_cpu])?;
+        simulated.has("--cpus", self.cpus.iter())
     }
 
     fn simulate(

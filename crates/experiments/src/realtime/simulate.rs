@@ -130,7 +130,7 @@ pub fn simulate(
 /// The configuration with what only the platform can say.
 fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     let mut config = config.clone();
-    simulated.has("--victim-cpu", [config.victim_cpu])?;
+    config.check_cores(simulated)?;
     if config.cpus.is_empty() {
         config.cpus = simulated
             .cores()
@@ -139,7 +139,6 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
             .into_iter()
             .collect::<CpuSet>();
     }
-    simulated.has("--cpus", config.cpus.iter())?;
     config.check()?;
     if !config.on_miss.is_empty() {
         return Err(Error::BadInput(

@@ -57,8 +57,7 @@ pub type Found = (PathBuf, Summary);
 #[derive(clap::Args)]
 pub struct Place {
     /// Where: native (this machine), lab (an emulated one), lab:PLATFORM (one with a platform's caches, memory and
-    /// PMU), or, interfere and realtime, sim:PLATFORM (a model). For interfere lab is lab:raspberry-pi-3, for realtime
-    /// lab:xeon-w3530: where the published experiments were made
+    /// PMU), or, interfere and realtime, sim:PLATFORM (a model)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
     /// Settings from a TOML file; options given here come before it
@@ -139,10 +138,14 @@ impl Place {
             }
             Target::Lab(asked) => {
                 settings.check_real()?;
+                let platform = platform::<S>(asked.as_deref());
+                if let Some(name) = platform {
+                    settings.check_cores(&Simulated::find(name)?)?;
+                }
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
                 lab()?
-                    .on_platform(platform::<S>(asked.as_deref()))?
+                    .on_platform(platform)?
                     .within(self.timeout)
                     .carry_out(words, settings.command(), out, existing)?
             }

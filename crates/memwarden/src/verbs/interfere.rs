@@ -16,6 +16,7 @@ use super::on_lab::Lab;
 #[derive(clap::Args)]
 #[command(
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
+    --on lab is --on lab:raspberry-pi-3, where the published experiment was made.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
     memwarden interfere --on lab\n  \
     memwarden interfere --on lab:raspberry-pi-4\n  \
@@ -155,6 +156,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use memwarden_sim::Platform;
 
     use super::*;
 
@@ -172,7 +174,8 @@ mod tests {
 
     #[test]
     fn a_configuration_survives_the_command_line() {
-        let mut config = Config::default();
+        let platform = Platform::find("raspberry-pi-3").unwrap();
+        let mut config = Config::for_modelled(&platform);
         config.guard.push("600,200+ps".parse().unwrap());
         config.self_test = false;
         config.user_only = true;
@@ -181,6 +184,18 @@ mod tests {
         let words = config.to_arguments();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         assert_eq!(settings(&words).unwrap(), config);
+    }
+
+    #[test]
+    fn the_lab_is_the_platform_of_the_published_experiment() {
+        let modelled = |name| Config::for_modelled(&Platform::find(name).unwrap());
+        assert_eq!(
+            settings(&["--on", "lab"]).unwrap(),
+            modelled("raspberry-pi-3")
+        );
+        let other = settings(&["--on", "lab:raspberry-pi-4"]).unwrap();
+        assert_eq!(other, modelled("raspberry-pi-4"));
+        assert_ne!(other, Config::default());
     }
 
     #[test]

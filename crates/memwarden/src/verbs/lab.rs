@@ -419,9 +419,9 @@ struct KernelOutcome {
     bytes: u64,
     /// Whether it was there already.
     cached: bool,
-    /// What it was built of; none for somebody's own tree.
+    /// What it was built of; none for a tree given by --linux.
     built: Option<memwarden_lab::Built>,
-    /// Options that somebody's own tree does not take.
+    /// Options that a tree given by --linux does not take.
     options_not_taken: Vec<String>,
 }
 

@@ -93,6 +93,9 @@ enum MaximiseArg {
     Margin,
 }
 
+/// Seconds that the lab takes for one of a platform's time, at most, on a slow host.
+const LAB_SLOWER: u64 = 60;
+
 /// Where the setting is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Verify {
@@ -100,17 +103,6 @@ enum Verify {
     Native,
     /// The emulated machine, with the platform's caches and memory
     Lab,
-}
-
-impl Verify {
-    /// What `memwarden realtime` calls it, and jobs to run there at least.
-    fn target(self, args: &Args) -> (String, u64) {
-        match self {
-            Self::Native => ("native".into(), args.jobs.max(100)),
-            // An emulator takes some 15 s for a second of a platform's time.
-            Self::Lab => (format!("lab:{}", args.platform), args.jobs.max(20)),
-        }
-    }
 }
 
 /// A task as it is typed.
@@ -236,13 +228,10 @@ impl Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let platform = Platform::find(&args.platform)?;
     let problem = args.problem(&platform)?;
-    if args.verify == Some(Verify::Lab) && platform.emulated_as.is_none() {
-        bail!(
-            "--verify lab: the platform {} names no CPU that executes in the lab (`emulated_as`): give native, or a platform \
-             that has one, such as raspberry-pi-3",
-            platform.name
-        );
-    }
+    let verification = args
+        .verify
+        .map(|place| verification(place, args, &platform, &problem))
+        .transpose()?;
     let interrupt = Interrupt::catch()?;
     let mut bar = Bar::new();
     // About: how often budgets are halved depends on what comes out.
@@ -258,9 +247,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recommended = plan.recommended.as_ref();
     let commands =
         recommended.map(|outcome| commands(outcome.setting.as_ref(), &problem, &platform));
-    let verified = match (args.verify, recommended) {
-        (Some(place), Some(outcome)) => {
-            Some(verify(place, args, &platform, &problem, &plan, outcome)?)
+    if !args.json {
+        tell(args, &platform, &problem, &plan, commands.as_deref())?;
+    }
+    let verified = match (verification, recommended) {
+        (Some(options), Some(outcome)) => {
+            Some(verify(options, &platform, &problem, &plan, outcome)?)
         }
         _ => None,
     };
@@ -275,11 +267,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "verified": verified,
         });
         outln!("{}", serde_json::to_string_pretty(&all)?)?;
-    } else {
-        tell(args, &platform, &problem, &plan, commands.as_deref())?;
-        if let Some(verified) = &verified {
-            tell_verified(verified)?;
-        }
+    } else if let Some(verified) = &verified {
+        tell_verified(verified)?;
     }
     Ok(ExitCode::from(u8::from(recommended.is_none())))
 }
@@ -513,40 +502,76 @@ fn guard_options(setting: &Setting, budgets: &str) -> Vec<String> {
     ]
 }
 
-/// Runs the deadline case without a guard, and with the setting if there is one.
-fn verify(
+/// What `memwarden realtime` is given to run the deadline case without a guard. Whether it can is known before anything is
+/// planned.
+fn verification(
     place: Verify,
     args: &Args,
     platform: &Platform,
     problem: &Problem,
-    plan: &Plan,
-    recommended: &Outcome,
-) -> anyhow::Result<Value> {
+) -> anyhow::Result<Vec<String>> {
     let [(workload, _), rest @ ..] = problem.loads.as_slice() else {
         bail!("--verify: no load");
     };
     if rest.iter().any(|(other, _)| other != workload) {
         bail!("--verify: `memwarden realtime` runs one kind of load at a time");
     }
-    let (on, jobs) = place.target(args);
     let task = &args.task;
+    let mut options = Vec::new();
+    let mut option = |name: &str, value: String| options.extend([name.to_owned(), value]);
+    let jobs = match place {
+        Verify::Native => {
+            option("--on", "native".into());
+            args.jobs.max(100)
+        }
+        Verify::Lab => {
+            if platform.emulated_as.is_none() {
+                bail!(
+                    "--verify lab: the platform {} names no CPU that executes in the lab (`emulated_as`): give native, or a \
+                     platform that has one, such as raspberry-pi-3",
+                    platform.name
+                );
+            }
+            if workload == "xserver" {
+                bail!("--verify lab: there is no X server in the lab: give a load such as screen");
+            }
+            let jobs = args.jobs.max(20);
+            // Alone and beside the load, without a guard and with it.
+            let guest_s = 4 * jobs * task.period_us / 1_000_000;
+            option("--on", format!("lab:{}", args.platform));
+            option("--timeout", format!("{}s", 1800 + guest_s * LAB_SLOWER));
+            jobs
+        }
+    };
+    // The model's task, where what it does with a line needs the line before it can ask for the next.
+    let kind = if platform.work.frame_depends {
+        "compare"
+    } else {
+        "read"
+    };
     let cores: CpuSet = problem.loads.iter().map(|(_, core)| *core).collect();
-    let mut options: Vec<String> = Vec::new();
-    for (option, value) in [
-        ("--on", on),
-        ("--victim", "bandwidth:read".into()),
-        ("--victim-cpu", task.core.to_string()),
-        ("--frame", format!("{}K", task.frame_bytes.div_ceil(1024))),
-        ("--period", format!("{}us", task.period_us)),
-        ("--deadline", format!("{}us", task.deadline_us)),
-        ("--load", workload.clone()),
-        ("--cpus", cores.to_string()),
-        ("--load-memory", args.load_memory.clone()),
-        ("--jobs", jobs.to_string()),
-        ("--guard", "none".into()),
-    ] {
-        options.extend([option.to_owned(), value]);
-    }
+    option("--victim", format!("bandwidth:{kind}"));
+    option("--victim-cpu", task.core.to_string());
+    option("--frame", format!("{}K", task.frame_bytes.div_ceil(1024)));
+    option("--period", format!("{}us", task.period_us));
+    option("--deadline", format!("{}us", task.deadline_us));
+    option("--load", workload.clone());
+    option("--cpus", cores.to_string());
+    option("--load-memory", args.load_memory.clone());
+    option("--jobs", jobs.to_string());
+    option("--guard", "none".into());
+    Ok(options)
+}
+
+/// Runs the deadline case without a guard, and with the setting if there is one.
+fn verify(
+    mut options: Vec<String>,
+    platform: &Platform,
+    problem: &Problem,
+    plan: &Plan,
+    recommended: &Outcome,
+) -> anyhow::Result<Value> {
+    let place = options[1].clone();
     if let Some(setting) = &recommended.setting {
         let budgets = budgets(setting, problem, platform);
         options.extend(guard_options(setting, &budgets));
@@ -566,7 +591,7 @@ fn verify(
         })
     };
     Ok(json!({
-        "place": place.target(args).0,
+        "place": place,
         "predicted": {
             "miss_share": recommended.miss_share,
             "p99_ms": recommended.p99_ms,
@@ -669,6 +694,54 @@ mod tests {
                 .parse::<LoadSpec>()
                 .unwrap_err()
                 .contains("cores `3-1`")
+        );
+    }
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What `memwarden realtime` would be given.
+    fn verification_of(words: &str) -> anyhow::Result<String> {
+        let line = std::iter::once("plan").chain(words.split(' '));
+        let args = <Cli as clap::Parser>::try_parse_from(line)?.args;
+        let platform = Platform::find(&args.platform)?;
+        let problem = args.problem(&platform)?;
+        let place = args.verify.expect("--verify is given");
+        Ok(verification(place, &args, &platform, &problem)?.join(" "))
+    }
+
+    #[test]
+    fn a_plan_is_verified_with_its_own_task_and_load() {
+        let task = "--task hrt:frame=8294400,period=20ms,deadline=13ms@0";
+        let lab = |platform, load| {
+            let words = format!("--platform {platform} {task} --load {load} --verify lab");
+            verification_of(&words).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            lab("raspberry-pi-3", "bandwidth:write@1-3").unwrap(),
+            "--on lab:raspberry-pi-3 --timeout 1860s --victim bandwidth:read --victim-cpu 0 --frame 8100K --period 20000us \
+             --deadline 13000us --load bandwidth:write --cpus 1-3 --load-memory 16M --jobs 20 --guard none"
+        );
+        let xeon = lab("xeon-w3530", "screen@1").unwrap();
+        assert!(xeon.contains("--victim bandwidth:compare"), "{xeon}");
+        for (platform, load, why) in [
+            ("xeon-6426y", "screen@1", "`emulated_as`"),
+            ("xeon-w3530", "xserver@1", "no X server"),
+        ] {
+            let said = lab(platform, load).unwrap_err();
+            assert!(said.contains(why) && !said.contains('\n'), "{said}");
+        }
+        let two = format!(
+            "--platform raspberry-pi-3 {task} --load screen@1 --load latency@2 --verify native"
+        );
+        assert!(
+            verification_of(&two)
+                .unwrap_err()
+                .to_string()
+                .contains("one kind")
         );
     }
 

@@ -20,6 +20,7 @@ use super::on_lab::Lab;
     after_help = "Loads: screen (a frame buffer that scrolls), xserver (Xvfb with a scrolling xterm, where installed), \
     latency, bandwidth:KIND\nas in `memwarden interfere`, 'cmd: COMMAND', or a command behind --. A load runs until it is ended.\n\
     Budgets are MB/s (2^20 bytes), one a core in core order.\n\
+    --on lab is --on lab:xeon-w3530, where the published case was measured: it has two CPUs.\n\
     --on-miss has MEMWARDEN_CASE, MEMWARDEN_JOB, MEMWARDEN_LATE_NS and MEMWARDEN_DEADLINE_NS in its environment.\n\
     Examples:\n  memwarden realtime --load screen --guard none --guard 600,600 --guard 600,600+ps\n  \
     memwarden realtime --jobs 200 -- stress-ng --vm 1 --vm-bytes 256M\n  \
@@ -152,6 +153,7 @@ pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use memwarden_sim::Platform;
 
     use super::*;
 
@@ -169,7 +171,10 @@ mod tests {
 
     #[test]
     fn a_configuration_survives_the_command_line() {
-        let mut config = Config::default();
+        let platform = Platform::find("xeon-w3530").unwrap();
+        let mut config = Config::for_modelled(&platform);
+        config.load_memory = "8M".into();
+        config.cpus = "1".parse().unwrap();
         config.load.push("cmd: sh -c 'a, b'".parse().unwrap());
         config.guard.push("events:25,5+reclaim".parse().unwrap());
         config.self_test = false;
@@ -192,6 +197,15 @@ mod tests {
         );
         let both = settings(&["--load", "screen", "--", "true"]).unwrap();
         assert_eq!(both.load.len(), 2);
+    }
+
+    #[test]
+    fn the_lab_is_the_platform_of_the_published_experiment() {
+        let modelled = |name| Config::for_modelled(&Platform::find(name).unwrap());
+        assert_eq!(settings(&["--on", "lab"]).unwrap(), modelled("xeon-w3530"));
+        let other = settings(&["--on", "lab:raspberry-pi-4"]).unwrap();
+        assert_eq!(other, modelled("raspberry-pi-4"));
+        assert_ne!(other, Config::default());
     }
 
     #[test]

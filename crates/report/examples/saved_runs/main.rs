@@ -99,6 +99,13 @@ fn record(experiment: &str, command: &str) -> Run {
     run
 }
 
+/// The run was on a platform's caches and memory.
+fn on_platform(run: &mut Run, name: &str) {
+    if let Some(lab) = &mut run.lab {
+        lab.more.insert("platform".into(), name.into());
+    }
+}
+
 fn write(directory: &Path, run: Run, samples: &[Sample], summary: &Summary) -> Result<()> {
     let temporary = tempfile::tempdir()?;
     let mut folder = RunFolder::create(Some(&temporary.path().join("run")), run, Existing::Refuse)?;
@@ -130,9 +137,10 @@ fn interfere(directory: &Path, slower: f64) -> Result<()> {
         "target/release/memwarden interfere --on lab --victim latency --aggressors bandwidth:read,bandwidth:write \
          --cpus 1-3 --guard 1000,100,100,100 --repeat 5",
     );
+    on_platform(&mut run, "raspberry-pi-3");
     run.configuration = serde_json::from_value(json!({
         "victim": "latency", "victim_cpu": 0, "aggressors": ["bandwidth:read", "bandwidth:write"], "cpus": "1-3",
-        "guard": "1000,100,100,100", "repeat": 5, "period_us": 1000, "event": "page-faults"
+        "guard": ["1000,100,100,100"], "repeat": 5, "period": "1ms", "event": "armv8"
     }))?;
     let guard = GuardSettings {
         backend: "module".into(),
@@ -358,6 +366,7 @@ fn realtime(directory: &Path) -> Result<()> {
         "realtime",
         "target/release/memwarden realtime --on lab --jobs 40 --load screen --guard none --guard 600,300+ps",
     );
+    on_platform(&mut run, "xeon-w3530");
     run.configuration = serde_json::from_value(
         json!({"jobs": 40, "load": ["screen"], "guard": ["none", "600,300+ps"]}),
     )?;

@@ -62,7 +62,6 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    // One process works: the others' turns would only be in its way.
     let lab = || Ok(args.machine.lab()?.with_our_patches());
     let command = ["memwarden", "mmap", "reclaim"];
     if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, reclaim::run)? {

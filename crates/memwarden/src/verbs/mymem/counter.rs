@@ -84,7 +84,6 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let Common { place, machine, .. } = &args.common;
-    // Workers that never meet lose nothing.
     let lab = || machine.lab();
     let command = ["memwarden", "mymem", "counter"];
     let Some((folder, summary)) = place.carry_out(&command, &config, lab, counter::run)? else {

@@ -56,7 +56,6 @@ impl Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     let Common { place, machine, .. } = &args.common;
-    // One thread works: the others' turns would only be in its way.
     let lab = || machine.lab();
     let command = ["memwarden", "mymem", "throughput"];
     if let Some((folder, summary)) = place.carry_out(&command, &config, lab, throughput::run)? {
