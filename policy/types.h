@@ -12,6 +12,7 @@
 
 #include <linux/atomic.h>
 #include <linux/errno.h>
+#include <linux/string.h>
 #include <linux/types.h>
 
 typedef atomic64_t mw_atomic64;
@@ -37,6 +38,7 @@ static inline bool mw_cas(mw_atomic64 *word, u64 *expected, u64 desired)
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef uint32_t u32;
 typedef uint64_t u64;

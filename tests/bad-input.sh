@@ -85,6 +85,7 @@ lines=(
 	'sim record' 'sim record --platform raspberry-pi-3 --workload latency@0' 'sim record --platform vax --workload latency@0 -o new'
 	'sim record --platform raspberry-pi-3 --workload latency -o new' 'sim record --platform raspberry-pi-3 --workload trace:missing@0 -o new'
 	'interfere --aggressors trace:empty' 'realtime --load trace:empty' 'interfere --on lab --victim trace:empty'
+	'guard events no-such-processor'
 	'plan --platform xeon-6426y --task t:frame=1M,period=9ms,deadline=9ms@0 --load latency@1 --verify lab'
 	'plan' 'plan --platform raspberry-pi-3 --task t --load latency@1' 'plan --platform raspberry-pi-3 --task t:frame=1M,period=9ms,deadline=9ms@0 --load latency'
 	$'realtime --on-miss caf\xe9' $'trace copies --device caf\xe9' $'trace copies --config caf\xe9 -- caf\xe9'

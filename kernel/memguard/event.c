@@ -1,82 +1,113 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Event names, and what each counts on which processor. */
+/* Which event is counted: by name, by code, or as it is the processors' own. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/module.h>
 #include <linux/smp.h>
-#include <linux/string.h>
-#if IS_ENABLED(CONFIG_ARM64)
+#if IS_ENABLED(CONFIG_ARM64) || IS_ENABLED(CONFIG_ARM)
 #include <asm/cputype.h>
 #endif
+#if IS_ENABLED(CONFIG_X86)
+#include <asm/processor.h>
+#endif
 
+#include "events.h"
 #include "memguard.h"
 
-/*
- * Raw codes: Arm ARM, "PMU events" (0x17 L2D_CACHE_REFILL, 0x18
- * L2D_CACHE_WB), for cores whose technical reference manual has an L2 as the
- * last level, with their part number in MIDR_EL1; Intel SDM vol. 3,
- * "Performance Monitoring Events" (LONGEST_LAT_CACHE.MISS 0x2e/0x41; Core 2
- * BUS_TRANS_BURST-like L2_LINES_IN 0x24/0x70 with prefetches; Sandy Bridge
- * OFFCORE_REQUESTS.ALL_DATA_RD 0xb0/0x08).
- */
-static const struct mg_event events[] = {
-	{ "armv7", PERF_TYPE_RAW, 0x17, 0x18, 64 },
-	{ "armv8", PERF_TYPE_RAW, 0x17, 0x18, 64 },
-	{ "cortex-a7", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xc07 },
-	{ "cortex-a15", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xc0f },
-	{ "cortex-a35", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xd04 },
-	{ "cortex-a53", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xd03 },
-	{ "cortex-a57", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xd07 },
-	{ "cortex-a72", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xd08 },
-	{ "cortex-a73", PERF_TYPE_RAW, 0x17, 0x18, 64, 0xd09 },
-	{ "core2", PERF_TYPE_RAW, 0x7024, 0, 64 },
-	{ "nehalem", PERF_TYPE_RAW, 0x412e, 0, 64 },
-	{ "snb", PERF_TYPE_RAW, 0x08b0, 0, 64 },
-	{ "skylake", PERF_TYPE_RAW, 0x412e, 0, 64 },
-	{ "cache-misses", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES, 0, 64 },
-	{ "page-faults", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS, 0, PAGE_SIZE },
-	{ "soft", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS, 0, PAGE_SIZE },
-	/* Not memory traffic: for trying the machine out. */
-	{ "cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES, 0, 64 },
-	{ "instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS, 0, 64 },
+/* A row of the table as perf has it. */
+static struct mg_event event_of(const struct mw_event *row)
+{
+	struct mg_event event = {
+		.name = row->name,
+		.type = PERF_TYPE_RAW,
+		.read = row->read,
+		.write = row->write,
+		.bytes = row->bytes ?: PAGE_SIZE,
+	};
+
+	switch (row->type) {
+	case MW_EVENT_CACHE_MISSES:
+		event.type = PERF_TYPE_HARDWARE;
+		event.read = PERF_COUNT_HW_CACHE_MISSES;
+		break;
+	case MW_EVENT_LAST_LEVEL_READ_MISSES:
+		event.type = PERF_TYPE_HW_CACHE;
+		event.read = PERF_COUNT_HW_CACHE_LL | PERF_COUNT_HW_CACHE_OP_READ << 8 |
+			     PERF_COUNT_HW_CACHE_RESULT_MISS << 16;
+		break;
+	case MW_EVENT_PAGE_FAULTS:
+		event.type = PERF_TYPE_SOFTWARE;
+		event.read = PERF_COUNT_SW_PAGE_FAULTS;
+		break;
+	case MW_EVENT_CYCLES:
+		event.type = PERF_TYPE_HARDWARE;
+		event.read = PERF_COUNT_HW_CPU_CYCLES;
+		break;
+	case MW_EVENT_INSTRUCTIONS:
+		event.type = PERF_TYPE_HARDWARE;
+		event.read = PERF_COUNT_HW_INSTRUCTIONS;
+		break;
+	}
+	return event;
+}
+
+/* struct identity - what a processor says that it is, as struct mw_processor has it */
+struct identity {
+	u32 vendor, family, model;
 };
 
-#if IS_ENABLED(CONFIG_ARM64)
+#if IS_ENABLED(CONFIG_ARM64) || IS_ENABLED(CONFIG_ARM)
 static void read_midr(void *midr)
 {
 	*(u32 *)midr = read_cpuid_id();
 }
 
-/* The row of a processor, or NULL. */
-static const struct mg_event *event_of(u32 midr)
+static void identify(int cpu, struct identity *id)
 {
-	int i;
+	u32 midr = 0;
 
-	if (MIDR_IMPLEMENTOR(midr) != ARM_CPU_IMP_ARM)
-		return NULL;
-	for (i = 0; i < ARRAY_SIZE(events); i++)
-		if (events[i].part && events[i].part == MIDR_PARTNUM(midr))
-			return &events[i];
-	return NULL;
+	smp_call_function_single(cpu, read_midr, &midr, 1);
+	*id = (struct identity){ .vendor = midr >> 24, .model = midr >> 4 & 0xfff };
 }
+#elif IS_ENABLED(CONFIG_X86)
+static void identify(int cpu, struct identity *id)
+{
+	const struct cpuinfo_x86 *c = &cpu_data(cpu);
+
+	*id = (struct identity){ .family = c->x86, .model = c->x86_model };
+	if (c->x86_vendor == X86_VENDOR_INTEL)
+		id->vendor = MW_INTEL;
+	else if (c->x86_vendor == X86_VENDOR_AMD)
+		id->vendor = MW_AMD;
+	else if (c->x86_vendor == X86_VENDOR_HYGON)
+		id->vendor = MW_HYGON;
+}
+#else
+static void identify(int cpu, struct identity *id)
+{
+	*id = (struct identity){};
+}
+#endif
 
 /*
- * What the processors of this machine count of memory traffic. perf's
- * "cache-misses" are refills of the L1 on Arm.
+ * What the processors of this machine count of memory traffic. Of several
+ * kinds all must count by the same event.
  */
-static const char *default_name(void)
+static const struct mw_event *own_event(void)
 {
-	const struct mg_event *found = NULL;
-	u32 midr = 0;
+	const struct mw_event *found = NULL, *of;
+	struct identity id = {};
 	int cpu;
 
+	if (IS_ENABLED(CONFIG_RISCV))
+		return mw_event_named("riscv");
 	cpus_read_lock();
 	for_each_online_cpu(cpu) {
-		const struct mg_event *of = NULL;
-
-		if (!smp_call_function_single(cpu, read_midr, &midr, 1))
-			of = event_of(midr);
-		if (!of || (found && (of->read != found->read || of->write != found->write))) {
+		identify(cpu, &id);
+		of = mw_event_of(id.vendor, id.family, id.model);
+		if (!of || of->type == MW_EVENT_NONE ||
+		    (found && (of->type != found->type || of->read != found->read ||
+			       of->write != found->write || of->bytes != found->bytes))) {
 			found = NULL;
 			break;
 		}
@@ -84,18 +115,11 @@ static const char *default_name(void)
 			found = of;
 	}
 	cpus_read_unlock();
-	if (found)
-		return found->name;
-	pr_err("which event of CPU%d (MIDR %#x) counts memory traffic is not known: give g_hw_type=armv8 (refills of the L2), g_read_counter_id=0x2a or 0x37 (of an L3), or g_hw_type=page-faults where there is no PMU; the self-test of memwarden guard start tells whether it is right\n",
-	       cpu, midr);
-	return NULL;
+	if (!found)
+		pr_err("which event of CPU%d (maker %#x, family %#x, model %#x) counts memory traffic is not known: give g_hw_type=armv8 (refills of an Arm core's L2), g_read_counter_id=0x2a or 0x37 (of an L3), g_hw_type=cache-misses (perf's own choice), or g_hw_type=page-faults where there is no PMU; the self-test of memwarden guard start tells whether it is right\n",
+		       cpu, id.vendor, id.family, id.model);
+	return found;
 }
-#else
-static const char *default_name(void)
-{
-	return "cache-misses";
-}
-#endif
 
 static int raw_code(const char *what, const char *text, u64 *code)
 {
@@ -121,22 +145,23 @@ static int raw_code(const char *what, const char *text, u64 *code)
 int mg_event_choose(struct mg_event *event, const char *hw_type, const char *read,
 		    const char *write, unsigned int bytes)
 {
-	const char *name = hw_type;
-	int i, err;
+	const struct mw_event *row;
+	int err;
 
-	if (!name)
-		name = read ? "cache-misses" : default_name();
-	if (!name)
-		return -EINVAL;
-	for (i = 0; i < ARRAY_SIZE(events); i++)
-		if (!strcmp(events[i].name, name))
-			break;
-	if (i == ARRAY_SIZE(events)) {
-		pr_err("g_hw_type=%s is unknown; try armv8, nehalem, cache-misses or page-faults, or a raw code in g_read_counter_id=\n",
-		       name);
+	if (hw_type)
+		row = mw_event_named(hw_type);
+	else if (read)
+		row = mw_event_named("cache-misses");
+	else
+		row = own_event();
+	if (hw_type && (!row || row->type == MW_EVENT_NONE)) {
+		pr_err("g_hw_type=%s %s; try armv8, nehalem, cache-misses or page-faults, or a raw code in g_read_counter_id=\n",
+		       hw_type, row ? "counts no memory traffic" : "is unknown");
 		return -EINVAL;
 	}
-	*event = events[i];
+	if (!row)
+		return -EINVAL;
+	*event = event_of(row);
 	if (read) {
 		err = raw_code("g_read_counter_id", read, &event->read);
 		if (err)

@@ -45,7 +45,6 @@ struct mg_event {
 	u64 read;
 	u64 write; /* 0: this machine has no such event */
 	u32 bytes; /* memory traffic per event */
-	u16 part; /* the event of Arm's cores of this number, unless another is asked for */
 };
 
 /* struct mg_counter - one resource of one core, counted (counter.c) */

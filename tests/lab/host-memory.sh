@@ -145,15 +145,18 @@ check "one CPU counts its lines" "cpus --platform raspberry-pi-3 --cpus 1" 0 '^1
 check "each of two does" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
 check "each of eight, which a platform of one's own has" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
 
-# With an L3 the table has no event yet.
-unknown() {
+# Where there is an L3, the processor's own event is another: found, proved, and told.
+own() {
 	"$memwarden" lab run --platform xeon-w3530 -- sh -c 'for backend in module user; do
-		memwarden guard start --backend $backend 2>&1; done; lsmod | grep memguard; dmesg'
+		memwarden guard start --backend $backend 2>&1 || exit
+		memwarden guard show --json | grep -o "\"event\": *\"[^\"]*\""
+		memwarden guard stop
+	done'
 }
-check "no event is taken by guess where there is an L3: not by the module" "unknown >$work/unknown; cat $work/unknown" 0 \
-	'memguard: which event of CPU0 .MIDR 0x[0-9a-f]*. counts memory traffic is not known'
-check "  not in user space" "cat $work/unknown" 0 'memwarden: .*which event of CPU0 .MIDR 0x[0-9a-f]*. counts .*--event armv8'
-check "  and nothing is left behind" "grep -c '^memguard ' $work/unknown" 1 '^0$'
+check "a core with an L3 has the event that counts what comes to it" "own >$work/own; cat $work/own" 0 \
+	'event neoverse-n1 counts lines that come from memory'
+check "  by both regulators, each of which proves it" "grep -c 'CPU1: 67108864 bytes moved, 67[0-9]* counted' $work/own" 0 '^2$'
+check "  and by that name" "grep -c '\"event\": *\"neoverse-n1\"' $work/own" 0 '^2$'
 
 check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
 check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'

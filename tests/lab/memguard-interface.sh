@@ -26,6 +26,15 @@ refusals=0
 
 check "an unknown event is refused" "modprobe memguard g_hw_type=nope" 1 ""
 check "  with a line that says what to try" "dmesg" 0 "g_hw_type=nope is unknown; try"
+check "one that its processor has not is, too" "modprobe memguard g_hw_type=apple" 1 ""
+check "  in a line" "dmesg" 0 "g_hw_type=apple counts no memory traffic; try"
+if grep -q 'CPU implementer.*0x00' /proc/cpuinfo; then
+	check "of a processor that is not in the table no event is guessed" "modprobe memguard" 1 ""
+	check "  with a line that says which it is and what to try" "dmesg" 0 \
+		"which event of CPU0 \(maker 0x?0, family 0x?0, model 0x51\) counts memory traffic is not known: give g_hw_type="
+else
+	skip "of a processor that is not in the table no event is guessed" "the platform's is in it"
+fi
 check "a period of 3 us is refused" "modprobe memguard period_us=3" 1 ""
 check "a raw event of 0 is refused" "modprobe memguard g_read_counter_id=0" 1 ""
 if ls /sys/bus/event_source/devices/*/events/l1d_cache_refill >/dev/null 2>&1; then

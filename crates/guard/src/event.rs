@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Event names, and what each counts on which processor: the table of `kernel/memguard/event.c`, for the regulator in
-//! user space; and in words, for every regulator.
+//! Which event is counted, for the regulator in user space; and in words, for every regulator. The table of names, and of
+//! what each processor's own event is, is [`memwarden_policy::events`].
 
 use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
 use memwarden_platform::{Root, cpus};
+use memwarden_policy::events::{self, Kind, vendor};
 
 use crate::units::PAGE_BYTES;
 use crate::{Control, Error, StartOptions};
 
-/// Arm ARM, "PMU events": L2D_CACHE_REFILL and L2D_CACHE_WB.
-const ARM: (u64, u64) = (0x17, 0x18);
-/// Intel SDM vol. 3: LONGEST_LAT_CACHE.MISS.
-const LONGEST_LATENCY_MISS: u64 = 0x412e;
+/// L2D_CACHE_REFILL of Arm (Arm ARM, "PMU events").
+const ARM_L2_REFILL: u64 = 0x17;
 
 const LINE_BYTES: u64 = 64;
 
@@ -26,34 +25,19 @@ pub(crate) struct Event {
     pub bytes: u64,
 }
 
-/// Arm's cores: the name of what counts memory traffic on them, and the number in MIDR_EL1.
-const ARM_CORES: [(&str, u64); 7] = [
-    ("cortex-a7", 0xc07),
-    ("cortex-a15", 0xc0f),
-    ("cortex-a35", 0xd04),
-    ("cortex-a53", 0xd03),
-    ("cortex-a57", 0xd07),
-    ("cortex-a72", 0xd08),
-    ("cortex-a73", 0xd09),
-];
-
 /// Code for reads, raw code for writes, bytes an event.
 fn named(name: &str) -> Option<(EventCode, Option<u64>, u64)> {
-    let raw = |code, write| Some((EventCode::raw(code), write, LINE_BYTES));
-    let other = |code, bytes| Some((code, None, bytes));
-    match name {
-        "armv7" | "armv8" => raw(ARM.0, Some(ARM.1)),
-        _ if ARM_CORES.iter().any(|(core, _)| *core == name) => raw(ARM.0, Some(ARM.1)),
-        "core2" => raw(0x7024, None),
-        "nehalem" | "skylake" => raw(LONGEST_LATENCY_MISS, None),
-        "snb" => raw(0x08b0, None),
-        "cache-misses" => other(EventCode::CACHE_MISSES, LINE_BYTES),
-        "page-faults" | "soft" => other(EventCode::PAGE_FAULTS, PAGE_BYTES),
-        // Not memory traffic: for trying the machine out.
-        "cycles" => other(EventCode::CYCLES, LINE_BYTES),
-        "instructions" => other(EventCode::INSTRUCTIONS, LINE_BYTES),
-        _ => None,
-    }
+    let event = events::named(name)?;
+    let code = match event.kind {
+        Kind::Raw => EventCode::raw(event.read),
+        Kind::CacheMisses => EventCode::CACHE_MISSES,
+        Kind::LastLevelReadMisses => EventCode::LAST_LEVEL_READ_MISSES,
+        Kind::PageFaults => EventCode::PAGE_FAULTS,
+        Kind::Cycles => EventCode::CYCLES,
+        Kind::Instructions => EventCode::INSTRUCTIONS,
+        Kind::None => return None,
+    };
+    Some((code, event.write, event.bytes.map_or(PAGE_BYTES, u64::from)))
 }
 
 /// The code in `0x17`; `None` for a name.
@@ -130,27 +114,58 @@ fn choose_on(
     })
 }
 
-/// The name of what this machine's processors count of memory traffic.
+/// Who made a CPU, and which it is, as [`events::Processor`] has it; `None` where the machine doesn't tell.
+fn identity(root: &Root, cpu: usize) -> Option<(u32, u32, u32)> {
+    let midr = format!("/sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
+    if let Some(midr) = root.text(&midr) {
+        let midr = u32::from_str_radix(midr.trim_start_matches("0x").trim_start_matches('0'), 16);
+        let midr = midr.unwrap_or(0);
+        return Some((midr >> 24, 0, midr >> 4 & 0xfff));
+    }
+    let info = root.text("/proc/cpuinfo")?;
+    let field = |name: &str| {
+        let of = |line: &str| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_owned())
+        };
+        info.lines().find_map(of)
+    };
+    let maker = match field("vendor_id")?.as_str() {
+        "GenuineIntel" => vendor::INTEL,
+        "AuthenticAMD" => vendor::AMD,
+        "HygonGenuine" => vendor::HYGON,
+        _ => 0,
+    };
+    let number = |name| field(name).and_then(|text| text.parse().ok());
+    Some((maker, number("cpu family")?, number("model")?))
+}
+
+/// The name of what this machine's processors count of memory traffic. Of several kinds all must count by the same event.
 fn of_processors(root: &Root) -> Result<&'static str, Error> {
-    let mut found = None;
+    let info = root.text("/proc/cpuinfo").unwrap_or_default();
+    if info.contains("isa\t\t: rv") {
+        return Ok("riscv");
+    }
+    let mut found: Option<events::Event> = None;
     for cpu in cpus::online_in(root).map_err(Error::platform)?.iter() {
-        let midr = format!("/sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
-        let Some(midr) = root.text(&midr) else {
-            // Not of arm64: perf's own name is one of the last level's, or of the L2's.
+        let Some((maker, family, model)) = identity(root, cpu) else {
             return Ok("cache-misses");
         };
-        let number = u64::from_str_radix(midr.trim_start_matches("0x"), 16).unwrap_or(0);
-        let (implementer, part) = (number >> 24 & 0xff, number >> 4 & 0xfff);
-        let of = ARM_CORES.iter().find(|(_, core)| *core == part);
-        let Some((name, _)) = of.filter(|_| implementer == u64::from(b'A')) else {
+        let event = events::of(maker, family, model).filter(|event| event.kind != Kind::None);
+        let counts = |event: &events::Event| (event.kind, event.read, event.write, event.bytes);
+        let Some(event) =
+            event.filter(|event| found.is_none_or(|found| counts(&found) == counts(event)))
+        else {
             return Err(Error::BadInput(format!(
-                "which event of CPU{cpu} (MIDR {midr}) counts memory traffic is not known: give --event armv8 (refills of \
-                 the L2), 0x2a or 0x37 (of an L3), or page-faults; the self-test tells whether it is right"
+                "which event of CPU{cpu} (maker {maker:#x}, family {family:#x}, model {model:#x}) counts memory traffic is not \
+                 known: give --event armv8 (refills of an Arm core's L2), 0x2a or 0x37 (of an L3), cache-misses (perf's own \
+                 choice) or page-faults; the self-test tells whether it is right, and `memwarden guard events` lists what is \
+                 known"
             )));
         };
-        found.get_or_insert(*name);
+        found.get_or_insert(event);
     }
-    Ok(found.unwrap_or("cache-misses"))
+    Ok(found.map_or("cache-misses", |event| event.name))
 }
 
 /// What a guard counts, and what it doesn't hold.
@@ -229,6 +244,35 @@ pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
     ))
 }
 
+/// What a processor's own event counts: whether that is memory traffic, what it is, and what it doesn't hold.
+fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
+    let Some(event) = events::named(name).filter(|event| event.kind != Kind::None) else {
+        return (false, "nothing".into(), "no core is held".into());
+    };
+    let includes = event.includes;
+    let what = if includes.shared_hits || event.kind == Kind::Raw && event.read == ARM_L2_REFILL {
+        format!("lines that come to the core's own caches ({bytes} bytes each)")
+    } else {
+        format!("lines that come from memory ({bytes} bytes each)")
+    };
+    let mut but = Vec::new();
+    if includes.shared_hits {
+        but.push("hits in a cache behind them count too, so that budgets are stricter than asked");
+    } else if event.kind == Kind::Raw && event.read == ARM_L2_REFILL {
+        but.push("where there is an L3, hits in it count too");
+    }
+    if !includes.prefetches {
+        but.push("what hardware prefetchers fetch may not count");
+    }
+    if includes.other_cores {
+        but.push("cores that share the L2 share the count");
+    }
+    if but.is_empty() {
+        but.push("what other caches of the system answer counts too");
+    }
+    (true, what, but.join("; "))
+}
+
 fn tell(
     processor: Processor,
     event: &str,
@@ -241,53 +285,39 @@ fn tell(
         ("page-faults" | "soft", _) => (
             false,
             format!("fresh pages ({bytes} bytes each), not memory traffic"),
-            "a program that reuses its memory is not held",
+            "a program that reuses its memory is not held".into(),
         ),
         ("cycles", _) => (
             false,
             "CPU cycles, not memory traffic".into(),
-            "a budget is one of CPU time",
+            "a budget is one of CPU time".into(),
         ),
         ("instructions", _) => (
             false,
             "instructions, not memory traffic".into(),
-            "a budget is one of CPU work",
+            "a budget is one of CPU work".into(),
         ),
-        ("null", _) => (false, "nothing".into(), "no core is held"),
+        ("null", _) => (false, "nothing".into(), "no core is held".into()),
         ("cache-misses", Processor::Arm) => (
             false,
             "refills of the first-level data cache on most Arm cores, not memory traffic".into(),
-            "hits in the L2 count too, so that a core is stopped early (armv8 counts refills of the L2)",
+            "hits in the L2 count too, so that a core is stopped early (armv8 counts refills of the L2)".into(),
         ),
         ("cache-misses", Processor::Amd) => (
             true,
             format!("misses of the L2 cache ({bytes} bytes each)"),
-            "hits in the L3 count too, and hardware prefetches may not",
+            "hits in the L3 count too, and hardware prefetches may not".into(),
         ),
-        (name, _) if named(name).is_some_and(|(code, ..)| code == EventCode::raw(ARM.0)) => (
-            true,
-            format!("refills of the L2 cache ({bytes} bytes each)"),
-            "where there is an L3, hits in it count too",
-        ),
-        ("core2", _) => (
-            true,
-            format!("lines brought into the L2 cache ({bytes} bytes each)"),
-            "cores that share the L2 share the count",
-        ),
-        ("snb", _) => (
-            true,
-            format!("data reads that leave the core ({bytes} bytes each)"),
-            "hits in the last-level cache count too",
-        ),
-        ("cache-misses" | "nehalem" | "skylake", _) => (
+        ("cache-misses", _) => (
             true,
             format!("misses of the last-level cache ({bytes} bytes each)"),
-            "some hardware prefetches may not count",
+            "some hardware prefetches may not count".into(),
         ),
+        (name, _) if events::named(name).is_some() => of_table(name, bytes),
         _ => (
             true,
             format!("a raw code, taken to be memory traffic of {bytes} bytes each"),
-            "only the self-test can tell whether it is",
+            "only the self-test can tell whether it is".into(),
         ),
     };
     let mut text = format!("event {event} counts {what}: {but}");
@@ -322,40 +352,6 @@ mod tests {
     }
 
     #[test]
-    fn the_module_knows_the_same_names() {
-        let table = std::fs::read_to_string(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../kernel/memguard/event.c"
-        ))
-        .unwrap();
-        let mut rows = 0;
-        for line in table.lines().filter(|line| line.starts_with("\t{ \"")) {
-            let words: Vec<&str> = line
-                .trim()
-                .trim_matches(&['{', '}', ' ', ','][..])
-                .split(", ")
-                .collect();
-            let name = words[0].trim_matches('"');
-            let (code, write, bytes) = named(name).unwrap_or_else(|| panic!("{name}"));
-            if words[1] == "PERF_TYPE_RAW" {
-                let number =
-                    |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
-                assert_eq!(code, EventCode::raw(number(words[2])), "{name}");
-                assert_eq!(write.unwrap_or(0), number(words[3]), "{name}");
-            }
-            assert_eq!(bytes == PAGE_BYTES, words[4] == "PAGE_SIZE", "{name}");
-            let part = ARM_CORES.iter().find(|(core, _)| *core == name);
-            assert_eq!(
-                part.map(|(_, part)| format!("{part:#x}")).as_deref(),
-                words.get(5).copied(),
-                "{name}"
-            );
-            rows += 1;
-        }
-        assert_eq!(rows, 18);
-    }
-
-    #[test]
     fn every_event_says_whether_it_is_memory_traffic_and_what_it_does_not_hold() {
         let told = |processor, event| tell(processor, event, None, 64, false);
         for (processor, event, memory_traffic, word) in [
@@ -371,7 +367,22 @@ mod tests {
             (Processor::Other, "cache-misses", true, "last-level"),
             (Processor::Amd, "cache-misses", true, "misses of the L2"),
             (Processor::Arm, "cache-misses", false, "first-level"),
-            (Processor::Arm, "cortex-a53", true, "refills of the L2"),
+            (
+                Processor::Arm,
+                "cortex-a53",
+                true,
+                "own caches (64 bytes each): where there is an L3",
+            ),
+            (Processor::Arm, "cortex-a76", true, "come from memory"),
+            (Processor::Other, "haswell", true, "stricter than asked"),
+            (
+                Processor::Other,
+                "zen2",
+                true,
+                "prefetchers fetch may not count",
+            ),
+            (Processor::Other, "core2", true, "share the L2"),
+            (Processor::Arm, "apple", false, "nothing"),
             (Processor::Other, "0x412e", true, "raw code"),
         ] {
             let meaning = told(processor, event);
@@ -418,6 +429,14 @@ mod tests {
         Root::at(folder.path())
     }
 
+    /// A machine with this /proc/cpuinfo.
+    fn machine_of(folder: &tempfile::TempDir, cpuinfo: &str) -> Root {
+        let root = machine(folder, &[]);
+        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join("proc/cpuinfo"), cpuinfo).unwrap();
+        root
+    }
+
     #[test]
     fn an_arm_core_has_the_event_of_its_last_level() {
         let chosen = |midrs: &[&str], counts| {
@@ -428,6 +447,7 @@ mod tests {
             .map(|event| (event.name, event.read))
         };
         let (a53, a73) = ("0x00000000410fd034", "0x00000000411fd091");
+        let (a55, a76) = ("0x00000000412fd050", "0x00000000414fd0b1");
         let l2_refill = EventCode::raw(0x17);
         assert_eq!(
             chosen(&[a53], true).unwrap(),
@@ -438,15 +458,66 @@ mod tests {
             chosen(&[a73, a53], true).unwrap(),
             ("cortex-a73".into(), l2_refill)
         );
+        assert_eq!(
+            chosen(&[a55, a76], true).unwrap(),
+            ("cortex-a55".into(), EventCode::raw(0x2a))
+        );
         assert_eq!(chosen(&[a53], false).unwrap().0, "page-faults");
-        // Cortex-A76, another implementer's core with a number of Arm's, nothing.
-        for other in ["0x00000000413fd0b1", "0x00000000510fd034", ""] {
+        // An L3 beside an L2 as the last level; another maker's core with a number of Arm's; one of Apple's; nothing.
+        for other in [a76, "0x00000000510fd034", "0x00000000611f0230", ""] {
             let said = chosen(&[a53, other], true).unwrap_err().to_string();
             assert!(
                 said.contains("which event of CPU1") && said.contains("--event armv8"),
                 "{said}"
             );
+            assert!(!said.contains('\n'));
         }
+    }
+
+    #[test]
+    fn an_x86_processor_has_its_own_and_an_unknown_one_is_refused() {
+        let chosen = |cpuinfo: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let root = machine_of(&folder, cpuinfo);
+            choose_on(&root, &StartOptions::default(), |_| true)
+                .map(|event| (event.name, event.read))
+        };
+        let of = |maker, family: u32, model: u32| {
+            format!(
+                "processor\t: 0\nvendor_id\t: {maker}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: x\n"
+            )
+        };
+        for (maker, family, model, name, code) in [
+            ("GenuineIntel", 6, 0x1a, "nehalem", EventCode::raw(0x412e)),
+            ("GenuineIntel", 6, 0x3c, "haswell", EventCode::raw(0x08b0)),
+            (
+                "GenuineIntel",
+                6,
+                0xcf,
+                "emeraldrapids",
+                EventCode::raw(0x412e),
+            ),
+            // A raw code would reach one kind of its cores alone.
+            (
+                "GenuineIntel",
+                6,
+                0x97,
+                "alderlake",
+                EventCode::CACHE_MISSES,
+            ),
+            ("AuthenticAMD", 25, 0x61, "zen4", EventCode::raw(0x4844)),
+            ("HygonGenuine", 24, 1, "zen1", EventCode::raw(0x4843)),
+        ] {
+            assert_eq!(
+                chosen(&of(maker, family, model)).unwrap(),
+                (name.into(), code),
+                "{name}"
+            );
+        }
+        let said = chosen(&of("GenuineIntel", 6, 1)).unwrap_err().to_string();
+        assert!(said.contains("family 0x6, model 0x1"), "{said}");
+        assert_eq!(chosen("isa\t\t: rv64imafdc\n").unwrap().0, "riscv");
+        assert_eq!(chosen("cpu\t: POWER9\n").unwrap().0, "cache-misses");
     }
 
     #[test]

@@ -42,6 +42,13 @@ impl EventCode {
 
     /// `PERF_COUNT_HW_CACHE_MISSES`: on most CPUs, misses of the last-level cache.
     pub const CACHE_MISSES: Self = Self::hardware(bindings::PERF_COUNT_HW_CACHE_MISSES);
+    /// `PERF_COUNT_HW_CACHE_LL`, read, miss: reads that miss the last level.
+    pub const LAST_LEVEL_READ_MISSES: Self = Self {
+        kind: bindings::PERF_TYPE_HW_CACHE,
+        config: (bindings::PERF_COUNT_HW_CACHE_LL
+            | bindings::PERF_COUNT_HW_CACHE_OP_READ << 8
+            | bindings::PERF_COUNT_HW_CACHE_RESULT_MISS << 16) as u64,
+    };
     /// `PERF_COUNT_HW_CPU_CYCLES`.
     pub const CYCLES: Self = Self::hardware(bindings::PERF_COUNT_HW_CPU_CYCLES);
     /// `PERF_COUNT_HW_INSTRUCTIONS`.

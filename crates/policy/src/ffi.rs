@@ -111,3 +111,31 @@ unsafe extern "C" {
     pub fn mw_census_read(policy: *const mw_policy) -> mw_census;
     pub fn mw_pool_read(policy: *const mw_policy, resource: u32) -> u64;
 }
+
+#[repr(C)]
+pub struct mw_event {
+    pub name: *const std::ffi::c_char,
+    pub source: *const std::ffi::c_char,
+    pub read: u64,
+    pub write: u64,
+    pub kind: u32,
+    pub bytes: u32,
+    pub includes: u32,
+    pub sure: u32,
+}
+
+#[repr(C)]
+pub struct mw_processor {
+    pub event: *const std::ffi::c_char,
+    pub vendor: u32,
+    pub family: u32,
+    pub first: u32,
+    pub last: u32,
+}
+
+unsafe extern "C" {
+    pub fn mw_events(count: *mut u32) -> *const mw_event;
+    pub fn mw_processors(count: *mut u32) -> *const mw_processor;
+    pub fn mw_event_named(name: *const std::ffi::c_char) -> *const mw_event;
+    pub fn mw_event_of(vendor: u32, family: u32, model: u32) -> *const mw_event;
+}

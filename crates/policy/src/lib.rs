@@ -36,6 +36,7 @@
 pub mod ffi;
 
 mod core;
+pub mod events;
 mod policy;
 mod words;
 

@@ -3,6 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 
+use memwarden_policy::events::vendor;
 use memwarden_policy::ffi::*;
 
 unsafe extern "C" {
@@ -15,6 +16,26 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
     // SAFETY: both are constants of tests/c/layout.c; the length is the array's.
     let c = unsafe { std::slice::from_raw_parts((&raw const mw_layout).cast(), mw_layout_len) };
     let rust: &[usize] = &[
+        size_of::<mw_event>(),
+        offset_of!(mw_event, name),
+        offset_of!(mw_event, source),
+        offset_of!(mw_event, read),
+        offset_of!(mw_event, write),
+        offset_of!(mw_event, kind),
+        offset_of!(mw_event, bytes),
+        offset_of!(mw_event, includes),
+        offset_of!(mw_event, sure),
+        6,
+        8,
+        2,
+        vendor::INTEL as usize,
+        vendor::HYGON as usize,
+        size_of::<mw_processor>(),
+        offset_of!(mw_processor, event),
+        offset_of!(mw_processor, vendor),
+        offset_of!(mw_processor, family),
+        offset_of!(mw_processor, first),
+        offset_of!(mw_processor, last),
         size_of::<mw_atomic64>(),
         size_of::<mw_account>(),
         offset_of!(mw_account, next_budget),

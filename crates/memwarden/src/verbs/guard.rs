@@ -6,6 +6,7 @@ pub mod budgets;
 mod calibrate;
 mod check;
 mod enter;
+mod events;
 mod group;
 pub mod serve;
 pub mod show;
@@ -66,6 +67,8 @@ enum Action {
     Serve(serve::Args),
     /// Check a budget file and do nothing else
     Check(check::Args),
+    /// List what is known of which processor's event counts memory traffic
+    Events(events::Args),
     /// Measure how exactly, how quickly and at what cost the guard regulates
     Bench(bench::Args),
 }
@@ -91,8 +94,8 @@ struct Options {
     /// The regulator: auto takes what the machine has
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
-    /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...), or a raw code such as 0x17 [default: what
-    /// the processors count of memory traffic]
+    /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
+    /// 0x17 [default: what the processors count of memory traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// What counts write-backs: a raw code such as 0x18
@@ -208,6 +211,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Calibrate(args) => calibrate::run(&args),
         Action::Serve(args) => serve::run(&args),
         Action::Check(args) => check::run(&args),
+        Action::Events(args) => events::run(&args),
         Action::Bench(args) => bench::run(&args),
     }
 }

@@ -2,10 +2,31 @@
 /* Sizes and offsets as C sees them, for the test that compares Rust's. */
 #include <stddef.h>
 #include "policy.h"
+#include "events.h"
 
 #define FIELD(type, field) offsetof(struct type, field)
 
 const size_t mw_layout[] = {
+	sizeof(struct mw_event),
+	FIELD(mw_event, name),
+	FIELD(mw_event, source),
+	FIELD(mw_event, read),
+	FIELD(mw_event, write),
+	FIELD(mw_event, type),
+	FIELD(mw_event, bytes),
+	FIELD(mw_event, includes),
+	FIELD(mw_event, sure),
+	MW_EVENT_NONE,
+	MW_OTHER_CORES,
+	MW_MANUAL,
+	MW_INTEL,
+	MW_HYGON,
+	sizeof(struct mw_processor),
+	FIELD(mw_processor, event),
+	FIELD(mw_processor, vendor),
+	FIELD(mw_processor, family),
+	FIELD(mw_processor, first),
+	FIELD(mw_processor, last),
 	sizeof(mw_atomic64),
 	sizeof(struct mw_account),
 	FIELD(mw_account, next_budget),

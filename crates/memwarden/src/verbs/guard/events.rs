@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden guard events`: what is known of which processor's event counts memory traffic.
+
+use std::process::ExitCode;
+
+use memwarden_policy::events::{self, Event, Kind, Processor, Sure, vendor};
+use serde_json::{Value, json};
+
+use crate::verbs::output::outln;
+use crate::verbs::terminal::{lines, table};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Events whose name contains this, such as cortex or zen [default: all]
+    #[arg(value_name = "WORD", default_value = "", hide_default_value = true)]
+    word: String,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let chosen: Vec<Event> = events::all()
+        .filter(|event| event.name.contains(&args.word))
+        .collect();
+    if chosen.is_empty() {
+        anyhow::bail!(
+            "no event has `{}` in its name; `memwarden guard events` lists all",
+            args.word
+        );
+    }
+    if args.json {
+        let all: Vec<Value> = chosen.iter().map(to_json).collect();
+        outln!("{}", serde_json::to_string_pretty(&all)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut all = table(&[
+        "event",
+        "maker",
+        "processors",
+        "reads",
+        "writes",
+        "bytes",
+        "counts",
+        "known by",
+        "source",
+    ]);
+    for event in &chosen {
+        let (makers, models) = processors(event);
+        all.add_row(vec![
+            event.name.to_owned(),
+            makers,
+            models,
+            reads(event),
+            event.write.map_or("-".into(), |code| format!("{code:#x}")),
+            event.bytes.map_or("page".into(), |bytes| bytes.to_string()),
+            counts(event),
+            sure(event.sure).into(),
+            event.source.to_owned(),
+        ]);
+    }
+    outln!("{}", lines(all, 0..0))?;
+    outln!(
+        "Processors are part numbers of MIDR_EL1 (Arm) or family:models of CPUID, in hexadecimal. Counts: what is in the reads, \
+         beside the lines that loads wait for."
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn to_json(event: &Event) -> Value {
+    let includes = event.includes;
+    let rows: Vec<Value> = of(event)
+        .map(|row| {
+            json!({
+                "maker": maker(row.vendor), "maker_id": row.vendor, "family": row.family, "first": row.first, "last": row.last,
+            })
+        })
+        .collect();
+    json!({
+        "event": event.name,
+        "processors": rows,
+        "asked_for_by": kind(event.kind),
+        "read": event.read,
+        "write": event.write,
+        "bytes": event.bytes,
+        "prefetches": includes.prefetches,
+        "writes_fetched": includes.writes,
+        "shared_cache_hits": includes.shared_hits,
+        "other_cores": includes.other_cores,
+        "known_by": sure(event.sure),
+        "source": event.source,
+    })
+}
+
+fn of(event: &Event) -> impl Iterator<Item = Processor> {
+    let name = event.name;
+    events::processors().filter(move |row| row.event == name)
+}
+
+fn maker(vendor: u32) -> String {
+    match vendor {
+        vendor::ARM => "Arm".into(),
+        0x46 => "Fujitsu".into(),
+        0x4e => "NVIDIA".into(),
+        0x50 => "Ampere (APM)".into(),
+        0x61 => "Apple".into(),
+        0x6d => "Microsoft".into(),
+        0xc0 => "Ampere".into(),
+        vendor::INTEL => "Intel".into(),
+        vendor::AMD => "AMD".into(),
+        vendor::HYGON => "Hygon".into(),
+        other => format!("{other:#x}"),
+    }
+}
+
+/// Who made the processors whose own event this is, and which they are.
+fn processors(event: &Event) -> (String, String) {
+    let mut makers: Vec<String> = Vec::new();
+    let mut models = Vec::new();
+    for row in of(event) {
+        let maker = maker(row.vendor);
+        if !makers.contains(&maker) {
+            makers.push(maker);
+        }
+        let family = match row.family {
+            0 => String::new(),
+            family => format!("{family:x}:"),
+        };
+        models.push(if row.first == row.last {
+            format!("{family}{:x}", row.first)
+        } else {
+            format!("{family}{:x}-{:x}", row.first, row.last)
+        });
+    }
+    let or_none = |words: Vec<String>| match words.is_empty() {
+        true => "-".to_owned(),
+        false => words.join(" "),
+    };
+    (or_none(makers), or_none(models))
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Raw => "raw code",
+        Kind::CacheMisses => "perf's cache-misses",
+        Kind::LastLevelReadMisses => "perf's LLC-load-misses",
+        Kind::PageFaults => "perf's page-faults",
+        Kind::Cycles => "perf's cycles",
+        Kind::Instructions => "perf's instructions",
+        Kind::None => "nothing",
+    }
+}
+
+fn reads(event: &Event) -> String {
+    match event.kind {
+        Kind::Raw => format!("{:#x}", event.read),
+        Kind::None => "none".into(),
+        other => kind(other).trim_start_matches("perf's ").into(),
+    }
+}
+
+fn counts(event: &Event) -> String {
+    let includes = event.includes;
+    let words: Vec<&str> = [
+        (includes.prefetches, "prefetches"),
+        (includes.writes, "lines to write"),
+        (includes.shared_hits, "hits behind the core"),
+        (includes.other_cores, "other cores'"),
+    ]
+    .into_iter()
+    .filter_map(|(is, word)| is.then_some(word))
+    .collect();
+    words.join(", ")
+}
+
+fn sure(sure: Sure) -> &'static str {
+    match sure {
+        Sure::Seen => "self-test",
+        Sure::Listed => "kernel's list",
+        Sure::Manual => "manual",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_which_processors_it_is_for() {
+        let row = |name| processors(&events::named(name).unwrap());
+        assert_eq!(row("cortex-a78"), ("Arm".into(), "d41-d42 d4b".into()));
+        assert_eq!(
+            row("neoverse-n2"),
+            ("Arm Microsoft".into(), "d49 d49".into())
+        );
+        assert_eq!(row("haswell"), ("Intel".into(), "6:3c 6:3f 6:45-46".into()));
+        assert_eq!(row("page-faults"), ("-".into(), "-".into()));
+        for event in events::all() {
+            let told = to_json(&event);
+            assert_eq!(told["event"], event.name);
+            assert!(told["processors"].as_array().unwrap().len() == of(&event).count());
+        }
+    }
+}

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
+#include "events.h"
+
+#define ARRAY_ROWS(table) ((u32)(sizeof(table) / sizeof((table)[0])))
+
+/* Where codes are from. */
+#define ARM_ARM "Arm Architecture Reference Manual, PMU events"
+#define ARM_DATA(core) "Arm's PMU event data, ARM-software/data 6aeb4c8, pmu/" core ".json"
+#define PMU_EVENTS(folder) "Linux 6.12, tools/perf/pmu-events/arch/" folder
+#define PMU_EVENTS_7_3(folder) "Linux 7.3, tools/perf/pmu-events/arch/" folder
+#define PERF "Linux, perf_event_open(2)"
+#define SDM "Intel SDM vol. 3, performance monitoring events"
+
+/* Of Arm: L2D_CACHE_REFILL and L2D_CACHE_WB, L3D_CACHE_REFILL, LL_CACHE_MISS_RD. */
+#define L2_REFILL 0x17
+#define L2_WRITE_BACK 0x18
+#define L3_REFILL 0x2a
+#define LAST_LEVEL_READ_MISS 0x37
+/* Of Intel: LONGEST_LAT_CACHE.MISS, OFFCORE_REQUESTS.ALL_DATA_RD, L2_LINES_IN.SELF.ANY. */
+#define LONGEST_LATENCY_MISS 0x412e
+#define OFFCORE_DATA_READS 0x08b0
+#define L2_LINES_IN 0x7024
+/* Of AMD: data cache fills from DRAM here and elsewhere; demanded ones, any. */
+#define DEMAND_FILLS 0x4843
+#define ANY_FILLS 0x4844
+
+/* A core whose L2 is the last level. The cores of a cluster count what each of them asks for. */
+#define L2_LAST(name, source, sure) \
+	{ name, source, L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 64, \
+	  MW_PREFETCHES | MW_WRITES, sure }
+/* A core with a cluster's L3 behind its own L2. Its write-backs go to the L3: not counted. */
+#define L3_LAST(name, source, sure) \
+	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure }
+/* One that counts misses of the system's cache, or of the L3 where CPUECTLR_EL1.EXTLLC is 0. */
+#define SYSTEM_LAST(name, source, sure) \
+	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure }
+/* From Skylake on: prefetches into L1 and L2 count, those into the L3 don't. */
+#define INTEL(name, folder) \
+	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED }
+/*
+ * Sandy Bridge to Broadwell: prefetches into the L2 are no misses of the last
+ * level there, so that a stream would pass uncounted. What leaves the core counts them.
+ */
+#define INTEL_OFFCORE(name, folder) \
+	{ name, PMU_EVENTS("x86/" folder), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64, \
+	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED }
+/* A raw code reaches one of a hybrid's two PMUs; perf's name is the same event on both. */
+#define INTEL_HYBRID(name, source) \
+	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_CACHE_MISSES, 64, \
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED }
+/* Atoms whose L2, of two or four cores, is the last level. */
+#define ATOM(name, folder) \
+	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
+	  MW_WRITES, MW_LISTED }
+
+static const struct mw_event events[] = {
+	/* MemGuard's names. */
+	L2_LAST("armv7", ARM_ARM, MW_MANUAL),
+	L2_LAST("armv8", ARM_ARM, MW_MANUAL),
+	INTEL_OFFCORE("snb", "sandybridge"),
+
+	L2_LAST("cortex-a7", ARM_DATA("cortex-a7"), MW_MANUAL),
+	L2_LAST("cortex-a15", ARM_DATA("cortex-a15"), MW_MANUAL),
+	L2_LAST("cortex-a17", ARM_DATA("cortex-a17"), MW_MANUAL),
+	L2_LAST("cortex-a34", PMU_EVENTS("arm64/arm/cortex-a34"), MW_LISTED),
+	L2_LAST("cortex-a35", PMU_EVENTS("arm64/arm/cortex-a35"), MW_LISTED),
+	L2_LAST("cortex-a53", ARM_DATA("cortex-a53"), MW_MANUAL),
+	L2_LAST("cortex-a57", PMU_EVENTS("arm64/arm/cortex-a57-a72"), MW_LISTED),
+	L2_LAST("cortex-a72", PMU_EVENTS("arm64/arm/cortex-a57-a72"), MW_LISTED),
+	L2_LAST("cortex-a73", PMU_EVENTS("arm64/arm/cortex-a73"), MW_LISTED),
+	L3_LAST("cortex-a55", PMU_EVENTS("arm64/arm/cortex-a55"), MW_LISTED),
+	L3_LAST("cortex-a65", PMU_EVENTS("arm64/arm/cortex-a65-e1"), MW_LISTED),
+	L3_LAST("cortex-a75", PMU_EVENTS("arm64/arm/cortex-a75"), MW_LISTED),
+	L3_LAST("cortex-a76", PMU_EVENTS("arm64/arm/cortex-a76"), MW_LISTED),
+	L3_LAST("cortex-a77", PMU_EVENTS("arm64/arm/cortex-a77"), MW_LISTED),
+	L3_LAST("cortex-a78", PMU_EVENTS("arm64/arm/cortex-a78"), MW_LISTED),
+	L3_LAST("cortex-x1", PMU_EVENTS("arm64/arm/cortex-x1"), MW_LISTED),
+	SYSTEM_LAST("cortex-a510", PMU_EVENTS("arm64/arm/cortex-a510"), MW_LISTED),
+	SYSTEM_LAST("cortex-a520", ARM_DATA("cortex-a520"), MW_MANUAL),
+	SYSTEM_LAST("cortex-a710", PMU_EVENTS("arm64/arm/cortex-a710"), MW_LISTED),
+	SYSTEM_LAST("cortex-a715", ARM_DATA("cortex-a715"), MW_MANUAL),
+	SYSTEM_LAST("cortex-a720", ARM_DATA("cortex-a720"), MW_MANUAL),
+	SYSTEM_LAST("cortex-x2", PMU_EVENTS("arm64/arm/cortex-x2"), MW_LISTED),
+	SYSTEM_LAST("cortex-x3", ARM_DATA("cortex-x3"), MW_MANUAL),
+	SYSTEM_LAST("cortex-x4", ARM_DATA("cortex-x4"), MW_MANUAL),
+	SYSTEM_LAST("neoverse-n1", PMU_EVENTS("arm64/arm/neoverse-n1"), MW_LISTED),
+	SYSTEM_LAST("neoverse-n2", PMU_EVENTS("arm64/arm/neoverse-n2-v2"), MW_LISTED),
+	SYSTEM_LAST("neoverse-n3", PMU_EVENTS_7_3("arm64/arm/neoverse-n3"), MW_LISTED),
+	SYSTEM_LAST("neoverse-v1", PMU_EVENTS("arm64/arm/neoverse-v1"), MW_LISTED),
+	SYSTEM_LAST("neoverse-v2", PMU_EVENTS("arm64/arm/neoverse-n2-v2"), MW_LISTED),
+	SYSTEM_LAST("neoverse-v3", PMU_EVENTS_7_3("arm64/arm/neoverse-v3"), MW_LISTED),
+	/* Its lines are of 256 bytes. */
+	{ "a64fx", PMU_EVENTS("arm64/fujitsu/a64fx"), L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 256,
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+	L3_LAST("olympus", PMU_EVENTS_7_3("arm64/nvidia/t410"), MW_LISTED),
+	/* Their L3, a system's cache, has no event in the core. */
+	{ "emag", PMU_EVENTS("arm64/ampere/emag"), L2_REFILL, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED },
+	{ "ampereone", PMU_EVENTS("arm64/ampere/ampereone"), L2_REFILL, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED },
+	/* The core counts no misses of its cluster's L2. */
+	{ "apple", "Linux 7.3, drivers/perf/apple_m1_cpu_pmu.c", 0, 0, MW_EVENT_NONE, 64, 0,
+	  MW_LISTED },
+
+	{ "core2", SDM ", Core 2", L2_LINES_IN, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES | MW_OTHER_CORES, MW_MANUAL },
+	/* SDM: "excludes cache line fills due to a L2 hardware-prefetch". */
+	{ "nehalem", PMU_EVENTS("x86/nehalemep"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED },
+	{ "westmere", PMU_EVENTS("x86/westmereep-sp"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED },
+	INTEL_OFFCORE("sandybridge", "sandybridge"),
+	INTEL_OFFCORE("ivybridge", "ivybridge"),
+	INTEL_OFFCORE("haswell", "haswell"),
+	INTEL_OFFCORE("broadwell", "broadwell"),
+	INTEL("skylake", "skylake"),
+	INTEL("skylake-x", "skylakex"),
+	INTEL("cascadelake-x", "cascadelakex"),
+	INTEL("icelake", "icelake"),
+	INTEL("icelake-x", "icelakex"),
+	INTEL("rocketlake", "rocketlake"),
+	INTEL("tigerlake", "tigerlake"),
+	INTEL("sapphirerapids", "sapphirerapids"),
+	INTEL("emeraldrapids", "emeraldrapids"),
+	INTEL("graniterapids", "graniterapids"),
+	INTEL_HYBRID("alderlake", PMU_EVENTS("x86/alderlake")),
+	INTEL_HYBRID("meteorlake", PMU_EVENTS("x86/meteorlake")),
+	INTEL_HYBRID("lunarlake", PMU_EVENTS("x86/lunarlake")),
+	INTEL_HYBRID("arrowlake", PMU_EVENTS_7_3("x86/arrowlake")),
+	INTEL_HYBRID("pantherlake", PMU_EVENTS_7_3("x86/pantherlake")),
+	ATOM("silvermont", "silvermont"),
+	ATOM("goldmont", "goldmont"),
+	ATOM("goldmont-plus", "goldmontplus"),
+	ATOM("tremont", "elkhartlake"),
+	ATOM("gracemont", "alderlaken"),
+	ATOM("grandridge", "grandridge"),
+	ATOM("sierraforest", "sierraforest"),
+
+	/* What the prefetchers fetch counts when a load takes it from the L2: not at all. */
+	{ "zen1", "AMD PPR for family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_MANUAL },
+	{ "zen2", PMU_EVENTS("x86/amdzen2"), DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED },
+	/* Fills of the L1; lines that stay in the L2 unused are missing. */
+	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+
+	/* The SBI's PMU extension: what its firmware has for perf's name. */
+	{ "riscv", "RISC-V SBI, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
+	  MW_MANUAL },
+	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0x13, MW_EVENT_RAW, 64, 0,
+	  MW_LISTED },
+
+	/* perf's names, whatever the processor. */
+	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL },
+	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL },
+	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL },
+	/* Not memory traffic: for trying the machine out. */
+	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL },
+	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL },
+};
+
+/*
+ * Part numbers: Linux 7.3, arch/arm64/include/asm/cputype.h, and the manuals
+ * of Cortex-A7, A15 and A17. Families and models: Linux 7.3,
+ * tools/perf/pmu-events/arch/x86/mapfile.csv.
+ */
+static const struct mw_processor processors[] = {
+	{ "cortex-a7", MW_ARM, 0, 0xc07, 0xc07 },
+	{ "cortex-a17", MW_ARM, 0, 0xc0e, 0xc0e },
+	{ "cortex-a15", MW_ARM, 0, 0xc0f, 0xc0f },
+	{ "cortex-a34", MW_ARM, 0, 0xd02, 0xd02 },
+	{ "cortex-a53", MW_ARM, 0, 0xd03, 0xd03 },
+	{ "cortex-a35", MW_ARM, 0, 0xd04, 0xd04 },
+	{ "cortex-a55", MW_ARM, 0, 0xd05, 0xd05 },
+	{ "cortex-a65", MW_ARM, 0, 0xd06, 0xd06 },
+	{ "cortex-a57", MW_ARM, 0, 0xd07, 0xd07 },
+	{ "cortex-a72", MW_ARM, 0, 0xd08, 0xd08 },
+	{ "cortex-a73", MW_ARM, 0, 0xd09, 0xd09 },
+	{ "cortex-a75", MW_ARM, 0, 0xd0a, 0xd0a },
+	{ "cortex-a76", MW_ARM, 0, 0xd0b, 0xd0b },
+	{ "neoverse-n1", MW_ARM, 0, 0xd0c, 0xd0c },
+	{ "cortex-a77", MW_ARM, 0, 0xd0d, 0xd0d },
+	{ "cortex-a76", MW_ARM, 0, 0xd0e, 0xd0e }, /* A76AE */
+	{ "neoverse-v1", MW_ARM, 0, 0xd40, 0xd40 },
+	{ "cortex-a78", MW_ARM, 0, 0xd41, 0xd42 }, /* and A78AE */
+	{ "cortex-a65", MW_ARM, 0, 0xd43, 0xd43 }, /* A65AE */
+	{ "cortex-x1", MW_ARM, 0, 0xd44, 0xd44 },
+	{ "cortex-a510", MW_ARM, 0, 0xd46, 0xd46 },
+	{ "cortex-a710", MW_ARM, 0, 0xd47, 0xd47 },
+	{ "cortex-x2", MW_ARM, 0, 0xd48, 0xd48 },
+	{ "neoverse-n2", MW_ARM, 0, 0xd49, 0xd49 },
+	{ "cortex-a78", MW_ARM, 0, 0xd4b, 0xd4b }, /* A78C */
+	{ "cortex-x1", MW_ARM, 0, 0xd4c, 0xd4c }, /* X1C */
+	{ "cortex-a715", MW_ARM, 0, 0xd4d, 0xd4d },
+	{ "cortex-x3", MW_ARM, 0, 0xd4e, 0xd4e },
+	{ "neoverse-v2", MW_ARM, 0, 0xd4f, 0xd4f },
+	{ "cortex-a520", MW_ARM, 0, 0xd80, 0xd80 },
+	{ "cortex-a720", MW_ARM, 0, 0xd81, 0xd81 },
+	{ "cortex-x4", MW_ARM, 0, 0xd82, 0xd82 },
+	{ "neoverse-v3", MW_ARM, 0, 0xd83, 0xd84 }, /* V3AE, V3 */
+	{ "cortex-a520", MW_ARM, 0, 0xd88, 0xd88 }, /* A520AE */
+	{ "cortex-a720", MW_ARM, 0, 0xd89, 0xd89 }, /* A720AE */
+	{ "neoverse-n3", MW_ARM, 0, 0xd8e, 0xd8e },
+	{ "neoverse-n2", MW_MICROSOFT, 0, 0xd49, 0xd49 }, /* Azure Cobalt 100 */
+	{ "a64fx", MW_FUJITSU, 0, 0x001, 0x001 },
+	{ "olympus", MW_NVIDIA, 0, 0x010, 0x010 },
+	{ "emag", MW_APM, 0, 0x000, 0x000 },
+	{ "ampereone", MW_AMPERE, 0, 0xac3, 0xac4 },
+	{ "apple", MW_APPLE, 0, 0x022, 0x039 }, /* M1 and M2 */
+
+	{ "core2", MW_INTEL, 6, 0x0f, 0x0f },
+	{ "core2", MW_INTEL, 6, 0x16, 0x17 },
+	{ "core2", MW_INTEL, 6, 0x1d, 0x1d },
+	{ "nehalem", MW_INTEL, 6, 0x1a, 0x1a },
+	{ "nehalem", MW_INTEL, 6, 0x1e, 0x1f },
+	{ "nehalem", MW_INTEL, 6, 0x2e, 0x2e },
+	{ "westmere", MW_INTEL, 6, 0x25, 0x25 },
+	{ "westmere", MW_INTEL, 6, 0x2c, 0x2c },
+	{ "westmere", MW_INTEL, 6, 0x2f, 0x2f },
+	{ "sandybridge", MW_INTEL, 6, 0x2a, 0x2a },
+	{ "sandybridge", MW_INTEL, 6, 0x2d, 0x2d },
+	{ "ivybridge", MW_INTEL, 6, 0x3a, 0x3a },
+	{ "ivybridge", MW_INTEL, 6, 0x3e, 0x3e },
+	{ "haswell", MW_INTEL, 6, 0x3c, 0x3c },
+	{ "haswell", MW_INTEL, 6, 0x3f, 0x3f },
+	{ "haswell", MW_INTEL, 6, 0x45, 0x46 },
+	{ "broadwell", MW_INTEL, 6, 0x3d, 0x3d },
+	{ "broadwell", MW_INTEL, 6, 0x47, 0x47 },
+	{ "broadwell", MW_INTEL, 6, 0x4f, 0x4f },
+	{ "broadwell", MW_INTEL, 6, 0x56, 0x56 },
+	{ "skylake", MW_INTEL, 6, 0x4e, 0x4e },
+	{ "skylake", MW_INTEL, 6, 0x5e, 0x5e },
+	{ "skylake", MW_INTEL, 6, 0x8e, 0x8e },
+	{ "skylake", MW_INTEL, 6, 0x9e, 0x9e },
+	{ "skylake", MW_INTEL, 6, 0xa5, 0xa6 },
+	{ "skylake-x", MW_INTEL, 6, 0x55, 0x55 }, /* and Cascade Lake, of the same model */
+	{ "icelake", MW_INTEL, 6, 0x7d, 0x7e },
+	{ "icelake-x", MW_INTEL, 6, 0x6a, 0x6a },
+	{ "icelake-x", MW_INTEL, 6, 0x6c, 0x6c },
+	{ "tigerlake", MW_INTEL, 6, 0x8c, 0x8d },
+	{ "rocketlake", MW_INTEL, 6, 0xa7, 0xa7 },
+	{ "sapphirerapids", MW_INTEL, 6, 0x8f, 0x8f },
+	{ "emeraldrapids", MW_INTEL, 6, 0xcf, 0xcf },
+	{ "graniterapids", MW_INTEL, 6, 0xad, 0xae },
+	{ "alderlake", MW_INTEL, 6, 0x97, 0x97 },
+	{ "alderlake", MW_INTEL, 6, 0x9a, 0x9a },
+	{ "alderlake", MW_INTEL, 6, 0xb7, 0xb7 }, /* Raptor Lake */
+	{ "alderlake", MW_INTEL, 6, 0xba, 0xba },
+	{ "alderlake", MW_INTEL, 6, 0xbf, 0xbf },
+	{ "gracemont", MW_INTEL, 6, 0xbe, 0xbe },
+	{ "meteorlake", MW_INTEL, 6, 0xaa, 0xaa },
+	{ "meteorlake", MW_INTEL, 6, 0xac, 0xac },
+	{ "meteorlake", MW_INTEL, 6, 0xb5, 0xb5 },
+	{ "lunarlake", MW_INTEL, 6, 0xbd, 0xbd },
+	{ "arrowlake", MW_INTEL, 6, 0xc5, 0xc6 },
+	{ "pantherlake", MW_INTEL, 6, 0xcc, 0xcc },
+	{ "pantherlake", MW_INTEL, 6, 0xd5, 0xd5 },
+	{ "pantherlake", MW_INTEL, 6, 0xe5, 0xe5 },
+	{ "silvermont", MW_INTEL, 6, 0x37, 0x37 },
+	{ "silvermont", MW_INTEL, 6, 0x4a, 0x4a },
+	{ "silvermont", MW_INTEL, 6, 0x4c, 0x4d },
+	{ "silvermont", MW_INTEL, 6, 0x5a, 0x5a },
+	{ "goldmont", MW_INTEL, 6, 0x5c, 0x5c },
+	{ "goldmont", MW_INTEL, 6, 0x5f, 0x5f },
+	{ "goldmont-plus", MW_INTEL, 6, 0x7a, 0x7a },
+	{ "tremont", MW_INTEL, 6, 0x86, 0x86 },
+	{ "tremont", MW_INTEL, 6, 0x96, 0x96 },
+	{ "tremont", MW_INTEL, 6, 0x9c, 0x9c },
+	{ "grandridge", MW_INTEL, 6, 0xb6, 0xb6 },
+	{ "sierraforest", MW_INTEL, 6, 0xaf, 0xaf },
+
+	{ "zen1", MW_AMD, 0x17, 0x00, 0x2f },
+	{ "zen2", MW_AMD, 0x17, 0x30, 0xff },
+	{ "zen3", MW_AMD, 0x19, 0x00, 0x0f },
+	{ "zen4", MW_AMD, 0x19, 0x10, 0x1f },
+	{ "zen3", MW_AMD, 0x19, 0x20, 0x2f },
+	{ "zen3", MW_AMD, 0x19, 0x40, 0x5f },
+	{ "zen4", MW_AMD, 0x19, 0x60, 0xff },
+	{ "zen5", MW_AMD, 0x1a, 0x00, 0x4f },
+	{ "zen5", MW_AMD, 0x1a, 0x60, 0x7f },
+	{ "zen1", MW_HYGON, 0x18, 0x00, 0x0f },
+};
+
+/**
+ * mw_events() - all events
+ * @count: where to put how many there are
+ */
+const struct mw_event *mw_events(u32 *count)
+{
+	*count = ARRAY_ROWS(events);
+	return events;
+}
+
+/**
+ * mw_processors() - all processors whose event is known
+ * @count: where to put how many rows there are
+ */
+const struct mw_processor *mw_processors(u32 *count)
+{
+	*count = ARRAY_ROWS(processors);
+	return processors;
+}
+
+/**
+ * mw_event_named() - the event of this name, or NULL
+ * @name: as a person types it
+ */
+const struct mw_event *mw_event_named(const char *name)
+{
+	for (u32 i = 0; i < ARRAY_ROWS(events); i++)
+		if (!strcmp(events[i].name, name))
+			return &events[i];
+	return NULL;
+}
+
+/**
+ * mw_event_of() - what a processor counts of memory traffic, or NULL if that is not known
+ * @vendor: enum mw_vendor
+ * @family: CPUID's family; 0 for Arm's
+ * @model: CPUID's model, or the part number in MIDR_EL1
+ */
+const struct mw_event *mw_event_of(u32 vendor, u32 family, u32 model)
+{
+	for (u32 i = 0; i < ARRAY_ROWS(processors); i++) {
+		const struct mw_processor *p = &processors[i];
+
+		if (p->vendor == vendor && p->family == family && p->first <= model &&
+		    model <= p->last)
+			return mw_event_named(p->event);
+	}
+	return NULL;
+}
