@@ -70,6 +70,8 @@ for backend in module user; do
 done
 memwarden guard start --event armv8 && memwarden guard stop && echo proven
 memwarden guard start --event 0x03 2>&1
+memwarden guard start --event armv8 --write-event 0x15 2>&1
+memwarden guard start --event 0x17 --write-event 0x60 2>&1
 memwarden guard run --event armv8 --user-only --mb 1000,100,100,100 -- \
 	memwarden bandwidth -m 16M -c 3 -t 1 -a read 2>&1
 echo the kernel too
@@ -80,6 +82,9 @@ check "the guard starts on refills of the last level" "guard; cat $work/guard" 0
 check "  which are what it counts there of itself, in the kernel and in user space" \
 	"grep -c '^cortex-a53$' $work/guard" 0 '^2$'
 check "  on refills of the L1 it does not" "cat $work/guard" 0 'event 0x3 counts what the last level of cache answers'
+check "  write-backs are proved, too" "grep -c 'CPU[0-3]: 67108864 bytes written, 6[67][0-9]* counted as write-backs' $work/guard" 0 '^4$'
+check "  those of the L1 are not taken for them" "cat $work/guard" 0 'write event 0x15 counts what the last level of cache answers'
+check "  nor lines that are read" "cat $work/guard" 0 'write event 0x60 counts what is only read \(100 % of it\)'
 check "  and holds a reader to 100 MiB/s" \
 	"sed -n '/the kernel too/q; s/.*B\/W = \([0-9]*\)\..*/\1/p' $work/guard" 0 '^(99|100)$'
 # What the kernel needs for a stop is some 100 lines of the 1638 in each period.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use memwarden_guard::self_test::{Moved, Traffic};
-use memwarden_guard::{Error as GuardError, units::PAGE_BYTES};
+use memwarden_guard::{Error as GuardError, Resource, units::PAGE_BYTES};
 use memwarden_platform::{Root, cache};
 
 use crate::workload::Task;
@@ -110,15 +110,35 @@ impl<'a> KnownTraffic<'a> {
 }
 
 impl Traffic for KnownTraffic<'_> {
-    fn run(&mut self, cpu: usize, bytes: u64) -> Result<Moved, GuardError> {
+    fn run(
+        &mut self,
+        cpu: usize,
+        resource: Resource,
+        bytes: u64,
+    ) -> Result<Option<Moved>, GuardError> {
         let (kind, buffer) = self.counted.traffic(cpu);
+        let kind = match resource {
+            Resource::Read => kind,
+            Resource::Write if self.counted == Counted::Lines => "write",
+            Resource::Write => return Ok(None),
+        };
         self.run_child(cpu, bytes, kind, buffer)
+            .map(Some)
             .map_err(|error| failed(cpu, &error))
     }
 
-    fn run_in_last_level(&mut self, cpu: usize, bytes: u64) -> Result<Option<Moved>, GuardError> {
+    fn run_in_last_level(
+        &mut self,
+        cpu: usize,
+        resource: Resource,
+        bytes: u64,
+    ) -> Result<Option<Moved>, GuardError> {
+        let kind = match resource {
+            Resource::Read => "read",
+            Resource::Write => "write",
+        };
         self.within_last_level(cpu)
-            .map(|buffer| self.run_child(cpu, bytes, "read", buffer))
+            .map(|buffer| self.run_child(cpu, bytes, kind, buffer))
             .transpose()
             .map_err(|error| failed(cpu, &error))
     }

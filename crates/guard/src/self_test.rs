@@ -11,7 +11,7 @@ use memwarden_platform::holders::{self, Holder};
 use serde::Serialize;
 
 use crate::budget::Request;
-use crate::{Error, Regulator, Resource};
+use crate::{Control, Error, Regulator, Resource};
 
 /// How far counted and moved bytes may be apart. Refills that prefetchers cause, or that a cache keeps, move a
 /// real counter by some percent; a wrong event is off by factors.
@@ -38,18 +38,25 @@ const ATTEMPTS: u32 = 3;
 
 /// Makes traffic whose bytes are known.
 pub trait Traffic {
-    /// Moves at least `bytes` on `cpu` as fast as it can and returns how many it moved and how long that took.
+    /// Moves at least `bytes` on `cpu` as fast as it can and returns how many it moved and how long that took: lines that
+    /// are read from memory or, of [`Resource::Write`], written to it, too. `None` where what the event counts has no
+    /// such thing.
     ///
     /// # Errors
     /// When it can't run on that CPU.
-    fn run(&mut self, cpu: usize, bytes: u64) -> Result<Moved, Error>;
+    fn run(&mut self, cpu: usize, resource: Resource, bytes: u64) -> Result<Option<Moved>, Error>;
 
-    /// The same with data that the last cache before memory has and the ones before it have not. `None` where there
-    /// is no such thing for what the event counts, or it isn't known how large the caches are.
+    /// The same with data that the last cache before memory has and the ones before it have not. `None`, too, where it
+    /// isn't known how large the caches are.
     ///
     /// # Errors
     /// As there.
-    fn run_in_last_level(&mut self, _cpu: usize, _bytes: u64) -> Result<Option<Moved>, Error> {
+    fn run_in_last_level(
+        &mut self,
+        _cpu: usize,
+        _resource: Resource,
+        _bytes: u64,
+    ) -> Result<Option<Moved>, Error> {
         Ok(None)
     }
 }
@@ -82,6 +89,23 @@ pub struct Finding {
     pub through: f64,
     /// Periods in which the core was throttled.
     pub throttled_periods: u64,
+    /// The same of write-backs; `None` where they are not counted.
+    pub written: Option<Written>,
+}
+
+/// What was found of write-backs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Written {
+    /// Bytes that the traffic wrote.
+    pub moved_bytes: u64,
+    /// Bytes that the regulator counted meanwhile.
+    pub counted_bytes: u64,
+    /// Of the bytes that were only read, the share that was counted.
+    pub of_reads: f64,
+    /// Of the bytes that the last cache before memory took, the share that was counted; `None` where that was not tried.
+    pub of_last_level: Option<f64>,
+    /// Periods in which the core was throttled with a budget of a tenth of that.
+    pub throttled_periods: u64,
 }
 
 /// Tests every core in `cpus`, one after another, and puts the settings back.
@@ -104,7 +128,18 @@ pub fn run(
     outcome
 }
 
-#[allow(clippy::cast_precision_loss)]
+/// Moves at least so many bytes on a core.
+type Run<'a> = dyn FnMut(&mut dyn Traffic, usize, u64) -> Result<Option<Moved>, Error> + 'a;
+
+/// One core's test.
+struct Test<'a> {
+    guard: &'a mut dyn Regulator,
+    traffic: &'a mut dyn Traffic,
+    cpu: usize,
+    control: Control,
+    period: Duration,
+}
+
 fn test_core(
     guard: &mut dyn Regulator,
     cpu: usize,
@@ -112,117 +147,263 @@ fn test_core(
 ) -> Result<Finding, Error> {
     let control = guard.settings()?.control;
     let period = Duration::from_micros(control.period_us);
-    let fail = |what: String| {
-        Error::SelfTest(format!(
-            "the guard does not regulate CPU {cpu}: {what}{}; try another --event (`memwarden doctor` lists what this \
-             machine counts), --bytes-per-event if an event is not {} bytes, or --no-self-test to go without the proof",
-            held_by(&holders::others(&Root::system())),
-            control.bytes_per_event
-        ))
+    let mut test = Test {
+        guard,
+        traffic,
+        cpu,
+        control,
+        period,
     };
-
-    guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))?;
-    let event = &control.event;
-    let mut attempt = 1;
-    // What else runs on the core is counted too, and comes and goes; a wrong event stays wrong.
-    let found = loop {
-        let mut run = |bytes| traffic.run(cpu, bytes).map(Some);
-        let Some(found) = measure(guard, cpu, period, &mut run)? else {
-            return Err(fail("there was no traffic".into()));
-        };
-        if found.used == 0 {
-            return Err(fail(format!(
-                "event {event} stayed at 0 while {} bytes were moved",
-                found.bytes
-            )));
-        }
-        let ratio = found.share(control.bytes_per_event);
-        if !found.whole.comparable || (ratio - 1.0).abs() <= TOLERANCE {
-            break found;
-        }
-        if attempt == ATTEMPTS {
-            return Err(fail(format!(
-                "event {event} counted {} bytes while {} were moved ({:+.0} %)",
-                found.used.saturating_mul(control.bytes_per_event),
-                found.bytes,
-                (ratio - 1.0) * 100.0
-            )));
-        }
-        attempt += 1;
+    let (found, of_last_level) = test.counts(Resource::Read)?;
+    let throttled = test.throttles(Resource::Read, &found)?;
+    let written = match test.control.write_event {
+        Some(_) => test.written()?,
+        None => None,
     };
-
-    let of_last_level = last_level(guard, cpu, traffic)?;
-    if let Some(share) = of_last_level.filter(|share| *share > OF_LAST_LEVEL) {
-        return Err(fail(format!(
-            "event {event} counts what the last level of cache answers ({:.0} % of it), not what reaches memory: it is an \
-             inner cache's",
-            share * 100.0
-        )));
-    }
-
-    // From the free run: what the core does in a period when nobody stops it.
-    let periods = (found.whole.elapsed.as_secs_f64() / period.as_secs_f64()).max(1.0);
-    let free = found.whole.bytes as f64 / periods;
-    let free_bytes = free as u64;
-    let free_events = (free * found.used as f64 / found.bytes as f64) as u64;
-    let budget_events = (free_events / BUDGET_PART).max(1);
-    let budget_bytes = (free_bytes / BUDGET_PART).max(1);
-    guard.set_budgets(
-        Resource::Read,
-        &Request::events_for_cpu(cpu, Some(budget_events)),
-    )?;
-    let bytes = budget_bytes * THROTTLED_PERIODS;
-    let (moved_throttled, throttled) =
-        counted_while(guard, cpu, period, || traffic.run(cpu, bytes))?;
-    guard.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))?;
-    if throttled.throttled_periods == 0 {
-        return Err(fail(format!(
-            "with a budget of {budget_events} events a period it was never throttled ({event} counted {})",
-            throttled.used
-        )));
-    }
-    let periods = moved_throttled.elapsed.as_secs_f64() / period.as_secs_f64();
-    // The first period may have begun before the traffic, and the last ends after it: one budget more.
-    let through = moved_throttled.bytes as f64 / ((periods + 1.0) * budget_bytes as f64);
-    if through > 1.0 + TOLERANCE {
-        return Err(fail(format!(
-            "traffic went on past its budget: {:.0} bytes a period where {budget_bytes} were allowed",
-            moved_throttled.bytes as f64 / periods
-        )));
-    }
     Ok(Finding {
         cpu,
         moved_bytes: found.bytes,
-        counted_bytes: found.used.saturating_mul(control.bytes_per_event),
+        counted_bytes: test.in_bytes(found.used),
         of_last_level,
-        budget_events,
-        through,
-        throttled_periods: throttled.throttled_periods,
+        budget_events: throttled.budget_events,
+        through: throttled.through,
+        throttled_periods: throttled.periods,
+        written,
     })
 }
 
-/// Of the bytes that the last cache answers, the share that the event counts.
-#[allow(clippy::cast_precision_loss)]
-fn last_level(
-    guard: &dyn Regulator,
-    cpu: usize,
-    traffic: &mut dyn Traffic,
-) -> Result<Option<f64>, Error> {
-    let control = guard.settings()?.control;
-    let period = Duration::from_micros(control.period_us);
-    let mut least = f64::INFINITY;
-    // What else runs takes lines from the cache, and comes and goes; a wrong event stays wrong.
-    for _ in 0..ATTEMPTS {
-        let mut run = |bytes| traffic.run_in_last_level(cpu, bytes);
-        let Some(found) = measure(guard, cpu, period, &mut run)? else {
-            return Ok(None);
-        };
-        least = least.min(found.share(control.bytes_per_event));
-        if least <= OF_LAST_LEVEL {
-            break;
+/// What a budget did.
+struct Throttled {
+    budget_events: u64,
+    through: f64,
+    periods: u64,
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+impl Test<'_> {
+    fn in_bytes(&self, events: u64) -> u64 {
+        events.saturating_mul(self.control.bytes_per_event)
+    }
+
+    fn event(&self, resource: Resource) -> String {
+        match (resource, &self.control.write_event) {
+            (Resource::Write, Some(event)) => format!("write event {event}"),
+            _ => format!("event {}", self.control.event),
         }
     }
-    Ok(Some(least))
+
+    fn fail(&self, resource: Resource, what: &str) -> Error {
+        let (cpu, bytes) = (self.cpu, self.control.bytes_per_event);
+        let others = held_by(&holders::others(&Root::system()));
+        Error::SelfTest(match resource {
+            Resource::Read => format!(
+                "the guard does not regulate CPU {cpu}: {what}{others}; try another --event (`memwarden guard events` lists what \
+                 is known, `memwarden doctor` what this machine counts), --bytes-per-event if an event is not {bytes} bytes, or \
+                 --no-self-test to go without the proof"
+            ),
+            Resource::Write => format!(
+                "the guard does not regulate the write-backs of CPU {cpu}: {what}{others}; try another --write-event, give \
+                 --event as a raw code to regulate reads alone, or --no-self-test to go without the proof"
+            ),
+        })
+    }
+
+    /// Traffic of one kind that goes to memory, until what is counted of it is near what was moved; and the share that is
+    /// counted of what the last cache answers.
+    fn counts(&mut self, resource: Resource) -> Result<(Measured, Option<f64>), Error> {
+        self.guard
+            .set_budgets(resource, &Request::events_for_cpu(self.cpu, None))?;
+        let event = self.event(resource);
+        let mut attempt = 1;
+        // What else runs on the core is counted too, and comes and goes; a wrong event stays wrong.
+        let found = loop {
+            let Some(found) = self.measure(resource, resource)? else {
+                return Err(self.fail(resource, "there was no traffic"));
+            };
+            if found.used == 0 {
+                let what = format!("{event} stayed at 0 while {} bytes were moved", found.bytes);
+                return Err(self.fail(resource, &what));
+            }
+            let ratio = found.share(self.control.bytes_per_event);
+            if !found.whole.comparable || (ratio - 1.0).abs() <= TOLERANCE {
+                break found;
+            }
+            if attempt == ATTEMPTS {
+                let what = format!(
+                    "{event} counted {} bytes while {} were moved ({:+.0} %)",
+                    self.in_bytes(found.used),
+                    found.bytes,
+                    (ratio - 1.0) * 100.0
+                );
+                return Err(self.fail(resource, &what));
+            }
+            attempt += 1;
+        };
+        let of_last_level = self.least(|test| test.measure_in_last_level(resource))?;
+        if let Some(share) = of_last_level.filter(|share| *share > OF_LAST_LEVEL) {
+            let what = format!(
+                "{event} counts what the last level of cache answers ({:.0} % of it), not what reaches memory: it is an \
+                 inner cache's",
+                share * 100.0
+            );
+            return Err(self.fail(resource, &what));
+        }
+        Ok((found, of_last_level))
+    }
+
+    /// A tenth of what the core does in a period when nothing stops it has to stop it.
+    fn throttles(&mut self, resource: Resource, found: &Measured) -> Result<Throttled, Error> {
+        let period_s = self.period.as_secs_f64();
+        let in_periods = |time: Duration| time.as_secs_f64() / period_s;
+        let free = found.whole.bytes as f64 / in_periods(found.whole.elapsed).max(1.0);
+        let free_events = (free * found.used as f64 / found.bytes as f64) as u64;
+        let budget_events = (free_events / BUDGET_PART).max(1);
+        let budget_bytes = (free as u64 / BUDGET_PART).max(1);
+        self.guard.set_budgets(
+            resource,
+            &Request::events_for_cpu(self.cpu, Some(budget_events)),
+        )?;
+        let bytes = budget_bytes * THROTTLED_PERIODS;
+        let counted =
+            self.counted_while(resource, |traffic, cpu| traffic.run(cpu, resource, bytes))?;
+        self.guard
+            .set_budgets(resource, &Request::events_for_cpu(self.cpu, None))?;
+        let (Some(moved), throttled) = counted else {
+            return Err(self.fail(resource, "there was no traffic"));
+        };
+        if throttled.throttled_periods == 0 {
+            let what = format!(
+                "with a budget of {budget_events} events a period it was never throttled ({} counted {})",
+                self.event(resource),
+                throttled.used
+            );
+            return Err(self.fail(resource, &what));
+        }
+        let periods = in_periods(moved.elapsed);
+        // The first period may have begun before the traffic, and the last ends after it: one budget more.
+        let through = moved.bytes as f64 / ((periods + 1.0) * budget_bytes as f64);
+        if through > 1.0 + TOLERANCE {
+            let what = format!(
+                "traffic went on past its budget: {:.0} bytes a period where {budget_bytes} were allowed",
+                moved.bytes as f64 / periods
+            );
+            return Err(self.fail(resource, &what));
+        }
+        Ok(Throttled {
+            budget_events,
+            through,
+            periods: throttled.throttled_periods,
+        })
+    }
+
+    /// Write-backs: counted as they are written, not as lines are read, and held to a budget.
+    fn written(&mut self) -> Result<Option<Written>, Error> {
+        if self.traffic.run(self.cpu, Resource::Write, 1)?.is_none() {
+            return Ok(None);
+        }
+        let (found, of_last_level) = self.counts(Resource::Write)?;
+        let of_reads = self
+            .least(|test| test.measure(Resource::Write, Resource::Read))?
+            .unwrap_or(0.0);
+        if of_reads > OF_LAST_LEVEL {
+            let what = format!(
+                "{} counts what is only read ({:.0} % of it)",
+                self.event(Resource::Write),
+                of_reads * 100.0
+            );
+            return Err(self.fail(Resource::Write, &what));
+        }
+        let throttled = self.throttles(Resource::Write, &found)?;
+        Ok(Some(Written {
+            moved_bytes: found.bytes,
+            counted_bytes: self.in_bytes(found.used),
+            of_reads,
+            of_last_level,
+            throttled_periods: throttled.periods,
+        }))
+    }
+
+    /// The least share of what was moved that is counted, of some attempts. What else runs takes lines from the cache, and
+    /// comes and goes; a wrong event stays wrong.
+    fn least(
+        &mut self,
+        mut measure: impl FnMut(&mut Self) -> Result<Option<Measured>, Error>,
+    ) -> Result<Option<f64>, Error> {
+        let mut least = f64::INFINITY;
+        for _ in 0..ATTEMPTS {
+            let Some(found) = measure(self)? else {
+                return Ok(None);
+            };
+            least = least.min(found.share(self.control.bytes_per_event));
+            if least <= OF_LAST_LEVEL {
+                break;
+            }
+        }
+        Ok(Some(least))
+    }
+
+    /// What is counted of one resource while traffic of another kind, or the same, runs.
+    fn measure(&mut self, counted: Resource, moved: Resource) -> Result<Option<Measured>, Error> {
+        self.measure_by(counted, &mut |traffic, cpu, bytes| {
+            traffic.run(cpu, moved, bytes)
+        })
+    }
+
+    fn measure_in_last_level(&mut self, resource: Resource) -> Result<Option<Measured>, Error> {
+        self.measure_by(resource, &mut |traffic, cpu, bytes| {
+            traffic.run_in_last_level(cpu, resource, bytes)
+        })
+    }
+
+    /// Runs traffic twice, short and long. What both have alike, the start of a process and a buffer that is filled, is in
+    /// neither figure: beside a large cache that is as much as the traffic itself.
+    fn measure_by(
+        &mut self,
+        resource: Resource,
+        run: &mut Run<'_>,
+    ) -> Result<Option<Measured>, Error> {
+        let short = self.counted_while(resource, |traffic, cpu| run(traffic, cpu, 1))?;
+        let (Some(short), before) = short else {
+            return Ok(None);
+        };
+        let bytes = short.bytes + KNOWN_BYTES.max(LONGER * short.bytes);
+        let whole = self.counted_while(resource, |traffic, cpu| run(traffic, cpu, bytes))?;
+        let (Some(whole), counted) = whole else {
+            return Ok(None);
+        };
+        Ok(Some(Measured {
+            bytes: whole.bytes.saturating_sub(short.bytes),
+            used: counted.used.saturating_sub(before.used),
+            whole,
+        }))
+    }
+
+    /// Runs `work` and returns with it what the regulator counted meanwhile.
+    fn counted_while<T>(
+        &mut self,
+        resource: Resource,
+        work: impl FnOnce(&mut dyn Traffic, usize) -> Result<T, Error>,
+    ) -> Result<(T, Counted), Error> {
+        // Totals are taken at the end of a period: two periods on, everything until now is in them.
+        let period = self.period;
+        let settle = || std::thread::sleep(2 * period);
+        settle();
+        let before = totals(self.guard, self.cpu, resource)?;
+        let result = work(self.traffic, self.cpu)?;
+        settle();
+        let after = totals(self.guard, self.cpu, resource)?;
+        let counted = Counted {
+            used: after.used.saturating_sub(before.used),
+            throttled_periods: after
+                .throttled_periods
+                .saturating_sub(before.throttled_periods),
+        };
+        Ok((result, counted))
+    }
 }
 
 /// Traffic, and what the regulator counted of it.
@@ -243,28 +424,6 @@ impl Measured {
     }
 }
 
-/// Runs traffic twice, short and long. What both have alike, the start of a process and a buffer that is filled, is in
-/// neither figure: beside a large cache that is as much as the traffic itself.
-fn measure(
-    guard: &dyn Regulator,
-    cpu: usize,
-    period: Duration,
-    run: &mut dyn FnMut(u64) -> Result<Option<Moved>, Error>,
-) -> Result<Option<Measured>, Error> {
-    let (Some(short), before) = counted_while(guard, cpu, period, || run(1))? else {
-        return Ok(None);
-    };
-    let bytes = short.bytes + KNOWN_BYTES.max(LONGER * short.bytes);
-    let (Some(whole), counted) = counted_while(guard, cpu, period, || run(bytes))? else {
-        return Ok(None);
-    };
-    Ok(Some(Measured {
-        bytes: whole.bytes.saturating_sub(short.bytes),
-        used: counted.used.saturating_sub(before.used),
-        whole,
-    }))
-}
-
 /// Counters that others have may be what is missing here.
 fn held_by(others: &[Holder]) -> String {
     if others.is_empty() {
@@ -279,36 +438,17 @@ struct Counted {
     throttled_periods: u64,
 }
 
-/// Runs `work` and returns with it what the regulator counted on `cpu` meanwhile.
-fn counted_while<T>(
-    guard: &dyn Regulator,
-    cpu: usize,
-    period: Duration,
-    work: impl FnOnce() -> Result<T, Error>,
-) -> Result<(T, Counted), Error> {
-    // Totals are taken at the end of a period: two periods on, everything until now is in them.
-    let settle = || std::thread::sleep(2 * period);
-    settle();
-    let before = totals(guard, cpu)?;
-    let result = work()?;
-    settle();
-    let after = totals(guard, cpu)?;
-    let counted = Counted {
-        used: after.used.saturating_sub(before.used),
-        throttled_periods: after
-            .throttled_periods
-            .saturating_sub(before.throttled_periods),
-    };
-    Ok((result, counted))
-}
-
-fn totals(guard: &dyn Regulator, cpu: usize) -> Result<Counted, Error> {
+fn totals(guard: &dyn Regulator, cpu: usize, resource: Resource) -> Result<Counted, Error> {
     guard
         .statistics()?
         .into_iter()
         .find(|core| core.cpu == cpu)
         .map(|core| Counted {
-            used: core.read.used,
+            used: match (resource, &core.write) {
+                (Resource::Write, Some(write)) => write.used,
+                (Resource::Write, None) => 0,
+                (Resource::Read, _) => core.read.used,
+            },
             throttled_periods: core.throttled_periods,
         })
         .ok_or_else(|| Error::SelfTest(format!("the guard does not know CPU {cpu}: is it online?")))
@@ -326,6 +466,7 @@ mod tests {
     struct Board {
         null: Null,
         used: Rc<Cell<u64>>,
+        written: Option<Rc<Cell<u64>>>,
         throttled: Rc<Cell<u64>>,
         budget: Rc<Cell<Option<u64>>>,
     }
@@ -335,9 +476,19 @@ mod tests {
         /// What the event counts of the last cache's answers, where that is known.
         of_last_level: Option<f64>,
         throttles: bool,
+        writes: Writes,
         used: Rc<Cell<u64>>,
+        written: Rc<Cell<u64>>,
         throttled: Rc<Cell<u64>>,
         budget: Rc<Cell<Option<u64>>>,
+    }
+
+    /// What the write event counts of each line that is written, of each that is only read, and of what the last cache takes.
+    #[derive(Clone, Copy, Default)]
+    struct Writes {
+        written: f64,
+        read: f64,
+        of_last_level: f64,
     }
 
     const FREE: u64 = 200;
@@ -351,8 +502,19 @@ mod tests {
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss
         )]
-        fn run(&mut self, _: usize, bytes: u64) -> Result<Moved, Error> {
+        fn run(
+            &mut self,
+            _: usize,
+            resource: Resource,
+            bytes: u64,
+        ) -> Result<Option<Moved>, Error> {
             let events = bytes.div_ceil(64);
+            let of_each = match resource {
+                Resource::Read => self.writes.read,
+                Resource::Write => self.writes.written,
+            };
+            let written = self.written.get() + (events as f64 * of_each) as u64;
+            self.written.set(written);
             let bytes = 64 * events;
             let counted = BEGINNING as f64 + events as f64 * self.count_per_event;
             self.used.set(self.used.get() + counted as u64);
@@ -363,17 +525,26 @@ mod tests {
                 }
                 _ => FREE,
             };
-            Ok(Moved {
+            Ok(Some(Moved {
                 bytes,
                 elapsed: Duration::from_millis(events / rate),
                 comparable: true,
-            })
+            }))
         }
 
-        fn run_in_last_level(&mut self, _: usize, bytes: u64) -> Result<Option<Moved>, Error> {
+        fn run_in_last_level(
+            &mut self,
+            _: usize,
+            resource: Resource,
+            bytes: u64,
+        ) -> Result<Option<Moved>, Error> {
             let Some(share) = self.of_last_level else {
                 return Ok(None);
             };
+            if resource == Resource::Write {
+                let written = events(bytes, self.writes.of_last_level);
+                self.written.set(self.written.get() + written);
+            }
             self.used
                 .set(self.used.get() + BEGINNING + events(bytes, share));
             Ok(Some(Moved {
@@ -405,7 +576,9 @@ mod tests {
             self.null.is_running()
         }
         fn settings(&self) -> Result<Settings, Error> {
-            self.null.settings()
+            let mut settings = self.null.settings()?;
+            settings.control.write_event = self.written.as_ref().map(|_| "0x18".into());
+            Ok(settings)
         }
         fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error> {
             self.budget.set(match request.amounts[0] {
@@ -433,6 +606,11 @@ mod tests {
         fn statistics(&self) -> Result<Vec<CoreStatistics>, Error> {
             let mut cores = self.null.statistics()?;
             cores[0].read.used = self.used.get();
+            cores[0].write = self.written.as_ref().map(|written| {
+                let mut account = cores[0].read.clone();
+                account.used = written.get();
+                account
+            });
             cores[0].throttled_periods = self.throttled.get();
             Ok(cores)
         }
@@ -453,18 +631,31 @@ mod tests {
         throttles: bool,
         of_last_level: Option<f64>,
     ) -> Result<Vec<Finding>, String> {
+        test_writes(count_per_event, throttles, of_last_level, None)
+    }
+
+    fn test_writes(
+        count_per_event: f64,
+        throttles: bool,
+        of_last_level: Option<f64>,
+        writes: Option<Writes>,
+    ) -> Result<Vec<Finding>, String> {
         let (used, throttled, budget) = (Rc::default(), Rc::default(), Rc::default());
+        let written: Rc<Cell<u64>> = Rc::default();
         let mut cores = Cores {
             count_per_event,
             of_last_level,
             throttles,
+            writes: writes.unwrap_or_default(),
             used: Rc::clone(&used),
+            written: Rc::clone(&written),
             throttled: Rc::clone(&throttled),
             budget: Rc::clone(&budget),
         };
         let mut board = Board {
             null: Null::new([0].into_iter().collect()),
             used,
+            written: writes.map(|_| written),
             throttled,
             budget,
         };
@@ -531,6 +722,53 @@ mod tests {
         let findings = test_with(1.0, true, Some(0.08)).unwrap();
         assert!((findings[0].of_last_level.unwrap() - 0.08).abs() < 0.001);
         assert_eq!(test(1.0, true).unwrap()[0].of_last_level, None);
+    }
+
+    #[test]
+    fn a_write_event_is_proved_as_well_or_refused_for_what_it_counts() {
+        let good = Writes {
+            written: 1.0,
+            read: 0.01,
+            of_last_level: 0.02,
+        };
+        let tested = |writes| test_writes(1.0, true, Some(0.05), Some(writes));
+        let findings = tested(good).unwrap();
+        let written = findings[0].written.as_ref().unwrap();
+        assert_eq!(written.counted_bytes, written.moved_bytes);
+        assert!(written.of_reads < 0.02 && written.throttled_periods > 0);
+        assert!(written.of_last_level.unwrap() < 0.03, "{written:?}");
+        for (writes, why) in [
+            (
+                Writes {
+                    written: 0.0,
+                    ..good
+                },
+                "write event 0x18 stayed at 0",
+            ),
+            (
+                Writes {
+                    written: 2.0,
+                    ..good
+                },
+                "(+100 %)",
+            ),
+            (
+                Writes { read: 1.0, ..good },
+                "counts what is only read (100 % of it)",
+            ),
+            (
+                Writes {
+                    of_last_level: 1.0,
+                    ..good
+                },
+                "inner cache's",
+            ),
+        ] {
+            let said = tested(writes).unwrap_err();
+            assert!(said.contains(why), "{why}: {said}");
+            assert!(said.contains("write-backs of CPU 0") && said.contains("--write-event"));
+        }
+        assert_eq!(test(1.0, true).unwrap()[0].written, None);
     }
 
     #[test]

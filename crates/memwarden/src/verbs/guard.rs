@@ -370,6 +370,15 @@ fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
             finding.budget_events,
             finding.throttled_periods
         );
+        if let Some(written) = &finding.written {
+            errln!(
+                "CPU{}: {} bytes written, {} counted as write-backs; over a budget of a tenth it stopped in {} periods",
+                finding.cpu,
+                written.moved_bytes,
+                written.counted_bytes,
+                written.throttled_periods
+            );
+        }
     }
     Ok(())
 }
