@@ -16,10 +16,14 @@
 #define L2_WRITE_BACK 0x18
 #define L3_REFILL 0x2a
 #define LAST_LEVEL_READ_MISS 0x37
-/* Of Intel: LONGEST_LAT_CACHE.MISS, OFFCORE_REQUESTS.ALL_DATA_RD, L2_LINES_IN.SELF.ANY. */
+/*
+ * Of Intel: LONGEST_LAT_CACHE.MISS, L2_LINES_IN.ALL, OFFCORE_REQUESTS.ALL_DATA_RD,
+ * L2_LINES_IN.SELF.ANY.
+ */
 #define LONGEST_LATENCY_MISS 0x412e
+#define L2_LINES_IN 0x07f1
 #define OFFCORE_DATA_READS 0x08b0
-#define L2_LINES_IN 0x7024
+#define L2_LINES_IN_SELF 0x7024
 /* Of AMD: data cache fills from DRAM here and elsewhere; demanded ones, any. */
 #define DEMAND_FILLS 0x4843
 #define ANY_FILLS 0x4844
@@ -28,28 +32,36 @@
 #define L2_LAST(name, source, sure) \
 	{ name, source, L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 64, \
 	  MW_PREFETCHES | MW_WRITES, sure }
-/* A core with a cluster's L3 behind its own L2. Its write-backs go to the L3: not counted. */
+/*
+ * A core with a cluster's L3 behind its own L2. Its write-backs go to the L3: not counted.
+ * Where a cluster has no private L2s, it has no such event either: then L2_REFILL is the
+ * cluster's.
+ */
 #define L3_LAST(name, source, sure) \
 	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure }
 /* One that counts misses of the system's cache, or of the L3 where CPUECTLR_EL1.EXTLLC is 0. */
 #define SYSTEM_LAST(name, source, sure) \
 	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure }
-/* From Skylake on: prefetches into L1 and L2 count, those into the L3 don't. */
+/* From Skylake on: the core's prefetches into L1 and L2 count, those into the L3 don't. */
 #define INTEL(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
 	  MW_PREFETCHES | MW_WRITES, MW_LISTED }
 /*
  * Sandy Bridge to Broadwell: prefetches into the L2 are no misses of the last
- * level there, so that a stream would pass uncounted. What leaves the core counts them.
+ * level there, so that a stream would pass uncounted. All lines that come to the
+ * L2 do count, and with them what the L3 has.
  */
-#define INTEL_OFFCORE(name, folder) \
-	{ name, PMU_EVENTS("x86/" folder), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED }
-/* A raw code reaches one of a hybrid's two PMUs; perf's name is the same event on both. */
+#define INTEL_L2(name, folder) \
+	{ name, PMU_EVENTS("x86/" folder), L2_LINES_IN, 0, MW_EVENT_RAW, 64, \
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED }
+/*
+ * A raw code reaches one of a hybrid's two PMUs; perf's name is the same event on
+ * both. Of the small cores it has the L1's prefetches alone.
+ */
 #define INTEL_HYBRID(name, source) \
 	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_CACHE_MISSES, 64, \
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED }
-/* Atoms whose L2, of two or four cores, is the last level. */
+	  MW_WRITES, MW_LISTED }
+/* Atoms: misses of the L2, or of an L3 where there is one. The L1's prefetches count. */
 #define ATOM(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
 	  MW_WRITES, MW_LISTED }
@@ -58,7 +70,9 @@ static const struct mw_event events[] = {
 	/* MemGuard's names. */
 	L2_LAST("armv7", ARM_ARM, MW_MANUAL),
 	L2_LAST("armv8", ARM_ARM, MW_MANUAL),
-	INTEL_OFFCORE("snb", "sandybridge"),
+	/* No lines that are fetched to be written to. */
+	{ "snb", PMU_EVENTS("x86/sandybridge"), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED },
 
 	L2_LAST("cortex-a7", ARM_DATA("cortex-a7"), MW_MANUAL),
 	L2_LAST("cortex-a15", ARM_DATA("cortex-a15"), MW_MANUAL),
@@ -103,20 +117,21 @@ static const struct mw_event events[] = {
 	{ "apple", "Linux 7.3, drivers/perf/apple_m1_cpu_pmu.c", 0, 0, MW_EVENT_NONE, 64, 0,
 	  MW_LISTED },
 
-	{ "core2", SDM ", Core 2", L2_LINES_IN, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_OTHER_CORES, MW_MANUAL },
+	{ "core2", SDM ", Core 2", L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES, MW_MANUAL },
+	{ "bonnell", PMU_EVENTS("x86/bonnell"), L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
 	/* SDM: "excludes cache line fills due to a L2 hardware-prefetch". */
 	{ "nehalem", PMU_EVENTS("x86/nehalemep"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_LISTED },
 	{ "westmere", PMU_EVENTS("x86/westmereep-sp"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_LISTED },
-	INTEL_OFFCORE("sandybridge", "sandybridge"),
-	INTEL_OFFCORE("ivybridge", "ivybridge"),
-	INTEL_OFFCORE("haswell", "haswell"),
-	INTEL_OFFCORE("broadwell", "broadwell"),
+	INTEL_L2("sandybridge", "sandybridge"),
+	INTEL_L2("ivybridge", "ivybridge"),
+	INTEL_L2("haswell", "haswell"),
+	INTEL_L2("broadwell", "broadwell"),
 	INTEL("skylake", "skylake"),
 	INTEL("skylake-x", "skylakex"),
-	INTEL("cascadelake-x", "cascadelakex"),
 	INTEL("icelake", "icelake"),
 	INTEL("icelake-x", "icelakex"),
 	INTEL("rocketlake", "rocketlake"),
@@ -136,25 +151,24 @@ static const struct mw_event events[] = {
 	ATOM("gracemont", "alderlaken"),
 	ATOM("grandridge", "grandridge"),
 	ATOM("sierraforest", "sierraforest"),
+	ATOM("knightslanding", "knightslanding"),
 
-	/* What the prefetchers fetch counts when a load takes it from the L2: not at all. */
+	/*
+	 * Fills of the L1 by where they come from: a line that the L2's prefetcher has fetched
+	 * comes from the L2, and doesn't count. Streams are undercounted by what that fetches.
+	 */
 	{ "zen1", "AMD PPR for family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_MANUAL },
 	{ "zen2", PMU_EVENTS("x86/amdzen2"), DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_LISTED },
-	/* Fills of the L1; lines that stay in the L2 unused are missing. */
-	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
-	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
-	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED },
+	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED },
+	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED },
 
 	/* The SBI's PMU extension: what its firmware has for perf's name. */
 	{ "riscv", "RISC-V SBI, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
 	  MW_MANUAL },
-	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0x13, MW_EVENT_RAW, 64, 0,
-	  MW_LISTED },
+	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64, 0, MW_LISTED },
 
 	/* perf's names, whatever the processor. */
 	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL },
@@ -195,6 +209,7 @@ static const struct mw_processor processors[] = {
 	{ "cortex-a710", MW_ARM, 0, 0xd47, 0xd47 },
 	{ "cortex-x2", MW_ARM, 0, 0xd48, 0xd48 },
 	{ "neoverse-n2", MW_ARM, 0, 0xd49, 0xd49 },
+	{ "cortex-a65", MW_ARM, 0, 0xd4a, 0xd4a }, /* Neoverse-E1 */
 	{ "cortex-a78", MW_ARM, 0, 0xd4b, 0xd4b }, /* A78C */
 	{ "cortex-x1", MW_ARM, 0, 0xd4c, 0xd4c }, /* X1C */
 	{ "cortex-a715", MW_ARM, 0, 0xd4d, 0xd4d },
@@ -207,6 +222,7 @@ static const struct mw_processor processors[] = {
 	{ "cortex-a520", MW_ARM, 0, 0xd88, 0xd88 }, /* A520AE */
 	{ "cortex-a720", MW_ARM, 0, 0xd89, 0xd89 }, /* A720AE */
 	{ "neoverse-n3", MW_ARM, 0, 0xd8e, 0xd8e },
+	{ "cortex-a53", MW_BROADCOM, 0, 0x100, 0x100 }, /* Brahma-B53 */
 	{ "neoverse-n2", MW_MICROSOFT, 0, 0xd49, 0xd49 }, /* Azure Cobalt 100 */
 	{ "a64fx", MW_FUJITSU, 0, 0x001, 0x001 },
 	{ "olympus", MW_NVIDIA, 0, 0x010, 0x010 },
@@ -216,7 +232,9 @@ static const struct mw_processor processors[] = {
 
 	{ "core2", MW_INTEL, 6, 0x0f, 0x0f },
 	{ "core2", MW_INTEL, 6, 0x16, 0x17 },
-	{ "core2", MW_INTEL, 6, 0x1d, 0x1d },
+	{ "bonnell", MW_INTEL, 6, 0x1c, 0x1c },
+	{ "bonnell", MW_INTEL, 6, 0x26, 0x27 },
+	{ "bonnell", MW_INTEL, 6, 0x35, 0x36 },
 	{ "nehalem", MW_INTEL, 6, 0x1a, 0x1a },
 	{ "nehalem", MW_INTEL, 6, 0x1e, 0x1f },
 	{ "nehalem", MW_INTEL, 6, 0x2e, 0x2e },
@@ -274,6 +292,8 @@ static const struct mw_processor processors[] = {
 	{ "tremont", MW_INTEL, 6, 0x9c, 0x9c },
 	{ "grandridge", MW_INTEL, 6, 0xb6, 0xb6 },
 	{ "sierraforest", MW_INTEL, 6, 0xaf, 0xaf },
+	{ "knightslanding", MW_INTEL, 6, 0x57, 0x57 },
+	{ "knightslanding", MW_INTEL, 6, 0x85, 0x85 },
 
 	{ "zen1", MW_AMD, 0x17, 0x00, 0x2f },
 	{ "zen2", MW_AMD, 0x17, 0x30, 0xff },

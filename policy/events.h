@@ -28,7 +28,6 @@ enum mw_includes {
 	MW_PREFETCHES = 1 << 0, /* lines that the core's prefetchers fetch */
 	MW_WRITES = 1 << 1, /* lines that are fetched to be written to */
 	MW_SHARED_HITS = 1 << 2, /* what a cache behind the core's own has */
-	MW_OTHER_CORES = 1 << 3, /* what cores that share the cache fetch */
 };
 
 /* How an event is known to be the right one. */
@@ -57,6 +56,7 @@ struct mw_event {
 /* Makers of processors: Arm's numbers for implementers (MIDR_EL1), and ours. */
 enum mw_vendor {
 	MW_ARM = 0x41,
+	MW_BROADCOM = 0x42,
 	MW_FUJITSU = 0x46,
 	MW_NVIDIA = 0x4e,
 	MW_APM = 0x50,

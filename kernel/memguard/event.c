@@ -95,7 +95,8 @@ static void identify(int cpu, struct identity *id)
  */
 static const struct mw_event *own_event(void)
 {
-	const struct mw_event *found = NULL, *of;
+	const struct mw_event *found = NULL, *of = NULL;
+	const char *why = NULL;
 	struct identity id = {};
 	int cpu;
 
@@ -105,20 +106,27 @@ static const struct mw_event *own_event(void)
 	for_each_online_cpu(cpu) {
 		identify(cpu, &id);
 		of = mw_event_of(id.vendor, id.family, id.model);
-		if (!of || of->type == MW_EVENT_NONE ||
-		    (found && (of->type != found->type || of->read != found->read ||
-			       of->write != found->write || of->bytes != found->bytes))) {
-			found = NULL;
+		if (!of)
+			why = "is not in the table of events";
+		else if (of->type == MW_EVENT_NONE)
+			why = "counts no memory traffic in its cores";
+		else if (found && (of->type != found->type || of->read != found->read ||
+				   of->write != found->write || of->bytes != found->bytes))
+			why = "counts by another event than the CPUs before it";
+		if (why)
 			break;
-		}
 		if (!found)
 			found = of;
 	}
 	cpus_read_unlock();
-	if (!found)
-		pr_err("which event of CPU%d (maker %#x, family %#x, model %#x) counts memory traffic is not known: give g_hw_type=armv8 (refills of an Arm core's L2), g_read_counter_id=0x2a or 0x37 (of an L3), g_hw_type=cache-misses (perf's own choice), or g_hw_type=page-faults where there is no PMU; the self-test of memwarden guard start tells whether it is right\n",
-		       cpu, id.vendor, id.family, id.model);
-	return found;
+	if (!why)
+		return found;
+	pr_err("CPU%d (maker %#x, family %#x, model %#x) %s: give g_hw_type=%s, or g_hw_type=page-faults where there is no PMU; the self-test of memwarden guard start tells whether it is right\n",
+	       cpu, id.vendor, id.family, id.model, why,
+	       IS_ENABLED(CONFIG_X86) ?
+		       "cache-misses (perf's own choice)" :
+		       "armv8 (refills of the L2) or g_read_counter_id=0x2a, 0x37 (of an L3)");
+	return NULL;
 }
 
 static int raw_code(const char *what, const char *text, u64 *code)

@@ -31,7 +31,7 @@ check "  in a line" "dmesg" 0 "g_hw_type=apple counts no memory traffic; try"
 if grep -q 'CPU implementer.*0x00' /proc/cpuinfo; then
 	check "of a processor that is not in the table no event is guessed" "modprobe memguard" 1 ""
 	check "  with a line that says which it is and what to try" "dmesg" 0 \
-		"which event of CPU0 \(maker 0x?0, family 0x?0, model 0x51\) counts memory traffic is not known: give g_hw_type="
+		"CPU0 \(maker 0x?0, family 0x?0, model 0x51\) is not in the table of events: give g_hw_type="
 else
 	skip "of a processor that is not in the table no event is guessed" "the platform's is in it"
 fi

@@ -6,12 +6,16 @@ use std::time::Duration;
 use memwarden_guard::self_test::{Moved, Traffic};
 use memwarden_guard::{Error as GuardError, Resource, units::PAGE_BYTES};
 use memwarden_platform::{Root, cache};
+use memwarden_policy::events;
 
 use crate::workload::Task;
 use crate::{Child, Error, Interrupt, Workload};
 
 /// A buffer's size where sysfs doesn't tell the last-level cache's: larger than any of them.
 const PAST_ANY_CACHE: u64 = 1 << 30;
+
+/// Of Arm: reads that miss the last level, which may be a cache of the system's.
+const LL_CACHE_MISS_RD: u64 = 0x37;
 
 /// A buffer that stays in the innermost cache: work without traffic.
 const IN_CACHE: u64 = 16 << 10;
@@ -55,14 +59,30 @@ impl Counted {
 #[derive(Debug)]
 pub struct KnownTraffic<'a> {
     counted: Counted,
+    /// The event counts what misses a cache of the system's, too, which sysfs needn't list.
+    past_system_cache: bool,
     interrupt: &'a Interrupt,
 }
 
 impl<'a> KnownTraffic<'a> {
     /// Traffic for `event`.
     pub fn for_event(event: &str, interrupt: &'a Interrupt) -> Self {
-        let counted = Counted::by(event);
-        Self { counted, interrupt }
+        let code = events::named(event).map(|event| event.read);
+        Self {
+            counted: Counted::by(event),
+            past_system_cache: event == "0x37" || code == Some(LL_CACHE_MISS_RD),
+            interrupt,
+        }
+    }
+
+    /// The kind of `bandwidth`, and its buffer in bytes.
+    fn traffic(&self, cpu: usize) -> (&'static str, u64) {
+        let (kind, buffer) = self.counted.traffic(cpu);
+        let last = cache::last_level(&Root::system(), cpu).map_or(0, |cache| cache.level);
+        if self.past_system_cache && last < 3 {
+            return (kind, PAST_ANY_CACHE);
+        }
+        (kind, buffer)
     }
 
     /// A buffer that the last cache has with room to spare, and the ones before it have not.
@@ -116,7 +136,7 @@ impl Traffic for KnownTraffic<'_> {
         resource: Resource,
         bytes: u64,
     ) -> Result<Option<Moved>, GuardError> {
-        let (kind, buffer) = self.counted.traffic(cpu);
+        let (kind, buffer) = self.traffic(cpu);
         let kind = match resource {
             Resource::Read => kind,
             Resource::Write if self.counted == Counted::Lines => "write",
@@ -125,6 +145,10 @@ impl Traffic for KnownTraffic<'_> {
         self.run_child(cpu, bytes, kind, buffer)
             .map(Some)
             .map_err(|error| failed(cpu, &error))
+    }
+
+    fn has(&self, resource: Resource) -> bool {
+        resource == Resource::Read || self.counted == Counted::Lines
     }
 
     fn run_in_last_level(

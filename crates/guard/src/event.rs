@@ -3,8 +3,8 @@
 //! what each processor's own event is, is [`memwarden_policy::events`].
 
 use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
-use memwarden_platform::{Root, cpus};
-use memwarden_policy::events::{self, Kind, vendor};
+use memwarden_platform::{Root, cpus, processor};
+use memwarden_policy::events::{self, Kind};
 
 use crate::units::PAGE_BYTES;
 use crate::{Control, Error, StartOptions};
@@ -80,8 +80,7 @@ fn choose_on(
 ) -> Result<Event, Error> {
     let name = match &options.event {
         Some(name) => name.clone(),
-        None if !counts(EventCode::CACHE_MISSES) => "page-faults".into(),
-        None => of_processors(root)?.into(),
+        None => of_processors(root, counts)?.into(),
     };
     let (read, write, bytes) = match raw_code(&name)? {
         Some(code) => (EventCode::raw(code), None, LINE_BYTES),
@@ -114,58 +113,21 @@ fn choose_on(
     })
 }
 
-/// Who made a CPU, and which it is, as [`events::Processor`] has it; `None` where the machine doesn't tell.
-fn identity(root: &Root, cpu: usize) -> Option<(u32, u32, u32)> {
-    let midr = format!("/sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
-    if let Some(midr) = root.text(&midr) {
-        let midr = u32::from_str_radix(midr.trim_start_matches("0x").trim_start_matches('0'), 16);
-        let midr = midr.unwrap_or(0);
-        return Some((midr >> 24, 0, midr >> 4 & 0xfff));
+/// The name of what this machine's processors count of memory traffic; where the machine counts no such thing, it is
+/// `page-faults`.
+fn of_processors(root: &Root, counts: impl Fn(EventCode) -> bool) -> Result<&'static str, Error> {
+    let own = processor::own_event(root).map_err(Error::platform)?;
+    let code = own.ok().and_then(|event| named(event.name));
+    let has_pmu = code.is_some_and(|(code, ..)| counts(code)) || counts(EventCode::CACHE_MISSES);
+    match own {
+        _ if !has_pmu => Ok("page-faults"),
+        Ok(event) => Ok(event.name),
+        Err(unknown) => Err(Error::BadInput(format!(
+            "{unknown}: give --event {}, or page-faults; the self-test tells whether it is right, and `memwarden guard events` \
+             lists what is known",
+            unknown.to_try()
+        ))),
     }
-    let info = root.text("/proc/cpuinfo")?;
-    let field = |name: &str| {
-        let of = |line: &str| {
-            let (key, value) = line.split_once(':')?;
-            (key.trim() == name).then(|| value.trim().to_owned())
-        };
-        info.lines().find_map(of)
-    };
-    let maker = match field("vendor_id")?.as_str() {
-        "GenuineIntel" => vendor::INTEL,
-        "AuthenticAMD" => vendor::AMD,
-        "HygonGenuine" => vendor::HYGON,
-        _ => 0,
-    };
-    let number = |name| field(name).and_then(|text| text.parse().ok());
-    Some((maker, number("cpu family")?, number("model")?))
-}
-
-/// The name of what this machine's processors count of memory traffic. Of several kinds all must count by the same event.
-fn of_processors(root: &Root) -> Result<&'static str, Error> {
-    let info = root.text("/proc/cpuinfo").unwrap_or_default();
-    if info.contains("isa\t\t: rv") {
-        return Ok("riscv");
-    }
-    let mut found: Option<events::Event> = None;
-    for cpu in cpus::online_in(root).map_err(Error::platform)?.iter() {
-        let Some((maker, family, model)) = identity(root, cpu) else {
-            return Ok("cache-misses");
-        };
-        let event = events::of(maker, family, model).filter(|event| event.kind != Kind::None);
-        let counts = |event: &events::Event| (event.kind, event.read, event.write, event.bytes);
-        let Some(event) =
-            event.filter(|event| found.is_none_or(|found| counts(&found) == counts(event)))
-        else {
-            return Err(Error::BadInput(format!(
-                "which event of CPU{cpu} (maker {maker:#x}, family {family:#x}, model {model:#x}) counts memory traffic is not \
-                 known: give --event armv8 (refills of an Arm core's L2), 0x2a or 0x37 (of an L3), cache-misses (perf's own \
-                 choice) or page-faults; the self-test tells whether it is right, and `memwarden guard events` lists what is \
-                 known"
-            )));
-        };
-        found.get_or_insert(event);
-    }
-    Ok(found.map_or("cache-misses", |event| event.name))
 }
 
 /// What a guard counts, and what it doesn't hold.
@@ -264,8 +226,8 @@ fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
     if !includes.prefetches {
         but.push("what hardware prefetchers fetch may not count");
     }
-    if includes.other_cores {
-        but.push("cores that share the L2 share the count");
+    if !includes.writes {
+        but.push("lines that are fetched to be written to do not count");
     }
     if but.is_empty() {
         but.push("what other caches of the system answer counts too");
@@ -381,7 +343,12 @@ mod tests {
                 true,
                 "prefetchers fetch may not count",
             ),
-            (Processor::Other, "core2", true, "share the L2"),
+            (
+                Processor::Other,
+                "snb",
+                true,
+                "fetched to be written to do not count",
+            ),
             (Processor::Arm, "apple", false, "nothing"),
             (Processor::Other, "0x412e", true, "raw code"),
         ] {
@@ -467,7 +434,7 @@ mod tests {
         for other in [a76, "0x00000000510fd034", "0x00000000611f0230", ""] {
             let said = chosen(&[a53, other], true).unwrap_err().to_string();
             assert!(
-                said.contains("which event of CPU1") && said.contains("--event armv8"),
+                said.starts_with("CPU1 (maker") && said.contains("--event armv8"),
                 "{said}"
             );
             assert!(!said.contains('\n'));
@@ -489,7 +456,7 @@ mod tests {
         };
         for (maker, family, model, name, code) in [
             ("GenuineIntel", 6, 0x1a, "nehalem", EventCode::raw(0x412e)),
-            ("GenuineIntel", 6, 0x3c, "haswell", EventCode::raw(0x08b0)),
+            ("GenuineIntel", 6, 0x3c, "haswell", EventCode::raw(0x07f1)),
             (
                 "GenuineIntel",
                 6,
@@ -515,7 +482,37 @@ mod tests {
             );
         }
         let said = chosen(&of("GenuineIntel", 6, 1)).unwrap_err().to_string();
-        assert!(said.contains("family 0x6, model 0x1"), "{said}");
+        assert!(
+            said.contains("family 0x6, model 0x1) is not in the table"),
+            "{said}"
+        );
+        assert!(said.contains("--event 0x412e or cache-misses"), "{said}");
+        // 32-bit Arm, each CPU by its own lines.
+        let arm = |part| format!("CPU implementer\t: 0x41\nCPU part\t: {part}\n");
+        let a7 = format!("processor\t: 0\n{}\nHardware\t: board\n", arm("0xc07"));
+        assert_eq!(
+            chosen(&a7).unwrap(),
+            ("cortex-a7".into(), EventCode::raw(0x17))
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let both = format!(
+            "processor\t: 0\n{}\nprocessor\t: 1\n{}",
+            arm("0xd03"),
+            arm("0xd0b")
+        );
+        machine(&folder, &["", ""]);
+        for cpu in [0, 1] {
+            let registers = format!("sys/devices/system/cpu/cpu{cpu}/regs");
+            std::fs::remove_dir_all(folder.path().join(registers)).unwrap();
+        }
+        std::fs::create_dir(folder.path().join("proc")).unwrap();
+        std::fs::write(folder.path().join("proc/cpuinfo"), both).unwrap();
+        let root = Root::at(folder.path());
+        let said = choose_on(&root, &StartOptions::default(), |_| true).unwrap_err();
+        assert!(
+            said.to_string().contains("another event than cortex-a53"),
+            "{said}"
+        );
         assert_eq!(chosen("isa\t\t: rv64imafdc\n").unwrap().0, "riscv");
         assert_eq!(chosen("cpu\t: POWER9\n").unwrap().0, "cache-misses");
     }

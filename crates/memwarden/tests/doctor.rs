@@ -66,3 +66,34 @@ fn a_saved_tree_is_examined_and_one_that_is_none_is_an_error() {
     assert!(text.contains("950 ms in each 1000 ms"), "{text}");
     assert!(text.contains("not in Linux 6.1"), "{text}");
 }
+
+#[test]
+fn a_report_is_a_new_file_that_names_no_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("board.json");
+    let name = path.to_str().unwrap();
+    let output = doctor(&["--report", name]);
+    assert!(
+        path.is_file(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = std::fs::read_to_string(&path).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(report["diagnosis"]["findings"].is_array());
+    assert!(report["host"]["kernel"].is_string());
+    // Either some event was tried, or it says why none was.
+    let tried = report["events"].as_array().unwrap();
+    assert_eq!(tried.is_empty(), report["untried"].is_string(), "{report}");
+    let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert!(!text.contains(&format!("\"{}\"", host_name.trim())));
+    // Another one does not take its place.
+    let output = doctor(&["--report", name]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("--report: making"),
+        "{said}"
+    );
+    assert_eq!(said.trim().lines().count(), 1);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}

@@ -28,6 +28,7 @@ pub mod oom;
 pub mod overflow;
 pub mod pagemap;
 pub mod process;
+pub mod processor;
 pub mod ranges;
 mod root;
 pub mod sched;

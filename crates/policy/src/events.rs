@@ -45,8 +45,6 @@ pub struct Includes {
     pub writes: bool,
     /// What a cache behind the core's own has: budgets are stricter than asked.
     pub shared_hits: bool,
-    /// What cores that share the cache fetch.
-    pub other_cores: bool,
 }
 
 /// An event, by its name.
@@ -161,7 +159,6 @@ fn event(row: &ffi::mw_event) -> Event {
             prefetches: includes(1),
             writes: includes(2),
             shared_hits: includes(4),
-            other_cores: includes(8),
         },
         sure: match row.sure {
             0 => Sure::Seen,

@@ -26,7 +26,7 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         offset_of!(mw_event, includes),
         offset_of!(mw_event, sure),
         6,
-        8,
+        4,
         2,
         vendor::INTEL as usize,
         vendor::HYGON as usize,

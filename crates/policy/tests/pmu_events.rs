@@ -2,11 +2,10 @@
 //! The table of events against the kernel's own lists (tools/perf/pmu-events), for the processors that it has there.
 //! `scripts/from-linux-source` puts them where this looks.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memwarden_policy::events::{self, Event, Kind, Processor, Sure, vendor};
+use memwarden_policy::events::{self, Kind, Processor, Sure, vendor};
 use regex::Regex;
 use serde_json::Value;
 
@@ -46,36 +45,55 @@ fn entries(folder: &Path) -> Vec<Value> {
     all
 }
 
-/// Codes of a folder's events, in the form of the processor's own raw codes.
-fn codes(lists: &Path, folder: &str) -> BTreeSet<u64> {
+/// The names that the lists have for a code of the table; AMD's has a bit for each source of a line.
+fn names(code: u64) -> &'static [&'static str] {
+    match code {
+        0x17 => &["L2D_CACHE_REFILL"],
+        0x18 => &["L2D_CACHE_WB"],
+        0x2a => &["L3D_CACHE_REFILL"],
+        0x37 => &["LL_CACHE_MISS_RD"],
+        // Knights Landing has it under another name.
+        0x412e => &["LONGEST_LAT_CACHE.MISS", "L2_REQUESTS.MISS"],
+        0x07f1 => &["L2_LINES_IN.ALL"],
+        0x08b0 => &["OFFCORE_REQUESTS.ALL_DATA_RD"],
+        0x7024 => &["L2_LINES_IN.SELF.ANY"],
+        0x4843 => &[
+            "ls_refills_from_sys.ls_mabresp_lcl_dram",
+            "ls_refills_from_sys.ls_mabresp_rmt_dram",
+        ],
+        0x4844 => &[
+            "ls_any_fills_from_sys.mem_io_local",
+            "ls_any_fills_from_sys.mem_io_remote",
+            "ls_any_fills_from_sys.dram_io_near",
+            "ls_any_fills_from_sys.dram_io_far",
+        ],
+        0x11 => &["LL_CACHE_READ_MISS"],
+        _ => &[],
+    }
+}
+
+/// Whether a folder has the code, under its name. Of AMD's each bit has to be there.
+fn has(lists: &Path, folder: &str, code: u64) -> bool {
     let common = fs::read_to_string(lists.join("arm64/common-and-microarch.json")).unwrap();
     let common: Vec<Value> = serde_json::from_str(&common).unwrap();
     let of_standard = |name: &str| {
         let entry = common.iter().find(|entry| entry["EventName"] == name)?;
         number(entry["EventCode"].as_str()?)
     };
-    let code = |entry: &Value| {
-        if let Some(name) = entry["ArchStdEvent"].as_str() {
-            return of_standard(name);
+    let mut found = 0;
+    for entry in entries(&lists.join(folder)) {
+        let standard = entry["ArchStdEvent"].as_str();
+        let Some(name) = standard.or(entry["EventName"].as_str()) else {
+            continue;
+        };
+        if !names(code).contains(&name) {
+            continue;
         }
         let field = |name: &str| entry[name].as_str().and_then(number);
-        let code = field("EventCode")?;
-        Some(code | field("UMask").unwrap_or(0) << 8)
-    };
-    entries(&lists.join(folder))
-        .iter()
-        .filter_map(code)
-        .collect()
-}
-
-/// AMD's events have a bit for each source of a line; the list has them one by one, or together.
-fn has(codes: &BTreeSet<u64>, code: u64, amd: bool) -> bool {
-    let bits = (8..16).map(|bit| 1 << bit).filter(|bit| code & bit != 0);
-    codes.contains(&code)
-        || amd
-            && bits
-                .map(|bit| code & 0xff | bit)
-                .all(|one| codes.contains(&one))
+        let own = standard.and_then(of_standard).or(field("EventCode"));
+        found |= own.unwrap_or(0) | field("UMask").unwrap_or(0) << 8;
+    }
+    found == code
 }
 
 #[test]
@@ -94,12 +112,12 @@ fn an_event_is_in_the_list_that_it_names_as_its_source() {
             continue;
         };
         assert_eq!(event.sure, Sure::Listed, "{event:?}");
-        let codes = codes(&lists, folder);
         for code in [Some(event.read), event.write].into_iter().flatten() {
             assert!(
-                has(&codes, code, folder.contains("/amd")),
-                "{}: {code:#x} is not in {folder}",
-                event.name
+                has(&lists, folder, code),
+                "{}: {code:#x} is not in {folder} as one of {:?}",
+                event.name,
+                names(code)
             );
         }
         checked += 1;
@@ -141,28 +159,27 @@ fn folder_of(lists: &Path, row: &Processor, model: u32) -> Option<String> {
 fn a_processor_s_own_event_is_in_the_list_that_the_kernel_has_for_it() {
     let Some(lists) = lists() else { return };
     let mut checked = 0;
-    let check = |row: &Processor, event: &Event, model| {
-        let Some(folder) = folder_of(&lists, row, model) else {
-            return false;
-        };
-        let codes = codes(&lists, &folder);
-        assert!(
-            has(&codes, event.read, folder.contains("/amd")),
-            "{}, model {model:#x}: {:#x} is not in {folder}",
-            event.name,
-            event.read
-        );
-        true
-    };
     for row in events::processors() {
         let event = events::named(row.event).unwrap();
         // From a manual, since the list lacks it; or without an event.
         if event.sure == Sure::Manual || event.kind == Kind::None || row.vendor == vendor::HYGON {
             continue;
         }
-        for model in [row.first, row.last] {
-            checked += u32::from(check(&row, &event, model));
+        let mut models = vec![row.first, row.last];
+        models.dedup();
+        for model in models {
+            let Some(folder) = folder_of(&lists, &row, model) else {
+                continue;
+            };
+            for code in [Some(event.read), event.write].into_iter().flatten() {
+                assert!(
+                    has(&lists, &folder, code),
+                    "{}, model {model:#x}: {code:#x} is not in {folder}",
+                    event.name
+                );
+            }
+            checked += 1;
         }
     }
-    assert!(checked >= 100, "{checked}");
+    assert!(checked >= 80, "{checked}");
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden doctor`.
 
+mod report;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,7 +15,9 @@ use super::output::print;
 /// Tells what this machine can measure and regulate, and how to change that.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing."
+    after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing; --report runs a regulator for each \
+    event that it tries.\n\
+    Examples:\n  memwarden doctor\n  memwarden doctor --report my-board.json"
 )]
 pub struct Args {
     /// Print the findings as JSON
@@ -23,11 +27,18 @@ pub struct Args {
     /// calls tell is still this machine's)
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
+    /// Try which events count memory traffic here, as root, and write that and the findings as JSON to this new file: no
+    /// names, addresses or serial numbers are in it, so that it can be sent to others
+    #[arg(long, value_name = "FILE", conflicts_with = "root")]
+    report: Option<PathBuf>,
 }
 
 /// Examines, and prints what was found.
 pub fn run(args: Args) -> Result<ExitCode> {
     let diagnosis = doctor::examine(&Root::at(args.root), &Live::probe())?;
+    if let Some(path) = &args.report {
+        report::write(path, diagnosis.clone())?;
+    }
     if args.json {
         print(&serde_json::to_string_pretty(&diagnosis)?)?;
     } else {

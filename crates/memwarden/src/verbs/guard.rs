@@ -333,7 +333,7 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         if args.options.no_self_test {
             return Ok(());
         }
-        prove(guard.as_mut())
+        prove(guard.as_mut(), args.options.write_event.is_some())
     });
     if let Err(error) = proven {
         guard.stop()?;
@@ -351,8 +351,8 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The proof that it regulates, on every core.
-fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
+/// The proof that it regulates, on every core: write-backs as well where their event was asked for.
+fn prove(guard: &mut dyn Regulator, writes: bool) -> anyhow::Result<()> {
     let control = guard.settings()?.control;
     let interrupt = Interrupt::catch()?;
     let mut traffic = KnownTraffic::for_event(&control.event, &interrupt);
@@ -370,6 +370,12 @@ fn prove(guard: &mut dyn Regulator) -> anyhow::Result<()> {
             finding.budget_events,
             finding.throttled_periods
         );
+        if let Some(why) = finding.writes_refused {
+            if writes {
+                bail!("{why}");
+            }
+            errln!("memwarden: {why}; reads are regulated: give write-backs no budget");
+        }
         if let Some(written) = &finding.written {
             errln!(
                 "CPU{}: {} bytes written, {} counted as write-backs; over a budget of a tenth it stopped in {} periods",

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Can events be counted, which, and does perf stand in the way?
 
+use memwarden_policy::events::{Event, Kind};
+
 use super::{Finding, Level, Patient};
-use crate::counters::{Counters, Source, Trial};
+use crate::counters::{Source, Trial};
+use crate::processor::{self, Unknown};
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
@@ -68,45 +71,91 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
     }
 }
 
-/// The best event to regulate memory traffic by.
-pub(super) fn traffic_event(counters: &Counters) -> Option<&'static str> {
-    ["LLC-load-misses", "cache-misses", "page-faults"]
-        .into_iter()
-        .find(|name| {
-            counters
-                .event(name)
-                .is_some_and(crate::counters::Found::counts)
-        })
+/// What there is to regulate memory traffic by.
+enum Traffic {
+    /// The processors' own event.
+    Own(Event),
+    /// A PMU, of which it isn't known what to count.
+    Unknown(Unknown),
+    /// The kernel's page faults: there is no PMU.
+    PageFaults,
+    /// Nothing.
+    None,
+}
+
+fn traffic(patient: &Patient) -> Traffic {
+    let counts = |name| {
+        let event = patient.live.counters.event(name);
+        event.is_some_and(crate::counters::Found::counts)
+    };
+    if counts("LLC-load-misses") || counts("cache-misses") {
+        match processor::own_event(patient.root) {
+            Ok(Ok(event)) => return Traffic::Own(event),
+            Ok(Err(unknown)) => return Traffic::Unknown(unknown),
+            Err(_) => {}
+        }
+    }
+    if counts("page-faults") {
+        Traffic::PageFaults
+    } else {
+        Traffic::None
+    }
+}
+
+/// The name of the event that a guard would count, as far as it is known beforehand.
+pub(super) fn traffic_event(patient: &Patient) -> Option<&'static str> {
+    match traffic(patient) {
+        Traffic::Own(event) => Some(event.name),
+        Traffic::PageFaults => Some("page-faults"),
+        Traffic::Unknown(_) | Traffic::None => None,
+    }
 }
 
 pub(super) fn memory_traffic(patient: &Patient) -> Finding {
-    let counters = &patient.live.counters;
     let name = "memory traffic event";
-    match traffic_event(counters) {
-        None => Finding::new(
+    match traffic(patient) {
+        Traffic::None => Finding::new(
             Level::Missing,
             name,
             "neither LLC misses nor page faults count",
             "nothing to regulate by",
         )
         .change("run as root on a kernel with CONFIG_PERF_EVENTS"),
-        Some("page-faults") => Finding::new(
+        Traffic::PageFaults => Finding::new(
             Level::Limited,
             name,
             "page-faults alone",
             "the guard regulates the zeroing of new pages (4096 bytes a fault), not all traffic",
         )
         .change("memwarden guard start --event page-faults, or a raw code from this CPU's manual: --event 0xRAW"),
-        Some(event) => {
-            if counters.event("LLC-store-misses").is_some_and(crate::counters::Found::counts) {
-                Finding::new(Level::Ok, name, format!("{event}, LLC-store-misses"), "reads and writes can have budgets")
-            } else {
-                Finding::new(
-                    Level::Limited,
+        Traffic::Unknown(unknown) => Finding::new(
+            Level::Limited,
+            name,
+            unknown.to_string(),
+            "the guard needs an --event, and its self-test tells whether that counts memory traffic",
+        )
+        .change(format!(
+            "try memwarden guard start --event {}; memwarden guard events lists what is known",
+            unknown.to_try()
+        )),
+        Traffic::Own(event) => {
+            let code = match event.kind {
+                Kind::Raw => format!("{} ({:#x})", event.name, event.read),
+                _ => event.name.to_owned(),
+            };
+            match event.write {
+                Some(write) => Finding::new(
+                    Level::Ok,
                     name,
-                    format!("{event}: reads alone"),
-                    "perf's general names have no event for write-backs here: only reads get a budget, unless a raw code is given",
-                )
+                    format!("{code}, writes {write:#x}"),
+                    "reads and writes can have budgets; guard start proves both",
+                ),
+                None => Finding::new(
+                    Level::Ok,
+                    name,
+                    format!("{code}: reads alone"),
+                    "this processor's cores have no event for what is written to memory; guard start proves this one",
+                ),
             }
         }
     }

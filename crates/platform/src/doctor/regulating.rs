@@ -58,7 +58,7 @@ fn holds_module(directory: &Path) -> bool {
 }
 
 pub(super) fn verdict(patient: &Patient) -> Verdict {
-    let event = counting::traffic_event(&patient.live.counters);
+    let event = counting::traffic_event(patient);
     let can = |backend: &str, reason: &str| Verdict {
         can_run: true,
         backend: Some(backend.into()),

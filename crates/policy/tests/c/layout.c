@@ -17,7 +17,7 @@ const size_t mw_layout[] = {
 	FIELD(mw_event, includes),
 	FIELD(mw_event, sure),
 	MW_EVENT_NONE,
-	MW_OTHER_CORES,
+	MW_SHARED_HITS,
 	MW_MANUAL,
 	MW_INTEL,
 	MW_HYGON,

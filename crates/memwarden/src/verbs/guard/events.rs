@@ -86,7 +86,6 @@ fn to_json(event: &Event) -> Value {
         "prefetches": includes.prefetches,
         "writes_fetched": includes.writes,
         "shared_cache_hits": includes.shared_hits,
-        "other_cores": includes.other_cores,
         "known_by": sure(event.sure),
         "source": event.source,
     })
@@ -100,6 +99,7 @@ fn of(event: &Event) -> impl Iterator<Item = Processor> {
 fn maker(vendor: u32) -> String {
     match vendor {
         vendor::ARM => "Arm".into(),
+        0x42 => "Broadcom".into(),
         0x46 => "Fujitsu".into(),
         0x4e => "NVIDIA".into(),
         0x50 => "Ampere (APM)".into(),
@@ -165,7 +165,6 @@ fn counts(event: &Event) -> String {
         (includes.prefetches, "prefetches"),
         (includes.writes, "lines to write"),
         (includes.shared_hits, "hits behind the core"),
-        (includes.other_cores, "other cores'"),
     ]
     .into_iter()
     .filter_map(|(is, word)| is.then_some(word))

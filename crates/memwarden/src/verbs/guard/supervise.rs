@@ -38,7 +38,7 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     args.options
         .say(&meaning(&session.regulator().settings()?.control))?;
     if !session.took_over() && !args.options.no_self_test {
-        super::prove(session.guard())?;
+        super::prove(session.guard(), args.options.write_event.is_some())?;
     }
     let cores = take(args, &mut session)?;
     let mut watch = Watch::begin(&session, cores)?;

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which processors this machine has, and what they count of memory traffic.
+
+use std::fmt;
+
+use memwarden_policy::events::{self, Event, Kind, vendor};
+
+use serde::Serialize;
+
+use crate::cpus::CpuSet;
+use crate::{Result, Root, cpus};
+
+/// A processor, as [`events::Processor`] has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// Arm's number for an implementer, or one of [`vendor`].
+    pub maker: u32,
+    /// CPUID's family; 0 for Arm's.
+    pub family: u32,
+    /// CPUID's model, or the part number of `MIDR_EL1`.
+    pub model: u32,
+}
+
+/// Why a processor's own event can't be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It is not in the table.
+    NotInTable,
+    /// It has none that counts memory traffic.
+    HasNone,
+    /// It is another than that of the CPUs before it.
+    Differs(&'static str),
+}
+
+/// A processor whose own event can't be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unknown {
+    /// The CPU.
+    pub cpu: usize,
+    /// What it is.
+    pub identity: Identity,
+    /// Why its event can't be taken.
+    pub why: Why,
+}
+
+impl Unknown {
+    /// What may count memory traffic there.
+    #[must_use]
+    pub fn to_try(&self) -> &'static str {
+        match self.identity.maker {
+            vendor::INTEL => "0x412e or cache-misses (misses of the last level)",
+            vendor::AMD | vendor::HYGON => {
+                "0x4843, 0x4844 (fills from DRAM) or cache-misses (of the L2)"
+            }
+            _ => "armv8 (refills of the L2), 0x2a or 0x37 (of an L3)",
+        }
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Identity {
+            maker,
+            family,
+            model,
+        } = self.identity;
+        write!(
+            f,
+            "CPU{} (maker {maker:#x}, family {family:#x}, model {model:#x}) ",
+            self.cpu
+        )?;
+        match self.why {
+            Why::NotInTable => f.write_str("is not in the table of events"),
+            Why::HasNone => f.write_str("counts no memory traffic in its cores"),
+            Why::Differs(event) => write!(
+                f,
+                "counts by another event than {event}, which the CPUs before it have"
+            ),
+        }
+    }
+}
+
+/// What a CPU says that it is; `None` where the machine doesn't tell.
+fn identity(root: &Root, cpu: usize) -> Option<Identity> {
+    let midr = format!("/sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
+    if let Some(midr) = root.text(&midr) {
+        let digits = midr.trim_start_matches("0x").trim_start_matches('0');
+        let midr = u32::from_str_radix(digits, 16).unwrap_or(0);
+        return Some(Identity {
+            maker: midr >> 24,
+            family: 0,
+            model: midr >> 4 & 0xfff,
+        });
+    }
+    let info = root.text("/proc/cpuinfo")?;
+    let own = block(&info, cpu)?;
+    let field = |name: &str| {
+        let mut pairs = own.iter().filter_map(|line| line.split_once(':'));
+        let (_, value) = pairs.find(|(key, _)| key.trim() == name)?;
+        Some(value.trim())
+    };
+    let hex = |name| {
+        let digits = field(name)?.trim_start_matches("0x");
+        u32::from_str_radix(digits, 16).ok()
+    };
+    // 32-bit Arm has no MIDR in sysfs.
+    if let (Some(maker), Some(model)) = (hex("CPU implementer"), hex("CPU part")) {
+        return Some(Identity {
+            maker,
+            family: 0,
+            model,
+        });
+    }
+    let maker = match field("vendor_id")? {
+        "GenuineIntel" => vendor::INTEL,
+        "AuthenticAMD" => vendor::AMD,
+        "HygonGenuine" => vendor::HYGON,
+        _ => 0,
+    };
+    let number = |name| field(name).and_then(|text| text.parse().ok());
+    Some(Identity {
+        maker,
+        family: number("cpu family")?,
+        model: number("model")?,
+    })
+}
+
+/// The lines of /proc/cpuinfo about a CPU.
+fn block(info: &str, cpu: usize) -> Option<Vec<&str>> {
+    info.split("\n\n")
+        .map(|text| text.lines().collect::<Vec<_>>())
+        .find(|lines| {
+            let number = |line: &&str| {
+                let (key, value) = line.split_once(':')?;
+                (key.trim() == "processor").then(|| value.trim().parse().ok())?
+            };
+            lines.iter().find_map(number) == Some(cpu)
+        })
+}
+
+/// The kinds of processor that a machine tells of, each with its online CPUs.
+///
+/// # Errors
+/// When it can't be read which CPUs there are.
+pub fn identities(root: &Root) -> Result<Vec<(Identity, CpuSet)>> {
+    let mut kinds: Vec<(Identity, Vec<usize>)> = Vec::new();
+    for cpu in cpus::online_in(root)?.iter() {
+        let Some(identity) = identity(root, cpu) else {
+            continue;
+        };
+        match kinds.iter_mut().find(|(kind, _)| *kind == identity) {
+            Some((_, cpus)) => cpus.push(cpu),
+            None => kinds.push((identity, vec![cpu])),
+        }
+    }
+    let set = |cpus: Vec<usize>| cpus.into_iter().collect();
+    Ok(kinds
+        .into_iter()
+        .map(|(kind, cpus)| (kind, set(cpus)))
+        .collect())
+}
+
+/// What the processors of a machine count of memory traffic: of several kinds all must count by the same event. perf's
+/// `cache-misses` where the machine doesn't tell what its processors are.
+///
+/// # Errors
+/// When it can't be read which CPUs there are.
+pub fn own_event(root: &Root) -> Result<std::result::Result<Event, Unknown>> {
+    let general = |name| events::named(name).expect("the table has perf's names");
+    let info = root.text("/proc/cpuinfo").unwrap_or_default();
+    if info.contains("isa\t\t: rv") {
+        return Ok(Ok(general("riscv")));
+    }
+    let mut found: Option<Event> = None;
+    for cpu in cpus::online_in(root)?.iter() {
+        let Some(identity) = identity(root, cpu) else {
+            return Ok(Ok(general("cache-misses")));
+        };
+        let unknown = |why| Ok(Err(Unknown { cpu, identity, why }));
+        let counts = |event: &Event| (event.kind, event.read, event.write, event.bytes);
+        let event = match events::of(identity.maker, identity.family, identity.model) {
+            None => return unknown(Why::NotInTable),
+            Some(event) if event.kind == Kind::None => return unknown(Why::HasNone),
+            Some(event) => event,
+        };
+        if let Some(found) = found.filter(|found| counts(found) != counts(&event)) {
+            return unknown(Why::Differs(found.name));
+        }
+        found.get_or_insert(event);
+    }
+    Ok(Ok(found.unwrap_or_else(|| general("cache-misses"))))
+}
