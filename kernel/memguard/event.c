@@ -102,6 +102,9 @@ static const struct mw_event *own_event(void)
 
 	if (IS_ENABLED(CONFIG_RISCV))
 		return mw_event_named("riscv");
+	/* Which say nothing that the table could be asked by. */
+	if (!IS_ENABLED(CONFIG_ARM64) && !IS_ENABLED(CONFIG_ARM) && !IS_ENABLED(CONFIG_X86))
+		return mw_event_named("cache-misses");
 	cpus_read_lock();
 	for_each_online_cpu(cpu) {
 		identify(cpu, &id);

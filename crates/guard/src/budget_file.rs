@@ -346,6 +346,11 @@ impl BudgetFile {
         )
     }
 
+    /// Whether write-backs are to be regulated.
+    pub fn asks_for_writes(&self) -> bool {
+        self.write_event.is_some() || !self.write_mb.is_empty()
+    }
+
     /// How a guard is started for this file.
     pub fn start_options(&self) -> StartOptions {
         fn value<T: Clone>(placed: Option<&Placed<T>>) -> Option<T> {

@@ -24,11 +24,11 @@ pub trait Host {
     /// When the file asks for one that is not known, or the machine can't be read.
     fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error>;
 
-    /// Proves that a guard that was just started regulates.
+    /// Proves that a guard that was just started regulates, `writes` as well where the file asks for them.
     ///
     /// # Errors
     /// When it doesn't.
-    fn prove(&self, guard: &mut dyn Regulator) -> Result<(), Error>;
+    fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error>;
 
     /// The CPUs that this machine can have online.
     fn possible(&self) -> CpuSet;
@@ -217,7 +217,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     let mut session = Session::share(|| host.open(file), &file.start_options())?;
     session.keep_settings();
     if !session.took_over() && file.self_test {
-        host.prove(session.guard())?;
+        host.prove(session.guard(), file.asks_for_writes())?;
     }
     let base = session.regulator().settings()?;
     let wanted = file.wanted(&base.control, &host.possible())?;
@@ -283,8 +283,10 @@ mod tests {
                 Err(Error::BadInput(format!("backend {name}")))
             }
         }
-        fn prove(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
-            if guard.settings()?.control.user_only {
+        fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
+            // Of half a millisecond it can't regulate writes.
+            let control = guard.settings()?.control;
+            if control.user_only || writes && control.period_us == 500 {
                 return Err(Error::SelfTest("it doesn't regulate".into()));
             }
             Ok(())
@@ -359,12 +361,20 @@ mod tests {
             "mb = [0]",
             "[cpu.7]\nmb = 1",
             "user_only = true",
+            "period = \"500us\"\nwrite_mb = [1]",
+            "period = \"500us\"\nwrite_event = \"null\"\nmb = [100]",
             "backend = \"x\"",
         ] {
             let setup = Setup::new(text);
             assert!(setup.begin().is_err(), "{text}");
             assert!(!setup.guard.is_running(), "{text}");
         }
+    }
+
+    #[test]
+    fn writes_are_proved_where_they_are_asked_for() {
+        let setup = Setup::new("period = \"500us\"\nmb = [100]\n");
+        setup.begin().unwrap().end().unwrap();
     }
 
     #[test]

@@ -75,8 +75,8 @@ impl Host for Machine {
         backend.regulator(file.module.clone().map(ModuleSource::Path), true)
     }
 
-    fn prove(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
-        super::prove(guard, false).map_err(|error| Error::SelfTest(format!("{error:#}")))
+    fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
+        super::prove(guard, writes).map_err(|error| Error::SelfTest(format!("{error:#}")))
     }
 
     fn possible(&self) -> CpuSet {
