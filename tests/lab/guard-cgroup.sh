@@ -47,7 +47,7 @@ seconds() {
 
 check "the group is regulated" "run --events 4000 --period 50ms" 0 '"stop_with":"freezer"'
 figures
-seconds 1
+seconds 5
 check "  in every period" "is $(of stopped_periods) -ge 3800" 0 yes
 check "  and is gone" "ls /sys/fs/cgroup" 0 "!batch"
 stop_ns=$(of 'stop_ns":{"mean')
