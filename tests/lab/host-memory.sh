@@ -68,7 +68,7 @@ for backend in module user; do
 	memwarden guard start --backend $backend >/dev/null 2>&1 && memwarden guard show | grep -o -m 1 "cortex-a[0-9]*" &&
 		memwarden guard stop
 done
-memwarden guard start --event armv8 && memwarden guard stop && echo proven
+memwarden guard start --event armv8 2>&1 && memwarden guard stop && echo proven
 memwarden guard start --event 0x03 2>&1
 memwarden guard start --event armv8 --write-event 0x15 2>&1
 memwarden guard start --event 0x17 --write-event 0x60 2>&1
