@@ -134,7 +134,7 @@ pub fn run(
     outcome
 }
 
-/// Moves at least so many bytes on a core.
+/// Moves at least a number of bytes on a core.
 type Run<'a> = dyn FnMut(&mut dyn Traffic, usize, u64) -> Result<Option<Moved>, Error> + 'a;
 
 /// One core's test.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * shares MS KIND...: what each CPU has of the time when several are busy for so many ms
- * of the guest's. The first KIND is CPU 0's, and so on: u computes, s makes short system
+ * shares MS KIND...: what each CPU has of the time when several are busy for MS
+ * milliseconds of the guest. The first KIND is CPU 0's, and so on: u computes, s makes short system
  * calls, - is idle. A line for each busy one has its share and the longest time that it
  * was away; exit code 1 if a share is less than nine tenths.
  */

@@ -282,7 +282,7 @@ impl Config {
     }
 
     /// How the guard is started.
-    /// The CPUs of so many aggressors: the last of [`Self::cpus`].
+    /// The CPUs of `count` aggressors: the last of [`Self::cpus`].
     pub(super) fn busy(&self, count: usize) -> impl Iterator<Item = usize> {
         self.cpus.iter().skip(self.cpus.len() - count)
     }
