@@ -218,10 +218,9 @@ static int __init memguard_init(void)
 	err = follow_cpus();
 	if (err)
 		goto stop_following;
-	err = mg_debugfs_create();
+	err = mg_files_create();
 	if (err) {
-		pr_err("no files under debugfs: error %d; is debugfs there, and no other memguard loaded?\n",
-		       err);
+		pr_err("no files in /dev/memguard/: error %d\n", err);
 		goto stop_following;
 	}
 	pr_info("regulating %u cores every %u us by %s\n", num_online_cpus(),
@@ -237,7 +236,7 @@ unwatch_switches:
 
 static void __exit memguard_exit(void)
 {
-	mg_debugfs_remove();
+	mg_files_remove();
 	stop_following();
 	mg_unwatch_switches();
 }

@@ -10,7 +10,7 @@
  * event.c     event names
  * settings.c  budgets in every unit, period and modes: checked, then applied
  * parse.c     what people write, word by word (no kernel in it)
- * debugfs.c   the files
+ * files.c     the files
  * policy.c    the decisions (policy/)
  */
 #ifndef MEMGUARD_H
@@ -233,8 +233,8 @@ u64 mg_mb(u64 events);
 u64 mg_guaranteed_mb(enum mw_resource resource);
 u64 mg_least_events(enum mw_resource resource);
 
-/* debugfs.c */
-int mg_debugfs_create(void);
-void mg_debugfs_remove(void);
+/* files.c */
+int mg_files_create(void);
+void mg_files_remove(void);
 
 #endif /* MEMGUARD_H */

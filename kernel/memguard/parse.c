@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Words and numbers from the debugfs files; see parse.h. */
+/* Words and numbers from the files; see parse.h. */
 #ifdef __KERNEL__
 #include <linux/kernel.h>
 #include <linux/string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What people write into the debugfs files, turned into structs. No kernel
+ * What people write into the files, turned into structs. No kernel
  * interface is used here, so that the same source can be fuzzed in user space.
  */
 #ifndef MEMGUARD_PARSE_H

@@ -44,7 +44,7 @@ else
 		"modprobe memguard g_hw_type=cache-misses" 1 ""
 	check "  with a line that says which core and why" "dmesg" 0 \
 		"CPU0: event cache-misses \(read, 0x3\) refused with error -[0-9]+; try another"
-	check "  and nothing is left" "ls /sys/kernel/debug/memguard" 1 ""
+	check "  and nothing is left" "ls $G /sys/kernel/debug/memguard" 1 ""
 	check "  no thread either" "ps" 0 "!memguard/"
 fi
 
@@ -121,7 +121,23 @@ check "a refused write is EINVAL" "echo x | dd of=$G/limit" 1 "Invalid argument"
 check "memwarden says why, too" "memwarden guard set --percent 101" 1 "refused .pct 101. for limit: a budget must be"
 check "a write without a newline is taken" "printf 'mb 1000' >$G/limit" 0 ""
 
+# MemGuard's scripts know them in debugfs; a kernel that is locked down has no debugfs.
+view=/sys/kernel/debug/memguard
+check "each file is in debugfs, too" "ls $view | tr '\n' ' '" 0 "^$(busybox ls $G | tr '\n' ' ')$"
+set_to limit "mb 300"
+check "  and shows the same" "cmp $view/limit $G/limit" 0 ""
+check "  and takes the same" "echo mb 200 >$view/limit; cat $G/limit" 0 "^CPU0: 51 \(200MB/s"
+check "  with the same rights" "busybox stat -c %a $view/limit $view/stats | tr '\n' ' '" 0 "^600 400 $"
+mount -t securityfs securityfs /sys/kernel/security
+check "a kernel is locked down" "echo integrity >/sys/kernel/security/lockdown" 0 ""
+check "  which has no debugfs" "cat $view/limit" 1 "Operation not permitted"
+check "  and the guard is set all the same" "memwarden guard set --mb 500 && cat $G/limit" 0 "^CPU0: 128 \(500MB/s"
+check "  and shown" "memwarden guard show" 0 "CPU0"
+check "  and the doctor says so" "memwarden doctor" 0 "lockdown +integrity"
+
 check "unloads" "unload" 0 ""
 check "  and leaves no thread" "ps" 0 "!memguard/"
-check "  and no files" "ls $G" 1 ""
+check "  and no files" "ls $G $view /sys/class/misc" 1 "!memguard_"
+check "a module that is not signed is refused in a line that says why" "memwarden guard start --backend module" 1 \
+	"locked down \(Secure Boot\) and takes signed modules only: sign it"
 finish

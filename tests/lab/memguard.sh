@@ -3,7 +3,7 @@
 # What the memguard tests share: loading, settings, traffic, figures.
 # Runs in the guest. Traffic is page faults: 4096 bytes an event.
 
-G=/sys/kernel/debug/memguard
+G=/dev/memguard
 
 load() { modprobe memguard g_hw_type=page-faults "$@"; }
 unload() { rmmod memguard; }

@@ -195,7 +195,7 @@ pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
         GuardError::NotRoot(_)
             | GuardError::NoModule { .. }
             | GuardError::NoModuleSupport
-            | GuardError::NoDebugfs(_)
+            | GuardError::NoDevice(_)
     )
 }
 

@@ -52,7 +52,7 @@ impl Backend {
 /// The guard that is running.
 ///
 /// # Errors
-/// When none is, or it can't be asked: not running, no debugfs, not root.
+/// When none is, or it can't be asked: not running, no device, not root.
 pub fn running() -> Result<Box<dyn Regulator>, Error> {
     let guard = Backend::Auto.regulator(None, false)?;
     // With nothing running, it is the one that would be started: ask the other about its last words.

@@ -51,8 +51,8 @@ pub enum Error {
     #[error("no guard is running: `memwarden guard start` starts one")]
     NotRunning,
     /// The module is there and its files are not.
-    #[error("memguard is loaded, but {} is missing: mount debugfs (mount -t debugfs none /sys/kernel/debug)", .0.display())]
-    NoDebugfs(PathBuf),
+    #[error("memguard is loaded, but {} is missing: it is a device, and wants devtmpfs on /dev", .0.display())]
+    NoDevice(PathBuf),
     /// The module refused what was written.
     #[error("the module refused `{line}` for {file}: {reason}")]
     RefusedSetting {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client of the `memguard` kernel module: loads it, and reads and writes its files in debugfs.
+//! The client of the `memguard` kernel module: loads it, and reads and writes its files in /dev/memguard.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -19,7 +19,7 @@ use crate::trace::Tracer;
 use crate::units::PAGE_BYTES;
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource, kernel_log, statistics};
 
-/// The module's name, in /sys/module and in debugfs.
+/// The module's name, in /sys/module and in /dev.
 const NAME: &str = "memguard";
 
 /// Where distributions, DKMS and `make modules_install` put modules that are not the kernel's own.
@@ -102,20 +102,19 @@ impl Module {
     }
 
     fn folder(&self) -> Result<PathBuf, Error> {
-        let folder = self.root.path(&format!("/sys/kernel/debug/{NAME}"));
-        match fs::metadata(folder.join("control")) {
-            Ok(_) => Ok(folder),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(Error::NotRoot("the guard's files in debugfs"))
-            }
-            Err(_) if self.is_loaded() => Err(Error::NoDebugfs(folder)),
-            Err(_) => Err(Error::NotRunning),
+        let folder = self.root.path(&format!("/dev/{NAME}"));
+        if folder.join("control").exists() {
+            Ok(folder)
+        } else if self.is_loaded() {
+            Err(Error::NoDevice(folder))
+        } else {
+            Err(Error::NotRunning)
         }
     }
 
     fn read(&self, file: &'static str) -> Result<String, Error> {
         let path = self.folder()?.join(file);
-        fs::read_to_string(&path).map_err(Error::file("reading", path))
+        fs::read_to_string(&path).map_err(|error| refused("reading", path, error))
     }
 
     /// Writes one line in one write(2): the module takes or refuses it as a whole.
@@ -125,7 +124,7 @@ impl Module {
             .write(true)
             .truncate(true)
             .open(&path)
-            .map_err(Error::file("opening", path))?;
+            .map_err(|error| refused("opening", path, error))?;
         let log = Since::now(&self.root.path("/dev/kmsg"));
         open.write_all(format!("{line}\n").as_bytes())
             .map_err(|error| Error::RefusedSetting {
@@ -145,9 +144,33 @@ impl Module {
             .map_err(|errno| self.refusal(path, errno))
     }
 
+    /// Why root can't load a module either.
+    fn takes_no_module(&self) -> Option<&'static str> {
+        let locked = self
+            .root
+            .text("/sys/kernel/security/lockdown")
+            .is_some_and(|modes| !modes.contains("[none]"));
+        if !rustix::process::geteuid().is_root() {
+            None
+        } else if self.root.number("/proc/sys/kernel/modules_disabled") == Some(1) {
+            Some(
+                "this kernel takes no more modules until it is restarted (kernel.modules_disabled=1)",
+            )
+        } else if locked {
+            Some(
+                "this kernel is locked down (Secure Boot) and takes signed modules only: sign it (mokutil), or use --backend user",
+            )
+        } else {
+            None
+        }
+    }
+
     fn refusal(&self, path: &Path, errno: Errno) -> Error {
         let reason = match errno {
-            Errno::PERM => return Error::NotRoot("loading the module"),
+            Errno::PERM => match self.takes_no_module() {
+                Some(why) => why.to_owned(),
+                None => return Error::NotRoot("loading the module"),
+            },
             Errno::NOSYS => return Error::NoModuleSupport,
             Errno::EXIST => "it is loaded already".to_owned(),
             Errno::NOEXEC => {
@@ -164,7 +187,7 @@ impl Module {
         // These come from the kernel's module loader, before memguard could say anything.
         let early = matches!(
             errno,
-            Errno::EXIST | Errno::NOEXEC | Errno::OPNOTSUPP | Errno::KEYREJECTED
+            Errno::PERM | Errno::EXIST | Errno::NOEXEC | Errno::OPNOTSUPP | Errno::KEYREJECTED
         );
         let log = if early {
             None
@@ -176,6 +199,14 @@ impl Module {
             reason,
             log,
         }
+    }
+}
+
+/// Why one of the module's files can't be used.
+fn refused(action: &'static str, path: PathBuf, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::NotRoot("the guard's files in /dev/memguard"),
+        _ => Error::file(action, path)(error),
     }
 }
 
@@ -233,7 +264,7 @@ impl Regulator for Module {
         if self.is_loaded() {
             let (event, period_us) = match self.settings() {
                 Ok(settings) => (settings.control.event, settings.control.period_us),
-                Err(error @ (Error::NoDebugfs(_) | Error::NotRoot(_))) => return Err(error),
+                Err(error @ (Error::NoDevice(_) | Error::NotRoot(_))) => return Err(error),
                 Err(_) => ("unknown".to_owned(), 0),
             };
             return Err(Error::AlreadyRunning { event, period_us });

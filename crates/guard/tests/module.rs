@@ -36,7 +36,7 @@ impl Tree {
 
     fn running() -> Self {
         let tree = Self::loaded();
-        fs::create_dir_all(tree.root.path("/sys/kernel/debug/memguard")).unwrap();
+        fs::create_dir_all(tree.root.path("/dev/memguard")).unwrap();
         tree.put("control", CONTROL);
         tree.put("limit", LIMIT);
         tree.put("stats", "{\"cpu\":0,\"periods\":5,\"read\":{\"used\":9}}\n");
@@ -44,20 +44,11 @@ impl Tree {
     }
 
     fn put(&self, file: &str, text: &str) {
-        fs::write(
-            self.root
-                .path(&format!("/sys/kernel/debug/memguard/{file}")),
-            text,
-        )
-        .unwrap();
+        fs::write(self.root.path(&format!("/dev/memguard/{file}")), text).unwrap();
     }
 
     fn get(&self, file: &str) -> String {
-        fs::read_to_string(
-            self.root
-                .path(&format!("/sys/kernel/debug/memguard/{file}")),
-        )
-        .unwrap()
+        fs::read_to_string(self.root.path(&format!("/dev/memguard/{file}"))).unwrap()
     }
 
     fn module(&self) -> Module {
@@ -127,7 +118,7 @@ fn missing_pieces_are_named_with_their_remedy() {
     );
     check(
         &Tree::loaded(),
-        &["memguard is loaded, but", "mount -t debugfs"],
+        &["memguard is loaded, but", "devtmpfs on /dev"],
     );
     check(
         &Tree::running(),

@@ -137,7 +137,7 @@ const CHECKS: [fn(&Patient) -> Finding; 25] = [
     counting::watchdog,
     regulating::privileges,
     regulating::module,
-    regulating::debugfs,
+    regulating::lockdown,
     regulating::tracefs,
     regulating::fifo,
     regulating::rt_throttling,

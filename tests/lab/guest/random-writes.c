@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * random-writes COUNT SEED: COUNT random writes to every file of memguard's
- * debugfs directory. A write must be taken whole, or refused with EINVAL,
+ * directory of devices. A write must be taken whole, or refused with EINVAL,
  * E2BIG or EOPNOTSUPP and leave every setting as it was (looked up after every
  * 16 refusals in a row). Ends with one line of counts; exits 1 at the first
  * write that behaves otherwise.
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DIRECTORY "/sys/kernel/debug/memguard"
+#define DIRECTORY "/dev/memguard"
 #define LONGEST (20 * 1024)
 
 static const char *const words[] = {

@@ -108,11 +108,11 @@ pub(super) fn privileges(patient: &Patient) -> Finding {
 pub(super) fn module(patient: &Patient) -> Finding {
     let name = "memguard module";
     match state(patient) {
-        Module::Loaded if patient.root.has("/sys/kernel/debug/memguard") => {
+        Module::Loaded if patient.root.has("/dev/memguard") => {
             Finding::new(Level::Ok, name, "loaded", "the kernel regulates")
         }
         Module::Loaded => Finding::new(Level::Limited, name, "loaded, its files are out of sight", "it runs, but cannot be set from here")
-            .change("mount -t debugfs none /sys/kernel/debug"),
+            .change("mount -t devtmpfs none /dev (its files are devices, in /dev/memguard)"),
         Module::Loadable => Finding::new(Level::Ok, name, "can be loaded", "memwarden guard start loads it"),
         Module::Refused(why) => Finding::new(Level::Limited, name, format!("built, but {why}"), "user space can regulate, with later throttling")
             .change("memwarden guard start --backend user"),
@@ -128,22 +128,35 @@ fn mounted(patient: &Patient, kind: &str) -> bool {
         .any(|line| line.split(' ').nth(2) == Some(kind))
 }
 
-pub(super) fn debugfs(patient: &Patient) -> Finding {
-    if mounted(patient, "debugfs") {
-        Finding::new(
+/// Secure Boot locks the kernel down on most distributions.
+pub(super) fn lockdown(patient: &Patient) -> Finding {
+    let name = "lockdown";
+    let modes = patient.root.text("/sys/kernel/security/lockdown");
+    let mode = modes.as_deref().and_then(|text| {
+        let (_, from) = text.split_once('[')?;
+        Some(from.split_once(']')?.0)
+    });
+    match mode {
+        None | Some("none") => Finding::new(
             Level::Ok,
-            "debugfs",
-            "mounted",
-            "the module's settings can be reached",
+            name,
+            "no",
+            "the kernel takes modules and shows debugfs",
+        ),
+        Some("integrity") => Finding::new(
+            Level::Limited,
+            name,
+            "integrity",
+            "modules must be signed; debugfs is out of reach, and with it the fair server's settings (the guard module's files are in /dev/memguard)",
         )
-    } else {
-        Finding::new(
-            Level::Missing,
-            "debugfs",
-            "not mounted",
-            "the module's settings are out of reach",
+        .change("sign the module with a key that the firmware knows (mokutil), or turn Secure Boot off"),
+        Some(mode) => Finding::new(
+            Level::Limited,
+            name,
+            mode,
+            "modules must be signed, and neither perf nor tracefs is to be used: user space can't regulate",
         )
-        .change("mount -t debugfs none /sys/kernel/debug")
+        .change("boot with lockdown=integrity, or turn Secure Boot off"),
     }
 }
 

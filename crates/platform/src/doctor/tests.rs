@@ -53,7 +53,7 @@ impl Machine {
                 "processor : 0\nmodel name : Sound\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 85\nflags : fpu tsc",
             ),
             ("proc/meminfo", "MemTotal: 1024 kB\nHugepagesize: 2048 kB"),
-            ("sys/kernel/debug/memguard/control", ""),
+            ("dev/memguard/control", ""),
             ("sys/kernel/debug/sched/fair_server/cpu0/runtime", "0"),
             (
                 "sys/kernel/mm/transparent_hugepage/enabled",
@@ -261,27 +261,38 @@ fn every_fault_is_found_and_says_what_changes_it() {
         ),
         (user(sound()), "privileges", Limited, "not root", "sudo"),
         (
-            sound()
-                .with("proc/modules", "")
-                .without("sys/kernel/debug/memguard"),
+            sound().with("proc/modules", "").without("dev/memguard"),
             "memguard module",
             Missing,
             "not built",
             "make",
         ),
         (
-            sound().without("sys/kernel/debug/memguard"),
+            sound().without("dev/memguard"),
             "memguard module",
             Limited,
             "loaded",
-            "debugfs",
+            "devtmpfs",
         ),
         (
-            sound().with("proc/mounts", ""),
-            "debugfs",
-            Missing,
-            "not mounted",
-            "mount -t debugfs",
+            sound().with(
+                "sys/kernel/security/lockdown",
+                "none [integrity] confidentiality",
+            ),
+            "lockdown",
+            Limited,
+            "integrity",
+            "mokutil",
+        ),
+        (
+            sound().with(
+                "sys/kernel/security/lockdown",
+                "none integrity [confidentiality]",
+            ),
+            "lockdown",
+            Limited,
+            "confidentiality",
+            "lockdown=integrity",
         ),
         (
             sound().with("proc/mounts", ""),
@@ -489,7 +500,7 @@ fn the_guard_runs_on_the_best_backend_there_is() {
     let unloaded = || {
         Machine::sound()
             .with("proc/modules", "")
-            .without("sys/kernel/debug/memguard")
+            .without("dev/memguard")
     };
     let built = || unloaded().with("lib/modules/6.12.38-amd64/extra/memguard.ko", "");
     let mut user = built();

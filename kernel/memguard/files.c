@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* /sys/kernel/debug/memguard/: the classic files and the new ones. */
+/*
+ * The files: the classic ones and the new ones, as devices in /dev/memguard/, and
+ * once more where MemGuard has them, in /sys/kernel/debug/memguard/. A kernel
+ * that is locked down (Secure Boot), or was built or booted without debugfs, has
+ * the devices alone.
+ */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/cpumask.h>
 #include <linux/debugfs.h>
 #include <linux/fs.h>
 #include <linux/math64.h>
+#include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -16,7 +22,7 @@
 /* Room for a ten-digit budget on each of some thousand cores. */
 #define WRITE_LIMIT (16 * 1024)
 
-static struct dentry *directory;
+static struct dentry *view; /* in debugfs */
 
 /* ---- writing: the whole text is judged before anything changes ---- */
 
@@ -308,10 +314,12 @@ static int stats_show(struct seq_file *m, void *unused)
 
 /* ---- the files ---- */
 
+/* The core of misc devices leaves the device where seq_file wants its own. */
 #define MG_FILE(name, show, set) \
 static int name##_open(struct inode *inode, struct file *file) \
 { \
-	return single_open(file, show, inode->i_private); \
+	file->private_data = NULL; \
+	return single_open(file, show, NULL); \
 } \
 static ssize_t name##_write(struct file *file, const char __user *from, \
 			    size_t size, loff_t *at) \
@@ -327,54 +335,86 @@ static const struct file_operations name##_fops = { \
 	.release = single_release, \
 }
 
+static int set_nothing(const char *text, const char **why)
+{
+	*why = "is only read";
+	return -EINVAL;
+}
+
 MG_FILE(limit, limit_show, set_read_limits);
 MG_FILE(write_limit, write_limit_show, set_write_limits);
 MG_FILE(share, share_show, mg_set_shares);
 MG_FILE(failcnt, failcnt_show, set_failcnt);
 MG_FILE(control, control_show, mg_set_control);
-DEFINE_SHOW_ATTRIBUTE(usage);
-DEFINE_SHOW_ATTRIBUTE(stats);
+MG_FILE(usage, usage_show, set_nothing);
+MG_FILE(stats, stats_show, set_nothing);
+
+#define MG_DEVICE(file, file_mode, operations) \
+{ \
+	.minor = MISC_DYNAMIC_MINOR, \
+	.name = "memguard_" file, \
+	.nodename = "memguard/" file, \
+	.mode = (file_mode), \
+	.fops = &(operations), \
+}
+
+/* For root only; a rule of udev may hand single ones to others. */
+static struct miscdevice devices[] = {
+	MG_DEVICE("limit", 0600, limit_fops),
+	MG_DEVICE("read_limit", 0600, limit_fops),
+	MG_DEVICE("write_limit", 0600, write_limit_fops),
+	MG_DEVICE("share", 0600, share_fops),
+	MG_DEVICE("failcnt", 0600, failcnt_fops),
+	MG_DEVICE("control", 0600, control_fops),
+	MG_DEVICE("usage", 0400, usage_fops),
+	MG_DEVICE("stats", 0400, stats_fops),
+};
+
+static const char *file_name(const struct miscdevice *device)
+{
+	return strrchr(device->nodename, '/') + 1;
+}
+
+/* The devices are there in any case: a file that is missing here is no error. */
+static void create_view(void)
+{
+	int i;
+
+	view = debugfs_create_dir("memguard", NULL);
+	for (i = 0; i < ARRAY_SIZE(devices); i++)
+		debugfs_create_file(file_name(&devices[i]), devices[i].mode, view, NULL,
+				    devices[i].fops);
+}
+
+static void remove_devices(int count)
+{
+	while (count--)
+		misc_deregister(&devices[count]);
+}
 
 /**
- * mg_debugfs_create() - make the directory and its files, for root only
+ * mg_files_create() - make the devices, and the view in debugfs
  *
  * Return: 0, or a negative errno with nothing left behind.
  */
-int mg_debugfs_create(void)
+int mg_files_create(void)
 {
-	static const struct {
-		const char *name;
-		umode_t mode;
-		const struct file_operations *fops;
-	} files[] = {
-		{ "limit", 0600, &limit_fops },
-		{ "read_limit", 0600, &limit_fops },
-		{ "write_limit", 0600, &write_limit_fops },
-		{ "share", 0600, &share_fops },
-		{ "failcnt", 0600, &failcnt_fops },
-		{ "control", 0600, &control_fops },
-		{ "usage", 0400, &usage_fops },
-		{ "stats", 0400, &stats_fops },
-	};
-	struct dentry *file;
-	int i;
+	int i, err;
 
-	directory = debugfs_create_dir("memguard", NULL);
-	if (IS_ERR(directory))
-		return PTR_ERR(directory);
-	for (i = 0; i < ARRAY_SIZE(files); i++) {
-		file = debugfs_create_file(files[i].name, files[i].mode, directory,
-					   NULL, files[i].fops);
-		if (IS_ERR(file)) {
-			debugfs_remove(directory);
-			return PTR_ERR(file);
+	for (i = 0; i < ARRAY_SIZE(devices); i++) {
+		err = misc_register(&devices[i]);
+		if (err) {
+			remove_devices(i);
+			return err;
 		}
 	}
+	create_view();
 	return 0;
 }
 
-/** mg_debugfs_remove() - returns when nobody is in a file any more */
-void mg_debugfs_remove(void)
+/** mg_files_remove() - an open file keeps the module; here none is open any more */
+void mg_files_remove(void)
 {
-	debugfs_remove(directory);
+	debugfs_remove(view);
+	remove_devices(ARRAY_SIZE(devices));
 }
