@@ -58,7 +58,7 @@ static void kick_others(struct mg_core *core)
 {
 	int cpu;
 
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		struct mg_core *other = &per_cpu(mg_cores, cpu);
 
 		if (other != core && READ_ONCE(other->regulated))
@@ -604,7 +604,7 @@ void mg_kick_all(void)
 {
 	int cpu;
 
-	for_each_online_cpu(cpu)
+	for_each_mg_cpu(cpu)
 		smp_call_function_single(cpu, core_asked,
 					 &per_cpu(mg_cores, cpu), true);
 }
@@ -618,7 +618,7 @@ void mg_freshen(void)
 {
 	int cpu;
 
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
 		if (READ_ONCE(core->quiet))
@@ -758,6 +758,8 @@ static void switched(void *unused, bool preempt, struct task_struct *prev,
 {
 	struct mg_core *core = this_cpu_ptr(&mg_cores);
 
+	if (!core->regulated)
+		return;
 	if (is_idle_task(prev)) {
 		if (core->far_below)
 			return;
@@ -798,17 +800,16 @@ void mg_unwatch_switches(void)
 
 static int open_counters(struct mg_core *core)
 {
+	const struct mg_event *event = &core->event;
 	int r, err;
 
-	for (r = 0; r < MW_RESOURCES; r++) {
+	for (r = 0; r < mg_guard.resources; r++) {
 		err = mg_counter_open(&core->counter[r], core->cpu);
 		if (!err)
 			continue;
 		pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
-		       core->cpu, mg_guard.event.name,
-		       r == MW_READ ? "read" : "write",
-		       r == MW_READ ? mg_guard.event.read : mg_guard.event.write,
-		       err);
+		       core->cpu, event->name, r == MW_READ ? "read" : "write",
+		       r == MW_READ ? event->read : event->write, err);
 		return err;
 	}
 	return 0;
@@ -905,7 +906,9 @@ int mg_core_start(unsigned int cpu)
 
 	if (!cpu_online(cpu) || READ_ONCE(core->leaving))
 		return 0;
-	err = open_counters(core);
+	err = mg_event_of_core(core);
+	if (!err)
+		err = open_counters(core);
 	if (!err)
 		err = mg_throttle_create(core);
 	if (!err) {

@@ -25,17 +25,17 @@ static void counter_work(struct irq_work *work)
 
 /**
  * mg_counter_open() - create the counter's event, counting and unlimited
- * @counter: stays without event if the machine has none for its resource
+ * @counter: of a resource that all cores count; others stay without event
  * @cpu: where to count
  *
  * Return: 0, or the errno with which perf refused.
  */
 int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
 {
+	const struct mg_event *counted = &counter->core->event;
 	struct perf_event_attr attr = {
-		.type = mg_guard.event.type,
-		.config = counter->resource == MW_READ ? mg_guard.event.read :
-							 mg_guard.event.write,
+		.type = counted->type,
+		.config = counter->resource == MW_READ ? counted->read : counted->write,
 		.size = sizeof(attr),
 		.sample_period = MW_UNLIMITED,
 		.pinned = 1,
@@ -43,8 +43,6 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
 	};
 	struct perf_event *event;
 
-	if (counter->resource == MW_WRITE && !mg_guard.event.write)
-		return 0;
 	counter->overflow = IRQ_WORK_INIT_HARD(counter_work);
 	event = perf_event_create_kernel_counter(&attr, cpu, NULL,
 						 counter_overflowed, counter);
@@ -113,7 +111,7 @@ void mg_counter_arm(struct mg_counter *counter, u64 events)
 	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
 		return;
 	hwc = &event->hw;
-	if (mg_guard.event.type == PERF_TYPE_SOFTWARE)
+	if (event->attr.type == PERF_TYPE_SOFTWARE)
 		left = -left;
 	event->pmu->stop(event, PERF_EF_UPDATE);
 	hwc->interrupts = 0;

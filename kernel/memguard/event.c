@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Which event is counted: by name, by code, or as it is the processors' own. */
+/* What each core counts: by name, by code, or as it is its processor's own. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/module.h>
+#include <linux/slab.h>
 #include <linux/smp.h>
 #if IS_ENABLED(CONFIG_ARM64) || IS_ENABLED(CONFIG_ARM)
 #include <asm/cputype.h>
@@ -13,6 +14,8 @@
 
 #include "events.h"
 #include "memguard.h"
+
+#define MG_LINE_BYTES 64
 
 /* A row of the table as perf has it. */
 static struct mg_event event_of(const struct mw_event *row)
@@ -89,46 +92,28 @@ static void identify(int cpu, struct identity *id)
 }
 #endif
 
-/*
- * What the processors of this machine count of memory traffic. Of several
- * kinds all must count by the same event.
- */
-static const struct mw_event *own_event(void)
+/* What a CPU that is online counts of memory traffic; NULL with a line in the log. */
+static const struct mw_event *own_event(int cpu)
 {
-	const struct mw_event *found = NULL, *of = NULL;
-	const char *why = NULL;
 	struct identity id = {};
-	int cpu;
+	const struct mw_event *row;
 
 	if (IS_ENABLED(CONFIG_RISCV))
 		return mw_event_named("riscv");
 	/* Which say nothing that the table could be asked by. */
 	if (!IS_ENABLED(CONFIG_ARM64) && !IS_ENABLED(CONFIG_ARM) && !IS_ENABLED(CONFIG_X86))
 		return mw_event_named("cache-misses");
-	cpus_read_lock();
-	for_each_online_cpu(cpu) {
-		identify(cpu, &id);
-		of = mw_event_of(id.vendor, id.family, id.model);
-		if (!of)
-			why = "is not in the table of events";
-		else if (of->type == MW_EVENT_NONE)
-			why = "counts no memory traffic in its cores";
-		else if (found && (of->type != found->type || of->read != found->read ||
-				   of->write != found->write || of->bytes != found->bytes))
-			why = "counts by another event than the CPUs before it";
-		if (why)
-			break;
-		if (!found)
-			found = of;
-	}
-	cpus_read_unlock();
-	if (!why)
-		return found;
+	identify(cpu, &id);
+	row = mw_event_of(id.vendor, id.family, id.model);
+	if (row && row->type != MW_EVENT_NONE)
+		return row;
 	pr_err("CPU%d (maker %#x, family %#x, model %#x) %s: give g_hw_type=%s, or g_hw_type=page-faults where there is no PMU; the self-test of memwarden guard start tells whether it is right\n",
-	       cpu, id.vendor, id.family, id.model, why,
+	       cpu, id.vendor, id.family, id.model,
+	       row ? "counts no memory traffic in its cores" :
+		     "is not in the table of events",
 	       IS_ENABLED(CONFIG_X86) ?
 		       "cache-misses (perf's own choice)" :
-		       "armv8 (refills of the L2) or g_read_counter_id=0x2a, 0x37 (of an L3)");
+		       "armv8 (refills of the L2) or 0x2a, 0x37 (of an L3)");
 	return NULL;
 }
 
@@ -143,55 +128,220 @@ static int raw_code(const char *what, const char *text, u64 *code)
 	return 0;
 }
 
+static int event_named(const char *name, struct mg_event *event)
+{
+	const struct mw_event *row;
+
+	if (!strncmp(name, "0x", 2)) {
+		*event = (struct mg_event){
+			.name = "raw", .type = PERF_TYPE_RAW, .bytes = MG_LINE_BYTES,
+		};
+		return raw_code("g_hw_type", name, &event->read);
+	}
+	row = mw_event_named(name);
+	if (!row || row->type == MW_EVENT_NONE) {
+		pr_err("g_hw_type=%s %s; try armv8, nehalem, cache-misses or page-faults, or a raw code in g_read_counter_id=\n",
+		       name, row ? "counts no memory traffic" : "is unknown");
+		return -EINVAL;
+	}
+	*event = event_of(row);
+	return 0;
+}
+
+/* One EVENT@FIRST[-LAST] of a list. */
+static int event_for_cpus(char *text)
+{
+	char *name = strsep(&text, "@");
+	struct mg_event event;
+	cpumask_var_t cpus;
+	int cpu, err;
+
+	if (!text) {
+		pr_err("g_hw_type: %s is for which CPUs? give EVENT@FIRST-LAST,...\n", name);
+		return -EINVAL;
+	}
+	err = event_named(name, &event);
+	if (err)
+		return err;
+	if (!zalloc_cpumask_var(&cpus, GFP_KERNEL))
+		return -ENOMEM;
+	err = cpulist_parse(text, cpus);
+	if (!err && !cpumask_subset(cpus, cpu_possible_mask))
+		err = -EINVAL;
+	if (err)
+		pr_err("g_hw_type: %s@%s: give CPUs of this machine, as in %s@0-3\n", name, text,
+		       name);
+	else
+		for_each_cpu(cpu, cpus)
+			per_cpu(mg_cores, cpu).event = event;
+	free_cpumask_var(cpus);
+	return err;
+}
+
+static int events_by_cpu(const char *list)
+{
+	char *copy = kstrdup(list, GFP_KERNEL), *rest = copy, *entry;
+	int cpu, err = 0;
+
+	if (!copy)
+		return -ENOMEM;
+	while (!err && (entry = strsep(&rest, ",")))
+		err = event_for_cpus(entry);
+	kfree(copy);
+	if (err)
+		return err;
+	for_each_cpu(cpu, &mg_guard.cpus) {
+		if (per_cpu(mg_cores, cpu).event.name)
+			continue;
+		pr_err("g_hw_type=%s: CPU%d has no event: name one, or leave it out of cpus=\n",
+		       list, cpu);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int own_events(void)
+{
+	int cpu;
+
+	for_each_mg_cpu(cpu) {
+		const struct mw_event *row = own_event(cpu);
+
+		if (!row)
+			return -EINVAL;
+		per_cpu(mg_cores, cpu).event = event_of(row);
+	}
+	return 0;
+}
+
+static void event_for_all(const struct mg_event *event)
+{
+	int cpu;
+
+	for_each_cpu(cpu, &mg_guard.cpus)
+		per_cpu(mg_cores, cpu).event = *event;
+}
+
+static int named_or_own(const char *hw_type)
+{
+	struct mg_event event;
+	int err;
+
+	if (!hw_type)
+		return own_events();
+	if (strpbrk(hw_type, "@,"))
+		return events_by_cpu(hw_type);
+	err = event_named(hw_type, &event);
+	if (!err)
+		event_for_all(&event);
+	return err;
+}
+
+static int raw_read(const char *code)
+{
+	struct mg_event event = {
+		.name = "raw", .type = PERF_TYPE_RAW, .bytes = MG_LINE_BYTES,
+	};
+	int err = raw_code("g_read_counter_id", code, &event.read);
+
+	if (!err)
+		event_for_all(&event);
+	return err;
+}
+
+/* A raw code for writes, of cores whose read event is one, too. */
+static int raw_write(const char *text)
+{
+	u64 code;
+	int cpu, err = raw_code("g_write_counter_id", text, &code);
+
+	if (err)
+		return err;
+	for_each_cpu(cpu, &mg_guard.cpus) {
+		struct mg_event *event = &per_cpu(mg_cores, cpu).event;
+
+		if (event->name && event->type != PERF_TYPE_RAW) {
+			pr_err("g_write_counter_id=%s needs a raw read event too: g_read_counter_id=\n",
+			       text);
+			return -EINVAL;
+		}
+		event->write = code;
+	}
+	return 0;
+}
+
+/* Budgets are in one currency: an event is as many bytes on every core. */
+static int agree(unsigned int bytes)
+{
+	int cpu;
+
+	mg_guard.bytes = bytes;
+	mg_guard.resources = MW_RESOURCES;
+	for_each_cpu(cpu, &mg_guard.cpus) {
+		const struct mg_event *event = &per_cpu(mg_cores, cpu).event;
+
+		if (!event->name)
+			continue;
+		if (!mg_guard.bytes)
+			mg_guard.bytes = event->bytes;
+		if (!bytes && event->bytes != mg_guard.bytes) {
+			pr_err("CPU%d: event %s is %u bytes of traffic, and that of the CPUs before it %u: give bytes_per_event=\n",
+			       cpu, event->name, event->bytes, mg_guard.bytes);
+			return -EINVAL;
+		}
+		if (!event->write)
+			mg_guard.resources = 1;
+	}
+	return 0;
+}
+
 /**
- * mg_event_choose() - the event that the module's parameters ask for
- * @event: where to put it
- * @hw_type: a name of the table, or NULL for what the processors have
+ * mg_events_choose() - what each core counts, as the module's parameters say
+ * @hw_type: a name of the table or a raw code, or EVENT@FIRST-LAST,... with one for
+ *	     each CPU; NULL for what the processors have
  * @read: a raw code that counts reads instead, or NULL
  * @write: a raw code that counts writes, or NULL
  * @bytes: traffic per event, or 0 for the table's
  *
- * Return: 0 or -EINVAL, with a line in the log that says what is wrong.
+ * Also which resources all cores count, and how many bytes an event is. The caller
+ * keeps CPUs from coming and going.
+ *
+ * Return: 0 or a negative errno, with a line in the log that says what is wrong.
  */
-int mg_event_choose(struct mg_event *event, const char *hw_type, const char *read,
-		    const char *write, unsigned int bytes)
+int mg_events_choose(const char *hw_type, const char *read, const char *write,
+		     unsigned int bytes)
 {
-	const struct mw_event *row;
-	int err;
+	int err = read ? raw_read(read) : named_or_own(hw_type);
 
-	if (hw_type)
-		row = mw_event_named(hw_type);
-	else if (read)
-		row = mw_event_named("cache-misses");
-	else
-		row = own_event();
-	if (hw_type && (!row || row->type == MW_EVENT_NONE)) {
-		pr_err("g_hw_type=%s %s; try armv8, nehalem, cache-misses or page-faults, or a raw code in g_read_counter_id=\n",
-		       hw_type, row ? "counts no memory traffic" : "is unknown");
-		return -EINVAL;
-	}
+	if (!err && write)
+		err = raw_write(write);
+	return err ?: agree(bytes);
+}
+
+/**
+ * mg_event_of_core() - the event of a core that was offline when events were chosen
+ * @core: online by now; has one already, or gets its own
+ *
+ * Return: 0 or a negative errno, with a line in the log that says what is wrong.
+ */
+int mg_event_of_core(struct mg_core *core)
+{
+	u64 write = core->event.write; /* g_write_counter_id= */
+	const struct mw_event *row;
+	struct mg_event event;
+
+	if (core->event.name)
+		return 0;
+	row = own_event(core->cpu);
 	if (!row)
 		return -EINVAL;
-	*event = event_of(row);
-	if (read) {
-		err = raw_code("g_read_counter_id", read, &event->read);
-		if (err)
-			return err;
-		event->name = "raw";
-		event->type = PERF_TYPE_RAW;
-		event->write = 0;
+	event = event_of(row);
+	event.write = write ?: event.write;
+	if (event.bytes != mg_guard.bytes || (mg_counts_writes() && !event.write)) {
+		pr_err("CPU%u: event %s does not count as the other CPUs' do\n", core->cpu,
+		       event.name);
+		return -EINVAL;
 	}
-	if (write) {
-		if (event->type != PERF_TYPE_RAW) {
-			pr_err("g_write_counter_id=%s needs a raw read event too: g_read_counter_id=\n",
-			       write);
-			return -EINVAL;
-		}
-		err = raw_code("g_write_counter_id", write, &event->write);
-		if (err)
-			return err;
-	}
-	if (bytes)
-		event->bytes = bytes;
+	core->event = event;
 	return 0;
 }

@@ -86,7 +86,7 @@ static void show_limits(struct seq_file *m, enum mw_resource resource)
 	seq_puts(m, "-------------------------------\n");
 	cpus_read_lock();
 	mutex_lock(&mg_guard.lock);
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 		const struct mg_reservation *as = &core->reservation[resource];
 		u64 events = core->wanted[resource];
@@ -111,7 +111,7 @@ static int limit_show(struct seq_file *m, void *unused)
 
 static int write_limit_show(struct seq_file *m, void *unused)
 {
-	if (!mg_guard.event.write) {
+	if (!mg_counts_writes()) {
 		seq_puts(m, "not supported: no event that counts write-backs (g_write_counter_id=)\n");
 		return 0;
 	}
@@ -124,7 +124,7 @@ static int share_show(struct seq_file *m, void *unused)
 	int cpu;
 
 	cpus_read_lock();
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		const struct mg_reservation *as =
 			&per_cpu(mg_cores, cpu).reservation[MW_READ];
 
@@ -140,7 +140,7 @@ static int failcnt_show(struct seq_file *m, void *unused)
 	int cpu;
 
 	cpus_read_lock();
-	for_each_online_cpu(cpu)
+	for_each_mg_cpu(cpu)
 		seq_printf(m, "CPU%d: %llu\n", cpu,
 			   READ_ONCE(per_cpu(mg_cores, cpu).stats.throttled_periods));
 	cpus_read_unlock();
@@ -186,10 +186,78 @@ static void show_cores(struct seq_file *m, const char *name,
 	free_cpumask_var(mask);
 }
 
+static u64 event_code(const struct mg_event *event, enum mw_resource resource)
+{
+	return resource == MW_READ ? event->read : event->write;
+}
+
+/* Of writes there is the code alone. */
+static bool same_event(const struct mg_event *one, const struct mg_event *other,
+		       enum mw_resource resource)
+{
+	return event_code(one, resource) == event_code(other, resource) &&
+	       (resource == MW_WRITE || (one->name == other->name && one->type == other->type));
+}
+
+/* As g_hw_type= takes it, of @first to @last. */
+static void show_event_of(struct seq_file *m, const struct mg_event *event,
+			  enum mw_resource resource, int first, int last)
+{
+	if (resource == MW_WRITE || !strcmp(event->name, "raw"))
+		seq_printf(m, "%#llx@%d", event_code(event, resource), first);
+	else
+		seq_printf(m, "%s@%d", event->name, first);
+	if (last > first)
+		seq_printf(m, "-%d", last);
+}
+
+/* Name and code where all cores have the same, else EVENT@FIRST-LAST,... */
+static void show_event(struct seq_file *m, enum mw_resource resource)
+{
+	const struct mg_event *first = NULL, *event = NULL;
+	bool differ = false;
+	int cpu, begin = 0, end = 0;
+
+	for_each_cpu(cpu, &mg_guard.cpus) {
+		const struct mg_event *other = &per_cpu(mg_cores, cpu).event;
+
+		if (!other->name)
+			continue;
+		if (!first)
+			first = other;
+		differ |= !same_event(first, other, resource);
+	}
+	if (!first) {
+		seq_puts(m, "none\n");
+		return;
+	}
+	if (!differ) {
+		seq_printf(m, "%s %#llx\n", first->name, event_code(first, resource));
+		return;
+	}
+	for_each_cpu(cpu, &mg_guard.cpus) {
+		const struct mg_event *other = &per_cpu(mg_cores, cpu).event;
+
+		if (!other->name)
+			continue;
+		if (event && cpu == end + 1 && same_event(event, other, resource)) {
+			end = cpu;
+			continue;
+		}
+		if (event) {
+			show_event_of(m, event, resource, begin, end);
+			seq_putc(m, ',');
+		}
+		event = other;
+		begin = cpu;
+		end = cpu;
+	}
+	show_event_of(m, event, resource, begin, end);
+	seq_putc(m, '\n');
+}
+
 static int control_show(struct seq_file *m, void *unused)
 {
-	const struct mg_event *event = &mg_guard.event;
-
 	cpus_read_lock();
 	mutex_lock(&mg_guard.lock);
 	seq_printf(m, "maxbw: %llu\n", mg_guard.maxbw);
@@ -197,16 +265,19 @@ static int control_show(struct seq_file *m, void *unused)
 	seq_printf(m, "reclaim: %llu\n", mw_load(&mg_guard.policy.reclaim));
 	seq_printf(m, "exclusive: %llu\n", mw_load(&mg_guard.policy.best_effort));
 	seq_printf(m, "qmin: %llu\n", mw_load(&mg_guard.policy.qmin));
-	seq_printf(m, "event: %s %#llx\n", event->name, event->read);
-	if (event->write)
-		seq_printf(m, "write_event: %s %#llx\n", event->name, event->write);
+	seq_puts(m, "event: ");
+	show_event(m, MW_READ);
+	seq_puts(m, "write_event: ");
+	if (mg_counts_writes())
+		show_event(m, MW_WRITE);
 	else
-		seq_puts(m, "write_event: none\n");
-	seq_printf(m, "bytes_per_event: %u\n", event->bytes);
+		seq_puts(m, "none\n");
+	seq_printf(m, "bytes_per_event: %u\n", mg_guard.bytes);
 	seq_printf(m, "user_only: %d\n", mg_guard.user_only);
 	seq_printf(m, "idle: %s\n", mg_guard.poll ? "poll" : "wait");
 	seq_printf(m, "guaranteed_mb: %llu\n", mg_guaranteed_mb(MW_READ));
 	seq_printf(m, "least_events: %llu\n", mg_least_events(MW_READ));
+	seq_printf(m, "cpus: %*pbl\n", cpumask_pr_args(&mg_guard.cpus));
 	show_cores(m, "rt", core_rt);
 	show_cores(m, "online", core_regulated);
 	show_cores(m, "active", core_active);
@@ -224,7 +295,7 @@ static int usage_show(struct seq_file *m, void *unused)
 	cpus_read_lock();
 	mg_freshen();
 	for (i = 0; i < MG_AVERAGES; i++) {
-		for_each_online_cpu(cpu) {
+		for_each_mg_cpu(cpu) {
 			struct mg_core *core = &per_cpu(mg_cores, cpu);
 			u64 budget = READ_ONCE(core->policy.account[MW_READ].budget);
 			u64 events = READ_ONCE(core->counter[MW_READ].average[i]);
@@ -235,7 +306,7 @@ static int usage_show(struct seq_file *m, void *unused)
 		seq_putc(m, '\n');
 	}
 	seq_puts(m, "<overall>----\n");
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 		const struct mw_account *account = &core->policy.account[MW_READ];
 		u64 assigned = READ_ONCE(account->total_assigned);
@@ -281,7 +352,7 @@ static int stats_show(struct seq_file *m, void *unused)
 
 	cpus_read_lock();
 	mg_freshen();
-	for_each_possible_cpu(cpu) {
+	for_each_cpu(cpu, &mg_guard.cpus) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 		const struct mg_stats *stats = &core->stats;
 
@@ -302,7 +373,7 @@ static int stats_show(struct seq_file *m, void *unused)
 			   core->last_second.throttled_ns);
 		show_account(m, core, MW_READ);
 		seq_puts(m, ",\"write\":");
-		if (mg_guard.event.write)
+		if (mg_counts_writes())
 			show_account(m, core, MW_WRITE);
 		else
 			seq_puts(m, "null");

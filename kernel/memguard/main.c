@@ -15,7 +15,7 @@
 
 static char *g_hw_type;
 module_param(g_hw_type, charp, 0444);
-MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses, page-faults, ... (default: what the processor counts of memory traffic)");
+MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses, page-faults, ... (default: what each processor counts of memory traffic); different ones as EVENT@FIRST-LAST,...");
 
 static char *g_read_counter_id;
 module_param(g_read_counter_id, charp, 0444);
@@ -24,6 +24,10 @@ MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17");
 static char *g_write_counter_id;
 module_param(g_write_counter_id, charp, 0444);
 MODULE_PARM_DESC(g_write_counter_id, "raw event that counts write-backs, as in 0x18");
+
+static char *cpus;
+module_param(cpus, charp, 0444);
+MODULE_PARM_DESC(cpus, "CPUs to regulate, as in 1-3; all others are left alone (default: all)");
 
 static unsigned int bytes_per_event;
 module_param(bytes_per_event, uint, 0444);
@@ -67,7 +71,7 @@ static int follow_cpus(void)
 	int cpu, err, first = 0;
 
 	mutex_lock(&following);
-	for_each_possible_cpu(cpu) {
+	for_each_cpu(cpu, &mg_guard.cpus) {
 		/* One that is being stopped comes again once it is. */
 		if (!mg_core_is_idle(cpu))
 			continue;
@@ -94,7 +98,7 @@ static void mend_counters(struct work_struct *work)
 	int cpu, r;
 
 	mutex_lock(&following);
-	for_each_possible_cpu(cpu) {
+	for_each_cpu(cpu, &mg_guard.cpus) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
 		/* A core that has gone has no counters, and misses none. */
@@ -103,7 +107,7 @@ static void mend_counters(struct work_struct *work)
 		for (r = 0; r < MW_RESOURCES; r++) {
 			if (mg_counter_mend(&core->counter[r]))
 				pr_warn("CPU%d: event %s has left off counting, as another user has the PMU or it failed: the core is not regulated\n",
-					cpu, mg_guard.event.name);
+					cpu, core->event.name);
 		}
 	}
 	mutex_unlock(&following);
@@ -131,6 +135,8 @@ void mg_mend_counters(void)
 
 static int core_online(unsigned int cpu)
 {
+	if (!cpumask_test_cpu(cpu, &mg_guard.cpus))
+		return 0;
 	WRITE_ONCE(per_cpu(mg_cores, cpu).leaving, false);
 	schedule_work(&follow_work);
 	return 0;
@@ -138,6 +144,8 @@ static int core_online(unsigned int cpu)
 
 static int core_offline(unsigned int cpu)
 {
+	if (!cpumask_test_cpu(cpu, &mg_guard.cpus))
+		return 0;
 	mg_core_stop(cpu);
 	schedule_work(&follow_work);
 	return 0;
@@ -152,10 +160,10 @@ static void stop_following(void)
 	cancel_work_sync(&follow_work);
 	irq_work_sync(&mend_interrupt);
 	cancel_work_sync(&mend_work);
-	for_each_possible_cpu(cpu)
+	for_each_cpu(cpu, &mg_guard.cpus)
 		mg_core_close(cpu);
 	/* A kick that is still on its way arrives before this. */
-	on_each_cpu(nothing, NULL, true);
+	on_each_cpu_mask(&mg_guard.cpus, nothing, NULL, true);
 }
 
 static int check_parameters(void)
@@ -177,12 +185,46 @@ static int check_parameters(void)
 		pr_err("idle=%s: give wait or poll\n", idle);
 		return -EINVAL;
 	}
-	if (num_possible_cpus() > MW_MAX_CORES) {
-		pr_err("%u possible cores: at most %u can be regulated\n",
-		       num_possible_cpus(), MW_MAX_CORES);
+	return 0;
+}
+
+static int choose_cpus(void)
+{
+	struct cpumask *chosen = &mg_guard.cpus;
+
+	cpumask_copy(chosen, cpu_possible_mask);
+	if (cpus && (cpulist_parse(cpus, chosen) || cpumask_empty(chosen) ||
+		     !cpumask_subset(chosen, cpu_possible_mask))) {
+		pr_err("cpus=%s: give CPUs of this machine, %*pbl\n", cpus,
+		       cpumask_pr_args(cpu_possible_mask));
+		return -EINVAL;
+	}
+	if (cpumask_weight(chosen) > MW_MAX_CORES) {
+		pr_err("%u possible cores: at most %u can be regulated; choose them with cpus=\n",
+		       cpumask_weight(chosen), MW_MAX_CORES);
 		return -E2BIG;
 	}
 	return 0;
+}
+
+static void say_what_is_regulated(void)
+{
+	const struct mg_event *event = NULL;
+	unsigned int cpu, cores = 0;
+	bool differ = false;
+
+	cpus_read_lock();
+	for_each_mg_cpu(cpu) {
+		const struct mg_event *other = &per_cpu(mg_cores, cpu).event;
+
+		if (!event)
+			event = other;
+		differ |= event->name != other->name;
+		cores++;
+	}
+	cpus_read_unlock();
+	pr_info("regulating %u cores every %u us by %s\n", cores, period_us,
+		differ ? "different events" : event ? event->name : "no event yet");
 }
 
 static int __init memguard_init(void)
@@ -190,11 +232,17 @@ static int __init memguard_init(void)
 	int err = check_parameters();
 
 	if (!err)
-		err = mg_event_choose(&mg_guard.event, g_hw_type, g_read_counter_id,
-				      g_write_counter_id, bytes_per_event);
+		err = choose_cpus();
 	if (err)
 		return err;
-	mg_guard.resources = mg_guard.event.write ? MW_RESOURCES : 1;
+	mw_policy_init(&mg_guard.policy);
+	mg_cores_init();
+	cpus_read_lock();
+	err = mg_events_choose(g_hw_type, g_read_counter_id, g_write_counter_id,
+			       bytes_per_event);
+	cpus_read_unlock();
+	if (err)
+		return err;
 	raw_spin_lock_init(&mg_guard.clock_lock);
 	seqcount_raw_spinlock_init(&mg_guard.clock_seq, &mg_guard.clock_lock);
 	mg_guard.clock = (struct mg_clock){
@@ -204,8 +252,6 @@ static int __init memguard_init(void)
 	mg_guard.maxbw = maxbw;
 	mg_guard.user_only = user_only;
 	mg_guard.poll = !strcmp(idle, "poll");
-	mw_policy_init(&mg_guard.policy);
-	mg_cores_init();
 
 	err = mg_watch_switches();
 	if (err)
@@ -223,8 +269,7 @@ static int __init memguard_init(void)
 		pr_err("no files in /dev/memguard/: error %d\n", err);
 		goto stop_following;
 	}
-	pr_info("regulating %u cores every %u us by %s\n", num_online_cpus(),
-		period_us, mg_guard.event.name);
+	say_what_is_regulated();
 	return 0;
 
 stop_following:

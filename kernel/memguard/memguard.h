@@ -7,7 +7,7 @@
  * core.c      a core's period timer, overflow and kicks
  * throttle.c  the thread that holds a core
  * counter.c   the perf event that counts and interrupts
- * event.c     event names
+ * event.c     what each core counts
  * settings.c  budgets in every unit, period and modes: checked, then applied
  * parse.c     what people write, word by word (no kernel in it)
  * files.c     the files
@@ -38,12 +38,12 @@
 #define MG_PERIOD_MIN_US 50
 #define MG_PERIOD_MAX_US 1000000
 
-/* struct mg_event - what to count (event.c) */
+/* struct mg_event - what a core counts (event.c) */
 struct mg_event {
-	const char *name;
+	const char *name; /* NULL: not known before the core is online */
 	u32 type;
 	u64 read;
-	u64 write; /* 0: this machine has no such event */
+	u64 write; /* 0: it has no such event */
 	u32 bytes; /* memory traffic per event */
 };
 
@@ -118,6 +118,7 @@ struct mg_core {
 	call_single_data_t kick;
 	atomic_t kicked; /* the kick is on its way */
 	struct task_struct *thread;
+	struct mg_event event;
 	unsigned int cpu;
 	bool regulated;
 	bool stopping; /* its hotplug callback works on it: nobody else may */
@@ -168,8 +169,9 @@ struct mg_clock {
 struct mg_guard {
 	struct mw_policy policy;
 	struct mutex lock; /* settings: one writer at a time */
-	struct mg_event event;
-	int resources; /* that the event counts: 1, or 2 with writes */
+	struct cpumask cpus; /* to regulate; all others are left alone */
+	int resources; /* that every core counts: 1, or 2 with writes */
+	u32 bytes; /* memory traffic per event, on every core */
 	raw_spinlock_t clock_lock; /* clock: one writer at a time, in any context */
 	seqcount_raw_spinlock_t clock_seq;
 	struct mg_clock clock;
@@ -180,6 +182,15 @@ struct mg_guard {
 
 extern struct mg_guard mg_guard;
 DECLARE_PER_CPU(struct mg_core, mg_cores);
+
+/* Those that are online, of the CPUs to regulate. */
+#define for_each_mg_cpu(cpu) for_each_cpu_and(cpu, cpu_online_mask, &mg_guard.cpus)
+
+/* Do all cores count writes, too? */
+static inline bool mg_counts_writes(void)
+{
+	return mg_guard.resources == MW_RESOURCES;
+}
 
 /* main.c */
 void mg_mend_counters(void);
@@ -221,8 +232,9 @@ bool mg_counter_lost(const struct mg_counter *counter);
 bool mg_counter_mend(struct mg_counter *counter);
 
 /* event.c */
-int mg_event_choose(struct mg_event *event, const char *hw_type, const char *read,
-		    const char *write, unsigned int bytes);
+int mg_events_choose(const char *hw_type, const char *read, const char *write,
+		     unsigned int bytes);
+int mg_event_of_core(struct mg_core *core);
 
 /* settings.c: 0 or a negative errno with nothing changed; *why says what */
 int mg_set_limits(enum mw_resource resource, const char *text, const char **why);

@@ -31,7 +31,7 @@ static struct basis present_basis(void)
 static u64 mb_to_events(u64 mb, u64 period_us)
 {
 	return div_u64(div_u64((mb << 20) * period_us, USEC_PER_SEC),
-		       mg_guard.event.bytes);
+		       mg_guard.bytes);
 }
 
 /**
@@ -43,7 +43,7 @@ static u64 mb_to_events(u64 mb, u64 period_us)
 u64 mg_mb(u64 events)
 {
 	u64 period_us = div_u64(mg_guard.clock.period_ns, NSEC_PER_USEC);
-	u64 halves = mul_u64_u64_div_u64(events * mg_guard.event.bytes,
+	u64 halves = mul_u64_u64_div_u64(events * mg_guard.bytes,
 					 2 * USEC_PER_SEC, period_us << 20);
 
 	return (halves + 1) >> 1;
@@ -114,7 +114,7 @@ u64 mg_least_events(enum mw_resource resource)
 	u64 least = 1;
 	int cpu;
 
-	for_each_online_cpu(cpu)
+	for_each_mg_cpu(cpu)
 		least = max(least, least_events(&per_cpu(mg_cores, cpu), resource));
 	return least;
 }
@@ -180,7 +180,7 @@ u64 mg_guaranteed_mb(enum mw_resource resource)
 	u64 sum = 0;
 	int cpu;
 
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 		u64 events = core->wanted[resource];
 
@@ -196,13 +196,15 @@ static int plan_write(struct plan *plan, const char *text, enum mg_unit unit,
 {
 	struct mg_reservation *values;
 	struct mg_limits limits;
-	unsigned int i = 0;
+	unsigned int room = 0, i = 0;
 	int cpu, err;
 
 	values = kcalloc(nr_cpu_ids, sizeof(*values), GFP_KERNEL);
 	if (!values)
 		return -ENOMEM;
-	err = mg_parse_limits(text, unit, &limits, values, num_online_cpus(), why);
+	for_each_mg_cpu(cpu)
+		room++;
+	err = mg_parse_limits(text, unit, &limits, values, room, why);
 	if (err)
 		goto out;
 	if (limits.one_cpu) {
@@ -210,11 +212,14 @@ static int plan_write(struct plan *plan, const char *text, enum mg_unit unit,
 		err = -EINVAL;
 		if (limits.cpu >= nr_cpu_ids || !cpu_online(limits.cpu))
 			goto out;
+		*why = "that cpu is not regulated: it is not among cpus=";
+		if (!cpumask_test_cpu(limits.cpu, &mg_guard.cpus))
+			goto out;
 		plan->reservation[limits.cpu] = values[0];
 		err = 0;
 		goto out;
 	}
-	for_each_online_cpu(cpu) {
+	for_each_mg_cpu(cpu) {
 		if (i == limits.count)
 			break;
 		plan->reservation[cpu] = values[i++];
@@ -231,7 +236,7 @@ static int set_budgets(enum mw_resource resource, const char *text,
 	int err;
 
 	*why = "this machine counts no writes: give g_write_counter_id= when loading";
-	if (resource == MW_WRITE && !mg_guard.event.write)
+	if (resource == MW_WRITE && !mg_counts_writes())
 		return -EOPNOTSUPP;
 	cpus_read_lock();
 	mutex_lock(&mg_guard.lock);
@@ -328,8 +333,8 @@ static int set_maxbw(u64 mb, const char **why)
 
 static int set_rt(u64 cpu, u64 rt, const char **why)
 {
-	*why = "rt takes a possible cpu and 0 or 1";
-	if (cpu >= nr_cpu_ids || !cpu_possible(cpu) || rt > 1)
+	*why = "rt takes a possible cpu that is regulated, and 0 or 1";
+	if (cpu >= nr_cpu_ids || !cpumask_test_cpu(cpu, &mg_guard.cpus) || rt > 1)
 		return -EINVAL;
 	mw_set_rt(&per_cpu(mg_cores, cpu).policy, rt);
 	mg_kick_all();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use memwarden_guard::self_test::{Moved, Traffic};
-use memwarden_guard::{Error as GuardError, Resource, units::PAGE_BYTES};
+use memwarden_guard::{Error as GuardError, EventList, Resource, units::PAGE_BYTES};
 use memwarden_platform::{Root, cache};
 use memwarden_policy::events;
 
@@ -58,28 +58,35 @@ impl Counted {
 /// placement leave no trace in ours.
 #[derive(Debug)]
 pub struct KnownTraffic<'a> {
-    counted: Counted,
-    /// The event counts what misses a cache of the system's, too, which sysfs needn't list.
-    past_system_cache: bool,
+    events: EventList,
     interrupt: &'a Interrupt,
 }
 
 impl<'a> KnownTraffic<'a> {
-    /// Traffic for `event`.
+    /// Traffic for `event`, or for a list of events.
     pub fn for_event(event: &str, interrupt: &'a Interrupt) -> Self {
-        let code = events::named(event).map(|event| event.read);
         Self {
-            counted: Counted::by(event),
-            past_system_cache: event == "0x37" || code == Some(LL_CACHE_MISS_RD),
+            events: event.parse().unwrap_or_else(|_| EventList::all(event)),
             interrupt,
         }
     }
 
+    fn counted(&self, cpu: usize) -> Counted {
+        Counted::by(self.events.of(cpu).unwrap_or_default())
+    }
+
+    /// The event counts what misses a cache of the system's, too, which sysfs needn't list.
+    fn past_system_cache(&self, cpu: usize) -> bool {
+        let event = self.events.of(cpu).unwrap_or_default();
+        let code = events::named(event).map(|event| event.read);
+        event == "0x37" || code == Some(LL_CACHE_MISS_RD)
+    }
+
     /// The kind of `bandwidth`, and its buffer in bytes.
     fn traffic(&self, cpu: usize) -> (&'static str, u64) {
-        let (kind, buffer) = self.counted.traffic(cpu);
+        let (kind, buffer) = self.counted(cpu).traffic(cpu);
         let last = cache::last_level(&Root::system(), cpu).map_or(0, |cache| cache.level);
-        if self.past_system_cache && last < 3 {
+        if self.past_system_cache(cpu) && last < 3 {
             return (kind, PAST_ANY_CACHE);
         }
         (kind, buffer)
@@ -87,7 +94,7 @@ impl<'a> KnownTraffic<'a> {
 
     /// A buffer that the last cache has with room to spare, and the ones before it have not.
     fn within_last_level(&self, cpu: usize) -> Option<u64> {
-        if self.counted != Counted::Lines {
+        if self.counted(cpu) != Counted::Lines {
             return None;
         }
         let caches = cache::of_cpu(&Root::system(), cpu);
@@ -124,7 +131,7 @@ impl<'a> KnownTraffic<'a> {
         Ok(Moved {
             bytes: number("bytes")?,
             elapsed: Duration::from_nanos(number("elapsed_ns")?),
-            comparable: self.counted != Counted::Time,
+            comparable: self.counted(cpu) != Counted::Time,
         })
     }
 }
@@ -139,7 +146,7 @@ impl Traffic for KnownTraffic<'_> {
         let (kind, buffer) = self.traffic(cpu);
         let kind = match resource {
             Resource::Read => kind,
-            Resource::Write if self.counted == Counted::Lines => "write",
+            Resource::Write if self.counted(cpu) == Counted::Lines => "write",
             Resource::Write => return Ok(None),
         };
         self.run_child(cpu, bytes, kind, buffer)
@@ -148,7 +155,8 @@ impl Traffic for KnownTraffic<'_> {
     }
 
     fn has(&self, resource: Resource) -> bool {
-        resource == Resource::Read || self.counted == Counted::Lines
+        let lines = |(event, _)| Counted::by(event) == Counted::Lines;
+        resource == Resource::Read || self.events.iter().all(lines)
     }
 
     fn run_in_last_level(

@@ -51,6 +51,7 @@ pub struct BudgetFile {
     write_event: Option<Placed<String>>,
     bytes_per_event: Option<Placed<u64>>,
     user_only: Option<Placed<bool>>,
+    cpus: Option<Placed<CpuSet>>,
     period_us: Option<u64>,
     maxbw_mib_s: Option<u64>,
     best_effort: Option<BestEffort>,
@@ -70,6 +71,7 @@ struct Written {
     write_event: Option<Spanned<Word>>,
     bytes_per_event: Option<Spanned<Whole<BYTES_PER_EVENT_MAX>>>,
     user_only: Option<Spanned<bool>>,
+    cpus: Option<Spanned<CpuSet>>,
     period: Option<Period>,
     maxbw: Option<Whole<MB_MAX>>,
     best_effort: Option<BestEffort>,
@@ -285,6 +287,7 @@ impl BudgetFile {
             write_event: placed(written.write_event, &place, |word| word.0),
             bytes_per_event: placed(written.bytes_per_event, &place, |bytes| bytes.0),
             user_only: placed(written.user_only, &place, |user_only| user_only),
+            cpus: placed(written.cpus, &place, |cpus| cpus),
             period_us: written.period.map(|period| period.0),
             maxbw_mib_s: written.maxbw.map(|maxbw| maxbw.0),
             best_effort: written.best_effort,
@@ -364,6 +367,7 @@ impl BudgetFile {
             period_us: self.period_us.unwrap_or(defaults.period_us),
             maxbw_mib_s: self.maxbw_mib_s,
             user_only: value(self.user_only.as_ref()).unwrap_or(defaults.user_only),
+            cpus: value(self.cpus.as_ref()),
         }
     }
 
@@ -379,6 +383,7 @@ impl BudgetFile {
             && same(&self.write_event, &other.write_event)
             && same(&self.bytes_per_event, &other.bytes_per_event)
             && same(&self.user_only, &other.user_only)
+            && same(&self.cpus, &other.cpus)
     }
 
     /// What a running guard is to be kept at.
@@ -388,6 +393,7 @@ impl BudgetFile {
     /// event a period.
     pub fn wanted(&self, control: &Control, possible: &CpuSet) -> Result<Wanted, Error> {
         self.suits(control)?;
+        let is_regulated = |cpu| control.cpus.contains(cpu) || !possible.contains(cpu);
         let budgets = |resource| {
             let budgets = match resource {
                 Resource::Read => &self.read_mb,
@@ -395,11 +401,13 @@ impl BudgetFile {
             };
             budgets
                 .iter()
+                // A core that is left alone has no budget, as the file says.
+                .filter(|(cpu, mb)| mb.value != Amount::Max || is_regulated(**cpu))
                 .map(|(&cpu, mb)| Ok((cpu, self.budget(cpu, mb, control, possible)?)))
                 .collect::<Result<BTreeMap<_, _>, Error>>()
         };
         for (&cpu, rt) in &self.rt {
-            self.is_here(cpu, rt, possible)?;
+            self.is_regulated(cpu, rt, control, possible)?;
         }
         Ok(Wanted {
             period_us: self.period_us,
@@ -448,6 +456,11 @@ impl BudgetFile {
         {
             return refuse(user_only.line, "user_only", &control.user_only.to_string());
         }
+        if let Some(cpus) = &self.cpus
+            && differs(&self.cpus, &control.cpus)
+        {
+            return refuse(cpus.line, "cpus", &control.cpus.to_string());
+        }
         if let (None, Some(first)) = (&control.write_event, self.write_mb.values().next()) {
             let why = format!(
                 "event {} counts no write-backs: give write_event as well",
@@ -458,11 +471,23 @@ impl BudgetFile {
         Ok(())
     }
 
-    fn is_here<T>(&self, cpu: usize, at: &Placed<T>, possible: &CpuSet) -> Result<(), Error> {
-        if possible.contains(cpu) {
+    fn is_regulated<T>(
+        &self,
+        cpu: usize,
+        at: &Placed<T>,
+        control: &Control,
+        possible: &CpuSet,
+    ) -> Result<(), Error> {
+        let why = if !possible.contains(cpu) {
+            format!("there is no CPU {cpu} on this machine (it has {possible})")
+        } else if !control.cpus.contains(cpu) {
+            format!(
+                "the guard does not regulate CPU {cpu} (cpus = \"{}\")",
+                control.cpus
+            )
+        } else {
             return Ok(());
-        }
-        let why = format!("there is no CPU {cpu} on this machine (it has {possible})");
+        };
         Err(self.bad(at.line, &at.key, &why))
     }
 
@@ -473,7 +498,7 @@ impl BudgetFile {
         control: &Control,
         possible: &CpuSet,
     ) -> Result<Budget, Error> {
-        self.is_here(cpu, mb, possible)?;
+        self.is_regulated(cpu, mb, control, possible)?;
         let period_us = self.period_us.unwrap_or(control.period_us);
         let bytes = control.bytes_per_event;
         let Amount::Limited(mb_s) = mb.value else {
@@ -536,6 +561,7 @@ event = "page-faults"
 write_event = "0x18"
 bytes_per_event = 4096
 user_only = false
+cpus = "0-3"
 period = "1ms"
 maxbw = 1200
 best_effort = "spare"
@@ -597,6 +623,7 @@ rt = false
                 period_us: 1000,
                 maxbw_mib_s: Some(1200),
                 user_only: false,
+                cpus: Some((0..4).collect()),
             }
         );
         let wanted = wanted(FULL).unwrap();
@@ -762,6 +789,7 @@ rt = false
                 "line 1, user_only:",
                 "running has false",
             ),
+            ("cpus = \"1-3\"", "line 1, cpus:", "running has 0-3"),
         ] {
             let message = wanted(text).unwrap_err();
             assert!(
@@ -780,6 +808,35 @@ rt = false
             error.to_string().contains("counts no write-backs"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_core_that_is_left_alone_has_no_budget() {
+        let some = Control {
+            cpus: "1-3".parse().unwrap(),
+            ..control("page-faults")
+        };
+        let wanted = |text| {
+            parse(text)
+                .unwrap()
+                .wanted(&some, &(0..4).collect())
+                .map_err(|error| error.to_string())
+        };
+        let budgets = wanted("cpus = \"1-3\"\nmb = [\"max\", 100, 200]")
+            .unwrap()
+            .read;
+        assert_eq!(budgets.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        for (text, place) in [
+            ("mb = [100]", "line 1, mb"),
+            ("[cpu.0]\nrt = true", "line 2, cpu.0.rt"),
+        ] {
+            let said = wanted(text).unwrap_err();
+            assert!(said.contains(place), "{said}");
+            assert!(
+                said.contains("does not regulate CPU 0 (cpus = \"1-3\")"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

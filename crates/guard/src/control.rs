@@ -63,6 +63,9 @@ pub struct Control {
     pub user_only: bool,
     /// How a throttled core waits: `wait` or `poll`.
     pub idle: String,
+    /// Those to be regulated, online or not; all others are left alone.
+    #[serde(default)]
+    pub cpus: CpuSet,
     /// Cores that are never throttled.
     pub rt: CpuSet,
     /// Cores that ran anything in this period.
@@ -128,6 +131,7 @@ impl Control {
             bytes_per_event: number("bytes_per_event")?,
             user_only: number("user_only")? != 0,
             idle: value("idle")?.to_owned(),
+            cpus: set("cpus")?,
             rt: set("rt")?,
             active: set("active")?,
             throttled: set("throttled")?,
@@ -137,7 +141,7 @@ impl Control {
     }
 }
 
-/// The event's name without its code, or for a raw one the code: what `--event` takes.
+/// The event's name without its code, or for a raw one the code, or a list of them: what `--event` takes.
 fn event(value: &str) -> String {
     let (name, code) = value.split_once(' ').unwrap_or((value, ""));
     if name == "raw" {
@@ -154,7 +158,7 @@ pub(crate) mod tests {
 
     /// What the module prints for four idle cores.
     pub(crate) const SAMPLE: &str = "maxbw: 1200\nperiod_us: 1000\nreclaim: 1\nexclusive: 5\nqmin: 10\n\
-        event: page-faults 0x2\nwrite_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\nrt: none\n\
+        event: page-faults 0x2\nwrite_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\ncpus: 0-3\nrt: none\n\
         active: 0-1,3\nthrottled: none\nonline: 0-3\nguaranteed_mb: 1300\n";
 
     #[test]

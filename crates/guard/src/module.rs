@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
 use crate::event::raw_code;
+use crate::event_list::EventList;
 use crate::kernel_log::Since;
 use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
 use crate::trace::Tracer;
@@ -224,9 +225,17 @@ fn reason(file: &str, log: Since, error: &io::Error) -> String {
 fn parameters(options: &StartOptions) -> Result<String, Error> {
     let mut words = vec![format!("period_us={}", options.period_us)];
     if let Some(event) = &options.event {
-        words.push(match raw_code(event)? {
-            Some(raw) => format!("g_read_counter_id={raw:#x}"),
-            None => format!("g_hw_type={event}"),
+        words.push(if event.contains(['@', ',']) {
+            let list: EventList = event.parse()?;
+            for (event, _) in list.iter() {
+                raw_code(event)?;
+            }
+            format!("g_hw_type={list}")
+        } else {
+            match raw_code(event)? {
+                Some(raw) => format!("g_read_counter_id={raw:#x}"),
+                None => format!("g_hw_type={event}"),
+            }
         });
     }
     if let Some(event) = &options.write_event {
@@ -251,6 +260,9 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
     }
     if options.user_only {
         words.push("user_only=1".into());
+    }
+    if let Some(cpus) = &options.cpus {
+        words.push(format!("cpus={cpus}"));
     }
     Ok(words.join(" "))
 }
@@ -402,7 +414,27 @@ mod tests {
             .unwrap(),
             "period_us=1000 g_read_counter_id=0x17 g_write_counter_id=0x18 bytes_per_event=32 user_only=1"
         );
-        for event in ["", "0x", "0xzz", "17", "a b", "x=1", "0x11111111111111111"] {
+        assert_eq!(
+            line(StartOptions {
+                event: Some("0x17@0-1,armv7@2,0x17@3".into()),
+                cpus: Some("0-3".parse().unwrap()),
+                ..default.clone()
+            })
+            .unwrap(),
+            "period_us=1000 g_hw_type=0x17@0-1,0x17@3,armv7@2 cpus=0-3"
+        );
+        for event in [
+            "",
+            "0x",
+            "a,b",
+            "a b@0",
+            "0xz@1",
+            "0xzz",
+            "17",
+            "a b",
+            "x=1",
+            "0x11111111111111111",
+        ] {
             let refused = line(StartOptions {
                 event: Some(event.into()),
                 ..default.clone()

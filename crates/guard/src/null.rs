@@ -90,6 +90,7 @@ impl Regulator for Null {
                 bytes_per_event: options.bytes_per_event.unwrap_or(LINE_BYTES),
                 user_only: options.user_only,
                 idle: "wait".into(),
+                cpus: self.cpus.clone(),
                 rt: CpuSet::default(),
                 active: CpuSet::default(),
                 throttled: CpuSet::default(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use memwarden_platform::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
@@ -24,6 +25,15 @@ pub struct StartOptions {
     pub maxbw_mib_s: Option<u64>,
     /// Leave the kernel's own traffic uncounted.
     pub user_only: bool,
+    /// The CPUs to regulate; all others are left alone. `None` is every CPU.
+    pub cpus: Option<CpuSet>,
+}
+
+impl StartOptions {
+    /// Whether `cpu` is to be regulated.
+    pub fn regulates(&self, cpu: usize) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
+    }
 }
 
 impl Default for StartOptions {
@@ -36,6 +46,7 @@ impl Default for StartOptions {
             period_us: 1000,
             maxbw_mib_s: None,
             user_only: false,
+            cpus: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use memwarden_policy::events;
 use serde::Serialize;
 
 use crate::budget::Request;
+use crate::event_list::of_cpu;
 use crate::{Control, Error, Regulator, Resource};
 
 /// How far counted and moved bytes may be apart. Refills that prefetchers cause, or that a cache keeps, move a
@@ -203,7 +204,7 @@ impl Test<'_> {
     fn event(&self, resource: Resource) -> String {
         match (resource, &self.control.write_event) {
             (Resource::Write, Some(event)) => format!("write event {event}"),
-            _ => format!("event {}", self.control.event),
+            _ => format!("event {}", of_cpu(&self.control.event, self.cpu)),
         }
     }
 
@@ -256,7 +257,7 @@ impl Test<'_> {
         };
         let of_last_level = self.least(|test| test.measure_in_last_level(resource))?;
         // Of some processors there is nothing better, and the table says so.
-        let known = events::named(&self.control.event);
+        let known = events::named(&of_cpu(&self.control.event, self.cpu));
         let expected =
             resource == Resource::Read && known.is_some_and(|event| event.includes.shared_hits);
         if let Some(share) = of_last_level.filter(|share| *share > OF_LAST_LEVEL && !expected) {

@@ -8,7 +8,7 @@ use memwarden_guard::{BestEffort, Error, Module, ModuleSource, Regulator, Resour
 use memwarden_platform::Root;
 
 const CONTROL: &str = "maxbw: 1200\nperiod_us: 1000\nreclaim: 0\nexclusive: 0\nqmin: 10\nevent: page-faults 0x2\n\
-    write_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\nrt: none\nactive: none\nthrottled: none\nonline: 0-1\n\
+    write_event: none\nbytes_per_event: 4096\nuser_only: 0\nidle: wait\ncpus: 0-1\nrt: none\nactive: none\nthrottled: none\nonline: 0-1\n\
     guaranteed_mb: 1100\n";
 const LIMIT: &str = "cpu  |budget (MB/s,pct,weight)\n-------------------------------\n\
     CPU0: 256 (1000MB/s, 83 pct, w0)\nCPU1: max\n";

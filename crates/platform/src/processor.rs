@@ -28,8 +28,6 @@ pub enum Why {
     NotInTable,
     /// It has none that counts memory traffic.
     HasNone,
-    /// It is another than that of the CPUs before it.
-    Differs(&'static str),
 }
 
 /// A processor whose own event can't be taken.
@@ -72,10 +70,6 @@ impl fmt::Display for Unknown {
         match self.why {
             Why::NotInTable => f.write_str("is not in the table of events"),
             Why::HasNone => f.write_str("counts no memory traffic in its cores"),
-            Why::Differs(event) => write!(
-                f,
-                "counts by another event than {event}, which the CPUs before it have"
-            ),
         }
     }
 }
@@ -160,33 +154,52 @@ pub fn identities(root: &Root) -> Result<Vec<(Identity, CpuSet)>> {
         .collect())
 }
 
-/// What the processors of a machine count of memory traffic: of several kinds all must count by the same event. perf's
-/// `cache-misses` where the machine doesn't tell what its processors are.
+/// What a CPU's processor counts of memory traffic. perf's `cache-misses` where the machine doesn't tell what it is.
 ///
 /// # Errors
-/// When it can't be read which CPUs there are.
-pub fn own_event(root: &Root) -> Result<std::result::Result<Event, Unknown>> {
+/// When the table doesn't have it, or has nothing for it.
+pub fn own_event(root: &Root, cpu: usize) -> std::result::Result<Event, Unknown> {
     let general = |name| events::named(name).expect("the table has perf's names");
     let info = root.text("/proc/cpuinfo").unwrap_or_default();
     if info.contains("isa\t\t: rv") {
-        return Ok(Ok(general("riscv")));
+        return Ok(general("riscv"));
     }
-    let mut found: Option<Event> = None;
-    for cpu in cpus::online_in(root)?.iter() {
-        let Some(identity) = identity(root, cpu) else {
-            return Ok(Ok(general("cache-misses")));
+    let Some(identity) = identity(root, cpu) else {
+        return Ok(general("cache-misses"));
+    };
+    let unknown = |why| Err(Unknown { cpu, identity, why });
+    match events::of(identity.maker, identity.family, identity.model) {
+        None => unknown(Why::NotInTable),
+        Some(event) if event.kind == Kind::None => unknown(Why::HasNone),
+        Some(event) => Ok(event),
+    }
+}
+
+/// The same of all of these CPUs that are online: each event with its CPUs.
+///
+/// # Errors
+/// When it can't be read which CPUs there are; the first whose event can't be taken.
+pub fn own_events(
+    root: &Root,
+    cpus: Option<&CpuSet>,
+) -> Result<std::result::Result<Vec<(Event, CpuSet)>, Unknown>> {
+    let mut kinds: Vec<(Event, Vec<usize>)> = Vec::new();
+    let online = cpus::online_in(root)?;
+    for cpu in online
+        .iter()
+        .filter(|cpu| cpus.is_none_or(|cpus| cpus.contains(*cpu)))
+    {
+        let event = match own_event(root, cpu) {
+            Ok(event) => event,
+            Err(unknown) => return Ok(Err(unknown)),
         };
-        let unknown = |why| Ok(Err(Unknown { cpu, identity, why }));
-        let counts = |event: &Event| (event.kind, event.read, event.write, event.bytes);
-        let event = match events::of(identity.maker, identity.family, identity.model) {
-            None => return unknown(Why::NotInTable),
-            Some(event) if event.kind == Kind::None => return unknown(Why::HasNone),
-            Some(event) => event,
-        };
-        if let Some(found) = found.filter(|found| counts(found) != counts(&event)) {
-            return unknown(Why::Differs(found.name));
+        match kinds.iter_mut().find(|(kind, _)| *kind == event) {
+            Some((_, cpus)) => cpus.push(cpu),
+            None => kinds.push((event, vec![cpu])),
         }
-        found.get_or_insert(event);
     }
-    Ok(Ok(found.unwrap_or_else(|| general("cache-misses"))))
+    Ok(Ok(kinds
+        .into_iter()
+        .map(|(event, cpus)| (event, cpus.into_iter().collect()))
+        .collect()))
 }

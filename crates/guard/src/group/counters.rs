@@ -5,12 +5,13 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use memwarden_platform::Result;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::overflow::{EventCode, FAR, Of, OverflowCounter};
+use memwarden_platform::overflow::{FAR, Of, OverflowCounter};
+use memwarden_platform::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 
 use super::shares;
+use crate::event::Event;
 
 struct PerCpu {
     count: OverflowCounter,
@@ -33,8 +34,13 @@ pub(super) struct Counters {
 
 impl Counters {
     /// `group`: its open folder.
-    pub fn open(group: &File, online: CpuSet, code: EventCode, user_only: bool) -> Result<Self> {
-        let open = |cpu| OverflowCounter::open(cpu, code, Of::Group(group.as_fd()), user_only);
+    pub fn open(group: &File, online: CpuSet, event: &Event, user_only: bool) -> Result<Self> {
+        let open = |cpu| {
+            let codes = event
+                .on(cpu)
+                .map_err(|error| Error::Invalid(error.to_string()))?;
+            OverflowCounter::open(cpu, codes.read, Of::Group(group.as_fd()), user_only)
+        };
         let cpus = online
             .iter()
             .map(|cpu| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memwarden_platform::clock::monotonic_ns;
-use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
+use memwarden_platform::overflow::{Of, OverflowCounter};
 use memwarden_platform::shared::SharedWords;
 use memwarden_platform::{Root, cpus, sched};
 use memwarden_policy::{Action, Core, Policy, Resource, UNLIMITED};
@@ -23,7 +23,7 @@ use super::ledger::Ledger;
 use super::stopper::Stopper;
 use super::{GroupPlan, folder};
 use crate::budget::{Amount, Unit};
-use crate::event;
+use crate::event::{self, Event};
 use crate::user::clock::{PeriodClock, Reading};
 use crate::user::core::PRIORITY;
 use crate::user::fault::Fault;
@@ -107,7 +107,7 @@ fn go(
     let counts = |code| OverflowCounter::open(first, code, of, options.user_only).is_ok();
     let event = event::choose(options, counts)?;
     let budget = budget(plan, options.period_us, event.bytes)?;
-    let counters = Counters::open(&group, online, event.read, options.user_only);
+    let counters = Counters::open(&group, online, &event, options.user_only);
     let counters = counters.map_err(|error| uncounted(error, plan))?;
     let policy = Policy::new();
     let mut core = Core::new(&policy).map_err(|error| Error::System(error.to_string()))?;
@@ -137,7 +137,7 @@ fn go(
     let mut going = Loop {
         counting: Counting {
             group: &group,
-            code: event.read,
+            event: &event,
             user_only: options.user_only,
             looked_ns: begin_ns,
         },
@@ -199,7 +199,7 @@ fn uncounted(error: memwarden_platform::Error, plan: &GroupPlan) -> Error {
 /// How its events are counted, to count on other CPUs when they come.
 struct Counting<'a> {
     group: &'a File,
-    code: EventCode,
+    event: &'a Event,
     user_only: bool,
     looked_ns: u64,
 }
@@ -354,11 +354,11 @@ impl Loop<'_> {
         if online != self.counters.online {
             let Counting {
                 group,
-                code,
+                event,
                 user_only,
                 ..
             } = self.counting;
-            self.counters = Counters::open(group, online, code, user_only).map_err(explain)?;
+            self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use super::fault::Fault;
 use super::figures::{Board, Ended, Figures, Second};
 use super::record::Record;
 use crate::Error;
+use crate::event::{Codes, Event};
 use crate::trace::What;
 
 /// Priority of the core threads: above whatever is regulated, below the watchdogs.
@@ -103,8 +104,7 @@ impl Handle {
 pub(super) struct Common {
     pub policy: Arc<Policy>,
     pub clock: PeriodClock,
-    pub event: EventCode,
-    pub write_event: Option<EventCode>,
+    pub event: Event,
     pub user_only: bool,
     pub cores: Vec<Handle>,
     /// Until when a core's thread means to run, by index in `cores`; 0 while it sleeps. The watchdogs read it.
@@ -190,10 +190,10 @@ struct Counters {
 }
 
 impl Counters {
-    fn open(common: &Common, cpu: usize) -> Result<Self, memwarden_platform::Error> {
+    fn open(common: &Common, cpu: usize, codes: Codes) -> Result<Self, memwarden_platform::Error> {
         let open = |code| OverflowCounter::open(cpu, code, Of::Cpu, common.user_only);
-        let read = open(common.event)?;
-        let write = common.write_event.map(open).transpose()?;
+        let read = open(codes.read)?;
+        let write = codes.write.map(open).transpose()?;
         let begin = [
             read.read()?,
             write.as_ref().map_or(Ok(0), OverflowCounter::read)?,
@@ -207,7 +207,7 @@ impl Counters {
             last: begin,
             lost: [false; 2],
             blind: common.fault.as_ref().is_some_and(|fault| fault.blinds(cpu)),
-            reaction: [common.event, common.write_event.unwrap_or(common.event)].map(Reaction::to),
+            reaction: [codes.read, codes.write.unwrap_or(codes.read)].map(Reaction::to),
         })
     }
 
@@ -298,7 +298,12 @@ pub(super) fn run(
             park(handle);
             continue;
         }
-        let counters = Counters::open(common, handle.cpu).map_err(|error| explain(error.into()))?;
+        let codes = common
+            .event
+            .on(handle.cpu)
+            .map_err(|error| error.to_string())?;
+        let counters =
+            Counters::open(common, handle.cpu, codes).map_err(|error| explain(error.into()))?;
         core.online();
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
         // Whoever is told may ask at once.

@@ -27,7 +27,7 @@ use super::process::{self, Mailbox, spawn};
 use super::wire::{Plan, Reply, Request, receive, send};
 use super::{core, record};
 use crate::control::BestEffort;
-use crate::event::{self, Event};
+use crate::event;
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
 use crate::units::{PERIOD_US_MAX, PERIOD_US_MIN};
 use crate::{Control, CoreStatistics, Error, Resource, Settings};
@@ -51,7 +51,6 @@ const CLIENT_PRIORITY: i32 = 1;
 
 struct Host {
     common: Arc<Common>,
-    event: Event,
     user_only: bool,
     state: Mutex<State>,
     stop: Arc<AtomicBool>,
@@ -123,14 +122,17 @@ impl Host {
     ) -> Result<(Arc<Self>, Vec<Core>), Error> {
         let options = &plan.options;
         let present = cpus::present().map_err(Error::platform)?;
-        let online = cpus::online().map_err(Error::platform)?;
-        let first = online.iter().next().unwrap_or(0);
+        let first = event::first_cpu(options)?;
         let counts = |code| OverflowCounter::open(first, code, Of::Cpu, options.user_only).is_ok();
         let event = event::choose(options, counts)?;
         let policy = Policy::new();
         let mut handles = Vec::new();
         let mut cores = Vec::new();
-        for cpu in present.iter() {
+        let regulated: CpuSet = present
+            .iter()
+            .filter(|&cpu| options.regulates(cpu))
+            .collect();
+        for cpu in regulated.iter() {
             let core = Core::new(&policy).map_err(|error| Error::System(error.to_string()))?;
             handles.push(Handle::new(cpu, core.settings())?);
             cores.push(core);
@@ -138,17 +140,15 @@ impl Host {
         let common = Common {
             clock: PeriodClock::new(monotonic_ns(), options.period_us * 1000),
             policy,
-            event: event.read,
-            write_event: event.write.as_ref().map(|(_, code)| *code),
+            event,
             user_only: options.user_only,
             cores: handles,
             running_until: words,
             fault: Fault::from_environment(),
         };
-        let unlimited = Reservations::unlimited(&present);
+        let unlimited = Reservations::unlimited(&regulated);
         let host = Self {
             common: Arc::new(common),
-            event,
             user_only: options.user_only,
             state: Mutex::new(State {
                 maxbw_mib_s: options.maxbw_mib_s.unwrap_or(0),
@@ -280,10 +280,10 @@ impl Host {
             Request::Settings => return Ok(Reply::Settings(Box::new(self.settings()?))),
             Request::Statistics => return Ok(Reply::Statistics(self.statistics())),
             Request::Budgets { resource, request } => {
-                if resource == Resource::Write && self.event.write.is_none() {
+                if resource == Resource::Write && self.common.event.write.is_none() {
                     return Err(Error::BadInput(format!(
                         "event {} counts no write-backs: start with --write-event CODE",
-                        self.event.name
+                        self.common.event.name
                     )));
                 }
                 let online = self.cpus(|figures| figures.regulated);
@@ -355,7 +355,7 @@ impl Host {
     ) -> Result<(), Error> {
         let basis = Basis {
             period_us: period_us.unwrap_or(state.period_us),
-            bytes_per_event: self.event.bytes,
+            bytes_per_event: self.common.event.bytes,
             maxbw_mib_s: maxbw_mib_s.unwrap_or(state.maxbw_mib_s),
         };
         let events = [
@@ -394,7 +394,7 @@ impl Host {
         let state = self.state();
         let basis = Basis {
             period_us: state.period_us,
-            bytes_per_event: self.event.bytes,
+            bytes_per_event: self.common.event.bytes,
             maxbw_mib_s: state.maxbw_mib_s,
         };
         let online = self.cpus(|figures| figures.regulated);
@@ -404,7 +404,7 @@ impl Host {
             Ok(events)
         };
         let read = of(Resource::Read)?;
-        let write = if self.event.write.is_some() {
+        let write = if self.common.event.write.is_some() {
             of(Resource::Write)?
         } else {
             BTreeMap::new()
@@ -421,11 +421,12 @@ impl Host {
                 memwarden_policy::BestEffort::Proportional => BestEffort::Proportional,
             },
             qmin: policy.qmin(),
-            event: self.event.name.clone(),
-            write_event: self.event.write.as_ref().map(|(name, _)| name.clone()),
-            bytes_per_event: self.event.bytes,
+            event: self.common.event.name.clone(),
+            write_event: self.common.event.write.clone(),
+            bytes_per_event: self.common.event.bytes,
             user_only: self.user_only,
             idle: "spin".into(),
+            cpus: self.common.cores.iter().map(|core| core.cpu).collect(),
             rt: rt.map(|core| core.cpu).collect(),
             active: self.cpus(|figures| figures.active),
             throttled: self.cpus(|figures| figures.throttled),
@@ -459,7 +460,7 @@ impl Host {
 
     fn statistics(&self) -> Vec<CoreStatistics> {
         self.wake_quiet_cores();
-        let writes = self.event.write.is_some();
+        let writes = self.common.event.write.is_some();
         self.common
             .cores
             .iter()

@@ -75,6 +75,9 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Start {
+    /// Regulate these CPUs alone, such as 1-3; the others are left as they are: no counter, no thread, no timer [default: all]
+    #[arg(long, value_name = "LIST", value_parser = some_cpus)]
+    cpus: Option<CpuSet>,
     #[command(flatten)]
     options: Options,
 }
@@ -95,7 +98,7 @@ struct Options {
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
     /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
-    /// 0x17 [default: what the processors count of memory traffic]
+    /// 0x17; where CPUs differ, EVENT@FIRST-LAST,... [default: what each processor counts of memory traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// What counts write-backs: a raw code such as 0x18
@@ -251,6 +254,7 @@ impl Options {
             maxbw_mib_s: self.maxbw,
             user_only: self.user_only,
             period_us: self.period.unwrap_or(StartOptions::default().period_us),
+            cpus: None,
         }
     }
 
@@ -324,7 +328,16 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         let (event, period_us) = (control.event, control.period_us);
         return Err(Error::AlreadyRunning { event, period_us }.into());
     }
-    guard.start(&args.options.start_options())?;
+    if let Some(cpus) = &args.cpus {
+        let present = memwarden_platform::cpus::present()?;
+        if let Some(cpu) = cpus.iter().find(|cpu| !present.contains(*cpu)) {
+            bail!("--cpus {cpus}: there is no CPU {cpu} on this machine (it has {present})");
+        }
+    }
+    guard.start(&StartOptions {
+        cpus: args.cpus.clone(),
+        ..args.options.start_options()
+    })?;
     let said = guard
         .settings()
         .map_err(anyhow::Error::from)

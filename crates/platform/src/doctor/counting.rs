@@ -5,6 +5,7 @@ use memwarden_policy::events::{Event, Kind};
 
 use super::{Finding, Level, Patient};
 use crate::counters::{Source, Trial};
+use crate::cpus::CpuSet;
 use crate::processor::{self, Unknown};
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -73,8 +74,8 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
 
 /// What there is to regulate memory traffic by.
 enum Traffic {
-    /// The processors' own event.
-    Own(Event),
+    /// The processors' own events.
+    Own(Vec<(Event, CpuSet)>),
     /// A PMU, of which it isn't known what to count.
     Unknown(Unknown),
     /// The kernel's page faults: there is no PMU.
@@ -89,8 +90,8 @@ fn traffic(patient: &Patient) -> Traffic {
         event.is_some_and(crate::counters::Found::counts)
     };
     if counts("LLC-load-misses") || counts("cache-misses") {
-        match processor::own_event(patient.root) {
-            Ok(Ok(event)) => return Traffic::Own(event),
+        match processor::own_events(patient.root, None) {
+            Ok(Ok(events)) => return Traffic::Own(events),
             Ok(Err(unknown)) => return Traffic::Unknown(unknown),
             Err(_) => {}
         }
@@ -102,11 +103,14 @@ fn traffic(patient: &Patient) -> Traffic {
     }
 }
 
-/// The name of the event that a guard would count, as far as it is known beforehand.
-pub(super) fn traffic_event(patient: &Patient) -> Option<&'static str> {
+/// The names of the events that a guard would count, as far as they are known beforehand.
+pub(super) fn traffic_event(patient: &Patient) -> Option<String> {
     match traffic(patient) {
-        Traffic::Own(event) => Some(event.name),
-        Traffic::PageFaults => Some("page-faults"),
+        Traffic::Own(events) => {
+            let names: Vec<_> = events.iter().map(|(event, _)| event.name).collect();
+            Some(names.join(" and "))
+        }
+        Traffic::PageFaults => Some("page-faults".into()),
         Traffic::Unknown(_) | Traffic::None => None,
     }
 }
@@ -138,25 +142,35 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
             "try memwarden guard start --event {}; memwarden guard events lists what is known",
             unknown.to_try()
         )),
-        Traffic::Own(event) => {
-            let code = match event.kind {
-                Kind::Raw => format!("{} ({:#x})", event.name, event.read),
-                _ => event.name.to_owned(),
+        Traffic::Own(events) => {
+            let one = events.len() == 1;
+            let words: Vec<String> = events
+                .iter()
+                .map(|(event, cpus)| {
+                    let whose = if one {
+                        String::new()
+                    } else {
+                        format!("CPUs {cpus}: ")
+                    };
+                    let code = match event.kind {
+                        Kind::Raw => format!("{} ({:#x})", event.name, event.read),
+                        _ => event.name.to_owned(),
+                    };
+                    match event.write {
+                        Some(write) => format!("{whose}{code}, writes {write:#x}"),
+                        None => format!("{whose}{code}: reads alone"),
+                    }
+                })
+                .collect();
+            let meaning = if events.iter().all(|(event, _)| event.write.is_some()) {
+                "reads and writes can have budgets; guard start proves both"
+            } else if one {
+                "this processor's cores have no event for what is written to memory; guard start proves this one"
+            } else {
+                "not all of these processors have an event for what is written to memory: reads alone can have budgets; \
+                 guard start proves each"
             };
-            match event.write {
-                Some(write) => Finding::new(
-                    Level::Ok,
-                    name,
-                    format!("{code}, writes {write:#x}"),
-                    "reads and writes can have budgets; guard start proves both",
-                ),
-                None => Finding::new(
-                    Level::Ok,
-                    name,
-                    format!("{code}: reads alone"),
-                    "this processor's cores have no event for what is written to memory; guard start proves this one",
-                ),
-            }
+            Finding::new(Level::Ok, name, words.join("; "), meaning)
         }
     }
 }

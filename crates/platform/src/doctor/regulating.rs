@@ -62,7 +62,7 @@ pub(super) fn verdict(patient: &Patient) -> Verdict {
     let can = |backend: &str, reason: &str| Verdict {
         can_run: true,
         backend: Some(backend.into()),
-        event: event.map(Into::into),
+        event: event.clone(),
         reason: reason.into(),
     };
     let cannot = |reason: &str| Verdict {

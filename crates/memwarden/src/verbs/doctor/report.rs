@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use memwarden_experiments::{Interrupt, KnownTraffic, Progress};
 use memwarden_guard::self_test::{self, Finding};
-use memwarden_guard::{Backend, StartOptions, running};
+use memwarden_guard::{Backend, EventList, StartOptions, running};
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::doctor::Diagnosis;
@@ -25,8 +25,6 @@ struct Report {
     memwarden: &'static str,
     host: Host,
     processors: Vec<Processors>,
-    /// The event that the table has for them.
-    own_event: Option<&'static str>,
     diagnosis: Diagnosis,
     /// Why no event was tried, if none was.
     untried: Option<&'static str>,
@@ -39,6 +37,8 @@ struct Processors {
     #[serde(flatten)]
     identity: Identity,
     cpus: CpuSet,
+    /// The event that the table has for them.
+    own_event: Option<&'static str>,
 }
 
 /// An event, and what the self-test said of it on a CPU of each kind.
@@ -78,10 +78,17 @@ pub(super) fn write(path: &Path, diagnosis: Diagnosis) -> anyhow::Result<()> {
 
 fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
     let root = Root::system();
-    let own = processor::own_event(&root)?;
+    let own = |cpus: &CpuSet| {
+        let first = cpus.iter().next()?;
+        processor::own_event(&root, first).ok()
+    };
     let processors: Vec<Processors> = processor::identities(&root)?
         .into_iter()
-        .map(|(identity, cpus)| Processors { identity, cpus })
+        .map(|(identity, cpus)| Processors {
+            identity,
+            own_event: own(&cpus).map(|event| event.name),
+            cpus,
+        })
         .collect();
     let counts = |name: &str| {
         let event = diagnosis.counters.event(name);
@@ -101,11 +108,15 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
                 "--report tries events, and a guard is running: end it first (memwarden guard stop)"
             );
         }
-        let mut names: Vec<String> = own.iter().map(|event| event.name.to_owned()).collect();
+        let known = processor::own_events(&root, None)?.unwrap_or_default();
         let makers = processors.first().map_or(0, |kind| kind.identity.maker);
+        let mut names = match known.as_slice() {
+            [] => Vec::new(),
+            known => vec![EventList::by_cpu(known).to_string()],
+        };
         let is_own = |name: &str| {
             let code = u64::from_str_radix(name.trim_start_matches("0x"), 16);
-            own.is_ok_and(|event| event.kind == Kind::Raw && code == Ok(event.read))
+            matches!(known.as_slice(), [(event, _)] if event.kind == Kind::Raw && code == Ok(event.read))
         };
         let others = candidates(makers).iter().filter(|name| !is_own(name));
         names.extend(others.map(|&name| name.to_owned()));
@@ -129,7 +140,6 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
         memwarden: env!("CARGO_PKG_VERSION"),
         host: Host::gather()?,
         processors,
-        own_event: own.ok().map(|event| event.name),
         diagnosis,
         untried,
         events,

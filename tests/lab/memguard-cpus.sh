@@ -1,0 +1,120 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# append: nohz_full=3 isolcpus=3
+# Some CPUs regulated, the others left alone; and different events on different CPUs.
+. "$(dirname "$0")/check.sh"
+. "$(dirname "$0")/memguard.sh"
+
+core() { echo "$2" >"/sys/devices/system/cpu/cpu$1/online"; }
+budgets() { grep -c "^CPU$1: $2 (" "$G/limit"; }
+
+# What a core used in a period of the last second, on average, by /tmp/show.
+last_used() {
+	sed "s/.*\"cpu\":$1,//; s/,{\"cpu\":.*//" /tmp/show | sed 's/"write":.*//' >/tmp/core
+	used=$(sed 's/.*"last_second":{"used":\([0-9]*\).*/\1/' /tmp/core)
+	periods=$(sed 's/.*"last_second":{"ns":[0-9]*,"periods":\([0-9]*\).*/\1/' /tmp/core)
+	echo $((used / periods))
+}
+
+# Interrupts of all kinds that CPU 3 had while it ran a busy task for so many seconds.
+interrupts() { awk 'NR > 1 && NF > 4 && $5 ~ /^[0-9]+$/ { sum += $5 } END { print sum }' /proc/interrupts; }
+interrupts_of_a_busy_core() { # SECONDS
+	taskset -c 3 sh -c 'while :; do :; done' &
+	busy=$!
+	sleep 1
+	before=$(interrupts)
+	sleep "$1"
+	after=$(interrupts)
+	kill $busy
+	echo $((after - before))
+}
+# The least of five: the kernel's own work comes in lumps.
+a_switch() {
+	for i in 1 2 3 4 5; do
+		/host/lab/switches 3 5000
+	done | sort -n | sed 's/ .*//;q'
+}
+
+# ---- what a CPU that is left alone sees of it ----
+alone=$(interrupts_of_a_busy_core 3)
+switch=$(a_switch)
+load cpus=0-2
+set_to limit "mb 100 100 100"
+for c in 0 1 2; do
+	traffic $c 0
+done
+(while sleep 0.1; do set_to limit "mb 100 100 100"; cat "$G/stats"; done) >/dev/null &
+settings=$!
+beside=$(interrupts_of_a_busy_core 3)
+kill $settings
+stop_traffic
+beside_switch=$(a_switch)
+unload
+echo "# CPU3 left alone: $alone interrupts in 3 s without the module, $beside beside it; $switch and $beside_switch ns a switch"
+check "a CPU that is left alone has no interrupt of it" "is $beside -le $((alone + 2))" 0 "^yes"
+check "  and a switch there takes less than a hundred instructions more" \
+	"is $((beside_switch - switch)) -le 100" 0 "^yes"
+
+# ---- some CPUs alone ----
+check "it loads for some CPUs" "load cpus=1-2" 0 ""
+check "  and says how many" "dmesg" 0 "memguard: regulating 2 cores every 1000 us by page-faults"
+check "  which control shows" "cat $G/control" 0 "^cpus: 1-2$"
+check "  only they have a thread" "ps | grep -c '[m]emguard/'" 0 "^2$"
+check "  and lines in each file" "cat $G/limit $G/share $G/failcnt $G/stats" 0 '!^CPU[03]|"cpu":[03]'
+set_to limit "mb 10 20"
+check "  budgets are theirs, in order" "is $(budgets 1 2)$(budgets 2 5) = 11" 0 "^yes"
+check "one for another CPU is refused" "set_to limit 'cpu0 mb 10'" 1 ""
+check "  in a line that says why" "dmesg" 0 "limit: that cpu is not regulated: it is not among cpus="
+check "three are too many" "set_to limit 'mb 1 1 1'" 1 ""
+check "an exemption of another CPU is refused" "set_to control 'rt 3 1'" 1 ""
+check "memwarden says why, too" "memwarden guard set --mb 100 --cpu 0" 1 "the guard regulates cores 1-2"
+set_to limit "events 20 20"
+traffic 0 3
+traffic 1 3
+figures_over 1000
+check "  a regulated core has its budget" "within $(per_period 1) 2000 1" 0 "^yes"
+check "  the other one is not in the statistics" "wc -l <$STATS" 0 "^2$"
+stop_traffic
+for c in 1 3; do
+	core $c 0
+	core $c 1
+done
+usleep 500000
+check "cores come and go, and those alone are regulated" "setting online" 0 "^1-2$"
+check "  with their budgets" "budgets 1 20" 0 "^1$"
+unload
+for cpus in 9 x '' 0-9; do
+	check "cpus=$cpus is refused" "load cpus=$cpus" 1 ""
+	check "  with the CPUs there are" "dmesg | tail -n 1" 0 "memguard: cpus=$cpus: give CPUs of this machine, 0-3"
+done
+
+for backend in module user; do
+	start="memwarden guard start --backend $backend --event page-faults --no-self-test"
+	check "$backend: guard start --cpus" "$start --cpus 1-2" 0 "cores 1-2"
+	check "  budgets go to them in order" "memwarden guard set --mb 10,20 && memwarden guard show --json | tr -d ' \n'" 0 \
+		'"cpus":"1-2".*"1":2,"2":5'
+	check "  and no others are taken" "memwarden guard set --mb 10 --cpu 3" 1 "the guard regulates cores 1-2"
+	check "  it ends" "memwarden guard stop" 0 ""
+	check "  a CPU that is not there is refused" "$start --cpus 2-7" 1 "there is no CPU 4 on this machine"
+
+	# ---- each CPU its own event ----
+	events=page-faults@0-1,instructions@2-3
+	start="memwarden guard start --backend $backend --no-self-test"
+	check "$backend: events that differ in bytes are refused" "$start --event $events" 1 "bytes of traffic"
+	check "  with as many bytes given they are taken" "$start --event $events --bytes-per-event 4096" 0 "event $events"
+	check "  and told, each with what it holds" "memwarden guard show" 0 "page-faults"
+	memwarden guard set --events 20,20,20000,20000
+	traffic 1 3
+	traffic 3 3
+	usleep 2500000
+	memwarden guard show --json | tr -d ' \n' >/tmp/show
+	stop_traffic
+	check "  faults are held to their budget" "within $(last_used 1) 20 10" 0 "^yes"
+	# The thread in user space spins while it holds a core, and its instructions count.
+	[ $backend = user ] ||
+		check "  and instructions to theirs" "within $(last_used 3) 20000 10" 0 "^yes"
+	check "  it ends" "memwarden guard stop" 0 ""
+	check "a CPU without an event is refused" "$start --event page-faults@0-1" 1 "CPU ?2 has (none|no event)"
+	check "  and one named twice" "$start --event page-faults@0-3,cycles@1" 1 "CPU 1 is named twice"
+done
+finish
