@@ -423,8 +423,7 @@ MG_FILE(stats, stats_show, set_nothing);
 #define MG_DEVICE(file, file_mode, operations) \
 { \
 	.minor = MISC_DYNAMIC_MINOR, \
-	.name = "memguard_" file, \
-	.nodename = "memguard/" file, \
+	.name = "memguard/" file, \
 	.mode = (file_mode), \
 	.fops = &(operations), \
 }
@@ -443,7 +442,7 @@ static struct miscdevice devices[] = {
 
 static const char *file_name(const struct miscdevice *device)
 {
-	return strrchr(device->nodename, '/') + 1;
+	return strrchr(device->name, '/') + 1;
 }
 
 /* The devices are there in any case: a file that is missing here is no error. */

@@ -137,7 +137,7 @@ check "  and the doctor says so" "memwarden doctor" 0 "lockdown +integrity"
 
 check "unloads" "unload" 0 ""
 check "  and leaves no thread" "ps" 0 "!memguard/"
-check "  and no files" "ls $G $view /sys/class/misc" 1 "!memguard_"
+check "  and no files" "ls $G $view /sys/class/misc" 1 "!memguard.limit"
 check "a module that is not signed is refused in a line that says why" "memwarden guard start --backend module" 1 \
 	"locked down \(Secure Boot\) and takes signed modules only: sign it"
 finish
