@@ -18,7 +18,7 @@ build: ## memwarden for this machine, in target/release
 guest: ## memwarden for the lab's guest: static, arm64
 	$(CARGO) build --release --locked -p memwarden --target $(GUEST) --no-default-features
 
-modules: build ## kernel modules against 12 of Debian's kernels and ours, every warning a failure
+modules: build ## kernel modules against 16 of Debian's kernels and ours, every warning a failure
 	$(MEMWARDEN) lab modules
 
 test: ## what ./test does

@@ -7,6 +7,11 @@
 #include <linux/irqflags.h>
 #include <linux/version.h>
 
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+/* Older ones give a module no scheduling class that holds a core (sched_setattr_nocheck). */
+#error "memguard is for Linux 6.1 and later; memwarden guard start --backend user does without it"
+#endif
+
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 static inline void hrtimer_setup(struct hrtimer *timer,
 				 enum hrtimer_restart (*function)(struct hrtimer *),

@@ -13,6 +13,7 @@
 #include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/tracepoint.h>
+#include <trace/events/sched.h>
 
 #include "compat.h"
 #include "memguard.h"
@@ -781,6 +782,8 @@ static void switched(void *unused, bool preempt, struct task_struct *prev,
  */
 int mg_watch_switches(void)
 {
+	/* Registered as a void pointer: this compares what a kernel hands over. */
+	check_trace_callback_type_sched_switch(switched);
 	for_each_kernel_tracepoint(find_sched_switch, NULL);
 	if (!sched_switch) {
 		pr_err("this kernel has no sched_switch tracepoint: CONFIG_TRACEPOINTS is needed\n");

@@ -7,6 +7,7 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/sched/deadline.h>
 #include <uapi/linux/sched/types.h>
 
 #include "compat.h"
@@ -120,25 +121,30 @@ static int throttle_thread(void *arg)
  * long as the deadline: an entity with less is throttled until its next period.
  */
 #define EVER_AGO (0ULL - (1ULL << 62))
+#define MG_FLAG_SUGOV 0x10000000 /* SCHED_FLAG_SUGOV of kernel/sched/sched.h */
 
-static int choose_class(struct task_struct *thread)
+static void choose_class(struct task_struct *thread)
 {
 	const struct sched_attr attr = {
 		.size = sizeof(attr),
 		.sched_policy = SCHED_DEADLINE,
-		.sched_flags = 0x10000000, /* SCHED_FLAG_SUGOV */
+		.sched_flags = MG_FLAG_SUGOV,
 		/* Not enforced; but hrtick, from 7.3 on, asks how much is left. */
 		.sched_runtime = NSEC_PER_SEC,
 		.sched_deadline = EVER_AGO,
 		.sched_period = EVER_AGO,
 	};
+	int err = -EOPNOTSUPP;
 
-	if (!IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL)) {
-		pr_warn_once("this kernel is without schedutil, and so without a scheduling class that holds a core: each second some 50 ms run unregulated (sched_rt_runtime_us, fair_server), and tasks above SCHED_FIFO 50 always do\n");
-		sched_set_fifo(thread);
-		return 0;
-	}
-	return sched_setattr_nocheck(thread, &attr);
+	if (IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL))
+		err = sched_setattr_nocheck(thread, &attr);
+	/* What the flag means is the scheduler's own affair: has it been understood? */
+	if (!err && dl_task(thread) && thread->dl.flags & MG_FLAG_SUGOV &&
+	    thread->dl.dl_deadline == EVER_AGO)
+		return;
+	pr_warn_once("this kernel is without schedutil, or its scheduler refuses its threads' flag (error %d), and so it has no scheduling class that holds a core: each second some 50 ms run unregulated (sched_rt_runtime_us, fair_server), and tasks above SCHED_FIFO 50 always do\n",
+		     err);
+	sched_set_fifo(thread);
 }
 
 /**
@@ -159,12 +165,7 @@ int mg_throttle_create(struct mg_core *core)
 		pr_err("CPU%u: no throttle thread: error %d\n", core->cpu, err);
 		return err;
 	}
-	err = choose_class(core->thread);
-	if (err) {
-		pr_err("CPU%u: throttle thread's scheduling class refused: error %d\n",
-		       core->cpu, err);
-		return err;
-	}
+	choose_class(core->thread);
 	wake_up_process(core->thread);
 	return 0;
 }

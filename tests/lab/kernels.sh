@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Debian's other kernels: each boots, takes our modules, and memguard holds a core there.
-# kernels: stock:6.1 stock:6.1-rt stock:6.12-rt stock:newest stock:newest-rt
-# full: it fetches and boots five more kernels
+# kernels: stock:6.1 stock:6.1-rt stock:6.12-rt stock:testing stock:testing-rt stock:newest stock:newest-rt
+# full: it fetches and boots seven more kernels
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 

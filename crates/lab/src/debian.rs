@@ -41,6 +41,17 @@ static NEWER: Suites = Suites {
     lists_mb: 11,
 };
 
+/// The next Debian's, as it is at present.
+static TESTING: Suites = Suites {
+    name: "testing",
+    what: "the package lists of testing",
+    sources: "\
+    deb [arch=amd64,arm64 target=Packages signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] \
+    http://deb.debian.org/debian testing main\n",
+    release: "testing",
+    lists_mb: 20,
+};
+
 /// Debian 12's source packages.
 static SOURCES: Suites = Suites {
     name: "bookworm-sources",
@@ -73,6 +84,11 @@ impl Apt {
     /// The apt that knows the newer Debian.
     pub fn newer(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
         Self::own(&NEWER, cache, say)
+    }
+
+    /// The apt that knows the next Debian.
+    pub fn testing(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
+        Self::own(&TESTING, cache, say)
     }
 
     /// The apt that knows Debian 12's source packages.

@@ -12,35 +12,40 @@ pub struct Stock {
     pub name: &'static str,
     /// In the names of its packages, between `linux-image-` and the architecture.
     series: &'static str,
-    newer: bool,
+    debian: Debian,
+}
+
+/// Whose kernel it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Debian {
+    /// The machine's.
+    Own,
+    /// The next one, as it is at present.
+    Testing,
+    Newer,
 }
 
 impl Stock {
-    const fn of_machine(name: &'static str, series: &'static str) -> Self {
+    const fn of(debian: Debian, name: &'static str, series: &'static str) -> Self {
         Self {
             name,
             series,
-            newer: false,
-        }
-    }
-
-    const fn of_newer(name: &'static str, series: &'static str) -> Self {
-        Self {
-            name,
-            series,
-            newer: true,
+            debian,
         }
     }
 }
 
-/// The series. Debian 12 has 6.1 and 6.12; the newest is what trixie-backports has.
-pub static STOCK: [Stock; 6] = [
-    Stock::of_machine("6.1", ""),
-    Stock::of_machine("6.1-rt", "rt-"),
-    Stock::of_machine("6.12", "6.12-"),
-    Stock::of_machine("6.12-rt", "6.12-rt-"),
-    Stock::of_newer("newest", ""),
-    Stock::of_newer("newest-rt", "rt-"),
+/// The series, oldest first. Debian 12 has 6.1 and 6.12, testing what the next Debian is to have (7.2); the newest is what
+/// trixie-backports has.
+pub static STOCK: [Stock; 8] = [
+    Stock::of(Debian::Own, "6.1", ""),
+    Stock::of(Debian::Own, "6.1-rt", "rt-"),
+    Stock::of(Debian::Own, "6.12", "6.12-"),
+    Stock::of(Debian::Own, "6.12-rt", "6.12-rt-"),
+    Stock::of(Debian::Testing, "testing", ""),
+    Stock::of(Debian::Testing, "testing-rt", "rt-"),
+    Stock::of(Debian::Newer, "newest", ""),
+    Stock::of(Debian::Newer, "newest-rt", "rt-"),
 ];
 
 /// What `stock` alone means, an index of [`STOCK`].
@@ -70,10 +75,10 @@ impl Stock {
     }
 
     pub(crate) fn apt(&self, cache: &Cache, say: &dyn Fn(&str)) -> Result<Apt> {
-        if self.newer {
-            Apt::newer(cache, say)
-        } else {
-            Ok(Apt::Machine)
+        match self.debian {
+            Debian::Own => Ok(Apt::Machine),
+            Debian::Testing => Apt::testing(cache, say),
+            Debian::Newer => Apt::newer(cache, say),
         }
     }
 
