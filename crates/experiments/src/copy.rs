@@ -344,7 +344,7 @@ impl Bench {
             ("can_pause", json!(self.info.can_pause)),
             ("compares", json!(self.info.compares)),
         ] {
-            summary.figures.insert(key.into(), Figure::Other(value));
+            summary.whole.insert(key.into(), Figure::Other(value));
         }
         if self.path == Path::new(cftu::NULL) {
             summary.note(
@@ -514,10 +514,10 @@ mod tests {
             bench.path = path.into();
             bench.info.provider = provider.into();
             bench.info.compares = compares;
-            let mut summary = Summary::new("copy-latency", "native");
+            let mut summary: Summary = Summary::new("copy-latency", "native");
             bench.tell(&mut summary);
             assert!(matches!(
-                summary.figures.get("compares"),
+                summary.whole.get("compares"),
                 Some(Figure::Other(value)) if *value == json!(compares)
             ));
             summary.notes
@@ -555,7 +555,7 @@ mod tests {
             assert!(policy.fold, "{engine}");
         }
         let bench = Bench::open(Path::new("null"), &policies).unwrap();
-        let mut summary = Summary::new("copy-latency", "native");
+        let mut summary: Summary = Summary::new("copy-latency", "native");
         assert_eq!(bench.engines(&[], &mut summary).unwrap(), Engine::ALL);
         assert!(summary.notes.is_empty());
     }

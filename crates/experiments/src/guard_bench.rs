@@ -385,7 +385,7 @@ mod tests {
                     Metric::from_samples("throttle_latency_ns", &[ns]),
                 )
         };
-        let mut summary = Summary::new(EXPERIMENT, "lab");
+        let mut summary: Summary = Summary::new(EXPERIMENT, "lab");
         summary.cases = vec![
             case("module", 2, 2000.0),
             case("module", 4, 2100.0),

@@ -8,7 +8,6 @@ use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{BestEffort, Error as GuardError, Regulator, Resource, Settings, units};
 use memwarden_run::GuardSettings;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::Error;
 
@@ -65,14 +64,6 @@ impl GuardSpec {
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn describe(backend: &str, settings: &Settings, asked: &GuardSpec) -> GuardSettings {
     let control = &settings.control;
-    let mut more = serde_json::Map::new();
-    more.insert("period_us".into(), json!(control.period_us));
-    more.insert("event".into(), json!(control.event));
-    more.insert("bytes_per_event".into(), json!(control.bytes_per_event));
-    more.insert(
-        "budget_events".into(),
-        json!(settings.read_budget_events.values().collect::<Vec<_>>()),
-    );
     GuardSettings {
         backend: backend.into(),
         budget_mib_s: settings
@@ -90,7 +81,11 @@ pub(crate) fn describe(backend: &str, settings: &Settings, asked: &GuardSpec) ->
             .collect(),
         best_effort: control.best_effort.word().into(),
         reclaim: control.reclaim,
-        more,
+        period_us: Some(control.period_us),
+        event: Some(control.event.clone()),
+        bytes_per_event: Some(control.bytes_per_event),
+        budget_events: Some(settings.read_budget_events.values().copied().collect()),
+        ..GuardSettings::default()
     }
 }
 

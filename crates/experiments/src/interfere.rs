@@ -16,8 +16,9 @@ use memwarden_guard::{
 };
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::ratio_of_medians;
-use memwarden_run::{Aggressor, Case, Existing, Metric, Sample, Summary};
-use serde_json::{Value, json};
+use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
+use memwarden_run::{self as run_folder, Aggressor, Existing, Metric, Sample};
+use serde_json::Value;
 
 use crate::{
     Backend, CoreProof, Error, GuardSpec, Interrupt, KnownTraffic, Progress, Settings, Workload,
@@ -99,8 +100,8 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
-    let mut folder = folder::begin("interfere", &config, out, existing)?;
-    let mut summary = Summary::new("interfere", "native");
+    let mut folder = folder::begin(NAME, &config, out, existing)?;
+    let mut summary = Summary::new(NAME, "native");
 
     let guard = config
         .backend
@@ -143,7 +144,10 @@ pub fn run(
                     interrupt,
                     &mut summary,
                 ) {
-                    Ok(session) => Ok(session),
+                    Ok((session, self_test)) => {
+                        summary.whole.self_test = self_test;
+                        Ok(session)
+                    }
                     Err(Error::Guard(error))
                         if config.backend == Backend::Auto && cannot_run_here(&error) =>
                     {
@@ -200,10 +204,10 @@ pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
 }
 
 /// What the guard counts and what it doesn't hold: a line at once, and a note.
-pub(crate) fn say(
+pub(crate) fn say<W: run_folder::Whole>(
     guard: &dyn Regulator,
     require_memory_event: bool,
-    summary: &mut Summary,
+    summary: &mut run_folder::Summary<W>,
 ) -> Result<(), Error> {
     let meaning = meaning(&guard.settings()?.control);
     if require_memory_event {
@@ -215,32 +219,29 @@ pub(crate) fn say(
     Ok(())
 }
 
-/// Starts the guard and proves it on these cores.
-pub(crate) fn begin(
+/// Starts the guard and proves it on these cores; gives back what was found there, as JSON.
+pub(crate) fn begin<W: run_folder::Whole>(
     guard: Box<dyn Regulator>,
     options: &StartOptions,
     proven: CpuSet,
     require_memory_event: bool,
     interrupt: &Interrupt,
-    summary: &mut Summary,
-) -> Result<Session, Error> {
+    summary: &mut run_folder::Summary<W>,
+) -> Result<(Session, Option<Value>), Error> {
     let mut session = Session::begin(guard, options)?;
     say(session.regulator(), require_memory_event, summary)?;
-    if !proven.is_empty() {
-        let control = session.guard().settings()?.control;
-        let cpus: Vec<usize> = proven
-            .iter()
-            .filter(|cpu| control.online.contains(*cpu))
-            .collect();
-        let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
-        let findings = self_test::run(session.guard(), &cpus, &mut traffic)?;
-        summary.note(said(&control.event, &findings));
-        summary.figures.insert(
-            "self_test".into(),
-            memwarden_run::Figure::Other(json!(findings)),
-        );
+    if proven.is_empty() {
+        return Ok((session, None));
     }
-    Ok(session)
+    let control = session.guard().settings()?.control;
+    let cpus: Vec<usize> = proven
+        .iter()
+        .filter(|cpu| control.online.contains(*cpu))
+        .collect();
+    let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
+    let findings = self_test::run(session.guard(), &cpus, &mut traffic)?;
+    summary.note(said(&control.event, &findings));
+    Ok((session, serde_json::to_value(findings).ok()))
 }
 
 #[allow(clippy::cast_precision_loss)]
@@ -350,21 +351,6 @@ fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
 
 /// The figures of one case.
 fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case {
-    let mut case = Case::new(plan.name());
-    case.guard = measured
-        .settings
-        .as_ref()
-        .zip(plan.guard.as_ref())
-        .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec));
-    case.set_metric(
-        "victim",
-        Metric::from_samples(config.victim.metric().0, &measured.victim),
-    );
-    case.set_slowdown(if config.victim.more_is_worse() {
-        ratio_of_medians(&measured.victim, solo)
-    } else {
-        ratio_of_medians(solo, &measured.victim)
-    });
     let share = |cpu: usize| {
         let shares: Vec<f64> = measured
             .guarded
@@ -373,41 +359,50 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
             .collect();
         Metric::from_samples("throttled_share", &shares).median
     };
-    case.aggressors = measured
-        .aggressors
-        .iter()
-        .map(|aggressor| Aggressor {
-            cpu: u32::try_from(aggressor.cpu).unwrap_or(u32::MAX),
-            kind: aggressor.kind.to_string(),
-            mib_s: Metric::from_samples("mib_s", &aggressor.mib_s).median,
-            throttled_share: share(aggressor.cpu),
-            ..Aggressor::default()
-        })
-        .collect();
-    if let Some((_, settings)) = &measured.settings {
-        let regulated = settings.read_budget_events.iter();
+    let aggressors = measured.aggressors.iter().map(|aggressor| Aggressor {
+        cpu: u32::try_from(aggressor.cpu).unwrap_or(u32::MAX),
+        kind: aggressor.kind.to_string(),
+        mib_s: Metric::from_samples("mib_s", &aggressor.mib_s).median,
+        throttled_share: share(aggressor.cpu),
+        ..Aggressor::default()
+    });
+    let settings = measured.settings.as_ref();
+    let cores = settings.map(|(_, settings)| {
         let control = &settings.control;
         let strict = control.best_effort == BestEffort::None && !control.reclaim;
-        let cores: Vec<Value> = regulated
+        let regulated = settings.read_budget_events.iter();
+        regulated
             .map(|(&cpu, budget)| {
-                core(
-                    measured,
-                    cpu,
-                    *budget,
-                    strict,
-                    share(cpu),
-                    control.period_us,
-                )
+                let period_us = control.period_us;
+                core(measured, cpu, *budget, strict, share(cpu), period_us)
             })
-            .collect();
-        case.set("cores", cores);
-        let lost: u64 = measured.guarded.iter().map(|g| g.proof.lost).sum();
-        case.set("lost_trace_events", lost);
-        if let Some(long) = plan.long {
-            case.set("long_s", long.as_secs_f64());
-        }
+            .collect()
+    });
+    let slowdown = if config.victim.more_is_worse() {
+        ratio_of_medians(&measured.victim, solo)
+    } else {
+        ratio_of_medians(solo, &measured.victim)
+    };
+    Case {
+        name: plan.name(),
+        guard: settings
+            .zip(plan.guard.as_ref())
+            .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec)),
+        victim: Some(Metric::from_samples(
+            config.victim.metric().0,
+            &measured.victim,
+        )),
+        cores,
+        lost_trace_events: settings.map(|_| measured.guarded.iter().map(|g| g.proof.lost).sum()),
+        long_s: plan
+            .long
+            .filter(|_| settings.is_some())
+            .map(|long| long.as_secs_f64()),
+        traffic: None,
+        slowdown: slowdown.ratio,
+        slowdown_ci95: slowdown.ci95,
+        aggressors: aggressors.collect(),
     }
-    case
 }
 
 /// A mean this far above the budget, over all or over a second, is no matter of a period here and there: the accuracy
@@ -423,7 +418,7 @@ fn core(
     strict: bool,
     throttled_share: Option<f64>,
     period_us: u64,
-) -> Value {
+) -> Core {
     let cores: Vec<&CoreProof> = measured
         .guarded
         .iter()
@@ -441,7 +436,7 @@ fn core(
     let worst_second = seconds
         .max()
         .map(|events| events as f64 * period_us as f64 / 1e6);
-    let over = budget.map(|budget| used().filter(|used| **used > budget).count());
+    let over = budget.map(|budget| used().filter(|used| **used > budget).count() as u64);
     let overshoot = cores.iter().flat_map(|core| &core.overshoot).max().copied();
     let unregulated: u64 = counted().map(|core| core.unregulated_periods).sum();
     let counted_periods: u64 = counted().map(|core| core.periods).sum();
@@ -454,76 +449,72 @@ fn core(
                 .all(|core| core.events_per_period_max <= core.most_when_held(budget))
             && mean.max(worst_second.unwrap_or(0.0)) <= budget as f64 * (1.0 + MEAN_WITHIN)
     });
-    json!({
-        "cpu": cpu,
-        "budget_events": budget,
-        "periods": periods,
-        "counted_periods": (counted_periods > 0).then_some(counted_periods),
-        "largest_period_events": largest,
-        "mean_period_events": mean,
-        // Per period; null where no run lasted a second.
-        "worst_second_events": worst_second,
-        "periods_over_budget": over,
-        "unregulated_periods": unregulated,
+    Core {
+        cpu: u32::try_from(cpu).unwrap_or(u32::MAX),
+        budget_events: budget,
+        periods: Some(periods),
+        counted_periods: (counted_periods > 0).then_some(counted_periods),
+        largest_period_events: largest,
+        mean_period_events: mean,
+        worst_second_events: worst_second,
+        periods_over_budget: over,
+        unregulated_periods: Some(unregulated),
         // What the throttles themselves saw, whatever the periods' sums say.
-        "overshoot_max": overshoot,
-        "throttled_share": throttled_share,
-        // null: not judged, or nothing to judge by.
-        "held": held,
-    })
+        overshoot_max: overshoot,
+        throttled_share,
+        held,
+    }
+}
+
+/// A count in a note; null where there is none.
+fn told(count: Option<u64>) -> String {
+    count.map_or_else(|| "null".into(), |count| count.to_string())
 }
 
 /// A sentence for each case in which a core was not held, with its worst period.
 fn not_held(cases: &[Case]) -> Vec<String> {
-    let mut told = Vec::new();
-    for case in cases {
-        let cores = case.value("cores").and_then(Value::as_array);
-        let failed = cores
-            .into_iter()
-            .flatten()
-            .filter(|core| core["held"] == false);
+    let of_case = |case: &Case| {
+        let cores = case.cores.iter().flatten();
+        let failed = cores.filter(|core| core.held == Some(false));
         let failed: Vec<String> = failed
             .map(|core| {
                 format!(
                     "CPU{} used up to {} of {} events in a period, {} of {} periods were above the budget, the mean was {:.2}",
-                    core["cpu"],
-                    core["largest_period_events"],
-                    core["budget_events"],
-                    core["periods_over_budget"],
-                    core["periods"],
-                    core["mean_period_events"].as_f64().unwrap_or_default(),
+                    core.cpu,
+                    told(core.largest_period_events),
+                    told(core.budget_events),
+                    told(core.periods_over_budget),
+                    told(core.periods),
+                    core.mean_period_events.unwrap_or_default(),
                 )
             })
             .collect();
-        if !failed.is_empty() {
-            told.push(format!("NOT HELD: {}: {}.", case.name, failed.join("; ")));
-        }
-    }
-    told
+        (!failed.is_empty()).then(|| format!("NOT HELD: {}: {}.", case.name, failed.join("; ")))
+    };
+    cases.iter().filter_map(of_case).collect()
 }
 
 /// What the long case came to, with the core that was fullest in a second.
+#[allow(clippy::cast_precision_loss)]
 fn held_long(cases: &[Case]) -> Option<String> {
-    let case = cases.iter().find(|case| case.value("long_s").is_some())?;
-    let cores = case.value("cores").and_then(Value::as_array)?;
-    if !cores.iter().all(|core| core["held"] == true) {
+    let case = cases.iter().find(|case| case.is_long())?;
+    let cores = case.cores.as_ref()?;
+    if !cores.iter().all(|core| core.held == Some(true)) {
         return None;
     }
-    let share = |core: &Value| {
-        Some(core["worst_second_events"].as_f64()? / core["budget_events"].as_f64()?)
-    };
-    let of = |core: &Value| share(core).unwrap_or(0.0);
+    let share = |core: &Core| Some(core.worst_second_events? / core.budget_events? as f64);
+    let of = |core: &Core| share(core).unwrap_or(0.0);
     let fullest = cores.iter().max_by(|a, b| of(a).total_cmp(&of(b)))?;
     Some(format!(
         "Held for {:.1} s in one piece: {}: no core passed {:.1} % of its budget in any second, and CPU{}, the fullest, had \
          {} of {} events in its largest of {} periods.",
-        case.number("long_s")?,
+        case.long_s?,
         case.name,
         share(fullest)? * 100.0,
-        fullest["cpu"],
-        fullest["largest_period_events"],
-        fullest["budget_events"],
-        fullest["periods"],
+        fullest.cpu,
+        told(fullest.largest_period_events),
+        told(fullest.budget_events),
+        told(fullest.periods),
     ))
 }
 
@@ -531,11 +522,8 @@ fn held_long(cases: &[Case]) -> Option<String> {
 fn unrecorded(cases: &[Case]) -> Vec<String> {
     let mut told = Vec::new();
     for case in cases {
-        let cores = case.value("cores").and_then(Value::as_array);
-        for core in cores.into_iter().flatten() {
-            let number = |key: &str| core[key].as_u64();
-            let (Some(recorded), Some(counted)) = (number("periods"), number("counted_periods"))
-            else {
+        for core in case.cores.iter().flatten() {
+            let (Some(recorded), Some(counted)) = (core.periods, core.counted_periods) else {
                 continue;
             };
             // A period may end between the two readings, at the begin and at the end of each run.
@@ -543,7 +531,7 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
                 told.push(format!(
                     "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures \
                      are not over every period.",
-                    case.name, core["cpu"]
+                    case.name, core.cpu
                 ));
             }
         }
@@ -632,23 +620,27 @@ mod tests {
         }
     }
 
-    fn core_of(measured: &Measured, budget: Option<u64>, strict: bool) -> Value {
+    fn core_of(measured: &Measured, budget: Option<u64>, strict: bool) -> Core {
         core(measured, 1, budget, strict, None, 1000)
     }
 
-    fn with_core(core: Value) -> Vec<Case> {
-        vec![Case::new("solo, guard 40").with("cores", vec![core])]
+    fn with_core(core: Core) -> Vec<Case> {
+        vec![Case {
+            name: "solo, guard 40".into(),
+            cores: Some(vec![core]),
+            ..Case::default()
+        }]
     }
 
     #[test]
     fn a_leak_in_any_period_of_any_run_is_told_with_the_case() {
         let held = core_of(&measured(10), Some(10), true);
-        assert_eq!(held["held"], true);
+        assert_eq!(held.held, Some(true));
         assert!(not_held(&with_core(held)).is_empty());
         let leaking = core_of(&measured(250), Some(10), true);
         assert_eq!(
-            (&leaking["held"], &leaking["periods_over_budget"]),
-            (&json!(false), &json!(24))
+            (leaking.held, leaking.periods_over_budget),
+            (Some(false), Some(24))
         );
         assert_eq!(
             not_held(&with_core(leaking)),
@@ -658,11 +650,8 @@ mod tests {
             ]
         );
         // Sharing lets it, and without a budget there is nothing to hold.
-        assert_eq!(
-            core_of(&measured(250), Some(10), false)["held"],
-            Value::Null
-        );
-        assert_eq!(core_of(&measured(250), None, true)["held"], Value::Null);
+        assert_eq!(core_of(&measured(250), Some(10), false).held, None);
+        assert_eq!(core_of(&measured(250), None, true).held, None);
     }
 
     /// The fair server's 50 ms of each second from the second second on, as faults, in the long case and in a short one.
@@ -693,24 +682,21 @@ mod tests {
             };
             core_of(&measured, Some(5), true)
         };
-        let case = |core: Value| {
-            let cores = vec![core];
-            vec![
-                Case::new("bandwidth:write x1, guard max,20, 5 s")
-                    .with("cores", cores)
-                    .with("long_s", 5.0),
-            ]
+        let case = |core: Core| {
+            vec![Case {
+                name: "bandwidth:write x1, guard max,20, 5 s".into(),
+                cores: Some(vec![core]),
+                long_s: Some(5.0),
+                ..Case::default()
+            }]
         };
         let short = run(300);
-        assert_eq!(
-            (&short["held"], &short["worst_second_events"]),
-            (&json!(true), &Value::Null)
-        );
+        assert_eq!((short.held, short.worst_second_events), (Some(true), None));
         let long = run(5001);
-        assert_eq!(long["held"], false);
+        assert_eq!(long.held, Some(false));
         assert!(
-            (long["worst_second_events"].as_f64().unwrap() - 17.25).abs() < 0.01,
-            "{long}"
+            (long.worst_second_events.unwrap() - 17.25).abs() < 0.01,
+            "{long:?}"
         );
         assert!(not_held(&case(long.clone()))[0].starts_with("NOT HELD: bandwidth:write x1"));
         assert_eq!(held_long(&case(long)), None);
@@ -730,10 +716,10 @@ mod tests {
         core.used[500..520].fill(20);
         core.used[1001..].fill(0);
         let core = core_of(&one, Some(10), true);
-        assert!(core["mean_period_events"].as_f64().unwrap() < 10.0);
+        assert!(core.mean_period_events.unwrap() < 10.0);
         assert_eq!(
-            (&core["held"], &core["worst_second_events"]),
-            (&json!(false), &json!(10.2))
+            (core.held, core.worst_second_events),
+            (Some(false), Some(10.2))
         );
     }
 
@@ -746,7 +732,7 @@ mod tests {
             ..Default::default()
         };
         lost.guarded[1].counted.insert(1, counted);
-        assert_eq!(core_of(&lost, Some(10), true)["held"], false);
+        assert_eq!(core_of(&lost, Some(10), true).held, Some(false));
     }
 
     #[test]

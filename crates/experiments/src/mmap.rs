@@ -52,7 +52,7 @@ pub fn run(
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
     fits(config)?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let elsewhere = affinity::get()?;
     let pinned = match config.cpu {
         Some(cpu) => Pinned::to(cpu)?,
@@ -106,7 +106,7 @@ pub fn run(
         ("cpu", json!(pinned.cpu)),
         ("model_accesses_per_s", json!(speed.per_second())),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     remarks(config, &speed, &mut summary);
     drop(bench);
@@ -249,7 +249,7 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
         _ => summary.note("The caches were emptied by reading a larger buffer."),
     }
     let rivals = config.compete.iter().any(|one| *one != Compete::None);
-    if rivals && summary.figures.get("counted_by") == Some(&Figure::Other(json!("model"))) {
+    if rivals && summary.whole.get("counted_by") == Some(&Figure::Other(json!("model"))) {
         summary.note("The model knows no company: it has no counters beside a competitor.");
     }
     if summary

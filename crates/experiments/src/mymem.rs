@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_device_that_was_named_is_not_left_out() {
         let wanted = ["/nonexistent/mymem".parse().unwrap()];
-        let mut summary = Summary::new("mymem-counter", "native");
+        let mut summary: Summary = Summary::new("mymem-counter", "native");
         let message = open(&wanted, &mut summary).unwrap_err().to_string();
         assert!(
             message.starts_with("/nonexistent/mymem is not there"),

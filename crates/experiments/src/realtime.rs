@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use memwarden_guard::{ModuleSource, Session};
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::{ratio_of_medians, share_ci95};
-use memwarden_run::{Aggressor, Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::realtime::{Case, NAME, Summary, Whole};
+use memwarden_run::{Aggressor, Existing, Metric, Sample};
 use memwarden_workloads::periodic::Job;
-use serde_json::{Map, Value, json};
 
 use crate::interfere::{begin, cannot_run_here, say};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
@@ -85,9 +85,9 @@ pub fn run(
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
     let others = others(&config)?;
-    let mut folder = folder::begin("realtime", &config, out, existing)?;
+    let mut folder = folder::begin(NAME, &config, out, existing)?;
     let log = folder.partial().join(LOG);
-    let mut summary = Summary::new("realtime", "native");
+    let mut summary = Summary::new(NAME, "native");
 
     let mut guards = Guards::new(&config, module, &mut summary)?;
     let mut cases: Vec<Running> = Vec::new();
@@ -231,7 +231,10 @@ impl Guards {
                 let proven = config.proven_cpus();
                 let require = config.require_memory_event;
                 match begin(guard, &options, proven, require, interrupt, summary) {
-                    Ok(session) => session,
+                    Ok((session, self_test)) => {
+                        summary.whole.self_test = self_test;
+                        session
+                    }
                     Err(Error::Guard(error))
                         if config.backend == Backend::Auto && cannot_run_here(&error) =>
                     {
@@ -263,31 +266,25 @@ impl Guards {
 
 /// A time of a job: a metric in samples.csv and, summed up, a figure of the case.
 struct Time {
-    key: &'static str,
     metric: &'static str,
     of: fn(&Job) -> u64,
 }
 
-const TIMES: [Time; 3] = [
-    Time {
-        key: "victim",
-        metric: "response_ns",
-        of: |job| job.response_ns,
-    },
-    Time {
-        key: "execution",
-        metric: "execution_ns",
-        of: |job| job.execution_ns,
-    },
-    Time {
-        key: "release_jitter",
-        metric: "release_jitter_ns",
-        of: |job| job.release_jitter_ns,
-    },
-];
-
 /// What the deadline is for.
-const RESPONSE: &Time = &TIMES[0];
+const RESPONSE: Time = Time {
+    metric: "response_ns",
+    of: |job| job.response_ns,
+};
+
+const EXECUTION: Time = Time {
+    metric: "execution_ns",
+    of: |job| job.execution_ns,
+};
+
+const RELEASE_JITTER: Time = Time {
+    metric: "release_jitter_ns",
+    of: |job| job.release_jitter_ns,
+};
 
 impl Time {
     /// Of one job. A run is far shorter than the 104 days after which a float rounds nanoseconds.
@@ -301,6 +298,11 @@ impl Time {
         let jobs = tasks.iter().flat_map(|task| &task.jobs);
         jobs.map(|job| self.ns(job)).collect()
     }
+
+    /// The same, summed up.
+    fn summed_up(&self, tasks: &[TaskRun]) -> Option<Metric> {
+        Some(Metric::from_samples(self.metric, &self.pooled(tasks)))
+    }
 }
 
 /// Raw samples of a case's latest repeat.
@@ -310,7 +312,7 @@ fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec
     if let (Some(task), Ok(period)) = (measured.tasks.last(), config.period()) {
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         for job in &task.jobs {
-            for time in &TIMES {
+            for time in [RESPONSE, EXECUTION, RELEASE_JITTER] {
                 rows.push(
                     Sample::new(name, repeat, "victim", time.metric, "ns", time.ns(job))
                         .on_cpu(cpu(config.victim_cpu))
@@ -340,16 +342,16 @@ fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec
 
 /// The cases' figures, and those of the whole run.
 fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<(), Error> {
-    let mut whole = |key: &str, value: Value| {
-        summary.figures.insert(key.into(), Figure::Other(value));
-    };
-    let nanoseconds = |time: std::time::Duration| json!(u64::try_from(time.as_nanos()).ok());
+    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).ok();
     let frame = cases.iter().find_map(|case| case.measured.tasks.first());
-    whole("frame_bytes", json!(frame.map(|task| task.frame_bytes)));
-    whole("period_ns", nanoseconds(config.period()?));
-    whole("deadline_ns", nanoseconds(config.deadline()?));
-    whole("access", json!(config.victim.to_string()));
-    whole("real_time", json!(config.rt));
+    summary.whole = Whole {
+        self_test: summary.whole.self_test.take(),
+        frame_bytes: frame.map(|task| task.frame_bytes),
+        period_ns: nanoseconds(config.period()?),
+        deadline_ns: nanoseconds(config.deadline()?),
+        access: config.victim.to_string(),
+        real_time: config.rt,
+    };
     let alone = cases
         .iter()
         .find(|case| case.plan.load.is_none())
@@ -365,27 +367,10 @@ fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<
 /// The figures of one case.
 #[allow(clippy::cast_precision_loss)]
 fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Case {
-    let mut case = Case::new(plan.name());
-    case.guard = measured
-        .settings
-        .as_ref()
-        .zip(plan.guard.as_ref())
-        .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec));
-    for time in &TIMES {
-        let metric = Metric::from_samples(time.metric, &time.pooled(&measured.tasks));
-        case.set_metric(time.key, metric);
-    }
-    let sum = |count: fn(&TaskRun) -> u64| measured.tasks.iter().map(count).sum::<u64>();
+    let tasks = &measured.tasks;
+    let sum = |count: fn(&TaskRun) -> u64| tasks.iter().map(count).sum::<u64>();
     let (releases, misses) = (sum(|task| task.releases), sum(|task| task.misses));
-    case.set("releases", releases);
-    case.set("skipped", sum(|task| task.skipped));
-    case.set("misses", misses);
-    case.set(
-        "miss_share",
-        (releases > 0).then(|| misses as f64 / releases as f64),
-    );
-    case.set("miss_share_ci95", json!(share_ci95(misses, releases)));
-    case.set_slowdown(ratio_of_medians(&RESPONSE.pooled(&measured.tasks), alone));
+    let slowdown = ratio_of_medians(&RESPONSE.pooled(tasks), alone);
     let throttled = |cpu: usize| {
         let shares = measured
             .throttled_share
@@ -393,16 +378,27 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Cas
             .filter_map(|cores| cores.get(&cpu).copied());
         middle(shares.collect())
     };
-    if plan.guard.is_some() {
-        case.set("throttled_share", json!(throttled(config.victim_cpu)));
+    let load = plan.load.as_ref();
+    let settings = measured.settings.as_ref().zip(plan.guard.as_ref());
+    Case {
+        name: plan.name(),
+        guard: settings
+            .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec)),
+        victim: RESPONSE.summed_up(tasks),
+        execution: EXECUTION.summed_up(tasks),
+        release_jitter: RELEASE_JITTER.summed_up(tasks),
+        releases: Some(releases),
+        skipped: Some(sum(|task| task.skipped)),
+        misses: Some(misses),
+        miss_share: (releases > 0).then(|| misses as f64 / releases as f64),
+        miss_share_ci95: share_ci95(misses, releases),
+        throttled_share: plan.guard.as_ref().map(|_| throttled(config.victim_cpu)),
+        on_miss: measured.on_miss.clone(),
+        traffic: None,
+        slowdown: slowdown.ratio,
+        slowdown_ci95: slowdown.ci95,
+        aggressors: load.map_or_else(Vec::new, |load| aggressors(load, measured, throttled)),
     }
-    if let Some(told) = &measured.on_miss {
-        case.set("on_miss", told.clone());
-    }
-    if let Some(load) = &plan.load {
-        case.aggressors = aggressors(load, measured, throttled);
-    }
-    case
 }
 
 /// What a load achieved on each of its CPUs, as the median over the repeats.
@@ -419,15 +415,13 @@ fn aggressors(
                 .iter()
                 .filter_map(move |loads| loads.get(index))
         };
-        let mut more = Map::new();
-        let cpu_share = middle(of_all().filter_map(|load| load.cpu_share).collect());
-        more.insert("cpu_share".into(), json!(cpu_share));
         Aggressor {
             cpu: u32::try_from(of_first.cpu).unwrap_or(u32::MAX),
             kind: load.to_string(),
             mib_s: middle(of_all().filter_map(|load| load.mib_s).collect()),
             throttled_share: throttled(of_first.cpu),
-            more,
+            cpu_share: Some(middle(of_all().filter_map(|load| load.cpu_share).collect())),
+            ..Aggressor::default()
         }
     });
     each.collect()
@@ -486,6 +480,8 @@ fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -538,15 +534,15 @@ mod tests {
             ..Measured::default()
         };
         let case = case(&config, &plan, &measured, &[100.0, 100.0, 100.0]);
-        assert_eq!(case.number("releases"), Some(6.0));
-        assert_eq!(case.number("misses"), Some(4.0));
-        assert_eq!(case.number("skipped"), Some(1.0));
-        assert_eq!(case.metric("victim").unwrap().samples, 5);
-        assert_eq!(case.metric("victim").unwrap().max, Some(500.0));
-        assert_eq!(case.metric("execution").unwrap().min, Some(90.0));
+        assert_eq!(case.releases, Some(6));
+        assert_eq!(case.misses, Some(4));
+        assert_eq!(case.skipped, Some(1));
+        let victim = case.victim.unwrap();
+        assert_eq!((victim.samples, victim.max), (5, Some(500.0)));
+        assert_eq!(case.execution.unwrap().min, Some(90.0));
         assert_eq!(case.slowdown, Some(3.0));
         assert_eq!(case.aggressors[0].mib_s, Some(20.0));
-        assert_eq!(case.aggressors[0].more["cpu_share"], json!(0.5));
+        assert_eq!(case.aggressors[0].cpu_share, Some(Some(0.5)));
         let rows = samples(&config, "screen", 1, &measured);
         assert_eq!(rows.len(), 2 * 3 + 2);
         assert_eq!(rows[3].t_ns, Some(20_000_000));

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use memwarden_run::{Existing, Summary};
+use memwarden_run::{Existing, Summary, Whole};
 use memwarden_sim::Platform;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,9 @@ use crate::{Error, Interrupt, Progress, Simulated};
 
 /// An experiment's settings: data, as TOML or as options of its command.
 pub trait Settings: Default + Serialize + DeserializeOwned {
+    /// What the experiment's summary holds.
+    type Whole: Whole;
+
     /// The platform whose caches and memory the emulated machine has where none is named. Without one an access takes no
     /// time there.
     const PLATFORM: Option<&'static str> = None;
@@ -47,7 +50,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         _existing: Existing,
         _interrupt: &Interrupt,
         _progress: &mut dyn Progress,
-    ) -> Result<(PathBuf, Summary), Error> {
+    ) -> Result<(PathBuf, Summary<Self::Whole>), Error> {
         Err(Error::BadInput(format!(
             "--on sim:{}: this experiment is not modelled; give native or lab (interfere and realtime are)",
             simulated.asked

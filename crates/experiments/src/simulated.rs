@@ -8,7 +8,8 @@ use memwarden_guard::budget::Events;
 use memwarden_guard::trace::{Recording, TraceEvent, What};
 use memwarden_guard::{BestEffort, Null, Regulator, Settings, StartOptions};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_run::{Case, Existing, Run, RunFolder};
+use memwarden_run::studies::Traffic;
+use memwarden_run::{Existing, Run, RunFolder};
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::regulator::EndedPeriod;
 use memwarden_sim::sweep::sweep;
@@ -157,20 +158,16 @@ impl Simulated {
             .collect()
     }
 
-    /// What memory moved in `time_ps`, in the case's figures.
+    /// What memory moved in `time_ps`.
     #[allow(clippy::cast_precision_loss)]
-    pub(crate) fn tell_traffic(
-        &self,
-        case: &mut Case,
-        lines: u64,
-        time_ps: u64,
-    ) -> Result<(), Error> {
+    pub(crate) fn traffic(&self, lines: u64, time_ps: u64) -> Result<Traffic, Error> {
         let memory = self.platform.memory().map_err(PlatformError::from)?;
         let bytes = (lines * memory.organisation.burst_bytes()) as f64;
         let bytes_per_s = bytes / (time_ps as f64 / 1e12);
-        case.set("memory_gb_s", bytes_per_s / 1e9);
-        case.set("memory_peak_share", bytes_per_s / memory.peak_bytes_per_s());
-        Ok(())
+        Ok(Traffic {
+            memory_gb_s: bytes_per_s / 1e9,
+            memory_peak_share: bytes_per_s / memory.peak_bytes_per_s(),
+        })
     }
 }
 

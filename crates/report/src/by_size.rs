@@ -46,14 +46,14 @@ pub(crate) fn time_text(ns: f64) -> String {
 #[cfg(feature = "html")]
 mod charts {
     use memwarden_run::statistics::nearest_rank;
-    use memwarden_run::{Case, Recorded, Summary};
+    use memwarden_run::{Recorded, Summary};
 
     use super::sizes;
     use crate::plot::{Axis, Colour, Line, Point, XyChart};
 
     /// The 10th and the 90th percentile of a case's times, ns; none where 0 has no place on a logarithmic axis.
-    pub(crate) fn spread(recorded: &Recorded, case: &Case, role: &str) -> Option<[f64; 2]> {
-        let mut times: Vec<f64> = recorded.values(&case.name, role, "time_ns");
+    pub(crate) fn spread(recorded: &Recorded, case: &str, role: &str) -> Option<[f64; 2]> {
+        let mut times: Vec<f64> = recorded.values(case, role, "time_ns");
         times.sort_unstable_by(f64::total_cmp);
         let ends = (times.len() > 1).then(|| [10.0, 90.0].map(|p| nearest_rank(&times, p)));
         ends.filter(|ends| ends[0] > 0.0)

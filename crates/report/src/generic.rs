@@ -5,8 +5,8 @@ use memwarden_run::{Case, Figure, Summary};
 use serde_json::Value;
 
 use crate::Table;
-use crate::interfere::guard_text;
 use crate::number::{NOT_MEASURED, counted, figure, interval, name_and_unit, named, optional};
+use crate::studies::interfere::guard_text;
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let cases = counted(summary.cases.len(), "case");

@@ -3,7 +3,7 @@
 
 use memwarden_run::{Run, Summary};
 
-use crate::number;
+use crate::{number, studies};
 
 /// How the figures were made, for every report.
 pub const STATISTICS: &str = "Medians with 95 % bootstrap confidence intervals (4000 resamples, fixed seed; with fewer \
@@ -92,6 +92,12 @@ pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
     };
     for note in of_lab(run) {
         add(note.into());
+    }
+    if let Some(fault) = studies::fault(summary) {
+        add(format!(
+            "The figures are not those of the study {} as this version knows it ({fault}): they are shown as they are.",
+            summary.experiment
+        ));
     }
     for case in &summary.cases {
         for (key, metric) in case.metrics() {

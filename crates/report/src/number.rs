@@ -30,6 +30,12 @@ pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| NOT_MEASURED.into(), figure)
 }
 
+/// [`figure`] of a count that may be missing.
+#[allow(clippy::cast_precision_loss)]
+pub fn count(value: Option<u64>) -> String {
+    optional(value.map(|count| count as f64))
+}
+
 /// How many times: two decimals below 100, `3.94`, `1.05`, `112`.
 pub fn times(value: f64) -> String {
     if value.abs() < 99.995 {

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::compare::{compare_table, side_by_side_table};
 use crate::number::{bytes, counted, figure};
 use crate::plot::{Axis, Bar, BarChart, CHART_CSS, Chart, Colour, DARK, Group, LIGHT, Layout};
-use crate::{Error, Figure, figures, finding, notes, question, tables};
+use crate::{Error, Figure, figures, finding, notes, question, tables, title};
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -183,14 +183,6 @@ fn show(figure: &Figure, folder: &str) -> Shown {
         },
         wide: Value::from_safe_string(figure.chart.draw(Layout::Wide).inline("wide")),
         narrow: Value::from_safe_string(figure.chart.draw(Layout::Narrow).inline("narrow")),
-    }
-}
-
-fn title(experiment: &str) -> String {
-    match experiment {
-        "interfere" => "Interference between cores".into(),
-        "bench-guard" => "The guard, measured".into(),
-        other => format!("Experiment {other}"),
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use memwarden_report::compare::{compare, compare_table, side_by_side_table};
 use memwarden_report::{finding, notes, tables};
-use memwarden_run::{Case, Metric, Recorded, Summary};
-use serde_json::json;
+use memwarden_run::{Case, Metric, Recorded, Summary, Whole, studies};
+use serde_json::{Value, json};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -60,6 +60,51 @@ fn tables_findings_and_notes() {
         text += &notes::of(&run.run, &run.summary).join("\n");
         expect(name, &format!("{text}\n"));
     }
+}
+
+/// Whether `all` says everything that `part` says.
+fn says(all: &Value, part: &Value) -> bool {
+    match (all, part) {
+        (Value::Object(all), Value::Object(part)) => part
+            .iter()
+            .all(|(key, value)| all.get(key).is_some_and(|other| says(other, value))),
+        (Value::Array(all), Value::Array(part)) => {
+            all.len() == part.len() && all.iter().zip(part).all(|(all, part)| says(all, part))
+        }
+        (Value::Number(all), Value::Number(part)) => all.as_f64() == part.as_f64(),
+        _ => all == part,
+    }
+}
+
+/// Every figure of a saved run has its place in the study's types, and comes out of them as it went in.
+fn keeps_everything<W: Whole>(name: &str) {
+    let summary = saved(name).summary;
+    let typed = summary
+        .typed::<W>()
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    let (found, expected) = (
+        serde_json::to_value(&typed).unwrap(),
+        serde_json::to_value(&summary).unwrap(),
+    );
+    assert!(says(&found, &expected), "{name}: {found:#}");
+}
+
+#[test]
+fn saved_runs_are_of_their_studies_types() {
+    keeps_everything::<studies::interfere::Whole>("interfere");
+    keeps_everything::<studies::realtime::Whole>("realtime");
+}
+
+#[test]
+fn a_summary_of_another_shape_is_shown_as_it_is_and_says_why() {
+    let mut run = saved("realtime");
+    run.summary.cases[0].set("misses", "many");
+    let said = notes::of(&run.run, &run.summary).join("\n");
+    assert!(
+        said.contains("not those of the study realtime") && said.contains("\"many\""),
+        "{said}"
+    );
+    assert_eq!(tables(&run.summary)[0].title, "The figures");
 }
 
 #[test]
@@ -192,7 +237,7 @@ fn the_finding_of_a_poorer_run() {
         "With 3 aggressors (bandwidth:write) the victim slowed down 3.95 times; no guard ran.";
     assert_eq!(finding(&unguarded), expected);
 
-    let mut broken = Summary::new("interfere", "native");
+    let mut broken: Summary = Summary::new("interfere", "native");
     assert_eq!(finding(&broken), "The run measured no case.");
     broken.cases.push(
         Case::new("solo").with_metric("victim", Metric::unmeasured("latency_ns", "no clock")),
@@ -207,7 +252,7 @@ fn the_finding_of_a_poorer_run() {
 
 #[test]
 fn the_finding_of_a_benchmark_of_one_part() {
-    let mut sharing = Summary::new("bench-guard", "lab");
+    let mut sharing: Summary = Summary::new("bench-guard", "lab");
     for (name, reached) in [("spare", "yes"), ("none", "yes"), ("reclaim", "NO")] {
         sharing.cases.push(
             Case::new(name)
@@ -232,7 +277,7 @@ fn the_finding_of_a_benchmark_of_one_part() {
     sharing.cases.drain(..3);
     assert_eq!(finding(&sharing), "0 of 1 targets were reached.");
 
-    let mut scaling = Summary::new("bench-guard", "lab");
+    let mut scaling: Summary = Summary::new("bench-guard", "lab");
     for (cpus, ns) in [(16, 5200.0), (2, 5100.0)] {
         scaling.cases.push(
             Case::new(format!("{cpus} CPUs"))
@@ -253,7 +298,7 @@ fn the_finding_of_a_benchmark_of_one_part() {
 
 #[test]
 fn the_finding_names_the_overhead_that_has_a_target() {
-    let mut overhead = Summary::new("bench-guard", "lab");
+    let mut overhead: Summary = Summary::new("bench-guard", "lab");
     for (name, share, reached) in [("no traffic", 0.002, "yes"), ("faults", 0.06, "-")] {
         overhead.cases.push(
             Case::new(name)
@@ -354,7 +399,7 @@ fn tables_of_modelled_counters_say_so_and_those_that_took_turns_are_marked() {
     }
     assert!(finding(&summary).contains("by the model"));
     let hardware = memwarden_run::Figure::Other(json!("hardware"));
-    summary.figures.insert("counted_by".into(), hardware);
+    summary.whole.insert("counted_by".into(), hardware);
     summary.cases[0].set("multiplexed", true);
     for table in of_counters(&summary) {
         assert!(table.caption.starts_with("Counted by the machine."));

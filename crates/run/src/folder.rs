@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{COLUMNS, Error, Run, Sample, Summary, now_rfc3339, read_samples, schema};
+use crate::{COLUMNS, Error, Run, Sample, Summary, Whole, now_rfc3339, read_samples, schema};
 
 /// What to do with a folder that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// A file cannot be written; the folder then stays as `DIR.partial`.
-    pub fn finish(mut self, summary: &Summary) -> Result<PathBuf, Error> {
+    pub fn finish<W: Whole>(mut self, summary: &Summary<W>) -> Result<PathBuf, Error> {
         self.flush()?;
         self.run.ended = Some(now_rfc3339());
         write_json(&self.partial.join("run.json"), &self.run)?;

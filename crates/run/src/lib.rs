@@ -9,13 +9,14 @@
 //! # fn main() -> Result<(), memwarden_run::Error> {
 //! let mut folder = RunFolder::create(None, Run::new("interfere", "native"), Existing::Refuse)?;
 //! folder.append(&Sample::new("solo", 0, "victim", "latency_ns", "ns", 184.95).on_cpu(0).at_ns(1_000_000))?;
-//! let mut summary = Summary::new("interfere", "native");
+//! let mut summary: Summary = Summary::new("interfere", "native");
 //! summary.cases.push(Case::new("solo").with_metric("victim", Metric::from_samples("latency_ns", &[184.95])));
 //! let path = folder.finish(&summary)?;
 //! # Ok(()) }
 //! ```
 //!
-//! Whoever reads it opens the folder with [`Recorded::read`]. Nothing here knows which target made the run.
+//! A reader opens the folder with [`Recorded::read`]. Nothing here knows which target made the run. What a study
+//! measures has a type in [`studies`], which its experiment fills and its report reads.
 
 mod error;
 mod folder;
@@ -23,6 +24,7 @@ mod record;
 mod sample;
 pub mod schema;
 pub mod statistics;
+pub mod studies;
 mod summary;
 
 pub use error::Error;
@@ -30,4 +32,4 @@ pub use folder::{Existing, Recorded, RunFolder, default_directory};
 pub use record::{Cache, Host, LabFacts, Run, command_line, now_rfc3339, set_git_revision};
 pub use sample::{COLUMNS, Sample, read_samples};
 pub use statistics::{Metric, Ratio};
-pub use summary::{Aggressor, Case, Figure, Figures, GuardSettings, Summary};
+pub use summary::{Aggressor, Case, Figure, Figures, GuardSettings, Summary, Whole};

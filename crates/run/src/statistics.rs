@@ -14,6 +14,7 @@
 //!   events and for none, where the bootstrap would give an interval of no width.
 //! - Outliers are kept. Nothing that is not finite ever leaves here: such a figure is null with a note.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Resamples of a bootstrap. The interval's ends are the 2.5 % and 97.5 % quantiles of the resampled medians; the
@@ -28,7 +29,7 @@ const DRAWN_ONE_BY_ONE: usize = 1000;
 const SEED: u64 = 1;
 
 /// What is known of one distribution: a metric object of summary.json.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
     /// What was measured, unit in the name: `latency_ns`.

@@ -2,6 +2,8 @@
 //! summary.json: the figures of each case.
 
 use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -22,9 +24,24 @@ pub enum Figure {
     Other(Value),
 }
 
-/// summary.json (schema `memwarden.summary/1`).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+/// The figures of a whole run, and with them the type of its cases: a study's ([`crate::studies`]), or [`Figures`],
+/// which takes any run.
+pub trait Whole:
+    Clone + std::fmt::Debug + Default + PartialEq + Serialize + DeserializeOwned
+{
+    /// The figures of one case.
+    type Case: Clone + std::fmt::Debug + PartialEq + Serialize + DeserializeOwned;
+}
+
+impl Whole for Figures {
+    type Case = Case;
+}
+
+/// summary.json (schema `memwarden.summary/1`): of a study, or of any run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(bound = "")]
+#[schemars(bound = "W: JsonSchema, W::Case: JsonSchema")]
+pub struct Summary<W: Whole = Figures> {
     /// Always [`schema::SUMMARY`].
     pub schema: String,
     /// Which experiment.
@@ -32,16 +49,16 @@ pub struct Summary {
     /// Where it ran.
     pub target: String,
     /// One for each setting that was measured.
-    pub cases: Vec<Case>,
+    pub cases: Vec<W::Case>,
     /// What a reader must know to read the figures rightly, a sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Figures of the whole run.
     #[serde(flatten)]
-    pub figures: Figures,
+    pub whole: W,
 }
 
-impl Summary {
+impl<W: Whole> Summary<W> {
     /// A summary with no case yet.
     pub fn new(experiment: impl Into<String>, target: impl Into<String>) -> Self {
         Self {
@@ -50,7 +67,7 @@ impl Summary {
             target: target.into(),
             cases: Vec::new(),
             notes: Vec::new(),
-            figures: Figures::new(),
+            whole: W::default(),
         }
     }
 
@@ -60,6 +77,25 @@ impl Summary {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
+    }
+
+    /// The same summary as that of any run.
+    ///
+    /// # Panics
+    /// Never: what a study's types write is JSON.
+    pub fn untyped(&self) -> Summary {
+        let value = serde_json::to_value(self).expect("a summary is JSON");
+        serde_json::from_value(value).expect("a study's summary is a summary")
+    }
+}
+
+impl Summary {
+    /// The same summary as a study's; figures that an older run lacks are at their defaults.
+    ///
+    /// # Errors
+    /// When a figure is of another type than the study's.
+    pub fn typed<W: Whole>(&self) -> Result<Summary<W>, serde_json::Error> {
+        serde_json::from_value(serde_json::to_value(self)?)
     }
 }
 
@@ -188,7 +224,7 @@ impl Serialize for Case {
 }
 
 /// Settings of the regulator in one case.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GuardSettings {
     /// `module` or `user`.
     pub backend: String,
@@ -198,13 +234,26 @@ pub struct GuardSettings {
     pub best_effort: String,
     /// Whether predictive donation and reclaim was on.
     pub reclaim: bool,
-    /// Further settings: `period_us`, `event`, `write_budget_mib_s`, ...
+    /// The regulator's period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_us: Option<u64>,
+    /// What it counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event: Option<String>,
+    /// Bytes that one event stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_event: Option<u64>,
+    /// The budgets in events a period; null is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_events: Option<Vec<Option<u64>>>,
+    /// What other versions say of it.
     #[serde(flatten)]
+    #[schemars(skip)]
     pub more: Map<String, Value>,
 }
 
 /// One aggressor and what it achieved.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Aggressor {
     /// The CPU it was pinned to.
     pub cpu: u32,
@@ -214,7 +263,24 @@ pub struct Aggressor {
     pub mib_s: Option<f64>,
     /// Share of the time that its CPU was throttled, 0 to 1; null without a guard.
     pub throttled_share: Option<f64>,
-    /// Further figures: `events_per_period_max`, `budget_events`, ...
+    /// Share of its CPU's time that it had, 0 to 1; null where that is not known. Not every study asks.
+    #[serde(
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub cpu_share: Option<Option<f64>>,
+    /// What other versions say of it.
     #[serde(flatten)]
+    #[schemars(skip)]
     pub more: Map<String, Value>,
+}
+
+/// Of a figure that is left out where there is none to give, and null where it could not be measured: a null is there.
+pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Some)
 }

@@ -42,7 +42,7 @@ fn run() -> Run {
 fn summary() -> Summary {
     let solo = [100.0, 101.0, 99.5];
     let beside = [390.0, 395.5, 391.25];
-    let mut summary = Summary::new("interfere", "lab");
+    let mut summary: Summary = Summary::new("interfere", "lab");
     summary
         .cases
         .push(Case::new("solo").with_metric("victim", Metric::from_samples("latency_ns", &solo)));
@@ -60,7 +60,8 @@ fn summary() -> Summary {
         budget_mib_s: vec![Some(1000.0), None],
         best_effort: "none".into(),
         reclaim: false,
-        more: serde_json::Map::from_iter([("period_us".to_owned(), json!(1000))]),
+        period_us: Some(1000),
+        ..GuardSettings::default()
     });
     case.aggressors.push(Aggressor {
         cpu: 1,

@@ -61,6 +61,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The settings that suit the emulated machine: few copies, as two runs are the same there.
     fn for_lab() -> Self {
         Self {
@@ -127,7 +129,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     let engines = bench.engines(&config.engine, &mut summary)?;
     let largest = config.sizes.iter().copied().max().unwrap_or(1);
@@ -175,7 +177,7 @@ pub fn run(
         ("clock_base_ns", json!(base_ns)),
         ("operations", json!(config.operations)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     bench.tell(&mut summary);
     remarks(config, cpus.len(), &mut summary);

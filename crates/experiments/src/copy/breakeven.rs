@@ -117,6 +117,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The settings that suit the emulated machine.
     fn for_lab() -> Self {
         Self {
@@ -190,7 +192,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     bench.choose(config.engine)?;
     let mut sizes = config.sizes.clone();
@@ -259,7 +261,7 @@ pub fn run(
         };
         let key = answer.name().replace('-', "_");
         summary
-            .figures
+            .whole
             .insert(format!("{key}_bytes"), Figure::Other(bytes));
         if let Value::String(reason) = &reason {
             summary.note(format!(
@@ -267,11 +269,11 @@ pub fn run(
             ));
         }
         summary
-            .figures
+            .whole
             .insert(format!("{key}_reason"), Figure::Other(reason));
     }
     let engine = Figure::Other(json!(config.engine.name()));
-    summary.figures.insert("engine".into(), engine);
+    summary.whole.insert("engine".into(), engine);
     bench.tell(&mut summary);
     note_cpu_parts(&mut summary, |_| true);
     summary.note(format!(
@@ -409,7 +411,7 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
 #[must_use]
 pub fn answer(summary: &Summary, answer: Answer) -> Option<u64> {
     let key = format!("{}_bytes", answer.name().replace('-', "_"));
-    match summary.figures.get(&key)? {
+    match summary.whole.get(&key)? {
         Figure::Other(value) => value.as_u64(),
         Figure::Metric(_) => None,
     }
@@ -454,7 +456,7 @@ mod tests {
 
     /// A summary in which the engine's figure is so much of the CPU's, by size.
     fn summary(answer: Answer, ratios: &[(u64, f64)]) -> Summary {
-        let mut summary = Summary::new(EXPERIMENT, "native");
+        let mut summary: Summary = Summary::new(EXPERIMENT, "native");
         for (size, ratio) in ratios {
             for operation in ["from", "to"] {
                 let cpu = vec![100.0, 101.0, 102.0, 100.0, 101.0, 102.0];
@@ -521,7 +523,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_case_is_no_answer() {
-        let empty = Summary::new(EXPERIMENT, "native");
+        let empty: Summary = Summary::new(EXPERIMENT, "native");
         assert!(
             first_win(&empty, Answer::Slowdown, &[1])
                 .unwrap_err()
@@ -559,7 +561,7 @@ mod tests {
         assert_eq!(summary.cases.len(), 12);
         assert_eq!(summary.cases[0].name, "latency, from, 1 byte");
         for key in ["latency", "cpu_time", "slowdown"] {
-            let other = |end: &str| match &summary.figures[&format!("{key}_{end}")] {
+            let other = |end: &str| match &summary.whole[&format!("{key}_{end}")] {
                 Figure::Other(value) => value.clone(),
                 Figure::Metric(_) => panic!("{key}_{end}"),
             };

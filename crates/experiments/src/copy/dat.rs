@@ -56,7 +56,7 @@ pub fn files(run: &Recorded) -> Result<Files, Error> {
 
 /// Clock readings of the run are from here, as samples have their times since it began.
 fn base_ns(run: &Recorded) -> u64 {
-    match run.summary.figures.get("clock_base_ns") {
+    match run.summary.whole.get("clock_base_ns") {
         Some(Figure::Other(value)) => value.as_u64().unwrap_or(0),
         _ => 0,
     }
@@ -251,9 +251,9 @@ mod tests {
     use super::*;
 
     fn recorded(experiment: &str, base_ns: u64) -> Recorded {
-        let mut summary = Summary::new(experiment, "native");
+        let mut summary: Summary = Summary::new(experiment, "native");
         let base = Figure::Other(json!(base_ns));
-        summary.figures.insert("clock_base_ns".into(), base);
+        summary.whole.insert("clock_base_ns".into(), base);
         Recorded {
             directory: PathBuf::new(),
             run: Run::new(experiment, "native"),

@@ -72,6 +72,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The settings that suit the emulated machine: it has no cache to drop lines of, and a copy of 32 MiB takes it long.
     fn for_lab() -> Self {
         Self {
@@ -138,7 +140,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     let engines = bench.engines(&config.engine, &mut summary)?;
     let largest = config.sizes.iter().copied().max().unwrap_or(1);
@@ -192,7 +194,7 @@ pub fn run(
         ("clock_base_ns", base_ns),
     ] {
         let value = Figure::Other(json!(value));
-        summary.figures.insert(key.into(), value);
+        summary.whole.insert(key.into(), value);
     }
     bench.tell(&mut summary);
     remarks(config, shortest_ns, &mut summary);

@@ -159,6 +159,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The settings that suit the emulated machine, on which the large inputs take long.
     fn for_lab() -> Self {
         let small = [
@@ -252,7 +254,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     bench.choose(config.engine)?;
     let largest = config
@@ -330,7 +332,7 @@ pub fn run(
         ("clock_base_ns", json!(base_ns)),
         ("engine", json!(config.engine.name())),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     bench.tell(&mut summary);
     // Of the others no case has a share.

@@ -73,6 +73,8 @@ impl Default for Config {
 pub const LAB_TIME: &str = "1s";
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The same settings as options of `memwarden trace copies`.
     fn to_arguments(&self) -> Vec<String> {
         let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
@@ -204,7 +206,7 @@ pub fn run(
         files.finish()?;
     }
 
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let samples = figures::fill(&mut summary, &traced);
     folder.append_all(&samples)?;
     figures::remarks(&mut summary, config, &traced);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use memwarden_guard::StartOptions;
 use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
-use memwarden_run::{Existing, Summary};
+use memwarden_run::Existing;
+use memwarden_run::studies::interfere::{Summary, Whole};
 use memwarden_sim::Platform;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = Whole;
+
     /// Where the published experiment was made.
     const PLATFORM: Option<&'static str> = Some("raspberry-pi-3");
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use memwarden_guard::Settings as GuardSettings;
 use memwarden_platform::units::parse_size;
-use memwarden_run::{Existing, Summary};
+use memwarden_run::Existing;
+use memwarden_run::studies::interfere::{NAME, Summary};
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::workload::{Idle, Workload as Steps};
 use memwarden_sim::{CoreCounts, Guard};
@@ -43,7 +44,7 @@ pub fn simulate(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config, simulated)?;
-    let mut summary = Summary::new("interfere", simulated.target());
+    let mut summary = Summary::new(NAME, simulated.target());
     let options = config.start_options()?;
     let mut cases = Vec::new();
     for plan in plans(&config)? {
@@ -72,7 +73,7 @@ pub fn simulate(
             0,
         )?;
     }
-    let mut folder = simulated.begin("interfere", &config, out, existing)?;
+    let mut folder = simulated.begin(NAME, &config, out, existing)?;
     let ran = Simulated::all(
         &runs,
         |(case, repeat)| {
@@ -110,11 +111,8 @@ pub fn simulate(
     let solo: Vec<f64> = results[&0].victim.clone();
     for (index, measured) in &results {
         let mut case = case(&config, &cases[*index].plan, measured, &solo);
-        simulated.tell_traffic(
-            &mut case,
-            lines[*index],
-            window_ps * u64::from(config.repeat),
-        )?;
+        let time_ps = window_ps * u64::from(config.repeat);
+        case.traffic = Some(simulated.traffic(lines[*index], time_ps)?);
         summary.cases.push(case);
     }
     summary.note(format!(

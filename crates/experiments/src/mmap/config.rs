@@ -259,6 +259,8 @@ fn list<T: fmt::Display>(all: &[T]) -> String {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The settings that suit the emulated machine: it has a hundredth of the speed, and tells nothing of its caches.
     fn for_lab() -> Self {
         Self {

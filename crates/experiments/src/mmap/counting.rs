@@ -70,7 +70,7 @@ fn tell_hardware(groups: &Groups, summary: &mut Summary) {
         ("counted_by", json!("hardware")),
         ("hardware_counters", json!(found)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     if groups.user_only() {
         summary.note("The counters are those of user space alone.");
@@ -127,7 +127,7 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
         ("geometry", json!(geometry)),
         ("assumed", json!(assumed)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     Ok(geometry)
 }

@@ -58,6 +58,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     /// The emulated machine swaps to nothing until it is told to.
     fn for_lab() -> Self {
         Self {
@@ -211,7 +213,7 @@ pub fn run(
         Some(Swap::on(&config.swap)?)
     };
     let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let base_ns = clock::monotonic_ns();
     let steps = 2 * config.repeat as usize;
     let mut outcomes: [Vec<Outcome>; 2] = Default::default();
@@ -234,7 +236,7 @@ pub fn run(
         summary.cases.push(case(config, value, outcomes));
     }
     summary
-        .figures
+        .whole
         .insert("clock_base_ns".into(), Figure::Other(json!(base_ns)));
     summary.note(
         "A major fault is a page that had to be read back from the swap. The passes before the counted ones bring all to \

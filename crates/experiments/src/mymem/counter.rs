@@ -99,7 +99,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let clients = open(&config.device, &mut summary)?;
     if config.lock.contains(&Lock::FetchAdd) {
         can_add(&clients)?;
@@ -357,7 +357,7 @@ mod tests {
                 elapsed_ns: 1000,
             }],
         };
-        let mut summary = Summary::new(EXPERIMENT, "native");
+        let mut summary: Summary = Summary::new(EXPERIMENT, "native");
         summary.cases.push(case(&plan));
         assert_eq!(summary.cases[0].metric("error").unwrap().median, Some(0.4));
         assert_eq!(faults(&summary), None);

@@ -52,6 +52,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = memwarden_run::Figures;
+
     fn to_arguments(&self) -> Vec<String> {
         let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
         let mut words = vec!["--sizes".to_owned(), sizes.join(",")];
@@ -99,7 +101,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary = Summary::new(EXPERIMENT, "native");
+    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
     let clients = open(&config.device, &mut summary)?;
     fits(config, &clients)?;
     let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
@@ -143,7 +145,7 @@ pub fn run(
     }
     progress.step(steps, steps, "done");
     drop(pinned);
-    summary.figures.insert(
+    summary.whole.insert(
         "clock_shortest_ns".into(),
         Figure::Other(json!(shortest_ns)),
     );
@@ -277,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_clock_too_coarse_for_a_call_is_said_and_no_rate_made_of_0_ns() {
-        let mut summary = Summary::new(EXPERIMENT, "native");
+        let mut summary: Summary = Summary::new(EXPERIMENT, "native");
         for (size, ns) in [(1, 0.0), (64, 79.0), (524_288, 20_000.0)] {
             let case = case(&Subject::InKernel, "read", size, &[ns]);
             summary.cases.push(case);

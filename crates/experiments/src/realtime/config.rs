@@ -10,7 +10,8 @@ use memwarden_guard::StartOptions;
 use memwarden_guard::units::{parse_duration, parse_period_us};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::parse_size;
-use memwarden_run::{Existing, Summary};
+use memwarden_run::Existing;
+use memwarden_run::studies::realtime::{Summary, Whole};
 use memwarden_sim::Platform;
 use serde::{Deserialize, Serialize};
 
@@ -151,6 +152,8 @@ impl Default for Config {
 }
 
 impl Settings for Config {
+    type Whole = Whole;
+
     /// Where the published case was measured.
     const PLATFORM: Option<&'static str> = Some("xeon-w3530");
 

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use memwarden_guard::{CoreStatistics, Regulator, Settings};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_run::studies::realtime::OnMiss as Told;
 use memwarden_workloads::periodic::Job;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::Config;
 use super::load::{Achieved, Load, Place, Running};
@@ -58,7 +58,7 @@ pub(super) struct Measured {
     /// By CPU, what the guard says of each repeat.
     pub throttled_share: Vec<BTreeMap<usize, f64>>,
     /// What `--on-miss` did.
-    pub on_miss: Option<Value>,
+    pub on_miss: Option<Told>,
 }
 
 /// What surrounds a case.

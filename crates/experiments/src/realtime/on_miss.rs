@@ -4,8 +4,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use memwarden_run::studies::realtime::OnMiss as Told;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::group::Group;
 use crate::{Error, Interrupt};
@@ -76,7 +76,7 @@ impl<'a> OnMiss<'a> {
     ///
     /// # Errors
     /// When it could not be started, or somebody interrupts.
-    pub fn finish(self, interrupt: &Interrupt) -> Result<Option<Value>, Error> {
+    pub fn finish(self, interrupt: &Interrupt) -> Result<Option<Told>, Error> {
         let Some(started) = self.started else {
             return Ok(None);
         };
@@ -90,11 +90,11 @@ impl<'a> OnMiss<'a> {
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        Ok(Some(json!({
-            "job": miss.job,
-            "late_ns": miss.late_ns,
-            "exit_code": status.and_then(|status| status.code()),
-        })))
+        Ok(Some(Told {
+            job: miss.job,
+            late_ns: miss.late_ns,
+            exit_code: status.and_then(|status| status.code()),
+        }))
     }
 }
 
@@ -122,7 +122,11 @@ mod tests {
         let told = on_miss.finish(&Interrupt::default()).unwrap();
         assert_eq!(
             told,
-            Some(json!({"job": 7, "late_ns": 1500, "exit_code": 5}))
+            Some(Told {
+                job: 7,
+                late_ns: 1500,
+                exit_code: Some(5)
+            })
         );
         let text = std::fs::read_to_string(file).unwrap();
         assert_eq!(text, "screen 7 1500 13000000\n");

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use memwarden_guard::Settings as GuardSettings;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::parse_size;
-use memwarden_run::{Existing, Summary};
+use memwarden_run::Existing;
+use memwarden_run::studies::realtime::{NAME, Summary};
 use memwarden_sim::Guard;
 use memwarden_sim::cases::Task;
 use memwarden_sim::platform::PlatformError;
@@ -52,7 +53,7 @@ pub fn simulate(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config, simulated)?;
-    let mut summary = Summary::new("realtime", simulated.target());
+    let mut summary = Summary::new(NAME, simulated.target());
     let options = config.start_options()?;
     let mut cases = Vec::new();
     for plan in plans(&config) {
@@ -75,7 +76,7 @@ pub fn simulate(
     let runs: Vec<(usize, u32)> = (0..cases.len())
         .flat_map(|case| (0..config.repeat).map(move |repeat| (case, repeat)))
         .collect();
-    let mut folder = simulated.begin("realtime", &config, out, existing)?;
+    let mut folder = simulated.begin(NAME, &config, out, existing)?;
     let ran = Simulated::all(
         &runs,
         |(case, repeat)| run_once(&config, simulated, &cases[*case], *repeat),
@@ -115,7 +116,7 @@ pub fn simulate(
     }
     figures(&config, &running, &mut summary)?;
     for (case, (lines, time_ps)) in summary.cases.iter_mut().zip(traffic) {
-        simulated.tell_traffic(case, lines, time_ps)?;
+        case.traffic = Some(simulated.traffic(lines, time_ps)?);
     }
     summary.note(format!(
         "Simulated: {}, the regulator is the real policy over modelled cores. Nothing but memory delays the task: its \

@@ -118,7 +118,7 @@ impl Place {
             Existing,
             &Interrupt,
             &mut dyn Progress,
-        ) -> Result<Found, Error>,
+        ) -> Result<(PathBuf, Summary<S::Whole>), Error>,
     ) -> anyhow::Result<Option<Found>> {
         if self.print_config {
             output::write(&settings.to_toml())?;
@@ -126,7 +126,7 @@ impl Place {
         }
         let out = self.out.as_deref();
         let existing = Existing::replace_if(self.replace);
-        let found = match &self.on {
+        let (folder, summary) = match &self.on {
             Target::Native => {
                 let interrupt = Interrupt::catch()?;
                 native(settings, out, existing, &interrupt, &mut Bar::new())?
@@ -144,13 +144,14 @@ impl Place {
                 }
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
-                lab()?
+                let found = lab()?
                     .on_platform(platform)?
                     .within(self.timeout)
-                    .carry_out(words, settings.command(), out, existing)?
+                    .carry_out(words, settings.command(), out, existing)?;
+                return Ok(Some(found));
             }
         };
-        Ok(Some(found))
+        Ok(Some((folder, summary.untyped())))
     }
 
     /// Says what came out.

@@ -10,6 +10,7 @@ use memwarden_experiments::{Interrupt, Progress};
 use memwarden_guard::units::parse_duration;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::parse_size;
+use memwarden_run::studies::realtime;
 use memwarden_sim::Platform;
 use memwarden_sim::cases::{Mode, Task};
 use memwarden_sim::plan::{self, Goal, Maximise, Outcome, Plan, Problem, Setting};
@@ -451,28 +452,30 @@ struct Measured {
 
 impl Measured {
     /// Of the case that has loads, and a guard or none.
-    fn of(summary: &Value, guarded: bool) -> anyhow::Result<Self> {
-        let cases = summary["cases"].as_array().into_iter().flatten();
-        let loads = |case: &Value| case["aggressors"].as_array().cloned().unwrap_or_default();
-        let case = cases
-            .filter(|case| !loads(case).is_empty())
-            .find(|case| case["guard"].is_null() != guarded)
+    fn of(summary: &realtime::Summary, guarded: bool) -> anyhow::Result<Self> {
+        let loaded = |case: &&realtime::Case| !case.aggressors.is_empty();
+        let case = summary
+            .cases
+            .iter()
+            .filter(loaded)
+            .find(|case| case.guard.is_some() == guarded)
             .context("--verify: memwarden realtime measured no such case")?;
-        let moved = loads(case);
-        let moved = moved.iter().filter_map(|load| load["mib_s"].as_f64());
         Ok(Self {
-            case: case["name"].as_str().unwrap_or_default().into(),
-            miss_share: case["miss_share"]
-                .as_f64()
+            case: case.name.clone(),
+            miss_share: case
+                .miss_share
                 .context("--verify: no misses were counted")?,
-            p99_ms: case["victim"]["p99"].as_f64().map(|ns| ns / 1e6),
-            load_mib_s: moved.sum(),
+            p99_ms: case
+                .victim
+                .as_ref()
+                .and_then(|times| Some(times.p99? / 1e6)),
+            load_mib_s: case.aggressors.iter().filter_map(|load| load.mib_s).sum(),
         })
     }
 }
 
 /// `memwarden realtime` with these options.
-fn realtime(options: &[String]) -> anyhow::Result<Value> {
+fn measure(options: &[String]) -> anyhow::Result<realtime::Summary> {
     let own = std::env::current_exe().context("finding this program")?;
     let result = Command::new(own)
         .args(["realtime", "--json"])
@@ -576,7 +579,7 @@ fn verify(
         let budgets = budgets(setting, problem, platform);
         options.extend(guard_options(setting, &budgets));
     }
-    let summary = realtime(&options)?;
+    let summary = measure(&options)?;
     let unguarded = Measured::of(&summary, false)?;
     let guarded = recommended.setting.map(|_| Measured::of(&summary, true));
     let guarded = guarded.transpose()?;

@@ -24,7 +24,7 @@ fn engine_of_the_run(summary: &mut Summary) {
         ("align_bytes", json!(1)),
         ("can_pause", json!(true)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
 }
 
@@ -38,7 +38,7 @@ pub fn latency(directory: &Path) -> Result<()> {
         "device": "/dev/cftu", "engine": [], "operation": ["from", "to"], "sizes": [1, 4096, 1_048_576], "count": 12,
         "load": ["idle"], "pin_inside": false, "cpu": 0
     }))?;
-    let mut summary = Summary::new("copy-latency", "lab");
+    let mut summary: Summary = Summary::new("copy-latency", "lab");
     let mut samples = Vec::new();
     let mut now = 1000.0;
     for (engine, call_ns, byte_ns) in ENGINES {
@@ -82,7 +82,7 @@ pub fn latency(directory: &Path) -> Result<()> {
         ("clock_base_ns", 5_000_000_000),
     ] {
         summary
-            .figures
+            .whole
             .insert(key.into(), Figure::Other(json!(value)));
     }
     engine_of_the_run(&mut summary);
@@ -100,7 +100,7 @@ pub fn bandwidth(directory: &Path) -> Result<()> {
         "device": "/dev/cftu", "engine": [], "operation": ["from", "from+to"], "sizes": [1024, 1_048_576],
         "operations": 30, "repeat": 3
     }))?;
-    let mut summary = Summary::new("copy-bandwidth", "lab");
+    let mut summary: Summary = Summary::new("copy-bandwidth", "lab");
     let mut samples = Vec::new();
     for (engine, small, large) in [
         ("cpu", 2600.0, 3900.0),
@@ -176,7 +176,7 @@ pub fn bandwidth(directory: &Path) -> Result<()> {
         ("clock_base_ns", json!(5_000_000_000_u64)),
         ("operations", json!(30)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     engine_of_the_run(&mut summary);
     write(directory, run, &samples, &summary)
@@ -192,7 +192,7 @@ pub fn pollution(directory: &Path) -> Result<()> {
         "device": "/dev/cftu", "engine": "dma-shared", "system": ["ideal", "cpu", "dma"],
         "pairs": ["from+to:16", "to:4096"], "application": ["susan_edges_small", "qsort_small"], "count": 8
     }))?;
-    let mut summary = Summary::new("copy-pollution", "lab");
+    let mut summary: Summary = Summary::new("copy-pollution", "lab");
     let mut samples = Vec::new();
     for (application, alone) in [
         ("susan_edges_small", 900_000.0),
@@ -271,7 +271,7 @@ pub fn pollution(directory: &Path) -> Result<()> {
         ("clock_base_ns", json!(5_000_000_000_u64)),
         ("engine", json!("dma-shared")),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     engine_of_the_run(&mut summary);
     summary.note(
@@ -289,7 +289,7 @@ pub fn breakeven(directory: &Path) -> Result<()> {
     run.configuration = serde_json::from_value(json!({
         "device": "/dev/cftu", "engine": "dma-shared", "operation": ["from"], "sizes": [64, 4096, 1_048_576], "count": 20
     }))?;
-    let mut summary = Summary::new("copy-breakeven", "lab");
+    let mut summary: Summary = Summary::new("copy-breakeven", "lab");
     let mut samples = Vec::new();
     for (answer, metric, ratios) in [
         ("latency", "time_ns", [30.0, 4.0, 0.45]),
@@ -334,7 +334,7 @@ pub fn breakeven(directory: &Path) -> Result<()> {
         ("slowdown_reason", json!(reason)),
         ("engine", json!("dma-shared")),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     engine_of_the_run(&mut summary);
     summary.note(format!(
@@ -354,7 +354,7 @@ pub fn trace(directory: &Path) -> Result<()> {
         "device": "/dev/copytrace", "ops": ["from", "to", "__from", "__to"], "for": "2s", "every": "100ms",
         "dat": false, "command": []
     }))?;
-    let mut summary = Summary::new("copy-trace", "lab");
+    let mut summary: Summary = Summary::new("copy-trace", "lab");
     let mut samples = Vec::new();
     let mut sizes = Vec::new();
     let mut callers = Vec::new();
@@ -445,7 +445,7 @@ pub fn trace(directory: &Path) -> Result<()> {
         ("command_exit_code", json!(null)),
         ("callers", json!(callers)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     summary.note("12 copies found their ring full and are in no figure but `dropped`.");
     write(directory, run, &samples, &summary)

@@ -15,7 +15,7 @@ use memwarden_run::{
     Aggressor, Cache, Case, Existing, Figure, GuardSettings, Host, LabFacts, Metric, Recorded, Run,
     RunFolder, Sample, Summary,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -148,7 +148,7 @@ fn interfere(directory: &Path, slower: f64) -> Result<()> {
         best_effort: "none".into(),
         ..GuardSettings::default()
     };
-    let mut summary = Summary::new("interfere", "lab");
+    let mut summary: Summary = Summary::new("interfere", "lab");
     let mut samples = Vec::new();
     let solo = noise.around(81.9 * slower, 0.004, 5);
     for guarded in [false, true] {
@@ -204,7 +204,7 @@ fn interfere(directory: &Path, slower: f64) -> Result<()> {
                     kind: kind.into(),
                     mib_s: Some(mib_s),
                     throttled_share: share,
-                    more: Map::new(),
+                    ..Aggressor::default()
                 });
                 cores.push(core(cpu, 25, 25, share));
                 samples
@@ -228,7 +228,7 @@ fn bench_guard(directory: &Path) -> Result<()> {
         "bench-guard",
         "memwarden guard bench --on lab --out out/bench-guard",
     );
-    let mut summary = Summary::new("bench-guard", "lab");
+    let mut summary: Summary = Summary::new("bench-guard", "lab");
     let mut samples = Vec::new();
     let mut measured = |name: &str, metric: &str, unit: &str, values: &[f64]| {
         samples.extend(values.iter().enumerate().map(|(i, v)| {
@@ -370,7 +370,7 @@ fn realtime(directory: &Path) -> Result<()> {
     run.configuration = serde_json::from_value(
         json!({"jobs": 40, "load": ["screen"], "guard": ["none", "600,300+ps"]}),
     )?;
-    let mut summary = Summary::new("realtime", "lab");
+    let mut summary: Summary = Summary::new("realtime", "lab");
     for (key, value) in [
         ("frame_bytes", json!(8_294_400)),
         ("period_ns", json!(20_000_000)),
@@ -378,14 +378,14 @@ fn realtime(directory: &Path) -> Result<()> {
         ("access", json!("bandwidth:read")),
         ("real_time", json!(true)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     let guard = GuardSettings {
         backend: "module".into(),
         budget_mib_s: vec![Some(600.0), Some(300.0)],
         best_effort: "proportional".into(),
         reclaim: false,
-        more: Map::new(),
+        ..GuardSettings::default()
     };
     let mut samples = Vec::new();
     let mut alone = Vec::new();
@@ -439,9 +439,8 @@ fn realtime(directory: &Path) -> Result<()> {
                 kind: "screen".into(),
                 mib_s: Some(if guarded { 299.1 } else { 2950.0 }),
                 throttled_share: guarded.then_some(0.71),
-                more: serde_json::from_value(
-                    json!({"cpu_share": if guarded { 0.29 } else { 0.998 }}),
-                )?,
+                cpu_share: Some(Some(if guarded { 0.29 } else { 0.998 })),
+                ..Aggressor::default()
             });
         }
         summary.cases.push(case);
@@ -456,7 +455,7 @@ fn other(directory: &Path) -> Result<()> {
     let mut run = record("weather", "memwarden weather --city <Reykjavik>");
     run.target = "native".into();
     run.lab = None;
-    let mut summary = Summary::new("weather", "native");
+    let mut summary: Summary = Summary::new("weather", "native");
     let mut samples = Vec::new();
     for (i, name) in [
         "<script>alert(1)</script> & \"quotes\"",

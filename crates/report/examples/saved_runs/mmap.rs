@@ -22,7 +22,7 @@ pub fn walks(directory: &Path) -> Result<()> {
         "flags": ["shared", "private-anonymous"], "access": ["random", "sequential"], "locality": [2, 16],
         "size_bytes": 1 << 30, "outer": 65536, "compete": ["none", "fork"], "repeat": 3
     }))?;
-    let mut summary = Summary::new("mmap", "lab");
+    let mut summary: Summary = Summary::new("mmap", "lab");
     let mut samples = Vec::new();
     for compete in ["none", "fork"] {
         for mapping in ["SHARED file", "PRIVATE|ANONYMOUS"] {
@@ -116,7 +116,7 @@ pub fn walks(directory: &Path) -> Result<()> {
         ("assumed", json!([])),
         ("model_accesses_per_s", json!(52_000_000.0)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     summary.note(format!(
         "L1D, L2, LLC and TLB counters are modelled, not measured: {MODEL}."
@@ -133,7 +133,7 @@ pub fn reclaim(directory: &Path) -> Result<()> {
     run.configuration = serde_json::from_value(json!({
         "hot_bytes": 2 << 20, "cold_bytes": 12 << 20, "memory_bytes": 6 << 20, "rounds": 3, "swap": "/dev/ram0", "repeat": 3
     }))?;
-    let mut summary = Summary::new("mmap-reclaim", "lab");
+    let mut summary: Summary = Summary::new("mmap-reclaim", "lab");
     let mut samples = Vec::new();
     for (value, middle) in [(0, 400.0), (1, 9000.0)] {
         let name = format!("vm.reclaim_active {value}");

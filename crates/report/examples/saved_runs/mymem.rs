@@ -17,7 +17,7 @@ pub fn throughput(directory: &Path) -> Result<()> {
     run.configuration = serde_json::from_value(json!({
         "device": [], "sizes": [1, 4096, 524_288], "trials": 12, "seed": 1
     }))?;
-    let mut summary = Summary::new("mymem-throughput", "lab");
+    let mut summary: Summary = Summary::new("mymem-throughput", "lab");
     let mut samples = Vec::new();
     for size in [1u32, 4096, 524_288] {
         // A system call, and a byte's share of a copy.
@@ -54,7 +54,7 @@ pub fn throughput(directory: &Path) -> Result<()> {
         }
     }
     let shortest = Figure::Other(json!(16));
-    summary.figures.insert("clock_shortest_ns".into(), shortest);
+    summary.whole.insert("clock_shortest_ns".into(), shortest);
     summary.note(
         "The shortest time that the clock tells here is 16 ns (its step, or what reading it costs). The medians of these \
          cases are below five times that and no more exact than it: in-kernel, write, 1 byte; in-kernel, read, 1 byte.",
@@ -72,7 +72,7 @@ pub fn counter(directory: &Path) -> Result<()> {
         "device": [], "workers": "1,8,50", "increments": 1000, "lock": ["none", "mutex", "fetch-add"], "repeat": 2,
         "in_kernel_workers": "50", "in_kernel_increments": 150_000
     }))?;
-    let mut summary = Summary::new("mymem-counter", "lab");
+    let mut summary: Summary = Summary::new("mymem-counter", "lab");
     let mut samples = Vec::new();
     for (lock, loses) in [("none", 1.0), ("mutex", 0.0), ("fetch-add", 0.0)] {
         for (subject, workers, increments, share) in [

@@ -63,7 +63,7 @@ pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
         ("command_exit_code", json!(traced.exit_code)),
         ("callers", callers(traced)),
     ] {
-        summary.figures.insert(key.into(), Figure::Other(value));
+        summary.whole.insert(key.into(), Figure::Other(value));
     }
     samples
 }
@@ -229,7 +229,7 @@ pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
     }
     let nameless = |one: &Value| one["symbol"].is_null();
     if of_kernel
-        && let Some(Figure::Other(Value::Array(callers))) = summary.figures.get("callers")
+        && let Some(Figure::Other(Value::Array(callers))) = summary.whole.get("callers")
         && callers.iter().any(nameless)
     {
         summary.note(

@@ -118,7 +118,7 @@ fn a_command_ends_the_trace() {
         Some(&mut Command(0)),
     )
     .unwrap();
-    let Some(memwarden_run::Figure::Other(code)) = summary.figures.get("command_exit_code") else {
+    let Some(memwarden_run::Figure::Other(code)) = summary.whole.get("command_exit_code") else {
         panic!("no exit code");
     };
     assert_eq!(code.as_i64(), Some(7));
@@ -155,7 +155,7 @@ fn a_command_that_goes_on_is_ended_with_the_trace() {
         Some(&mut Command),
     )
     .unwrap();
-    let code = summary.figures.get("command_exit_code");
+    let code = summary.whole.get("command_exit_code");
     assert!(matches!(code, Some(memwarden_run::Figure::Other(code)) if code.as_i64() == Some(130)));
 }
 

@@ -290,7 +290,7 @@ mod in_lab {
             Run::new(guard_bench::EXPERIMENT, "lab"),
             existing,
         )?;
-        let mut summary = Summary::new(guard_bench::EXPERIMENT, "lab");
+        let mut summary: Summary = Summary::new(guard_bench::EXPERIMENT, "lab");
         let mut bar = Bar::new();
         let mut machines = Vec::new();
         let mut first_failure = None;

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use memwarden_guard::units::parse_duration;
 use memwarden_platform::units::parse_size;
-use memwarden_run::{Case as Ran, GuardSettings, Recorded, Run};
+use memwarden_run::{Aggressor, GuardSettings, Recorded, Run, studies};
 use memwarden_sim::cases::{Budgets, Case, Measure, Mode};
+use serde::de::DeserializeOwned;
 
 use crate::verbs::{interfere, realtime};
 
@@ -94,10 +96,15 @@ impl Measured {
         let mut all = Vec::new();
         for folder in folders {
             let recorded = Recorded::read(folder).context("--lab")?;
-            for ran in &recorded.summary.cases {
-                let found = Found::of(folder, &recorded.run, ran);
-                all.push(found.with_context(|| format!("--lab {}", folder.display()))?);
-            }
+            let found = match recorded.run.experiment.as_str() {
+                studies::interfere::NAME => of_interfere(&recorded),
+                studies::realtime::NAME => of_realtime(&recorded),
+                other => bail!(
+                    "--lab {}: it is a run of {other}: give one of interfere or realtime",
+                    folder.display()
+                ),
+            };
+            all.extend(found.with_context(|| format!("--lab {}", folder.display()))?);
         }
         Ok(Self(all))
     }
@@ -170,69 +177,79 @@ fn sorted<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     all
 }
 
-impl Found {
-    fn of(folder: &Path, run: &Run, ran: &Ran) -> Result<Self> {
-        let setting = |key: &str| {
-            let value = run.configuration.get(key);
-            value.with_context(|| format!("run.json has no setting {key}"))
+/// The settings of a run.
+fn settings<S: DeserializeOwned>(run: &Run) -> Result<S> {
+    let settings = serde_json::from_value(run.configuration.clone().into());
+    settings.context("run.json: its settings")
+}
+
+fn bytes(size: &str) -> Result<u64> {
+    Ok(parse_size(size).map_err(anyhow::Error::msg)? as u64)
+}
+
+fn microseconds(time: &str) -> Result<u64> {
+    Ok(u64::try_from(parse_duration(time)?.as_micros())?)
+}
+
+fn of_interfere(recorded: &Recorded) -> Result<Vec<Found>> {
+    let Recorded { run, summary, .. } = recorded;
+    let settings: memwarden_experiments::interfere::Config = settings(run)?;
+    let summary: studies::interfere::Summary = summary.typed()?;
+    let found = summary.cases.iter().map(|ran| {
+        let subject = Subject::Workload {
+            kind: settings.victim.to_string(),
+            bytes: bytes(&settings.victim_memory)?,
         };
-        let text = |key: &str| -> Result<String> {
-            let value = setting(key)?.as_str();
-            Ok(value
-                .with_context(|| format!("run.json: {key} is no text"))?
-                .to_owned())
-        };
-        let size = |key: &str| -> Result<u64> {
-            let bytes = parse_size(&text(key)?).map_err(anyhow::Error::msg);
-            Ok(bytes.with_context(|| format!("run.json: {key}"))? as u64)
-        };
-        let time_us = |key: &str| -> Result<u64> {
-            let time = memwarden_guard::units::parse_duration(&text(key)?)?;
-            Ok(u64::try_from(time.as_micros())?)
-        };
-        let (subject, figures, period) = match run.experiment.as_str() {
-            "interfere" => (
-                Subject::Workload {
-                    kind: text("victim")?,
-                    bytes: size("victim_memory")?,
-                },
-                of_victim(ran),
-                "period",
-            ),
-            "realtime" => (
-                Subject::Task {
-                    frame_bytes: size("frame")?,
-                    period_us: time_us("period")?,
-                    deadline_us: time_us("deadline")?,
-                },
-                of_task(ran),
-                "guard_period",
-            ),
-            other => bail!("it is a run of {other}: give one of interfere or realtime"),
-        };
-        let core = setting("victim_cpu")?.as_u64().unwrap_or(0) as usize;
-        let period_us = time_us(period)?;
+        let period_us = microseconds(&settings.period)?;
         let guard = ran.guard.as_ref();
-        Ok(Self {
-            run: folder.to_owned(),
+        Ok(Found {
+            run: recorded.directory.clone(),
             setting: Setting {
                 subject,
                 loads: sorted(ran.aggressors.iter().map(|load| load.kind.clone())),
-                guard: guard.map(|guard| guarded(guard, core, ran, period_us)),
+                guard: guard
+                    .map(|guard| guarded(guard, settings.victim_cpu, &ran.aggressors, period_us)),
             },
-            figures,
+            figures: of_victim(ran),
         })
-    }
+    });
+    found.collect()
 }
 
-fn guarded(guard: &GuardSettings, core: usize, ran: &Ran, period_us: u64) -> Guarded {
+fn of_realtime(recorded: &Recorded) -> Result<Vec<Found>> {
+    let Recorded { run, summary, .. } = recorded;
+    let settings: memwarden_experiments::realtime::Config = settings(run)?;
+    let summary: studies::realtime::Summary = summary.typed()?;
+    let found = summary.cases.iter().map(|ran| {
+        let subject = Subject::Task {
+            frame_bytes: bytes(&settings.frame)?,
+            period_us: microseconds(&settings.period)?,
+            deadline_us: microseconds(&settings.deadline)?,
+        };
+        let period_us = microseconds(&settings.guard_period)?;
+        let guard = ran.guard.as_ref();
+        Ok(Found {
+            run: recorded.directory.clone(),
+            setting: Setting {
+                subject,
+                loads: sorted(ran.aggressors.iter().map(|load| load.kind.clone())),
+                guard: guard
+                    .map(|guard| guarded(guard, settings.victim_cpu, &ran.aggressors, period_us)),
+            },
+            figures: of_task(ran),
+        })
+    });
+    found.collect()
+}
+
+fn guarded(guard: &GuardSettings, core: usize, loads: &[Aggressor], period_us: u64) -> Guarded {
     let of = |core: usize| {
         let budget = guard.budget_mib_s.get(core).copied().flatten();
         budget.map_or(0, |mib_s| mib_s.round() as u64)
     };
     Guarded {
         subject_mib_s: of(core),
-        loads_mib_s: sorted(ran.aggressors.iter().map(|load| of(load.cpu as usize))),
+        loads_mib_s: sorted(loads.iter().map(|load| of(load.cpu as usize))),
         best_effort: guard.best_effort.clone(),
         reclaim: guard.reclaim,
         period_us,
@@ -240,9 +257,9 @@ fn guarded(guard: &GuardSettings, core: usize, ran: &Ran, period_us: u64) -> Gua
 }
 
 /// Figures of a case of interfere.
-fn of_victim(ran: &Ran) -> BTreeMap<Measure, f64> {
-    let mut figures = of_loads(ran);
-    if let Some(victim) = ran.metric("victim")
+fn of_victim(ran: &studies::interfere::Case) -> BTreeMap<Measure, f64> {
+    let mut figures = of_loads(&ran.aggressors);
+    if let Some(victim) = &ran.victim
         && let Some(median) = victim.median
     {
         // A line and the time for it say the same.
@@ -258,14 +275,14 @@ fn of_victim(ran: &Ran) -> BTreeMap<Measure, f64> {
 }
 
 /// Figures of a case of realtime.
-fn of_task(ran: &Ran) -> BTreeMap<Measure, f64> {
-    let mut figures = of_loads(ran);
-    let response = ran.metric("victim");
+fn of_task(ran: &studies::realtime::Case) -> BTreeMap<Measure, f64> {
+    let mut figures = of_loads(&ran.aggressors);
+    let response = ran.victim.as_ref();
     let ms = |ns: Option<f64>| ns.map(|ns| ns / 1e6);
     let all = [
         (Measure::P99Ms, ms(response.and_then(|times| times.p99))),
         (Measure::WorstMs, ms(response.and_then(|times| times.max))),
-        (Measure::MissShare, ran.number("miss_share")),
+        (Measure::MissShare, ran.miss_share),
     ];
     figures.extend(
         all.into_iter()
@@ -274,8 +291,8 @@ fn of_task(ran: &Ran) -> BTreeMap<Measure, f64> {
     figures
 }
 
-fn of_loads(ran: &Ran) -> BTreeMap<Measure, f64> {
-    let moved: Option<Vec<f64>> = ran.aggressors.iter().map(|load| load.mib_s).collect();
+fn of_loads(loads: &[Aggressor]) -> BTreeMap<Measure, f64> {
+    let moved: Option<Vec<f64>> = loads.iter().map(|load| load.mib_s).collect();
     let moved = moved.filter(|all| !all.is_empty());
     moved
         .map(|all| (Measure::LoadMibS, all.iter().sum()))

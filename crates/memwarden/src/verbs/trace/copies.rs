@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The command's, where there was one.
 fn exit_code(summary: &Summary) -> ExitCode {
-    let code = match summary.figures.get("command_exit_code") {
+    let code = match summary.whole.get("command_exit_code") {
         Some(Figure::Other(value)) => value.as_i64().unwrap_or(0),
         _ => 0,
     };

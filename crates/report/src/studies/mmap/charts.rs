@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Its charts: misses by mapping and order, over the locality, and times.
 
-use memwarden_run::{Case, Summary};
+use memwarden_run::{Case, Recorded, Summary};
 
 use super::{alone, caption, competes, mappings, median};
 use crate::Figure;
@@ -26,7 +26,7 @@ const DRAWN: [(&str, &str, &str); 4] = [
     ("LLC load misses", "llc_load_miss_share", "LLC-load-misses"),
 ];
 
-pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (what, share, count) in DRAWN {
         let of_share = |case: &Case| case.number(share);

@@ -47,7 +47,7 @@ fn sizes<'a>(summary: &'a Summary, function: &'a str) -> impl Iterator<Item = &'
 }
 
 fn value<'a>(summary: &'a Summary, key: &str) -> Option<&'a Value> {
-    match summary.figures.get(key)? {
+    match summary.whole.get(key)? {
         Figure::Other(value) => Some(value),
         Figure::Metric(_) => None,
     }
@@ -240,7 +240,7 @@ pub(crate) use charts::figures;
 mod charts {
     use std::collections::BTreeMap;
 
-    use memwarden_run::{Case, Summary};
+    use memwarden_run::{Case, Recorded, Summary};
     use serde_json::Value;
 
     use super::{PAIRS, function_text, functions, size, sizes};
@@ -248,7 +248,7 @@ mod charts {
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
 
-    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (plain, bare, way) in PAIRS {
             if let Some(chart) = calls(summary, plain, bare, way) {

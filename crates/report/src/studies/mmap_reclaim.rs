@@ -93,7 +93,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 #[cfg(feature = "html")]
-pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
+pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group};
     let bar = |case: &Case, series: usize, key: &str| {
         let metric = case.metric(key)?;

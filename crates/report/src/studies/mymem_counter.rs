@@ -3,7 +3,7 @@
 
 use memwarden_run::{Case, Metric, Summary};
 
-use super::{count, place};
+use super::mymem::{count, place};
 use crate::Table;
 use crate::number::{NOT_MEASURED, counted, figure, interval, optional, percent};
 
@@ -146,13 +146,13 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Case, Summary};
+    use memwarden_run::{Case, Recorded, Summary};
 
     use super::{lock, lock_name};
     use crate::Figure;
     use crate::generic::file_name;
-    use crate::mymem::{count, subjects};
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
+    use crate::studies::mymem::{count, subjects};
 
     /// Why points are not quite over their numbers.
     const SET_APART: &str = "Lines are set apart by a little, so that none at 0 hides another; bars \
@@ -161,7 +161,7 @@ mod charts {
     /// From here on numbers of workers are a matter of ratios.
     const MANY: u64 = 10;
 
-    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let subjects = subjects(summary);
         let mut figures = Vec::new();
         if subjects.len() > 1 {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The deadline case: a real-time task alone and beside a load, under each guard setting.
 
-use memwarden_run::{Case, Metric, Summary};
+use memwarden_run::studies::realtime::{Case, Summary, Whole};
+use memwarden_run::{Aggressor, Metric};
 
+use super::interfere::{guard_cell, guard_text};
 use crate::Table;
-use crate::interfere::guard_text;
-use crate::number::{NOT_MEASURED, bytes, counted, figure, interval, optional, percent, times};
+use crate::number::{
+    NOT_MEASURED, bytes, count, counted, figure, interval, optional, percent, times,
+};
 
 pub(crate) const QUESTION: &str = "A real-time task goes over a frame of memory once a period and must finish each \
     time before its deadline. How often is it late while a load on another core moves memory, and which budgets bring \
@@ -26,13 +29,6 @@ fn company(case: &Case) -> String {
     }
 }
 
-fn guard_cell(case: &Case) -> String {
-    match &case.guard {
-        None => "none".into(),
-        guard => guard_text(guard.as_ref()).replacen("guard ", "", 1),
-    }
-}
-
 /// Deadlines missed, and how many there were.
 #[derive(Clone, Copy)]
 struct Deadlines {
@@ -41,18 +37,12 @@ struct Deadlines {
 }
 
 impl Deadlines {
+    #[allow(clippy::cast_precision_loss)]
     fn of(case: &Case) -> Option<Self> {
         Some(Self {
-            missed: case.number("misses")?,
-            of: case.number("releases").filter(|n| *n > 0.0)?,
+            missed: case.misses? as f64,
+            of: case.releases.filter(|n| *n > 0)? as f64,
         })
-    }
-
-    /// Wilson's interval of the share.
-    fn interval(case: &Case) -> Option<[f64; 2]> {
-        let ends = case.value("miss_share_ci95")?;
-        let end = |i: usize| ends.get(i)?.as_f64();
-        Some([end(0)?, end(1)?])
     }
 
     fn share(self) -> f64 {
@@ -70,7 +60,7 @@ impl Deadlines {
 
 /// How bad a case is: misses first, then the 99th percentile.
 fn badness(case: &Case) -> Option<(f64, f64)> {
-    let slow = case.metric("victim").and_then(|m| m.p99).unwrap_or(0.0);
+    let slow = case.victim.as_ref().and_then(|m| m.p99).unwrap_or(0.0);
     Some((Deadlines::of(case)?.share(), slow))
 }
 
@@ -82,7 +72,7 @@ fn by_badness(a: &&Case, b: &&Case) -> std::cmp::Ordering {
 
 /// The intervals of their shares of misses have something in common.
 fn alike(a: &Case, b: &Case) -> bool {
-    match (Deadlines::interval(a), Deadlines::interval(b)) {
+    match (a.miss_share_ci95, b.miss_share_ci95) {
         (Some(a), Some(b)) => a[0] <= b[1] && b[0] <= a[1],
         _ => false,
     }
@@ -163,7 +153,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let cases: Vec<_> = summary
         .cases
         .iter()
-        .filter(|c| c.figures.contains_key("victim"))
+        .filter(|c| c.victim.is_some())
         .collect();
     if cases.is_empty() {
         return Vec::new();
@@ -187,18 +177,17 @@ fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
         .figures("95 % interval", "of all")
         .figures("skipped", "");
     for case in cases {
-        let count = |key: &str| optional(case.number(key));
-        let share = case.number("miss_share");
-        let ends = Deadlines::interval(case)
+        let ends = case
+            .miss_share_ci95
             .map(|[low, high]| format!("[{}, {}]", percent(low), percent(high)));
         table.row(vec![
             company(case),
-            guard_cell(case),
-            count("misses"),
-            count("releases"),
-            share.map_or_else(|| NOT_MEASURED.into(), percent),
+            guard_cell(case.guard.as_ref()),
+            count(case.misses),
+            count(case.releases),
+            case.miss_share.map_or_else(|| NOT_MEASURED.into(), percent),
             ends.unwrap_or_else(|| NOT_MEASURED.into()),
-            count("skipped"),
+            count(case.skipped),
         ]);
     }
     table.drop_columns_of("0");
@@ -210,24 +199,26 @@ fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
 }
 
 /// What the task does, in a sentence; nothing when the run doesn't say.
+#[allow(clippy::cast_precision_loss)]
 fn task(summary: &Summary) -> String {
-    let number = |key: &str| match summary.figures.get(key) {
-        Some(memwarden_run::Figure::Other(value)) => value.as_f64(),
-        _ => None,
-    };
-    let (Some(frame), Some(period), Some(deadline)) = (
-        number("frame_bytes"),
-        number("period_ns"),
-        number("deadline_ns"),
-    ) else {
+    let Whole {
+        frame_bytes: Some(frame),
+        period_ns: Some(period),
+        deadline_ns: Some(deadline),
+        // In the notes.
+        self_test: _,
+        // In the settings.
+        access: _,
+        real_time: _,
+    } = summary.whole
+    else {
         return String::new();
     };
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let frame = bytes(frame as u64);
     format!(
-        "The task goes over {frame} every {} ms and must finish within {} ms. ",
-        figure(period / MS),
-        figure(deadline / MS)
+        "The task goes over {} every {} ms and must finish within {} ms. ",
+        bytes(frame),
+        figure(period as f64 / MS),
+        figure(deadline as f64 / MS)
     )
 }
 
@@ -247,10 +238,10 @@ fn job_times(cases: &[&Case]) -> Table {
         .figures("95 % interval", "times");
     let missing = Metric::default();
     for case in cases {
-        let m = case.metric("victim").unwrap_or(&missing);
+        let m = case.victim.as_ref().unwrap_or(&missing);
         table.row(vec![
             company(case),
-            guard_cell(case),
+            guard_cell(case.guard.as_ref()),
             scaled(m.min, MS),
             scaled(m.median, MS),
             scaled(m.p99, MS),
@@ -275,18 +266,22 @@ fn loads(cases: &[&Case]) -> Table {
     let share = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
     for case in cases {
         for load in &case.aggressors {
+            let Aggressor {
+                cpu,
+                kind,
+                mib_s,
+                throttled_share,
+                cpu_share,
+                more: _,
+            } = load;
             table.row(vec![
-                load.kind.clone(),
-                guard_cell(case),
-                load.cpu.to_string(),
-                load.mib_s.map_or_else(|| "-".into(), figure),
-                share(
-                    load.more
-                        .get("cpu_share")
-                        .and_then(serde_json::Value::as_f64),
-                ),
-                share(load.throttled_share),
-                share(case.number("throttled_share")),
+                kind.clone(),
+                guard_cell(case.guard.as_ref()),
+                cpu.to_string(),
+                mib_s.map_or_else(|| "-".into(), figure),
+                share(cpu_share.flatten()),
+                share(*throttled_share),
+                share(case.throttled_share.flatten()),
             ]);
         }
     }
@@ -306,11 +301,11 @@ fn apart(cases: &[&Case]) -> Table {
         .figures("job, max", "ms");
     let missing = Metric::default();
     for case in cases {
-        let jitter = case.metric("release_jitter").unwrap_or(&missing);
-        let job = case.metric("execution").unwrap_or(&missing);
+        let jitter = case.release_jitter.as_ref().unwrap_or(&missing);
+        let job = case.execution.as_ref().unwrap_or(&missing);
         table.row(vec![
             company(case),
-            guard_cell(case),
+            guard_cell(case.guard.as_ref()),
             scaled(jitter.median, US),
             scaled(jitter.p99, US),
             scaled(jitter.max, US),
@@ -319,7 +314,7 @@ fn apart(cases: &[&Case]) -> Table {
             scaled(job.max, MS),
         ]);
     }
-    let jobs = cases.iter().filter_map(|c| c.metric("victim"));
+    let jobs = cases.iter().filter_map(|c| c.victim.as_ref());
     let most = jobs.map(|m| m.samples).max().unwrap_or(0);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     table.caption(format!(
@@ -333,7 +328,8 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Case, Figure as Value, Recorded};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::realtime::{Case, Summary};
 
     use super::{Deadlines, MS, US};
     use crate::Figure;
@@ -343,16 +339,15 @@ mod charts {
     /// A distribution whose largest figure is this many times its median would be pressed against the axis.
     const LONG_TAIL: f64 = 8.0;
 
-    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
-        let deadline = match recorded.summary.figures.get("deadline_ns") {
-            Some(Value::Other(value)) => value.as_f64(),
-            _ => None,
-        };
+    pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
+        #[allow(clippy::cast_precision_loss)]
+        let deadline = summary.whole.deadline_ns.map(|ns| ns as f64);
         let deadline = deadline.map(|ns| Reference {
             value: ns / MS,
             label: format!("deadline: {} ms", figure(ns / MS)),
         });
         let times = distribution(
+            summary,
             recorded,
             "response_ns",
             MS,
@@ -364,6 +359,7 @@ mod charts {
             },
         );
         let jitter = distribution(
+            summary,
             recorded,
             "release_jitter_ns",
             US,
@@ -387,6 +383,7 @@ mod charts {
 
     /// One panel a case over the same axis.
     fn distribution(
+        summary: &Summary,
         recorded: &Recorded,
         metric: &str,
         unit: f64,
@@ -395,7 +392,7 @@ mod charts {
         remark: impl Fn(&Case) -> String,
     ) -> Option<Chart> {
         let mut panels = Vec::new();
-        for case in &recorded.summary.cases {
+        for case in &summary.cases {
             let of_case = recorded
                 .samples
                 .iter()

@@ -4,7 +4,7 @@
 use memwarden_run::{Case, Metric, Summary};
 use serde_json::Value;
 
-use super::{engine_text, operation_text};
+use super::copy::{engine_text, operation_text};
 use crate::Table;
 use crate::by_size::{size, sizes, texts};
 use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent};
@@ -172,7 +172,7 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::Summary;
+    use memwarden_run::{Recorded, Summary};
 
     use super::{find, operation_text, sizes, texts};
     use crate::generic::file_name;
@@ -186,7 +186,7 @@ mod charts {
         Thread,
     }
 
-    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (shown, name, how) in [
             (

@@ -107,7 +107,7 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::Summary;
+    use memwarden_run::{Recorded, Summary};
 
     use super::{find, texts, times};
     use crate::Figure;
@@ -118,7 +118,7 @@ mod charts {
     const SYSTEMS: [&str; 2] = ["cpu", "dma"];
 
     /// A chart for each copy: groups are applications, bars systems.
-    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         texts(summary, "pair")
             .into_iter()
             .map(|pair| {

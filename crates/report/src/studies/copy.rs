@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies between user and kernel memory: by CPU and by DMA, and who makes them.
 
-pub(crate) mod bandwidth;
-pub(crate) mod breakeven;
-pub(crate) mod latency;
-pub(crate) mod pollution;
-pub(crate) mod trace;
-
 /// An operation in words.
-fn operation_text(name: &str) -> &str {
+pub(super) fn operation_text(name: &str) -> &str {
     match name {
         "from" => "from user memory",
         "to" => "to user memory",
@@ -20,7 +14,7 @@ fn operation_text(name: &str) -> &str {
 }
 
 /// An engine's name in a sentence.
-fn engine_text(name: &str) -> String {
+pub(super) fn engine_text(name: &str) -> String {
     if name == "cpu" {
         "the CPU".into()
     } else {

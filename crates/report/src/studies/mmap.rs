@@ -3,7 +3,6 @@
 
 #[cfg(feature = "html")]
 mod charts;
-pub(crate) mod reclaim;
 
 use memwarden_run::{Case, Figure, Summary};
 use serde_json::Value;
@@ -31,11 +30,11 @@ fn alone(summary: &Summary) -> impl Iterator<Item = &Case> {
 
 /// Whose counters these are, in the words that stand under every table of them.
 fn counted_by(summary: &Summary) -> String {
-    let text = |key: &str| match summary.figures.get(key) {
+    let text = |key: &str| match summary.whole.get(key) {
         Some(Figure::Other(Value::String(text))) => Some(text.as_str()),
         _ => None,
     };
-    let assumed = match summary.figures.get("assumed") {
+    let assumed = match summary.whole.get("assumed") {
         Some(Figure::Other(Value::Array(all))) if !all.is_empty() => {
             " (partly assumed: see the notes)"
         }

@@ -244,29 +244,32 @@ mod charts {
         XyChart,
     };
 
-    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
-        let summary = &recorded.summary;
+    pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         figures.extend(accuracy(summary));
         figures.extend(distribution(
+            summary,
             recorded,
             "overshoot",
             "overshoot_events",
             "Events past the budget when the throttle held",
         ));
         figures.extend(distribution(
+            summary,
             recorded,
             "overshoot",
             "overshoot_ns",
             "Time past the budget when the throttle held",
         ));
         figures.extend(distribution(
+            summary,
             recorded,
             "reaction",
             "throttle_latency_ns",
             "From overflow to throttled",
         ));
         figures.extend(distribution(
+            summary,
             recorded,
             "reaction",
             "release_latency_ns",
@@ -283,7 +286,7 @@ mod charts {
             ),
         ];
         for (metric, title) in pmu {
-            if let Some(figure) = distribution(recorded, "pmu", metric, title) {
+            if let Some(figure) = distribution(summary, recorded, "pmu", metric, title) {
                 figures.push(Figure {
                     name: format!("pmu-{}", figure.name),
                     ..figure
@@ -400,8 +403,14 @@ mod charts {
     }
 
     /// Histograms of raw samples; logarithmic when they have a long tail.
-    fn distribution(recorded: &Recorded, which: &str, metric: &str, title: &str) -> Option<Figure> {
-        let cases = of(&recorded.summary, which);
+    fn distribution(
+        summary: &Summary,
+        recorded: &Recorded,
+        which: &str,
+        metric: &str,
+        title: &str,
+    ) -> Option<Figure> {
+        let cases = of(summary, which);
         let mut panels = Vec::new();
         for case in cases {
             let of_case = |s: &&memwarden_run::Sample| s.case == case.name && s.metric == metric;

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The interference experiment: a victim alone and beside aggressors, without and with a guard.
 
-use memwarden_run::{Case, GuardSettings, Metric, Summary};
-use serde_json::Value;
+use memwarden_run::studies::interfere::{Case, Core, Summary};
+use memwarden_run::{Aggressor, GuardSettings, Metric};
 
 use crate::Table;
-use crate::number::{counted, figure, interval, name_and_unit, optional, percent, times};
+use crate::number::{
+    NOT_MEASURED, count, counted, figure, interval, name_and_unit, optional, percent, times,
+};
 
 pub(crate) const QUESTION: &str = "How much does a program slow down when the other cores move memory as fast as they \
     can, and does a budget on each of those cores give it its speed back? The victim runs alone, then beside each kind \
     of aggressor, without and with the guard.";
 
 /// Who runs beside the victim: `alone`, `3 x bandwidth:write`.
-pub(crate) fn company(case: &Case) -> String {
+fn company(aggressors: &[Aggressor]) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
-    for aggressor in &case.aggressors {
+    for aggressor in aggressors {
         match kinds.iter_mut().find(|(kind, _)| *kind == aggressor.kind) {
             Some((_, count)) => *count += 1,
             None => kinds.push((&aggressor.kind, 1)),
@@ -56,11 +58,6 @@ fn plain(value: f64) -> String {
     format!("{rounded}")
 }
 
-/// The case that is there for its length: whether the guard holds. Its budgets are not those that are compared.
-fn is_long(case: &Case) -> bool {
-    case.value("long_s").is_some()
-}
-
 /// The unguarded case that hurt the victim most.
 fn worst(summary: &Summary) -> Option<&Case> {
     let hurt = summary
@@ -77,10 +74,9 @@ fn worst(summary: &Summary) -> Option<&Case> {
 
 /// The guarded case with the same company; of several the one that helped most.
 fn guarded_like<'a>(summary: &'a Summary, case: &Case) -> Option<&'a Case> {
-    let same = summary
-        .cases
-        .iter()
-        .filter(|c| c.guard.is_some() && !is_long(c) && company(c) == company(case));
+    let same = summary.cases.iter().filter(|c| {
+        c.guard.is_some() && !c.is_long() && company(&c.aggressors) == company(&case.aggressors)
+    });
     same.filter(|c| c.slowdown.is_some()).min_by(|a, b| {
         a.slowdown
             .partial_cmp(&b.slowdown)
@@ -89,7 +85,7 @@ fn guarded_like<'a>(summary: &'a Summary, case: &Case) -> Option<&'a Case> {
 }
 
 fn beside(case: &Case) -> String {
-    let kinds = company(case);
+    let kinds = company(&case.aggressors);
     let count = case.aggressors.len();
     let kind = kinds
         .strip_prefix(&format!("{count} \u{d7} "))
@@ -133,75 +129,42 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     )
 }
 
-/// What is known of one regulated core in one case.
-struct Core<'a> {
-    case: &'a Case,
-    cpu: String,
-    budget: Option<f64>,
-    mean: Option<f64>,
-    worst_second: Option<f64>,
-    largest: Option<f64>,
-    overshoot: Option<f64>,
-    periods: Option<f64>,
-    over: Option<f64>,
-    held: Option<bool>,
-    throttled: Option<f64>,
-}
-
-/// Regulated cores, as each guarded case lists them under `cores`.
-fn cores(summary: &Summary) -> Vec<Core<'_>> {
-    let mut cores = Vec::new();
-    for case in summary.cases.iter().filter(|c| c.guard.is_some()) {
-        let listed = case.value("cores").and_then(Value::as_array);
-        for figures in listed.into_iter().flatten() {
-            let number = |key: &str| figures.get(key).and_then(Value::as_f64);
-            let Some(cpu) = number("cpu") else { continue };
-            cores.push(Core {
-                case,
-                cpu: figure(cpu),
-                budget: number("budget_events"),
-                mean: number("mean_period_events"),
-                worst_second: number("worst_second_events"),
-                largest: number("largest_period_events"),
-                overshoot: number("overshoot_max"),
-                periods: number("periods"),
-                over: number("periods_over_budget"),
-                held: figures.get("held").and_then(Value::as_bool),
-                throttled: number("throttled_share"),
-            });
-        }
-    }
-    cores
+/// The regulated cores, each with its case.
+fn cores(summary: &Summary) -> impl Iterator<Item = (&Case, &Core)> {
+    let guarded = summary.cases.iter().filter(|c| c.guard.is_some());
+    guarded.flat_map(|case| case.cores.iter().flatten().map(move |core| (case, core)))
 }
 
 /// Whether the budgets held, as the end of the sentence; nothing when that was not measured.
+#[allow(clippy::cast_precision_loss)]
 fn kept(summary: &Summary) -> String {
-    let cores = cores(summary);
-    if let Some(failed) = failed(&cores) {
+    if let Some(failed) = failed(summary) {
         return failed;
     }
     // Best-effort sharing lets cores pass their budgets on purpose.
-    let strict = |c: &&Core| {
-        c.case
-            .guard
-            .as_ref()
-            .is_none_or(|g| g.best_effort == "none" && !g.reclaim)
+    let strict = |(case, _): &(&Case, &Core)| {
+        let guard = case.guard.as_ref();
+        guard.is_none_or(|g| g.best_effort == "none" && !g.reclaim)
     };
-    let measured: Vec<_> = cores
-        .iter()
-        .filter(strict)
-        .filter_map(|c| Some((c, c.budget.filter(|b| *b > 0.0)?, c.largest?)))
-        .collect();
-    let fullest = measured
-        .iter()
-        .max_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)));
+    let measured = cores(summary).filter(strict).filter_map(|(_, core)| {
+        let budget = core.budget_events.filter(|budget| *budget > 0)?;
+        Some((core, budget, core.largest_period_events?))
+    });
+    let fullest = measured.max_by(|a, b| {
+        let share = |(_, budget, largest): &(&Core, u64, u64)| *largest as f64 / *budget as f64;
+        share(a).total_cmp(&share(b))
+    });
     let Some((core, budget, largest)) = fullest else {
         return String::new();
     };
-    let of = format!("{} of {} events", figure(*largest), figure(*budget));
+    let of = format!(
+        "{} of {} events",
+        figure(largest as f64),
+        figure(budget as f64)
+    );
     if largest <= budget {
         format!("; every regulated core kept to its budget (largest period: {of})")
-    } else if core.overshoot.is_some_and(|o| *largest <= budget + o) {
+    } else if core.overshoot_max.is_some_and(|o| largest <= budget + o) {
         format!(
             "; no core passed its budget by more than the measured overshoot (largest period: {of}, CPU {})",
             core.cpu
@@ -215,25 +178,29 @@ fn kept(summary: &Summary) -> String {
 }
 
 /// The cores that were not held, the worst of them with its figures.
-fn failed(cores: &[Core]) -> Option<String> {
-    let failed = || cores.iter().filter(|core| core.held == Some(false));
-    let excess = |core: &Core| Some(core.largest? / core.budget.filter(|budget| *budget > 0.0)?);
-    let worst = failed().max_by(|a, b| {
+#[allow(clippy::cast_precision_loss)]
+fn failed(summary: &Summary) -> Option<String> {
+    let failed = || cores(summary).filter(|(_, core)| core.held == Some(false));
+    let excess = |core: &Core| {
+        let budget = core.budget_events.filter(|budget| *budget > 0)?;
+        Some(core.largest_period_events? as f64 / budget as f64)
+    };
+    let (case, worst) = failed().max_by(|(_, a), (_, b)| {
         let of = |core: &Core| excess(core).unwrap_or(0.0);
         of(a).total_cmp(&of(b))
     })?;
     let cases: std::collections::BTreeSet<&str> =
-        failed().map(|core| core.case.name.as_str()).collect();
+        failed().map(|(case, _)| case.name.as_str()).collect();
     Some(format!(
         "; the guard did NOT hold in {}: worst was CPU {} in `{}`, {} of {} events in one period, {} of {} periods above \
          the budget",
         counted(cases.len(), "case"),
         worst.cpu,
-        worst.case.name,
-        optional(worst.largest),
-        optional(worst.budget),
-        optional(worst.over),
-        optional(worst.periods),
+        case.name,
+        count(worst.largest_period_events),
+        count(worst.budget_events),
+        count(worst.periods_over_budget),
+        count(worst.periods),
     ))
 }
 
@@ -241,7 +208,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let victims: Vec<_> = summary
         .cases
         .iter()
-        .filter(|c| c.figures.contains_key("victim"))
+        .filter(|c| c.victim.is_some())
         .collect();
     if victims.is_empty() {
         return Vec::new();
@@ -259,17 +226,17 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 /// [`guard_text`] in a column that is headed so.
-fn guard_cell(case: &Case) -> String {
-    case.guard.as_ref().map_or_else(
+pub(super) fn guard_cell(guard: Option<&GuardSettings>) -> String {
+    guard.map_or_else(
         || "none".into(),
-        |g| guard_text(Some(g)).replacen("guard ", "", 1),
+        |guard| guard_text(Some(guard)).replacen("guard ", "", 1),
     )
 }
 
 fn victim_table(cases: &[&Case]) -> Table {
     let metric = cases
         .iter()
-        .find_map(|c| c.metric("victim"))
+        .find_map(|c| c.victim.as_ref())
         .map_or("", |m| m.metric.as_str());
     let (name, unit) = name_and_unit(metric);
     let mut table = Table::new(format!("The victim: {name}"))
@@ -284,10 +251,10 @@ fn victim_table(cases: &[&Case]) -> Table {
         .figures("samples", "");
     let missing = Metric::default();
     for case in cases {
-        let m = case.metric("victim").unwrap_or(&missing);
+        let m = case.victim.as_ref().unwrap_or(&missing);
         table.row(vec![
-            company(case),
-            guard_cell(case),
+            company(&case.aggressors),
+            guard_cell(case.guard.as_ref()),
             case.slowdown
                 .map_or_else(|| crate::number::NOT_MEASURED.into(), times),
             optional(m.median),
@@ -338,8 +305,8 @@ fn aggressor_table(summary: &Summary) -> Table {
     for case in summary.cases.iter().filter(|c| !c.aggressors.is_empty()) {
         let all = case.aggressors.iter().map(|a| a.mib_s).sum::<Option<f64>>();
         table.row(vec![
-            company(case),
-            guard_cell(case),
+            company(&case.aggressors),
+            guard_cell(case.guard.as_ref()),
             optional(each_mib_s(case)),
             optional(all),
             throttled(case).map_or_else(|| "-".into(), percent),
@@ -362,27 +329,41 @@ fn budget_table(summary: &Summary) -> Table {
         .figures("above budget", "periods")
         .words("held")
         .figures("throttled", "of the time");
-    for core in cores(summary) {
+    for (case, core) in cores(summary) {
+        let Core {
+            cpu,
+            budget_events,
+            periods,
+            largest_period_events,
+            mean_period_events,
+            worst_second_events,
+            periods_over_budget,
+            throttled_share,
+            held,
+            // In the notes and the finding.
+            counted_periods: _,
+            unregulated_periods: _,
+            overshoot_max: _,
+        } = core;
         table.row(vec![
-            company(core.case),
-            guard_cell(core.case),
-            core.cpu.clone(),
-            core.budget.map_or_else(|| "max".into(), figure),
-            optional(core.mean),
-            optional(core.worst_second),
-            optional(core.largest),
-            optional(core.periods),
-            optional(core.over),
-            match core.held {
+            company(&case.aggressors),
+            guard_cell(case.guard.as_ref()),
+            cpu.to_string(),
+            budget_events.map_or_else(|| "max".into(), |events| count(Some(events))),
+            optional(*mean_period_events),
+            optional(*worst_second_events),
+            count(*largest_period_events),
+            count(*periods),
+            count(*periods_over_budget),
+            match held {
                 Some(true) => "yes".into(),
                 Some(false) => "NO".into(),
-                None => crate::number::NOT_MEASURED.into(),
+                None => NOT_MEASURED.into(),
             },
-            core.throttled
-                .map_or_else(|| crate::number::NOT_MEASURED.into(), percent),
+            throttled_share.map_or_else(|| NOT_MEASURED.into(), percent),
         ]);
     }
-    table.drop_columns_of(crate::number::NOT_MEASURED);
+    table.drop_columns_of(NOT_MEASURED);
     table
 }
 
@@ -391,19 +372,20 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Case, Summary};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::interfere::{Case, Summary};
 
-    use super::{company, each_mib_s, guard_text, is_long, throttled};
+    use super::{company, each_mib_s, guard_text, throttled};
     use crate::Figure;
     use crate::number::{figure, name_and_unit, percent, times};
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};
 
-    pub(crate) fn figures(summary: &Summary) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let mut compared = summary.clone();
-        compared.cases.retain(|case| !is_long(case));
+        compared.cases.retain(|case| !case.is_long());
         let summary = &compared;
         let mut figures = Vec::new();
-        if summary.cases.iter().any(|c| c.metric("victim").is_some()) {
+        if summary.cases.iter().any(|c| c.victim.as_ref().is_some()) {
             figures.push(victim(summary));
             figures.extend(slowdown(summary));
         }
@@ -450,7 +432,7 @@ mod charts {
             let Some(mut bar) = bar(case) else { continue };
             let name = guard_text(case.guard.as_ref());
             bar.series = series.iter().position(|s| s.0 == name).unwrap_or(0);
-            let label = company(case);
+            let label = company(&case.aggressors);
             match groups.iter_mut().find(|g| g.label == label) {
                 Some(group) => group.bars.push(bar),
                 None => groups.push(Group {
@@ -466,11 +448,11 @@ mod charts {
         let metric = summary
             .cases
             .iter()
-            .find_map(|c| c.metric("victim"))
+            .find_map(|c| c.victim.as_ref())
             .map_or("", |m| m.metric.as_str());
         let (name, unit) = name_and_unit(metric);
         let (series, groups) = grouped(summary, |case| {
-            let m = case.metric("victim")?;
+            let m = case.victim.as_ref()?;
             let text = match (m.median, case.slowdown) {
                 (None, _) => "not measured".into(),
                 (Some(v), Some(s)) if !case.aggressors.is_empty() => {
@@ -489,7 +471,7 @@ mod charts {
             .cases
             .iter()
             .find(|c| c.aggressors.is_empty() && c.guard.is_none());
-        let solo = solo.and_then(|c| c.metric("victim")?.median);
+        let solo = solo.and_then(|c| c.victim.as_ref()?.median);
         Figure::new(
             "victim",
             "Median of the victim in each case, with its 95 % interval; the dashed line is the victim alone.",

@@ -3,7 +3,7 @@
 
 use memwarden_run::{Case, Metric, Summary};
 
-use super::{engine_text, operation_text};
+use super::copy::{engine_text, operation_text};
 use crate::Table;
 use crate::by_size::{size, sizes, texts, time_text};
 use crate::number::{bytes, interval, optional};
@@ -144,7 +144,7 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::Recorded;
+    use memwarden_run::{Recorded, Summary};
 
     use super::{Series, find, operation_text, sizes, texts};
     use crate::generic::file_name;
@@ -159,16 +159,16 @@ mod charts {
     }
 
     /// One for each middle, operation and load.
-    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
-            for operation in texts(&recorded.summary, "operation") {
-                for load in texts(&recorded.summary, "load") {
+            for operation in texts(summary, "operation") {
+                for load in texts(summary, "load") {
                     let how = format!(
                         "The {name} of each size; the bars go from the 10th to the 90th percentile. Both axes are \
                          logarithmic; lines are set apart by a little at each size."
                     );
-                    if let Some(chart) = chart(recorded, operation, load, middle, name) {
+                    if let Some(chart) = chart(summary, recorded, operation, load, middle, name) {
                         let file = format!("{name}-{}-{load}", file_name(operation));
                         figures.push(Figure::new(&file, how, chart));
                     }
@@ -179,17 +179,18 @@ mod charts {
     }
 
     fn chart(
+        summary: &Summary,
         recorded: &Recorded,
         operation: &str,
         load: &str,
         middle: Middle,
         name: &str,
     ) -> Option<Chart> {
-        let summary = &recorded.summary;
         let lines = texts(summary, "engine").into_iter().map(|engine| {
             let sizes = sizes(summary).into_iter();
             let series = Series { engine, load };
-            let points = sizes.filter_map(|size| point(recorded, operation, series, size, middle));
+            let points =
+                sizes.filter_map(|size| point(summary, recorded, operation, series, size, middle));
             (engine.to_owned(), points.collect())
         });
         let operation = operation_text(operation);
@@ -205,19 +206,20 @@ mod charts {
     /// None where 0 has no place on a logarithmic axis.
     #[allow(clippy::cast_precision_loss)]
     fn point(
+        summary: &Summary,
         recorded: &Recorded,
         operation: &str,
         series: Series<'_>,
         size: u64,
         middle: Middle,
     ) -> Option<Point> {
-        let case = find(&recorded.summary, operation, series, size)?;
+        let case = find(summary, operation, series, size)?;
         let time = case.metric("time")?;
         let at = match middle {
             Middle::Median => time.median,
             Middle::Mean => time.mean,
         };
-        let ends = by_size::spread(recorded, case, "copy");
+        let ends = by_size::spread(recorded, &case.name, "copy");
         Some(Point {
             x: size as f64,
             y: at.filter(|ns| *ns > 0.0)? / 1000.0,

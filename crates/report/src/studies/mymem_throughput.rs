@@ -3,7 +3,7 @@
 
 use memwarden_run::{Case, Metric, Summary};
 
-use super::{listed, place, subjects};
+use super::mymem::{listed, place, subjects};
 use crate::Table;
 use crate::by_size::{size, sizes, time_text};
 use crate::number::{bytes, counted, interval, optional};
@@ -111,8 +111,9 @@ pub(crate) use charts::figures;
 mod charts {
     use memwarden_run::{Recorded, Summary};
 
-    use super::{DIRECTIONS, find, sizes, subjects, time};
+    use super::{DIRECTIONS, find, sizes, time};
     use crate::plot::{Axis, Chart, Point};
+    use crate::studies::mymem::subjects;
     use crate::{Figure, by_size};
 
     /// What is drawn over the size.
@@ -122,13 +123,13 @@ mod charts {
         Throughput,
     }
 
-    pub(crate) fn figures(recorded: &Recorded) -> Vec<Figure> {
+    pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let how = "Medians; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
             devices are set apart by a little at each size.";
         let mut figures = Vec::new();
         for (shown, name) in [(Shown::Time, "time"), (Shown::Throughput, "throughput")] {
             for direction in DIRECTIONS {
-                if let Some(chart) = chart(recorded, direction, shown) {
+                if let Some(chart) = chart(summary, recorded, direction, shown) {
                     figures.push(Figure::new(&format!("{direction}-{name}"), how, chart));
                 }
             }
@@ -136,10 +137,14 @@ mod charts {
         figures
     }
 
-    fn chart(recorded: &Recorded, direction: &str, shown: Shown) -> Option<Chart> {
-        let summary = &recorded.summary;
+    fn chart(
+        summary: &Summary,
+        recorded: &Recorded,
+        direction: &str,
+        shown: Shown,
+    ) -> Option<Chart> {
         let lines = subjects(summary).into_iter().map(|subject| {
-            let points = points(recorded, subject, direction, shown);
+            let points = points(summary, recorded, subject, direction, shown);
             (subject.to_owned(), points)
         });
         let (what, y) = match shown {
@@ -150,25 +155,31 @@ mod charts {
         by_size::chart(summary, title, y, lines).map(Chart::Xy)
     }
 
-    fn points(recorded: &Recorded, subject: &str, direction: &str, shown: Shown) -> Vec<Point> {
-        let sizes = sizes(&recorded.summary);
-        let of_size = |size: &u64| point(recorded, subject, direction, *size, shown);
+    fn points(
+        summary: &Summary,
+        recorded: &Recorded,
+        subject: &str,
+        direction: &str,
+        shown: Shown,
+    ) -> Vec<Point> {
+        let sizes = sizes(summary);
+        let of_size = |size: &u64| point(summary, recorded, subject, direction, *size, shown);
         sizes.iter().filter_map(of_size).collect()
     }
 
     /// None where a median of 0 has no place on a logarithmic axis.
     #[allow(clippy::cast_precision_loss)]
     fn point(
+        summary: &Summary,
         recorded: &Recorded,
         subject: &str,
         direction: &str,
         size: u64,
         shown: Shown,
     ) -> Option<Point> {
-        let summary: &Summary = &recorded.summary;
         let case = find(summary, subject, direction, size)?;
         let median = time(case)?.median.filter(|ns| *ns > 0.0)?;
-        let ends = by_size::spread(recorded, case, "device");
+        let ends = by_size::spread(recorded, &case.name, "device");
         let bytes = size as f64;
         let place = |ns: f64| match shown {
             Shown::Time => ns / 1000.0,

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory devices: transfers of all sizes, and a counter that several workers increment.
 
-pub(crate) mod counter;
-pub(crate) mod throughput;
-
 use memwarden_run::{Case, Summary};
 
 use crate::by_size::texts;
 
 /// What was measured, in the summary's order.
-fn subjects(summary: &Summary) -> Vec<&str> {
+pub(super) fn subjects(summary: &Summary) -> Vec<&str> {
     texts(summary, "subject")
 }
 
 /// Where that is, in a sentence.
-fn place(subject: &str) -> String {
+pub(super) fn place(subject: &str) -> String {
     match subject {
         "in-kernel" => "inside the kernel".into(),
         "C device" | "Rust device" => format!("on the {subject}"),
@@ -23,7 +20,7 @@ fn place(subject: &str) -> String {
 }
 
 /// Several places in a sentence: `a, b and c`.
-fn listed(parts: &[String]) -> String {
+pub(super) fn listed(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
         [one] => one.clone(),
@@ -32,6 +29,6 @@ fn listed(parts: &[String]) -> String {
 }
 
 /// A count among a case's figures.
-fn count(case: &Case, key: &str) -> Option<u64> {
+pub(super) fn count(case: &Case, key: &str) -> Option<u64> {
     case.value(key)?.as_u64()
 }

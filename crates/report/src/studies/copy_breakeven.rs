@@ -4,7 +4,7 @@
 use memwarden_run::{Case, Figure, Summary};
 use serde_json::Value;
 
-use super::operation_text;
+use super::copy::operation_text;
 use crate::Table;
 use crate::by_size::size;
 use crate::number::{NOT_MEASURED, bytes, interval, optional, times};
@@ -24,7 +24,7 @@ const ANSWERS: [(&str, &str, &str); 3] = [
 ];
 
 fn value<'a>(summary: &'a Summary, key: &str, end: &str) -> Option<&'a Value> {
-    match summary.figures.get(&format!("{key}_{end}"))? {
+    match summary.whole.get(&format!("{key}_{end}"))? {
         Figure::Other(value) => Some(value),
         Figure::Metric(_) => None,
     }
@@ -38,7 +38,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     if summary.cases.is_empty() {
         return None;
     }
-    let engine = match summary.figures.get("engine") {
+    let engine = match summary.whole.get("engine") {
         Some(Figure::Other(value)) => value.as_str().unwrap_or("the engine"),
         _ => "the engine",
     };
@@ -103,7 +103,7 @@ fn ends(case: &Case) -> Option<[f64; 2]> {
 /// A chart for each answer: the ratio by size, and where it is 1.
 #[cfg(feature = "html")]
 #[allow(clippy::cast_precision_loss)]
-pub(crate) fn figures(summary: &Summary) -> Vec<crate::Figure> {
+pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
     use crate::by_size::{self, texts};
     use crate::plot::{Axis, Chart, Point, Reference};
 

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pages of the studies: a file for each, under the name of its types in [`memwarden_run::studies`].
+
+mod copy;
+mod copy_bandwidth;
+mod copy_breakeven;
+mod copy_latency;
+mod copy_pollution;
+mod copy_trace;
+mod guard_bench;
+pub(crate) mod interfere;
+mod mmap;
+mod mmap_reclaim;
+mod mymem;
+mod mymem_counter;
+mod mymem_throughput;
+mod realtime;
+
+#[cfg(feature = "html")]
+use memwarden_run::Recorded;
+use memwarden_run::{Summary, Whole, studies as of};
+
+#[cfg(feature = "html")]
+use crate::Figure;
+use crate::{Table, generic};
+
+/// How a study is told.
+struct Page<W: Whole> {
+    /// `experiment` in its run folders.
+    name: &'static str,
+    /// The page's heading.
+    title: &'static str,
+    /// What was run, in a sentence or two.
+    question: &'static str,
+    /// What came out, in one sentence; none when too little was measured.
+    finding: fn(&Summary<W>) -> Option<String>,
+    /// The figures.
+    tables: fn(&Summary<W>) -> Vec<Table>,
+    /// The charts.
+    #[cfg(feature = "html")]
+    figures: fn(&Summary<W>, &Recorded) -> Vec<Figure>,
+}
+
+/// A [`Page`], whatever the types of its study. A summary that is not of these types has none of what follows.
+trait OfStudy: Sync {
+    fn name(&self) -> &'static str;
+    fn title(&self) -> &'static str;
+    fn question(&self) -> &'static str;
+    /// Why a summary is not of the study's types.
+    fn fault(&self, summary: &Summary) -> Option<String>;
+    fn finding(&self, summary: &Summary) -> Option<String>;
+    fn tables(&self, summary: &Summary) -> Option<Vec<Table>>;
+    #[cfg(feature = "html")]
+    fn figures(&self, recorded: &Recorded) -> Option<Vec<Figure>>;
+}
+
+impl<W: Whole> OfStudy for Page<W> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn title(&self) -> &'static str {
+        self.title
+    }
+
+    fn question(&self) -> &'static str {
+        self.question
+    }
+
+    fn fault(&self, summary: &Summary) -> Option<String> {
+        summary.typed::<W>().err().map(|error| error.to_string())
+    }
+
+    fn finding(&self, summary: &Summary) -> Option<String> {
+        (self.finding)(&summary.typed().ok()?)
+    }
+
+    fn tables(&self, summary: &Summary) -> Option<Vec<Table>> {
+        Some((self.tables)(&summary.typed().ok()?))
+    }
+
+    #[cfg(feature = "html")]
+    fn figures(&self, recorded: &Recorded) -> Option<Vec<Figure>> {
+        Some((self.figures)(&recorded.summary.typed().ok()?, recorded))
+    }
+}
+
+/// The page of a study, from the files of its name.
+macro_rules! page {
+    ($study:ident, $name:expr, $title:literal) => {
+        &Page {
+            name: $name,
+            title: $title,
+            question: $study::QUESTION,
+            finding: $study::finding,
+            tables: $study::tables,
+            #[cfg(feature = "html")]
+            figures: $study::figures,
+        }
+    };
+}
+
+/// All pages.
+const PAGES: [&dyn OfStudy; 12] = [
+    page!(interfere, of::interfere::NAME, "Interference between cores"),
+    page!(realtime, of::realtime::NAME, "Deadlines beside a load"),
+    page!(guard_bench, "bench-guard", "The guard, measured"),
+    page!(mmap, "mmap", "The cost of a mapping"),
+    page!(mmap_reclaim, "mmap-reclaim", "Reclaim of pages in use"),
+    page!(
+        mymem_throughput,
+        "mymem-throughput",
+        "Transfers of the memory devices"
+    ),
+    page!(
+        mymem_counter,
+        "mymem-counter",
+        "Updates lost on a shared counter"
+    ),
+    page!(
+        copy_bandwidth,
+        "copy-bandwidth",
+        "Bandwidth of copies by CPU and by DMA"
+    ),
+    page!(
+        copy_breakeven,
+        "copy-breakeven",
+        "The size from which DMA copies pay"
+    ),
+    page!(
+        copy_latency,
+        "copy-latency",
+        "Latency of copies by CPU and by DMA"
+    ),
+    page!(
+        copy_pollution,
+        "copy-pollution",
+        "What copies do to the caches of others"
+    ),
+    page!(
+        copy_trace,
+        "copy-trace",
+        "Copies between user and kernel memory"
+    ),
+];
+
+fn page_of(experiment: &str) -> Option<&'static dyn OfStudy> {
+    PAGES.into_iter().find(|page| page.name() == experiment)
+}
+
+/// The heading of an experiment's page.
+pub fn title(experiment: &str) -> String {
+    page_of(experiment).map_or_else(
+        || format!("Experiment {experiment}"),
+        |page| page.title().into(),
+    )
+}
+
+/// What was run, in a sentence or two.
+pub fn question(experiment: &str) -> &'static str {
+    page_of(experiment).map_or("", |page| page.question())
+}
+
+/// Why a run is not shown on its study's page.
+pub(crate) fn fault(summary: &Summary) -> Option<String> {
+    page_of(&summary.experiment)?.fault(summary)
+}
+
+/// What came out, in one sentence.
+pub fn finding(summary: &Summary) -> String {
+    page_of(&summary.experiment)
+        .and_then(|page| page.finding(summary))
+        .or_else(|| generic::finding(summary))
+        .unwrap_or_else(|| "The run measured no case.".into())
+}
+
+/// The figures.
+pub fn tables(summary: &Summary) -> Vec<Table> {
+    page_of(&summary.experiment)
+        .and_then(|page| page.tables(summary))
+        .filter(|tables| !tables.is_empty())
+        .unwrap_or_else(|| generic::tables(summary))
+}
+
+/// The charts of a run.
+#[cfg(feature = "html")]
+pub fn figures(recorded: &Recorded) -> Vec<Figure> {
+    page_of(&recorded.summary.experiment)
+        .and_then(|page| page.figures(recorded))
+        .filter(|figures| !figures.is_empty())
+        .unwrap_or_else(|| generic::figures(&recorded.summary))
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What measuring and reporting share: a file for each study, with the types of a case's figures and of the whole
+//! run's. The experiment of that name fills them, and the report of that name reads them.
+//!
+//! A figure that was not measured is null; one that a case has no place for is left out. What an older run lacks is at
+//! its default.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub mod interfere;
+pub mod realtime;
+
+/// What a modelled memory moved in a case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Traffic {
+    /// GB (10^9 bytes) a second, reads and writes.
+    pub memory_gb_s: f64,
+    /// Share of what the memory can move at most.
+    pub memory_peak_share: f64,
+}
