@@ -21,9 +21,9 @@ use memwarden_copies::cftu::{
 };
 use memwarden_copies::{Providers, provide_copies};
 use memwarden_platform::cpus;
-use memwarden_run::{Case, Figure, Summary};
+use memwarden_run::studies::Device;
+use memwarden_run::{Summary, Whole};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::{Error, Interrupt};
 
@@ -296,7 +296,11 @@ impl Bench {
     }
 
     /// The engines that are wanted; of all, when none is named, those that are not to be had are left out with a note.
-    fn engines(&self, wanted: &[Engine], summary: &mut Summary) -> Result<Vec<Engine>, Error> {
+    fn engines<W: Whole>(
+        &self,
+        wanted: &[Engine],
+        summary: &mut Summary<W>,
+    ) -> Result<Vec<Engine>, Error> {
         if !wanted.is_empty() {
             for engine in wanted {
                 self.choose(*engine)?;
@@ -334,18 +338,20 @@ impl Bench {
         )?)
     }
 
-    /// What a reader must know of the machine's engine.
-    fn tell(&self, summary: &mut Summary) {
-        for (key, value) in [
-            ("channels", json!(self.info.channels)),
-            ("provider", json!(self.info.provider)),
-            ("poll_bytes", json!(self.info.poll_bytes)),
-            ("align_bytes", json!(self.info.align_bytes)),
-            ("can_pause", json!(self.info.can_pause)),
-            ("compares", json!(self.info.compares)),
-        ] {
-            summary.whole.insert(key.into(), Figure::Other(value));
+    /// What a run says of the device.
+    fn device(&self) -> Device {
+        Device {
+            channels: self.info.channels,
+            provider: self.info.provider.clone(),
+            poll_bytes: self.info.poll_bytes,
+            align_bytes: self.info.align_bytes.into(),
+            can_pause: self.info.can_pause,
+            compares: self.info.compares,
         }
+    }
+
+    /// What a reader must know of the machine's engine.
+    fn tell<W: Whole>(&self, summary: &mut Summary<W>) {
         if self.path == Path::new(cftu::NULL) {
             summary.note(
                 "No kernel had a part in this (--device null): all copies were made within the process, whatever engine \
@@ -422,29 +428,24 @@ impl Moved {
 /// From here on a copy is said to be the engine's: what is less, the CPU had a part in.
 const ENGINES: f64 = 0.995;
 
-/// Whether the engine did what a case says is its work.
-fn is_the_engines(case: &Case) -> bool {
-    case.number("engine_share")
-        .is_none_or(|share| share >= ENGINES)
+/// Whether the engine did what a case says is its work, by its share of the bytes.
+fn is_the_engines(share: Option<f64>) -> bool {
+    share.is_none_or(|share| share >= ENGINES)
 }
 
-/// Names the cases of an engine in which the CPU made a part of the copies. `is_dma` tells which are an engine's.
-fn note_cpu_parts(summary: &mut Summary, is_dma: impl Fn(&Case) -> bool) {
-    let by_cpu: Vec<&str> = summary
-        .cases
-        .iter()
-        .filter(|case| is_dma(case) && !is_the_engines(case))
-        .map(|case| case.name.as_str())
+/// Names the cases of an engine in which the CPU made a part of the copies, by their shares.
+fn note_cpu_parts<'a>(cases: impl Iterator<Item = (&'a str, Option<f64>)>) -> Option<String> {
+    let by_cpu: Vec<&str> = cases
+        .filter(|(_, share)| !is_the_engines(*share))
+        .map(|(name, _)| name)
         .collect();
-    if by_cpu.is_empty() {
-        return;
-    }
-    let note = format!(
-        "The CPU made a part of what the engine was asked for (an end that it can't do, or a transfer that failed; the \
-         case's engine_share says how much was the engine's): {}.",
-        by_cpu.join("; ")
-    );
-    summary.note(note);
+    (!by_cpu.is_empty()).then(|| {
+        format!(
+            "The CPU made a part of what the engine was asked for (an end that it can't do, or a transfer that failed; the \
+             case's engine_share says how much was the engine's): {}.",
+            by_cpu.join("; ")
+        )
+    })
 }
 
 /// A size as a case has it.
@@ -516,10 +517,7 @@ mod tests {
             bench.info.compares = compares;
             let mut summary: Summary = Summary::new("copy-latency", "native");
             bench.tell(&mut summary);
-            assert!(matches!(
-                summary.whole.get("compares"),
-                Some(Figure::Other(value)) if *value == json!(compares)
-            ));
+            assert_eq!(bench.device().compares, compares);
             summary.notes
         };
         let compared = "zynqmp_dma is not known to report errors: the CPU compares what the engine copied, within the \

@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use memwarden_copies::mymem::{C_DEVICE, Device, IN_KERNEL, InKernel, RUST_DEVICE};
 use memwarden_copies::{Loaded, provide};
-use memwarden_run::Summary;
+use memwarden_run::{Summary, Whole};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -138,7 +138,7 @@ impl Drop for Clients {
 
 /// Opens those that are wanted, their modules loaded if need be. Of all, when none is named, those that are not to be had
 /// are left out with a note.
-fn open(wanted: &[Subject], summary: &mut Summary) -> Result<Clients, Error> {
+fn open<W: Whole>(wanted: &[Subject], summary: &mut Summary<W>) -> Result<Clients, Error> {
     let mut clients = Clients::default();
     if !wanted.is_empty() {
         for subject in wanted {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What reports of transfers and copies share: their cases have a size, and their charts one axis of sizes.
 
-use memwarden_run::{Case, Summary};
+use memwarden_run::{Summary, Whole};
 
 use crate::number::figure;
 
@@ -11,24 +11,25 @@ pub(crate) use charts::{chart, spread};
 /// Above this a time is told in microseconds.
 const LONG_NS: f64 = 10_000.0;
 
-/// The texts that cases have under `key`, in the summary's order.
-pub(crate) fn texts<'a>(summary: &'a Summary, key: &str) -> Vec<&'a str> {
-    let mut texts = Vec::new();
-    for text in summary.cases.iter().filter_map(|case| case.text(key)) {
-        if !texts.contains(&text) {
-            texts.push(text);
+/// The different ones, in their order.
+pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
         }
     }
-    texts
+    distinct
 }
 
-pub(crate) fn size(case: &Case) -> Option<u64> {
-    case.value("size_bytes")?.as_u64()
+/// The different texts that cases have, in the summary's order.
+pub(crate) fn texts<W: Whole>(summary: &Summary<W>, of: fn(&W::Case) -> &str) -> Vec<&str> {
+    distinct(summary.cases.iter().map(of))
 }
 
 /// Sizes, from the smallest.
-pub(crate) fn sizes(summary: &Summary) -> Vec<u64> {
-    let mut sizes: Vec<u64> = summary.cases.iter().filter_map(size).collect();
+pub(crate) fn sizes(all: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sizes: Vec<u64> = all.collect();
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -45,10 +46,9 @@ pub(crate) fn time_text(ns: f64) -> String {
 
 #[cfg(feature = "html")]
 mod charts {
+    use memwarden_run::Recorded;
     use memwarden_run::statistics::nearest_rank;
-    use memwarden_run::{Recorded, Summary};
 
-    use super::sizes;
     use crate::plot::{Axis, Colour, Line, Point, XyChart};
 
     /// The 10th and the 90th percentile of a case's times, ns; none where 0 has no place on a logarithmic axis.
@@ -62,7 +62,7 @@ mod charts {
     /// Lines over the sizes, both axes logarithmic; none where no line has a point.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn chart(
-        summary: &Summary,
+        sizes: &[u64],
         title: String,
         y: Axis,
         lines: impl Iterator<Item = (String, Vec<Point>)>,
@@ -81,7 +81,7 @@ mod charts {
             x: Axis::sizes("size").log(),
             y: y.log(),
             lines,
-            x_ticks: sizes(summary).iter().map(|size| *size as f64).collect(),
+            x_ticks: sizes.iter().map(|size| *size as f64).collect(),
             apart: true,
             ..XyChart::default()
         })

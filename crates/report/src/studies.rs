@@ -109,37 +109,37 @@ const PAGES: [&dyn OfStudy; 12] = [
     page!(mmap_reclaim, "mmap-reclaim", "Reclaim of pages in use"),
     page!(
         mymem_throughput,
-        "mymem-throughput",
+        of::mymem_throughput::NAME,
         "Transfers of the memory devices"
     ),
     page!(
         mymem_counter,
-        "mymem-counter",
+        of::mymem_counter::NAME,
         "Updates lost on a shared counter"
     ),
     page!(
         copy_bandwidth,
-        "copy-bandwidth",
+        of::copy_bandwidth::NAME,
         "Bandwidth of copies by CPU and by DMA"
     ),
     page!(
         copy_breakeven,
-        "copy-breakeven",
+        of::copy_breakeven::NAME,
         "The size from which DMA copies pay"
     ),
     page!(
         copy_latency,
-        "copy-latency",
+        of::copy_latency::NAME,
         "Latency of copies by CPU and by DMA"
     ),
     page!(
         copy_pollution,
-        "copy-pollution",
+        of::copy_pollution::NAME,
         "What copies do to the caches of others"
     ),
     page!(
         copy_trace,
-        "copy-trace",
+        of::copy_trace::NAME,
         "Copies between user and kernel memory"
     ),
 ];

@@ -8,7 +8,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod copy_bandwidth;
+pub mod copy_breakeven;
+pub mod copy_latency;
+pub mod copy_pollution;
+pub mod copy_trace;
 pub mod interfere;
+pub mod mymem_counter;
+pub mod mymem_throughput;
 pub mod realtime;
 
 /// What a modelled memory moved in a case.
@@ -18,4 +25,22 @@ pub struct Traffic {
     pub memory_gb_s: f64,
     /// Share of what the memory can move at most.
     pub memory_peak_share: f64,
+}
+
+/// The device that copies: the engine's channels and its driver.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Device {
+    /// Channels.
+    pub channels: u32,
+    /// The engine's driver.
+    pub provider: String,
+    /// Up to this size a copy's end is polled for.
+    pub poll_bytes: u64,
+    /// Alignment that the engine asks for.
+    pub align_bytes: u64,
+    /// Whether a channel can pause.
+    pub can_pause: bool,
+    /// Whether the CPU compares what the engine copied.
+    pub compares: bool,
 }

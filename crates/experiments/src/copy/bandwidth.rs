@@ -10,18 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use memwarden_copies::cftu::{self, Channel, Copy, Session};
 use memwarden_platform::{affinity, clock};
-use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::copy_bandwidth::{Case, NAME, Share, Summary, Thread, Whole};
+use memwarden_run::{Existing, Metric, Sample};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::{
     Bench, Engine, Moved, Operation, Policies, bytes_text, copy, list, note_cpu_parts, powers,
 };
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "copy-bandwidth";
 
 /// Copies in a request of those that fill the time until all are done: few, so that the end is not long in coming.
 const FILLERS: usize = 16;
@@ -61,7 +58,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     /// The settings that suit the emulated machine: few copies, as two runs are the same there.
     fn for_lab() -> Self {
@@ -129,7 +126,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     let engines = bench.engines(&config.engine, &mut summary)?;
     let largest = config.sizes.iter().copied().max().unwrap_or(1);
@@ -138,7 +135,7 @@ pub fn run(
         .iter()
         .map(|_| bench.session(largest, true))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
 
     let base_ns = clock::monotonic_ns();
     let each = config.sizes.len() * config.operation.len() * config.repeat as usize;
@@ -173,12 +170,11 @@ pub fn run(
         folder.flush()?;
     }
     progress.step(steps, steps, "done");
-    for (key, value) in [
-        ("clock_base_ns", json!(base_ns)),
-        ("operations", json!(config.operations)),
-    ] {
-        summary.whole.insert(key.into(), Figure::Other(value));
-    }
+    summary.whole = Whole {
+        clock_base_ns: base_ns,
+        operations: config.operations.into(),
+        device: bench.device(),
+    };
     bench.tell(&mut summary);
     remarks(config, cpus.len(), &mut summary);
     let path = folder.finish(&summary)?;
@@ -228,13 +224,14 @@ impl ChannelParts {
     }
 
     #[allow(clippy::cast_precision_loss)]
-    fn values(&self) -> Vec<Value> {
+    fn shares(&self) -> Vec<Share> {
         let all: u64 = self.0.iter().map(|one| one.bytes).sum();
-        let value = |(number, one): (usize, &ChannelPart)| {
-            let share = (all > 0).then(|| one.bytes as f64 / all as f64);
-            json!({ "channel": number, "high": one.high, "share": share })
+        let value = |(channel, one): (u32, &ChannelPart)| Share {
+            channel,
+            high: one.high,
+            share: (all > 0).then(|| one.bytes as f64 / all as f64),
         };
-        self.0.iter().enumerate().map(value).collect()
+        (0..).zip(&self.0).map(value).collect()
     }
 }
 
@@ -300,33 +297,32 @@ impl Work {
     fn case(self, name: String, runs: &[Vec<Part>], parts: &ChannelParts) -> Case {
         let totals: Vec<f64> = runs.iter().map(|parts| total(parts)).collect();
         let all: Vec<f64> = runs.iter().flatten().map(|part| part.mib_s).collect();
-        let mut case = Case::new(name)
-            .with("operation", self.operation.name())
-            .with("engine", self.engine.name())
-            .with("size_bytes", self.size)
-            .with("operations", self.operations)
-            .with("engine_share", engine_share(runs.iter().flatten()))
-            .with_metric("total", Metric::from_samples("mib_s", &totals))
-            .with_metric("channel", Metric::from_samples("mib_s", &all));
-        let mut channels = Vec::new();
-        for index in 0..runs.first().map_or(0, Vec::len) {
+        let thread = |index: usize| {
             let first = runs[0][index];
             let rates: Vec<f64> = runs.iter().map(|parts| parts[index].mib_s).collect();
-            let rate = Metric::from_samples("mib_s", &rates).median;
-            let high = first.channel.is_some_and(|number| parts.is_high(number));
-            channels.push(json!({
-                "cpu": first.cpu, "channel": first.channel, "high": high, "mib_s": rate
-            }));
-        }
-        case.set("channels", channels);
-        if self.engine.is_dma() {
-            case.set("channel_shares", parts.values());
-        }
-        if self.engine == Engine::Priority {
+            Thread {
+                cpu: u32::try_from(first.cpu).unwrap_or(u32::MAX),
+                channel: first.channel,
+                high: first.channel.is_some_and(|number| parts.is_high(number)),
+                mib_s: Metric::from_samples("mib_s", &rates).median,
+            }
+        };
+        let threads = runs.first().map_or(0, Vec::len);
+        Case {
+            name,
+            guard: (),
+            operation: self.operation.name().into(),
+            engine: self.engine.name().into(),
+            size_bytes: self.size,
+            operations: self.operations as u64,
+            engine_share: Some(engine_share(runs.iter().flatten())),
+            total: Some(Metric::from_samples("mib_s", &totals)),
+            channel: Some(Metric::from_samples("mib_s", &all)),
+            channels: (0..threads).map(thread).collect(),
+            channel_shares: self.engine.is_dma().then(|| parts.shares()),
             // Of all that the engine copied; null when that was nothing.
-            case.set("high_share", json!(parts.share(|one| one.high)));
+            high_share: (self.engine == Engine::Priority).then(|| parts.share(|one| one.high)),
         }
-        case
     }
 }
 
@@ -425,9 +421,12 @@ fn samples(case: &str, repeat: u32, parts: &[Part], base_ns: u64) -> Vec<Sample>
 
 /// What a reader must know.
 fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
-    note_cpu_parts(summary, |case| {
-        case.text("engine") != Some(Engine::Cpu.name())
-    });
+    let engines = summary
+        .cases
+        .iter()
+        .filter(|case| case.engine != Engine::Cpu.name());
+    let note = note_cpu_parts(engines.map(|case| (case.name.as_str(), case.engine_share)));
+    note.into_iter().for_each(|note| summary.note(note));
     let plural = if threads == 1 { "" } else { "s" };
     summary.note(format!(
         "{threads} thread{plural}, one on each CPU, began together with {} copies each, and went on with others until the \
@@ -472,24 +471,25 @@ mod tests {
         )
         .unwrap();
         let run = Recorded::read(&out).unwrap();
+        let summary: Summary = run.summary.typed().unwrap();
         let cpus = affinity::get().unwrap().len();
         // 3 operations, 4 engines; each repeat 3 figures a thread and the total.
         assert_eq!(run.summary.cases.len(), 12);
         assert_eq!(run.samples.len(), 12 * 2 * (3 * cpus + 1));
-        for case in &run.summary.cases {
+        for case in &summary.cases {
             let rates = run.values(&case.name, "channel", "mib_s");
             let totals = run.values(&case.name, "all", "mib_s");
             assert!((rates.iter().sum::<f64>() - totals.iter().sum::<f64>()).abs() < 1e-3);
-            let channels = case.value("channels").unwrap().as_array().unwrap();
-            assert_eq!(channels.len(), cpus);
+            assert_eq!(case.channels.len(), cpus);
         }
-        let last = &run.summary.cases[11];
+        let last = &summary.cases[11];
         assert_eq!(last.name, "from+to, dma-priority, 65536 bytes");
         assert!(
-            last.number("high_share")
+            last.high_share
+                .flatten()
                 .is_some_and(|share| share > 0.0 && share <= 1.0)
         );
-        assert_eq!(run.summary.cases[0].value("high_share"), None);
+        assert_eq!(summary.cases[0].high_share, None);
     }
 
     #[test]

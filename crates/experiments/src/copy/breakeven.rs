@@ -11,10 +11,10 @@ use std::str::FromStr;
 use memwarden_copies::cftu::{self, Copy, Session};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
-use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
+use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::automotive::Application;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
@@ -25,9 +25,6 @@ use super::{
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "copy-breakeven";
 
 /// Where the threshold is that cftu reads.
 pub const THRESHOLD: &str = "/sys/module/cftu/parameters/min_bytes";
@@ -117,7 +114,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     /// The settings that suit the emulated machine.
     fn for_lab() -> Self {
@@ -192,7 +189,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     bench.choose(config.engine)?;
     let mut sizes = config.sizes.clone();
@@ -204,7 +201,7 @@ pub fn run(
         1 => None,
         _ => Some(Victim::new(Application::named(&config.victim)?, 1)),
     };
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
 
     let steps = sizes.len() * config.operation.len();
     let mut step = 0;
@@ -244,38 +241,47 @@ pub fn run(
             for (answer, times, share) in found {
                 let name = format!("{answer}, {operation}, {}", bytes_text(size));
                 folder.append_all(&samples(&name, answer, &times))?;
-                let case = case(name, answer, &times)
-                    .with("engine_share", share)
-                    .with("operation", operation.name())
-                    .with("size_bytes", size);
-                summary.cases.push(case);
+                summary.cases.push(Case {
+                    engine_share: Some(share),
+                    operation: operation.name().into(),
+                    size_bytes: size,
+                    ..case(name, answer, &times)
+                });
             }
             folder.flush()?;
         }
     }
     progress.step(steps, steps, "done");
     for answer in Answer::ALL {
-        let (bytes, reason) = match first_win(&summary, answer, &sizes) {
-            Ok(bytes) => (json!(bytes), Value::Null),
-            Err(reason) => (Value::Null, json!(reason)),
+        let won = first_win(&summary, answer, &sizes);
+        let (bytes, reason) = match answer {
+            Answer::Latency => (
+                &mut summary.whole.latency_bytes,
+                &mut summary.whole.latency_reason,
+            ),
+            Answer::CpuTime => (
+                &mut summary.whole.cpu_time_bytes,
+                &mut summary.whole.cpu_time_reason,
+            ),
+            Answer::Slowdown => (
+                &mut summary.whole.slowdown_bytes,
+                &mut summary.whole.slowdown_reason,
+            ),
         };
-        let key = answer.name().replace('-', "_");
-        summary
-            .whole
-            .insert(format!("{key}_bytes"), Figure::Other(bytes));
-        if let Value::String(reason) = &reason {
+        *bytes = won.as_ref().ok().copied();
+        *reason = won.as_ref().err().cloned();
+        if let Err(reason) = won {
             summary.note(format!(
                 "By {answer} there is no size from which the engine wins: {reason}."
             ));
         }
-        summary
-            .whole
-            .insert(format!("{key}_reason"), Figure::Other(reason));
     }
-    let engine = Figure::Other(json!(config.engine.name()));
-    summary.whole.insert("engine".into(), engine);
+    summary.whole.engine = config.engine.name().into();
+    summary.whole.device = bench.device();
     bench.tell(&mut summary);
-    note_cpu_parts(&mut summary, |_| true);
+    let cases = summary.cases.iter();
+    let note = note_cpu_parts(cases.map(|case| (case.name.as_str(), case.engine_share)));
+    note.into_iter().for_each(|note| summary.note(note));
     summary.note(format!(
         "The engine wins from a size on if at that size and every larger one that was measured, in each direction, the 95 % \
          interval of its ratio to the CPU is below 1, and the copies were the engine's. Each of them pinned its user memory \
@@ -347,34 +353,37 @@ fn samples(case: &str, answer: Answer, times: &[Vec<f64>; 2]) -> Vec<Sample> {
     samples
 }
 
-/// The figures of one case: both, and the engine's over the CPU's.
+/// The times of one case: both, and the engine's over the CPU's.
 fn case(name: String, answer: Answer, times: &[Vec<f64>; 2]) -> Case {
-    let metric = |times: &[f64]| Metric::from_samples(answer.metric(), times);
+    let metric = |times: &[f64]| Some(Metric::from_samples(answer.metric(), times));
     let Ratio { ratio, ci95 } = ratio_of_medians(&times[1], &times[0]);
-    Case::new(name)
-        .with("answer", answer.name())
-        .with_metric("cpu", metric(&times[0]))
-        .with_metric("dma", metric(&times[1]))
-        .with("ratio", json!(ratio))
-        .with("ratio_ci95", json!(ci95))
+    Case {
+        name,
+        answer: answer.name().into(),
+        cpu: metric(&times[0]),
+        dma: metric(&times[1]),
+        ratio,
+        ratio_ci95: ci95,
+        ..Case::default()
+    }
 }
 
 /// The smallest size from which on the engine wins at every one, or why there is none.
 fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, String> {
     let of_size = |size: u64| {
-        let mine = summary.cases.iter().filter(move |case| {
-            case.text("answer") == Some(answer.name())
-                && case.value("size_bytes").and_then(Value::as_u64) == Some(size)
-        });
+        let mine = summary
+            .cases
+            .iter()
+            .filter(move |case| case.answer == answer.name() && case.size_bytes == size);
         mine.collect::<Vec<&Case>>()
     };
-    let high = |case: &Case| case.value("ratio_ci95")?.get(1)?.as_f64();
+    let is_the_engines = |case: &Case| is_the_engines(case.engine_share);
     let wins = |size: &&u64| {
         let cases = of_size(**size);
         !cases.is_empty()
-            && cases
-                .iter()
-                .all(|case| is_the_engines(case) && high(case).is_some_and(|high| high < 1.0))
+            && cases.iter().all(|case| {
+                is_the_engines(case) && case.ratio_ci95.is_some_and(|[_, high]| high < 1.0)
+            })
     };
     if let Some(size) = sizes.iter().rev().take_while(wins).last() {
         return Ok(*size);
@@ -382,7 +391,7 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
     let last = sizes.last().copied().unwrap_or(0);
     let worst = of_size(last)
         .into_iter()
-        .filter_map(|case| case.number("ratio"))
+        .filter_map(|case| case.ratio)
         .fold(None, |worst: Option<f64>, ratio| {
             Some(worst.map_or(ratio, |worst| worst.max(ratio)))
         });
@@ -409,11 +418,11 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
 
 /// The answer of a run.
 #[must_use]
-pub fn answer(summary: &Summary, answer: Answer) -> Option<u64> {
-    let key = format!("{}_bytes", answer.name().replace('-', "_"));
-    match summary.whole.get(&key)? {
-        Figure::Other(value) => value.as_u64(),
-        Figure::Metric(_) => None,
+pub fn answer(whole: &Whole, answer: Answer) -> Option<u64> {
+    match answer {
+        Answer::Latency => whole.latency_bytes,
+        Answer::CpuTime => whole.cpu_time_bytes,
+        Answer::Slowdown => whole.slowdown_bytes,
     }
 }
 
@@ -456,14 +465,15 @@ mod tests {
 
     /// A summary in which the engine's figure is so much of the CPU's, by size.
     fn summary(answer: Answer, ratios: &[(u64, f64)]) -> Summary {
-        let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+        let mut summary = Summary::new(NAME, "native");
         for (size, ratio) in ratios {
             for operation in ["from", "to"] {
                 let cpu = vec![100.0, 101.0, 102.0, 100.0, 101.0, 102.0];
                 let dma = cpu.iter().map(|ns| ns * ratio).collect();
-                let case = case(format!("{operation} {size}"), answer, &[cpu, dma])
-                    .with("size_bytes", *size);
-                summary.cases.push(case);
+                summary.cases.push(Case {
+                    size_bytes: *size,
+                    ..case(format!("{operation} {size}"), answer, &[cpu, dma])
+                });
             }
         }
         summary
@@ -497,9 +507,9 @@ mod tests {
         let sizes = [64, 4096];
         let mut run = summary(Answer::Latency, &[(64, 0.5), (4096, 0.4)]);
         assert_eq!(first_win(&run, Answer::Latency, &sizes), Ok(64));
-        run.cases[0].set("engine_share", 0.9);
+        run.cases[0].engine_share = Some(0.9);
         assert_eq!(first_win(&run, Answer::Latency, &sizes), Ok(4096));
-        run.cases[3].set("engine_share", 0.0);
+        run.cases[3].engine_share = Some(0.0);
         let why = first_win(&run, Answer::Latency, &sizes).unwrap_err();
         assert!(
             why.ends_with("and the CPU made a part of its copies"),
@@ -523,13 +533,13 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_case_is_no_answer() {
-        let empty: Summary = Summary::new(EXPERIMENT, "native");
+        let empty = Summary::new(NAME, "native");
         assert!(
             first_win(&empty, Answer::Slowdown, &[1])
                 .unwrap_err()
                 .contains("one CPU")
         );
-        assert_eq!(answer(&empty, Answer::Latency), None);
+        assert_eq!(answer(&empty.whole, Answer::Latency), None);
     }
 
     #[test]
@@ -560,12 +570,13 @@ mod tests {
         // 2 sizes, 2 operations, 3 answers.
         assert_eq!(summary.cases.len(), 12);
         assert_eq!(summary.cases[0].name, "latency, from, 1 byte");
-        for key in ["latency", "cpu_time", "slowdown"] {
-            let other = |end: &str| match &summary.whole[&format!("{key}_{end}")] {
-                Figure::Other(value) => value.clone(),
-                Figure::Metric(_) => panic!("{key}_{end}"),
-            };
-            assert!(other("bytes").is_null() != other("reason").is_null());
+        let whole = summary.whole;
+        for (bytes, reason) in [
+            (whole.latency_bytes, whole.latency_reason),
+            (whole.cpu_time_bytes, whole.cpu_time_reason),
+            (whole.slowdown_bytes, whole.slowdown_reason),
+        ] {
+            assert!(bytes.is_none() != reason.is_none());
         }
     }
 

@@ -13,9 +13,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use memwarden_run::{Case, Figure, Recorded, Sample};
+use memwarden_run::studies::{copy_bandwidth, copy_latency, copy_pollution};
+use memwarden_run::{Metric, Recorded, Sample, Summary, Whole};
 
-use super::{bandwidth, latency, pollution};
+use super::bandwidth;
 use crate::Error;
 
 /// The files of a run by their names, each with its text.
@@ -45,21 +46,18 @@ pub fn write(run: &Path, directory: &Path) -> Result<usize, Error> {
 /// When the run has no such layout.
 pub fn files(run: &Recorded) -> Result<Files, Error> {
     match run.summary.experiment.as_str() {
-        latency::EXPERIMENT => Ok(of_latency(run)),
-        bandwidth::EXPERIMENT => Ok(of_bandwidth(run)),
-        pollution::EXPERIMENT => Ok(of_pollution(run)),
+        copy_latency::NAME => Ok(of_latency(run, &typed(run)?)),
+        copy_bandwidth::NAME => Ok(of_bandwidth(run, &typed(run)?)),
+        copy_pollution::NAME => Ok(of_pollution(run, &typed(run)?)),
         other => Err(Error::BadInput(format!(
             "--dat: there is no classic layout of {other}"
         ))),
     }
 }
 
-/// Clock readings of the run are from here, as samples have their times since it began.
-fn base_ns(run: &Recorded) -> u64 {
-    match run.summary.whole.get("clock_base_ns") {
-        Some(Figure::Other(value)) => value.as_u64().unwrap_or(0),
-        _ => 0,
-    }
+fn typed<W: Whole>(run: &Recorded) -> Result<Summary<W>, Error> {
+    let summary = run.summary.typed();
+    summary.map_err(|error| Error::BadInput(format!("--dat: {error}")))
 }
 
 /// An operation in a file's name.
@@ -73,23 +71,13 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// The samples of one metric by case, each with its case.
-fn by_case<'a>(
-    run: &'a Recorded,
-    metric: &'a str,
-) -> impl Iterator<Item = (&'a Case, Vec<&'a Sample>)> {
+/// The samples of one metric by case.
+fn by_case<'a>(run: &'a Recorded, metric: &str) -> BTreeMap<&'a str, Vec<&'a Sample>> {
     let mut samples: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
     for sample in run.samples.iter().filter(|s| s.metric == metric) {
         samples.entry(&sample.case).or_default().push(sample);
     }
-    run.summary.cases.iter().filter_map(move |case| {
-        let mine = samples.remove(case.name.as_str())?;
-        Some((case, mine))
-    })
-}
-
-fn size(case: &Case) -> u64 {
-    case.number("size_bytes").map_or(0, whole)
+    samples
 }
 
 /// `before`, `after` and `elapsed` of a sample of a time.
@@ -99,16 +87,19 @@ fn clock(sample: &Sample, base_ns: u64) -> Option<[u64; 3]> {
     Some([before, before + elapsed, elapsed])
 }
 
-fn of_latency(run: &Recorded) -> Files {
-    let base = base_ns(run);
+fn of_latency(run: &Recorded, summary: &copy_latency::Summary) -> Files {
+    let base = summary.whole.clock_base_ns;
     let mut files = Files::new();
-    for (case, samples) in by_case(run, "time_ns") {
-        let text = |key| case.text(key).unwrap_or("unknown");
+    let mut all = by_case(run, "time_ns");
+    for case in &summary.cases {
+        let Some(samples) = all.remove(case.name.as_str()) else {
+            continue;
+        };
         let stem = format!(
             "micro-benchmark_{}_{}_{}",
-            file_word(text("operation")),
-            text("engine"),
-            text("load")
+            file_word(&case.operation),
+            case.engine,
+            case.load
         );
         let each = files.entry(format!("{stem}.dat").into()).or_default();
         for sample in samples {
@@ -116,9 +107,9 @@ fn of_latency(run: &Recorded) -> Files {
                 continue;
             };
             let cpu = sample.cpu.unwrap_or(0);
-            *each += &format!("{cpu}\t{}\t{before}\t{after}\t{elapsed}\n", size(case));
+            *each += &format!("{cpu}\t{}\t{before}\t{after}\t{elapsed}\n", case.size_bytes);
         }
-        let Some(time) = case.metric("time") else {
+        let Some(time) = &case.time else {
             continue;
         };
         let (Some(min), Some(max), Some(mean), Some(median)) =
@@ -131,7 +122,7 @@ fn of_latency(run: &Recorded) -> Files {
         let synth = files.entry(format!("{stem}_synth.dat").into());
         *synth.or_default() += &format!(
             "{}\t{}\t{}\t{mean:.4}\t{variance}\t{median:.4}\n",
-            size(case),
+            case.size_bytes,
             whole(min),
             whole(max)
         );
@@ -139,15 +130,18 @@ fn of_latency(run: &Recorded) -> Files {
     files
 }
 
-fn of_bandwidth(run: &Recorded) -> Files {
-    let base = base_ns(run);
+fn of_bandwidth(run: &Recorded, summary: &copy_bandwidth::Summary) -> Files {
+    let base = summary.whole.clock_base_ns;
     let mut files = Files::new();
-    for (case, samples) in by_case(run, "elapsed_ns") {
-        let text = |key| case.text(key).unwrap_or("unknown");
-        let name = Path::new(text("engine"))
-            .join(format!("measures_{}.dat", file_word(text("operation"))));
+    let mut all = by_case(run, "elapsed_ns");
+    for case in &summary.cases {
+        let Some(samples) = all.remove(case.name.as_str()) else {
+            continue;
+        };
+        let name =
+            Path::new(&case.engine).join(format!("measures_{}.dat", file_word(&case.operation)));
         let file = files.entry(name).or_default();
-        let operations = case.number("operations").map_or(0, whole);
+        let operations = case.operations;
         let rows = samples.iter();
         let repeats = rows.map(|s| s.repeat).max().map_or(0, |last| last + 1);
         for repeat in 0..repeats {
@@ -156,12 +150,12 @@ fn of_bandwidth(run: &Recorded) -> Files {
                 let Some([before, after, elapsed]) = clock(sample, base) else {
                     continue;
                 };
-                let rate = bandwidth::mib_s(size(case), operations, elapsed);
+                let rate = bandwidth::mib_s(case.size_bytes, operations, elapsed);
                 total += rate;
                 let channel = channel(run, sample);
                 *file += &format!(
                     "{channel}\t{}\t{operations}\t{before}\t{after}\t{elapsed}\t{}\n",
-                    size(case),
+                    case.size_bytes,
                     number_or_null(Some(rate), 6)
                 );
             }
@@ -183,15 +177,19 @@ fn channel(run: &Recorded, sample: &Sample) -> u64 {
     found.map_or(u64::from(sample.cpu.unwrap_or(0)), whole)
 }
 
-fn of_pollution(run: &Recorded) -> Files {
-    let base = base_ns(run);
+fn of_pollution(run: &Recorded, summary: &copy_pollution::Summary) -> Files {
+    let base = summary.whole.clock_base_ns;
     let mut files = Files::new();
-    for (case, samples) in by_case(run, "time_ns") {
-        let test = case.text("application").unwrap_or("unknown");
-        let system = case.text("system").unwrap_or("unknown");
-        let x = match case.text("pair") {
+    let mut all = by_case(run, "time_ns");
+    for case in &summary.cases {
+        let Some(samples) = all.remove(case.name.as_str()) else {
+            continue;
+        };
+        let test = &case.application;
+        let system = &case.system;
+        let x = match &case.pair {
             Some(pair) => format!("{system}_{}", file_word(pair).replace(':', "_")),
-            None => system.into(),
+            None => system.clone(),
         };
         let counted = |metric: &str| {
             let values = run
@@ -218,8 +216,8 @@ fn of_pollution(run: &Recorded) -> Files {
                 number_or_null(percent, 6)
             );
         }
-        let mean = |key: &str| case.metric(key).and_then(|metric| metric.mean);
-        let Some(time) = case.metric("victim") else {
+        let mean = |metric: &Option<Metric>| metric.as_ref().and_then(|metric| metric.mean);
+        let Some(time) = &case.victim else {
             continue;
         };
         let synthesis = files.entry(format!("synthesis_{x}.dat").into());
@@ -228,8 +226,8 @@ fn of_pollution(run: &Recorded) -> Files {
             time.samples,
             number_or_null(time.mean.map(|ns| ns / 1000.0), 4),
             number_or_null(time.max.map(|ns| (ns / 1000.0).round()), 0),
-            number_or_null(mean("references"), 4),
-            number_or_null(mean("miss_share").map(|share| share * 100.0), 6)
+            number_or_null(mean(&case.references), 4),
+            number_or_null(mean(&case.miss_share).map(|share| share * 100.0), 6)
         );
     }
     files
@@ -245,7 +243,7 @@ fn number_or_null(value: Option<f64>, decimals: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memwarden_run::{Metric, Run, Summary};
+    use memwarden_run::{Case, Figure, Run};
     use serde_json::json;
 
     use super::*;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use memwarden_copies::cftu::{self, Copy};
 use memwarden_platform::{affinity, clock};
-use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::copy_latency::{Case, NAME, Summary, Whole};
+use memwarden_run::{Existing, Metric, Sample};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::{
     Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, bytes_text, copy, engine_share, list,
@@ -16,9 +16,6 @@ use super::{
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "copy-latency";
 
 /// The largest size unless another is asked for: 32 MiB.
 pub const LARGEST: u64 = 1 << 25;
@@ -72,7 +69,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     /// The settings that suit the emulated machine: it has no cache to drop lines of, and a copy of 32 MiB takes it long.
     fn for_lab() -> Self {
@@ -140,7 +137,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     let engines = bench.engines(&config.engine, &mut summary)?;
     let largest = config.sizes.iter().copied().max().unwrap_or(1);
@@ -153,7 +150,7 @@ pub fn run(
         load.check(&others)?;
     }
     let pinned = Pinned::to(config.cpu)?;
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
     let more = &mut folder.run_mut().more;
     more.insert("heavy_load".into(), HEAVY_LOAD.into());
 
@@ -176,10 +173,7 @@ pub fn run(
                     let mut copies = operation.copies(engine, size, count);
                     copy(session.as_mut(), &mut copies, interrupt)?;
                     folder.append_all(&samples(&name, &copies, base_ns))?;
-                    let case = case(name, &copies)
-                        .with("operation", operation.name())
-                        .with("engine", engine.name())
-                        .with("load", load.name());
+                    let case = case(name, &copies, operation, engine, load);
                     summary.cases.push(case);
                 }
             }
@@ -189,13 +183,11 @@ pub fn run(
     }
     progress.step(steps, steps, "done");
     drop(pinned);
-    for (key, value) in [
-        ("clock_shortest_ns", shortest_ns),
-        ("clock_base_ns", base_ns),
-    ] {
-        let value = Figure::Other(json!(value));
-        summary.whole.insert(key.into(), value);
-    }
+    summary.whole = Whole {
+        clock_shortest_ns: shortest_ns,
+        clock_base_ns: base_ns,
+        device: bench.device(),
+    };
     bench.tell(&mut summary);
     remarks(config, shortest_ns, &mut summary);
     let path = folder.finish(&summary)?;
@@ -230,7 +222,7 @@ fn samples(case: &str, copies: &[Copy], base_ns: u64) -> Vec<Sample> {
 
 /// The figures of one case.
 #[allow(clippy::cast_precision_loss)]
-fn case(name: String, copies: &[Copy]) -> Case {
+fn case(name: String, copies: &[Copy], operation: Operation, engine: Engine, load: Load) -> Case {
     let times: Vec<f64> = copies.iter().map(|copy| copy.elapsed_ns() as f64).collect();
     let size = copies.first().map_or(0, Copy::bytes);
     let time = Metric::from_samples("time_ns", &times);
@@ -239,22 +231,31 @@ fn case(name: String, copies: &[Copy]) -> Case {
         .median
         .filter(|ns| *ns > 0.0)
         .map(|ns| size as f64 / ns * 1e9 / f64::from(1 << 20));
-    Case::new(name)
-        .with("size_bytes", size)
-        .with_metric("time", time)
-        .with("mib_s", json!(mib_s))
-        .with("engine_share", engine_share(copies))
+    Case {
+        name,
+        guard: (),
+        size_bytes: size,
+        time: Some(time),
+        mib_s,
+        engine_share: Some(engine_share(copies)),
+        operation: operation.name().into(),
+        engine: engine.name().into(),
+        load: load.name().into(),
+    }
 }
 
 /// What a reader must know.
 #[allow(clippy::cast_precision_loss)]
 fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
-    note_cpu_parts(summary, |case| {
-        case.text("engine") != Some(Engine::Cpu.name())
-    });
+    let engines = summary
+        .cases
+        .iter()
+        .filter(|case| case.engine != Engine::Cpu.name());
+    let note = note_cpu_parts(engines.map(|case| (case.name.as_str(), case.engine_share)));
+    note.into_iter().for_each(|note| summary.note(note));
     let limit = COARSE * shortest_ns as f64;
     let coarse = summary.cases.iter().filter(|case| {
-        let median = case.metric("time").and_then(|time| time.median);
+        let median = case.time.as_ref().and_then(|time| time.median);
         median.is_some_and(|ns| ns < limit)
     });
     let coarse = coarse.count();
@@ -301,17 +302,18 @@ mod tests {
         let interrupt = Interrupt::default();
         run(&small(), Some(&out), Existing::Refuse, &interrupt, &mut ()).unwrap();
         let run = Recorded::read(&out).unwrap();
+        let summary: Summary = run.summary.typed().unwrap();
         // 4 operations, 4 engines, 2 sizes.
-        assert_eq!(run.summary.cases.len(), 32);
+        assert_eq!(summary.cases.len(), 32);
         assert_eq!(run.samples.len(), 32 * 7);
-        let case = &run.summary.cases[31];
+        let case = &summary.cases[31];
         assert_eq!(case.name, "to_nc, dma-priority, 4096 bytes");
-        assert_eq!(case.metric("time").unwrap().samples, 7);
-        assert_eq!(case.number("engine_share"), Some(1.0));
-        assert_eq!(run.summary.cases[0].number("engine_share"), Some(0.0));
+        assert_eq!(case.time.as_ref().unwrap().samples, 7);
+        assert_eq!(case.engine_share, Some(1.0));
+        assert_eq!(summary.cases[0].engine_share, Some(0.0));
         let times: Vec<u64> = run.samples.iter().filter_map(|s| s.t_ns).collect();
         assert!(times.is_sorted(), "one thread copies");
-        assert!(run.summary.notes[0].starts_with("No kernel had a part"));
+        assert!(summary.notes[0].starts_with("No kernel had a part"));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use memwarden_platform::Root;
 use memwarden_platform::clock;
 use memwarden_platform::counters::{self, Counting};
 use memwarden_run::statistics::ratio_of_medians;
-use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::copy_pollution::{Case, NAME, Summary, Whole};
+use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::automotive::Application;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
@@ -22,9 +22,6 @@ use super::{Bench, Engine, Operation, Policies, list, named, note_cpu_parts};
 use crate::pinned::Pinned;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "copy-pollution";
 
 /// What runs beside the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,7 +156,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     /// The settings that suit the emulated machine, on which the large inputs take long.
     fn for_lab() -> Self {
@@ -254,7 +251,7 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let bench = Bench::open(&config.device, &config.policy)?;
     bench.choose(config.engine)?;
     let largest = config
@@ -265,7 +262,7 @@ pub fn run(
         .unwrap_or(1);
     let mut session = bench.session(largest, true)?;
     let pinned = Pinned::to(config.application_cpu)?;
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
 
     let mut counted = Counted::new(
         config.application_cpu,
@@ -308,35 +305,36 @@ pub fn run(
             };
             folder.append_all(&samples(&name, &runs, config.application_cpu, base_ns))?;
             let times: Vec<f64> = runs.iter().map(Run::time).collect();
-            let mut case = case(name, &runs, counted.why_not())
-                .with("application", application.name())
-                .with("system", system.name())
-                .with("pair", pair.map(|pair| pair.to_string()))
-                .with("copies", json!(made.map(|made| made.copies)));
-            if let (System::Dma, Some(made)) = (system, made) {
-                case.set("engine_share", made.moved.engine_share());
-            }
-            if let Some(ideal) = &ideal {
-                case.set_slowdown(ratio_of_medians(&times, ideal));
-            }
+            let slowdown = ideal.as_ref().map(|ideal| ratio_of_medians(&times, ideal));
+            let by_engine = made.filter(|_| *system == System::Dma);
+            summary.cases.push(Case {
+                application: application.name().into(),
+                system: system.name().into(),
+                pair: pair.map(|pair| pair.to_string()),
+                copies: made.map(|made| made.copies),
+                engine_share: by_engine.map(|made| made.moved.engine_share()),
+                slowdown: slowdown.and_then(|slowdown| slowdown.ratio),
+                slowdown_ci95: slowdown.and_then(|slowdown| slowdown.ci95),
+                ..case(name, &runs, counted.why_not())
+            });
             if *system == System::Ideal {
                 ideal = Some(times);
             }
-            summary.cases.push(case);
         }
         folder.flush()?;
     }
     progress.step(steps, steps, "done");
     drop(pinned);
-    for (key, value) in [
-        ("clock_base_ns", json!(base_ns)),
-        ("engine", json!(config.engine.name())),
-    ] {
-        summary.whole.insert(key.into(), Figure::Other(value));
-    }
+    summary.whole = Whole {
+        clock_base_ns: base_ns,
+        engine: config.engine.name().into(),
+        device: bench.device(),
+    };
     bench.tell(&mut summary);
     // Of the others no case has a share.
-    note_cpu_parts(&mut summary, |_| true);
+    let cases = summary.cases.iter();
+    let note = note_cpu_parts(cases.map(|case| (case.name.as_str(), case.engine_share)));
+    note.into_iter().for_each(|note| summary.note(note));
     let path = folder.finish(&summary)?;
     Ok((path, summary))
 }
@@ -462,39 +460,33 @@ fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
     samples
 }
 
-/// The figures of one case.
+/// The figures of the application in one case.
 #[allow(clippy::cast_precision_loss)]
 fn case(name: String, runs: &[Run], why_not: Option<&str>) -> Case {
     let times: Vec<f64> = runs.iter().map(Run::time).collect();
     let of_cache = |name: &str, value: fn([u64; 2]) -> f64| match why_not {
         // One note says why, not three in each case.
-        Some(_) => Metric {
+        Some(_) => Some(Metric {
             metric: name.into(),
             ..Metric::default()
-        },
+        }),
         None => {
             let values: Vec<f64> = runs.iter().filter_map(|run| run.cache).map(value).collect();
-            Metric::from_samples(name, &values)
+            Some(Metric::from_samples(name, &values))
         }
     };
-    Case::new(name)
-        .with_metric("victim", Metric::from_samples("time_ns", &times))
-        .with_metric(
-            "references",
-            of_cache("cache_references_events", |[references, _]| {
-                references as f64
-            }),
-        )
-        .with_metric(
-            "misses",
-            of_cache("cache_misses_events", |[_, misses]| misses as f64),
-        )
-        .with_metric(
-            "miss_share",
-            of_cache("miss_share", |[references, misses]| {
-                misses as f64 / references as f64
-            }),
-        )
+    Case {
+        name,
+        victim: Some(Metric::from_samples("time_ns", &times)),
+        references: of_cache("cache_references_events", |[references, _]| {
+            references as f64
+        }),
+        misses: of_cache("cache_misses_events", |[_, misses]| misses as f64),
+        miss_share: of_cache("miss_share", |[references, misses]| {
+            misses as f64 / references as f64
+        }),
+        ..Case::default()
+    }
 }
 
 #[cfg(test)]
@@ -531,7 +523,8 @@ mod tests {
         )
         .unwrap();
         let run = Recorded::read(&out).unwrap();
-        let names: Vec<&str> = run.summary.cases.iter().map(|c| c.name.as_str()).collect();
+        let summary: Summary = run.summary.typed().unwrap();
+        let names: Vec<&str> = summary.cases.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(
             names,
             [
@@ -543,17 +536,17 @@ mod tests {
             ]
         );
         assert_eq!(run.samples.len(), 5 * 3 * 3);
-        assert_eq!(run.summary.cases[0].slowdown, None);
-        for case in &run.summary.cases[1..] {
+        assert_eq!(summary.cases[0].slowdown, None);
+        for case in &summary.cases[1..] {
             assert!(case.slowdown.is_some_and(|slowdown| slowdown > 0.0));
-            assert!(case.number("copies").is_some_and(|copies| copies >= 0.0));
-            let dma = case.text("system") == Some("dma");
-            assert_eq!(case.number("engine_share"), dma.then_some(1.0));
+            assert!(case.copies.is_some());
+            let dma = case.system == "dma";
+            assert_eq!(case.engine_share, dma.then_some(1.0));
         }
         // A machine without counters says so, and has no zeros.
-        let misses = run.summary.cases[1].metric("misses").unwrap();
+        let misses = summary.cases[1].misses.as_ref().unwrap();
         let said = |note: &String| note.starts_with("Cache references and misses could not be");
-        assert!(misses.median.is_some() != run.summary.notes.iter().any(said));
+        assert!(misses.median.is_some() != summary.notes.iter().any(said));
     }
 
     #[test]

@@ -15,7 +15,8 @@ pub use memwarden_copies::trace::Function;
 use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer};
 use memwarden_platform::cpus;
 use memwarden_platform::units::parse_duration;
-use memwarden_run::{Existing, Sample, Summary};
+use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
+use memwarden_run::{Existing, Sample};
 use serde::{Deserialize, Serialize};
 
 use super::list;
@@ -25,9 +26,6 @@ use crate::{Error, Interrupt, Settings};
 
 pub use readers::{CLASSES, Live};
 use readers::{Ring, Trace};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "copy-trace";
 
 /// Between two looks at whether the trace is to end. Its cost is nothing, and Ctrl-C feels immediate.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -73,7 +71,7 @@ impl Default for Config {
 pub const LAB_TIME: &str = "1s";
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     /// The same settings as options of `memwarden trace copies`.
     fn to_arguments(&self) -> Vec<String> {
@@ -190,7 +188,7 @@ pub fn run(
     let cpus: Vec<usize> = cpus::online()?.iter().collect();
     // Before the folder is begun: another trace may have the rings.
     let rings = Claimed::of(tracer.as_ref(), &config.ops, &cpus)?;
-    let mut folder = begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = begin(NAME, config, out, existing)?;
     let files = config
         .dat
         .then(|| dat::Files::create(folder.partial(), &config.ops))
@@ -206,7 +204,7 @@ pub fn run(
         files.finish()?;
     }
 
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let samples = figures::fill(&mut summary, &traced);
     folder.append_all(&samples)?;
     figures::remarks(&mut summary, config, &traced);

@@ -10,16 +10,14 @@ use std::sync::{Barrier, Mutex, PoisonError};
 
 use memwarden_copies::mymem::{Count, Device, Lock};
 use memwarden_platform::{affinity, clock};
-use memwarden_run::{Case, Existing, Metric, Sample, Summary};
+use memwarden_run::studies::mymem_counter::{Case, NAME, Summary};
+use memwarden_run::{Existing, Metric, Sample};
 
 use super::{Client, Subject, open};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
 pub use config::Config;
 pub use workers::Workers;
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "mymem-counter";
 
 /// Where the counter is in the device's memory.
 const OFFSET: u64 = 0;
@@ -99,12 +97,12 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let clients = open(&config.device, &mut summary)?;
     if config.lock.contains(&Lock::FetchAdd) {
         can_add(&clients)?;
     }
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
 
     let mut plans = plans(config, &clients);
     let steps = plans.len() * config.repeat as usize;
@@ -274,37 +272,31 @@ fn samples(case: &str, repeat: u32, count: &Count) -> [Sample; 3] {
 fn case(plan: &Plan<'_>) -> Case {
     let metric = |name: &str, of: fn(&Count) -> f64| {
         let values: Vec<f64> = plan.counts.iter().map(of).collect();
-        Metric::from_samples(name, &values)
+        Some(Metric::from_samples(name, &values))
     };
     let wrong = |count: &&Count| count.actual != count.expected;
-    Case::new(plan.name())
-        .with("subject", plan.subject.name())
-        .with("lock", plan.lock.name())
-        .with("workers", plan.workers)
-        .with("increments", plan.increments)
-        .with("expected", u64::from(plan.workers) * plan.increments)
-        .with_metric("count", metric("count", |count| count.actual as f64))
-        .with_metric("error", metric("error_share", error_share))
-        .with_metric(
-            "increment",
-            metric("increment_ns", |count| {
-                count.elapsed_ns as f64 / count.expected as f64
-            }),
-        )
-        .with("runs", plan.counts.len() as u64)
-        .with(
-            "wrong_runs",
-            plan.counts.iter().filter(wrong).count() as u64,
-        )
+    Case {
+        name: plan.name(),
+        guard: (),
+        subject: plan.subject.name(),
+        lock: plan.lock.name().into(),
+        workers: plan.workers,
+        increments: plan.increments,
+        expected: u64::from(plan.workers) * plan.increments,
+        count: metric("count", |count| count.actual as f64),
+        error: metric("error_share", error_share),
+        increment: metric("increment_ns", |count| {
+            count.elapsed_ns as f64 / count.expected as f64
+        }),
+        runs: plan.counts.len() as u64,
+        wrong_runs: plan.counts.iter().filter(wrong).count() as u64,
+    }
 }
 
 /// The cases in which an update was lost under a lock: a fault of the device or of the lock, in a line. None is none.
 #[must_use]
 pub fn faults(summary: &Summary) -> Option<String> {
-    let wrong = |case: &&Case| {
-        case.text("lock") != Some(Lock::None.name())
-            && case.number("wrong_runs").is_some_and(|runs| runs > 0.0)
-    };
+    let wrong = |case: &&Case| case.lock != Lock::None.name() && case.wrong_runs > 0;
     let faults: Vec<_> = summary
         .cases
         .iter()
@@ -357,9 +349,9 @@ mod tests {
                 elapsed_ns: 1000,
             }],
         };
-        let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+        let mut summary = Summary::new(NAME, "native");
         summary.cases.push(case(&plan));
-        assert_eq!(summary.cases[0].metric("error").unwrap().median, Some(0.4));
+        assert_eq!(summary.cases[0].error.as_ref().unwrap().median, Some(0.4));
         assert_eq!(faults(&summary), None);
         plan.lock = Lock::FetchAdd;
         summary.cases.push(case(&plan));

@@ -5,17 +5,14 @@ use std::path::{Path, PathBuf};
 
 use memwarden_copies::mymem::{Transfer, Trial};
 use memwarden_platform::clock;
-use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::mymem_throughput::{Case, NAME, Summary, Whole};
+use memwarden_run::{Existing, Metric, Sample};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use super::{Client, Subject, open};
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "mymem-throughput";
 
 /// The sizes that the course this follows asks for, in bytes.
 const SIZES: [u64; 5] = [1, 64, 1024, 65_536, 524_288];
@@ -52,7 +49,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     fn to_arguments(&self) -> Vec<String> {
         let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
@@ -101,10 +98,10 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let clients = open(&config.device, &mut summary)?;
     fits(config, &clients)?;
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
 
     let pinned = Pinned::to_last()?;
     let shortest_ns = clock::shortest_ns();
@@ -145,10 +142,7 @@ pub fn run(
     }
     progress.step(steps, steps, "done");
     drop(pinned);
-    summary.whole.insert(
-        "clock_shortest_ns".into(),
-        Figure::Other(json!(shortest_ns)),
-    );
+    summary.whole.clock_shortest_ns = Some(shortest_ns);
     remarks(shortest_ns, &mut summary);
     let path = folder.finish(&summary)?;
     Ok((path, summary))
@@ -198,12 +192,15 @@ fn case(subject: &Subject, direction: &str, size: u64, times_ns: &[f64]) -> Case
         .median
         .filter(|ns| *ns > 0.0)
         .map(|ns| size as f64 / ns * 1000.0);
-    Case::new(name)
-        .with("subject", subject.name())
-        .with("direction", direction)
-        .with("size_bytes", size)
-        .with_metric("time", time)
-        .with("mb_s", json!(mb_s))
+    Case {
+        name,
+        guard: (),
+        subject: subject.name(),
+        direction: direction.into(),
+        size_bytes: size,
+        time: Some(time),
+        mb_s,
+    }
 }
 
 /// What a reader must know.
@@ -214,7 +211,7 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
         .cases
         .iter()
         .filter(|case| {
-            let median = case.metric("time").and_then(|time| time.median);
+            let median = case.time.as_ref().and_then(|time| time.median);
             median.is_some_and(|ns| ns < limit)
         })
         .map(|case| case.name.clone())
@@ -226,7 +223,7 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
             coarse.join("; ")
         ));
     }
-    let from_user_space = |case: &Case| case.text("subject") != Some("in-kernel");
+    let from_user_space = |case: &Case| case.subject != "in-kernel";
     if summary.cases.iter().any(from_user_space) {
         summary.note(
             "Each time is that of one pwrite or pread from user space, with one reading of the clock in it; what was \
@@ -279,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_clock_too_coarse_for_a_call_is_said_and_no_rate_made_of_0_ns() {
-        let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+        let mut summary = Summary::new(NAME, "native");
         for (size, ns) in [(1, 0.0), (64, 79.0), (524_288, 20_000.0)] {
             let case = case(&Subject::InKernel, "read", size, &[ns]);
             summary.cases.push(case);
@@ -290,10 +287,7 @@ mod tests {
             note.ends_with(": in-kernel, read, 1 byte; in-kernel, read, 64 bytes."),
             "{note}"
         );
-        assert_eq!(
-            summary.cases[0].value("mb_s"),
-            Some(&serde_json::Value::Null)
-        );
-        assert_eq!(summary.cases[2].number("mb_s"), Some(26_214.4));
+        assert_eq!(summary.cases[0].mb_s, None);
+        assert_eq!(summary.cases[2].mb_s, Some(26_214.4));
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use memwarden_experiments::{Error, Interrupt, Progress, Settings, Simulated};
-use memwarden_run::{Existing, Summary};
+use memwarden_run::{Existing, Summary, Whole};
 
 use super::on_lab::{Lab, parse_limit};
 use super::terminal::Bar;
@@ -119,14 +119,14 @@ impl Place {
             &Interrupt,
             &mut dyn Progress,
         ) -> Result<(PathBuf, Summary<S::Whole>), Error>,
-    ) -> anyhow::Result<Option<Found>> {
+    ) -> anyhow::Result<Option<(PathBuf, Summary<S::Whole>)>> {
         if self.print_config {
             output::write(&settings.to_toml())?;
             return Ok(None);
         }
         let out = self.out.as_deref();
         let existing = Existing::replace_if(self.replace);
-        let (folder, summary) = match &self.on {
+        let found = match &self.on {
             Target::Native => {
                 let interrupt = Interrupt::catch()?;
                 native(settings, out, existing, &interrupt, &mut Bar::new())?
@@ -144,18 +144,18 @@ impl Place {
                 }
                 let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
                 words.extend(settings.to_arguments());
-                let found = lab()?
+                let (folder, summary) = lab()?
                     .on_platform(platform)?
                     .within(self.timeout)
                     .carry_out(words, settings.command(), out, existing)?;
-                return Ok(Some(found));
+                (folder, summary.typed()?)
             }
         };
-        Ok(Some((folder, summary.untyped())))
+        Ok(Some(found))
     }
 
     /// Says what came out.
-    pub fn tell(&self, folder: &Path, summary: &Summary) -> anyhow::Result<()> {
-        outcome::tell(folder, summary, self.json)
+    pub fn tell<W: Whole>(&self, folder: &Path, summary: &Summary<W>) -> anyhow::Result<()> {
+        outcome::tell(folder, &summary.untyped(), self.json)
     }
 }

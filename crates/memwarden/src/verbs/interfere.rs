@@ -8,8 +8,9 @@ use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_run::studies::interfere::Summary;
 
-use super::experiment::{Found, Place};
+use super::experiment::Place;
 use super::on_lab::Lab;
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
@@ -139,7 +140,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Measures, and tells nothing of it.
-pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
+pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
     let command = ["memwarden", "interfere"];
     args.place.carry_out(

@@ -9,9 +9,10 @@ use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::realtime::{self, Config, Load, Setting};
 use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
 
-use super::experiment::{Found, Place};
+use super::experiment::Place;
 use super::on_lab::Lab;
 
 /// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
@@ -136,7 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Measures, and tells nothing of it.
-pub fn measure(args: &Args) -> anyhow::Result<Option<Found>> {
+pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
     let command = ["memwarden", "realtime"];
     args.place.carry_out(

@@ -1,33 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How much all CPUs copy at once, by size.
 
-use memwarden_run::{Case, Metric, Summary};
-use serde_json::Value;
+use memwarden_run::Metric;
+use memwarden_run::studies::copy_bandwidth::{Case, Share, Summary, Thread};
 
 use super::copy::{engine_text, operation_text};
 use crate::Table;
-use crate::by_size::{size, sizes, texts};
-use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent};
+use crate::by_size::{self, texts};
+use crate::number::{NOT_MEASURED, bytes, count, figure, interval, optional, percent};
 
 pub(crate) const QUESTION: &str = "Every CPU copies at once between user and kernel memory, with its own instructions or \
     with the DMA channels. How much is copied in all, by size, and which channel gets what part of it under each policy?";
 
+fn operations(summary: &Summary) -> Vec<&str> {
+    texts(summary, |case| &case.operation)
+}
+
+fn engines(summary: &Summary) -> Vec<&str> {
+    texts(summary, |case| &case.engine)
+}
+
+fn sizes(summary: &Summary) -> Vec<u64> {
+    by_size::sizes(summary.cases.iter().map(|case| case.size_bytes))
+}
+
 fn find<'a>(summary: &'a Summary, operation: &str, engine: &str, bytes: u64) -> Option<&'a Case> {
     summary.cases.iter().find(|case| {
-        case.text("operation") == Some(operation)
-            && case.text("engine") == Some(engine)
-            && size(case) == Some(bytes)
+        case.operation == operation && case.engine == engine && case.size_bytes == bytes
     })
 }
 
 fn total(case: &Case) -> Option<f64> {
-    case.metric("total")?.median
+    case.total.as_ref()?.median
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let last = *sizes(summary).last()?;
-    let operation = *texts(summary, "operation").last()?;
-    let parts: Vec<String> = texts(summary, "engine")
+    let operation = *operations(summary).last()?;
+    let parts: Vec<String> = engines(summary)
         .iter()
         .filter_map(|engine| {
             let rate = total(find(summary, operation, engine, last)?)?;
@@ -43,7 +53,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         operation_text(operation),
         parts.join(", ")
     );
-    let share = find(summary, operation, "dma-priority", last).and_then(|c| c.number("high_share"));
+    let share = find(summary, operation, "dma-priority", last).and_then(|c| c.high_share?);
     if let Some(share) = share {
         text += &format!(
             "; under dma-priority {} of it was the high channels'",
@@ -54,7 +64,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
-    let operations = texts(summary, "operation");
+    let operations = operations(summary);
     let totals = operations.iter().map(|one| totals(summary, one));
     let threads = operations.iter().map(|one| threads(summary, one));
     let shares = operations.iter().map(|one| shares(summary, one));
@@ -76,16 +86,32 @@ fn totals(summary: &Summary, operation: &str) -> Table {
         .figures("high channels", "of the bytes");
     let missing = Metric::default();
     for size in sizes(summary) {
-        for engine in texts(summary, "engine") {
+        for engine in engines(summary) {
             let Some(case) = find(summary, operation, engine, size) else {
                 continue;
             };
-            let total = case.metric("total").unwrap_or(&missing);
-            let each = case.metric("channel").unwrap_or(&missing);
-            let share = case.number("high_share").map(percent);
+            let Case {
+                name: _,
+                guard: (),
+                operation: _,
+                engine,
+                size_bytes,
+                // In the notes.
+                operations: _,
+                engine_share: _,
+                total,
+                channel,
+                // In tables of their own.
+                channels: _,
+                channel_shares: _,
+                high_share,
+            } = case;
+            let total = total.as_ref().unwrap_or(&missing);
+            let each = channel.as_ref().unwrap_or(&missing);
+            let share = high_share.flatten().map(percent);
             table.row(vec![
-                bytes(size),
-                engine.into(),
+                bytes(*size_bytes),
+                engine.clone(),
                 optional(total.median),
                 interval(total.median_ci95),
                 optional(each.min),
@@ -115,19 +141,21 @@ fn threads(summary: &Summary, operation: &str) -> Table {
         .figures("channel", "")
         .words("Priority")
         .figures("rate", "MB/s");
-    for engine in texts(summary, "engine") {
-        let all = find(summary, operation, engine, last)
-            .and_then(|case| case.value("channels"))
-            .and_then(Value::as_array);
-        for one in all.into_iter().flatten() {
-            let number = |key: &str| one.get(key).and_then(Value::as_f64);
-            let high = one.get("high").and_then(Value::as_bool) == Some(true);
+    for engine in engines(summary) {
+        let case = find(summary, operation, engine, last);
+        for one in case.into_iter().flat_map(|case| &case.channels) {
+            let Thread {
+                cpu,
+                channel,
+                high,
+                mib_s,
+            } = one;
             table.row(vec![
                 engine.into(),
-                optional(number("cpu")),
-                number("channel").map_or_else(|| "-".into(), figure),
-                if high { "high" } else { "-" }.into(),
-                optional(number("mib_s")),
+                count(Some((*cpu).into())),
+                channel.map_or_else(|| "-".into(), |channel| count(Some(channel.into()))),
+                if *high { "high" } else { "-" }.into(),
+                optional(*mib_s),
             ]);
         }
     }
@@ -148,18 +176,20 @@ fn shares(summary: &Summary, operation: &str) -> Table {
         .figures("channel", "")
         .words("Priority")
         .figures("share", "of the engine's bytes");
-    for engine in texts(summary, "engine") {
-        let all = find(summary, operation, engine, last)
-            .and_then(|case| case.value("channel_shares"))
-            .and_then(Value::as_array);
+    for engine in engines(summary) {
+        let case = find(summary, operation, engine, last);
+        let all = case.and_then(|case| case.channel_shares.as_ref());
         for one in all.into_iter().flatten() {
-            let number = |key: &str| one.get(key).and_then(Value::as_f64);
-            let high = one.get("high").and_then(Value::as_bool) == Some(true);
+            let Share {
+                channel,
+                high,
+                share,
+            } = one;
             table.row(vec![
                 engine.into(),
-                optional(number("channel")),
-                if high { "high" } else { "-" }.into(),
-                number("share").map_or_else(|| NOT_MEASURED.into(), percent),
+                count(Some((*channel).into())),
+                if *high { "high" } else { "-" }.into(),
+                share.map_or_else(|| NOT_MEASURED.into(), percent),
             ]);
         }
     }
@@ -172,9 +202,10 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Recorded, Summary};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::copy_bandwidth::Summary;
 
-    use super::{find, operation_text, sizes, texts};
+    use super::{engines, find, operation_text, operations, sizes};
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Point};
     use crate::{Figure, by_size};
@@ -200,7 +231,7 @@ mod charts {
                 "The median of the single threads' rates; the bars go from the slowest to the fastest of them.",
             ),
         ] {
-            for operation in texts(summary, "operation") {
+            for operation in operations(summary) {
                 if let Some(chart) = chart(summary, operation, shown) {
                     let file = format!("{name}-{}", file_name(operation));
                     figures.push(Figure::new(&file, how, chart));
@@ -216,11 +247,11 @@ mod charts {
             let case = find(summary, operation, engine, size)?;
             let (metric, interval) = match shown {
                 Shown::Total => {
-                    let total = case.metric("total")?;
+                    let total = case.total.as_ref()?;
                     (total, total.median_ci95)
                 }
                 Shown::Thread => {
-                    let each = case.metric("channel")?;
+                    let each = case.channel.as_ref()?;
                     (each, each.min.zip(each.max).map(|(low, high)| [low, high]))
                 }
             };
@@ -230,7 +261,7 @@ mod charts {
                 interval,
             })
         };
-        let lines = texts(summary, "engine").into_iter().map(|engine| {
+        let lines = engines(summary).into_iter().map(|engine| {
             let sizes = sizes(summary).into_iter();
             let points = sizes.filter_map(|size| point(engine, size)).collect();
             (engine.to_owned(), points)
@@ -241,6 +272,6 @@ mod charts {
         };
         let title = format!("{what}, {}, by size", operation_text(operation));
         let y = Axis::new("bandwidth", "MB/s");
-        by_size::chart(summary, title, y, lines).map(Chart::Xy)
+        by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
     }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one copy takes, by size.
 
-use memwarden_run::{Case, Metric, Summary};
+use memwarden_run::Metric;
+use memwarden_run::studies::copy_latency::{Case, Summary};
 
 use super::copy::{engine_text, operation_text};
 use crate::Table;
-use crate::by_size::{size, sizes, texts, time_text};
+use crate::by_size::{self, distinct, texts, time_text};
 use crate::number::{bytes, interval, optional};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
@@ -20,16 +21,26 @@ struct Series<'a> {
 }
 
 fn series(summary: &Summary) -> Vec<Series<'_>> {
-    let mut all = Vec::new();
-    for case in &summary.cases {
-        if let (Some(engine), Some(load)) = (case.text("engine"), case.text("load")) {
-            let one = Series { engine, load };
-            if !all.contains(&one) {
-                all.push(one);
-            }
-        }
-    }
-    all
+    distinct(summary.cases.iter().map(|case| Series {
+        engine: &case.engine,
+        load: &case.load,
+    }))
+}
+
+fn operations(summary: &Summary) -> Vec<&str> {
+    texts(summary, |case| &case.operation)
+}
+
+fn loads(summary: &Summary) -> Vec<&str> {
+    texts(summary, |case| &case.load)
+}
+
+fn engines(summary: &Summary) -> Vec<&str> {
+    texts(summary, |case| &case.engine)
+}
+
+fn sizes(summary: &Summary) -> Vec<u64> {
+    by_size::sizes(summary.cases.iter().map(|case| case.size_bytes))
 }
 
 fn find<'a>(
@@ -39,24 +50,24 @@ fn find<'a>(
     bytes: u64,
 ) -> Option<&'a Case> {
     summary.cases.iter().find(|case| {
-        case.text("operation") == Some(operation)
-            && case.text("engine") == Some(series.engine)
-            && case.text("load") == Some(series.load)
-            && size(case) == Some(bytes)
+        case.operation == operation
+            && case.engine == series.engine
+            && case.load == series.load
+            && case.size_bytes == bytes
     })
 }
 
 /// The first operation on the first load: the largest size by each engine, and where the best engine begins to win.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let operation = *texts(summary, "operation").first()?;
-    let load = *texts(summary, "load").first()?;
+    let operation = *operations(summary).first()?;
+    let load = *loads(summary).first()?;
     let sizes = sizes(summary);
     let median = |engine: &str, size: u64| {
         let case = find(summary, operation, Series { engine, load }, size)?;
-        case.metric("time")?.median
+        case.time.as_ref()?.median
     };
     let last = *sizes.last()?;
-    let engines = texts(summary, "engine");
+    let engines = engines(summary);
     let parts: Vec<String> = engines
         .iter()
         .filter_map(|engine| {
@@ -90,7 +101,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
-    let tables = texts(summary, "operation");
+    let tables = operations(summary);
     let tables = tables.iter().map(|operation| table(summary, operation));
     tables.filter(|table| !table.rows.is_empty()).collect()
 }
@@ -116,12 +127,24 @@ fn table(summary: &Summary, operation: &str) -> Table {
             let Some(case) = find(summary, operation, series, size) else {
                 continue;
             };
-            let time = case.metric("time").unwrap_or(&missing);
+            let Case {
+                name: _,
+                guard: (),
+                size_bytes,
+                time,
+                mib_s,
+                // In the notes where it is not all.
+                engine_share: _,
+                operation: _,
+                engine,
+                load,
+            } = case;
+            let time = time.as_ref().unwrap_or(&missing);
             copies = copies.max(time.samples);
             table.row(vec![
-                bytes(size),
-                series.engine.into(),
-                series.load.into(),
+                bytes(*size_bytes),
+                engine.clone(),
+                load.clone(),
                 optional(time.min),
                 optional(time.median),
                 interval(time.median_ci95),
@@ -129,7 +152,7 @@ fn table(summary: &Summary, operation: &str) -> Table {
                 optional(time.p99),
                 optional(time.mean),
                 optional(time.stdev),
-                optional(case.number("mib_s")),
+                optional(*mib_s),
             ]);
         }
     }
@@ -144,9 +167,10 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Recorded, Summary};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::copy_latency::Summary;
 
-    use super::{Series, find, operation_text, sizes, texts};
+    use super::{Series, engines, find, loads, operation_text, operations, sizes};
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Point};
     use crate::{Figure, by_size};
@@ -162,8 +186,8 @@ mod charts {
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
-            for operation in texts(summary, "operation") {
-                for load in texts(summary, "load") {
+            for operation in operations(summary) {
+                for load in loads(summary) {
                     let how = format!(
                         "The {name} of each size; the bars go from the 10th to the 90th percentile. Both axes are \
                          logarithmic; lines are set apart by a little at each size."
@@ -186,7 +210,7 @@ mod charts {
         middle: Middle,
         name: &str,
     ) -> Option<Chart> {
-        let lines = texts(summary, "engine").into_iter().map(|engine| {
+        let lines = engines(summary).into_iter().map(|engine| {
             let sizes = sizes(summary).into_iter();
             let series = Series { engine, load };
             let points =
@@ -200,7 +224,7 @@ mod charts {
         };
         let title = format!("Time of a copy {operation}, {name} by size{beside}");
         let y = Axis::new("time of a copy", "us");
-        by_size::chart(summary, title, y, lines).map(Chart::Xy)
+        by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
     }
 
     /// None where 0 has no place on a logarithmic axis.
@@ -214,7 +238,7 @@ mod charts {
         middle: Middle,
     ) -> Option<Point> {
         let case = find(summary, operation, series, size)?;
-        let time = case.metric("time")?;
+        let time = case.time.as_ref()?;
         let at = match middle {
             Middle::Median => time.median,
             Middle::Mean => time.mean,

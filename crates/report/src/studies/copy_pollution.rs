@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the copies of one CPU do to an application on another.
 
-#[cfg(feature = "html")]
-use memwarden_run::Case;
-use memwarden_run::{Metric, Summary};
+use memwarden_run::Metric;
+use memwarden_run::studies::copy_pollution::{Case, Summary};
 
 use crate::Table;
-#[cfg(feature = "html")]
-use crate::by_size::texts;
-use crate::number::{NOT_MEASURED, figure, interval, optional, percent, times};
+use crate::number::{NOT_MEASURED, count, interval, optional, percent, times};
 
 pub(crate) const QUESTION: &str = "One CPU repeats a copy between user and kernel memory while another runs an application. \
     How much longer does the application take beside the CPU's copies, and beside those of a DMA engine, than without any?";
@@ -16,9 +13,9 @@ pub(crate) const QUESTION: &str = "One CPU repeats a copy between user and kerne
 #[cfg(feature = "html")]
 fn find<'a>(summary: &'a Summary, application: &str, system: &str, pair: &str) -> Option<&'a Case> {
     summary.cases.iter().find(|case| {
-        case.text("application") == Some(application)
-            && case.text("system") == Some(system)
-            && case.text("pair") == Some(pair)
+        case.application == application
+            && case.system == system
+            && case.pair.as_deref() == Some(pair)
     })
 }
 
@@ -26,7 +23,7 @@ fn find<'a>(summary: &'a Summary, application: &str, system: &str, pair: &str) -
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let worst = |system: &str| {
         let cases = summary.cases.iter();
-        let mine = cases.filter(|case| case.text("system") == Some(system));
+        let mine = cases.filter(|case| case.system == system);
         mine.filter_map(|case| Some((case.slowdown?, case)))
             .max_by(|a, b| a.0.total_cmp(&b.0))
     };
@@ -35,8 +32,8 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         Some(format!(
             "{} times the time beside {who} copies ({}, {})",
             times(slowdown),
-            case.text("application")?,
-            case.text("pair")?
+            case.application,
+            case.pair.as_ref()?
         ))
     };
     let parts: Vec<String> = [part("cpu", "the CPU's"), part("dma", "the engine's")]
@@ -72,28 +69,43 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let missing = Metric::default();
     let us = |ns: Option<f64>| optional(ns.map(|ns| ns / 1000.0));
     for case in &summary.cases {
-        let time = case.metric("victim").unwrap_or(&missing);
-        let median = |key: &str| case.metric(key).and_then(|metric| metric.median);
-        let missed = median("miss_share").map(percent);
-        let slowdown = case.slowdown.map(times);
-        let absent = || NOT_MEASURED.to_owned();
+        let Case {
+            name: _,
+            guard: (),
+            victim,
+            references,
+            misses,
+            miss_share,
+            application,
+            system,
+            pair,
+            copies,
+            // In the notes where it is not all.
+            engine_share: _,
+            slowdown,
+            slowdown_ci95,
+        } = case;
+        let time = victim.as_ref().unwrap_or(&missing);
+        let median = |metric: &Option<Metric>| metric.as_ref().and_then(|metric| metric.median);
+        let missed = median(miss_share).map(percent);
+        let slowdown = slowdown.map(times);
         table.row(vec![
-            case.text("application").unwrap_or(NOT_MEASURED).into(),
-            case.text("system").unwrap_or(NOT_MEASURED).into(),
-            case.text("pair").unwrap_or("-").into(),
+            application.clone(),
+            system.clone(),
+            pair.clone().unwrap_or_else(|| "-".into()),
             us(time.median),
             interval(time.median_ci95.map(|ends| ends.map(|ns| ns / 1000.0))),
             us(time.mean),
             us(time.max),
             slowdown.unwrap_or_else(|| "-".into()),
-            case.slowdown_ci95.map_or_else(
+            slowdown_ci95.map_or_else(
                 || "-".into(),
                 |[low, high]| format!("[{}, {}]", times(low), times(high)),
             ),
-            optional(median("references")),
-            optional(median("misses")),
-            missed.unwrap_or_else(absent),
-            case.number("copies").map_or_else(|| "-".into(), figure),
+            optional(median(references)),
+            optional(median(misses)),
+            missed.unwrap_or_else(|| NOT_MEASURED.into()),
+            copies.map_or_else(|| "-".into(), |copies| count(Some(copies))),
         ]);
     }
     vec![table.caption(
@@ -107,10 +119,12 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Recorded, Summary};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::copy_pollution::Summary;
 
-    use super::{find, texts, times};
+    use super::{find, times};
     use crate::Figure;
+    use crate::by_size::{distinct, texts};
     use crate::generic::file_name;
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Reference};
 
@@ -119,10 +133,11 @@ mod charts {
 
     /// A chart for each copy: groups are applications, bars systems.
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
-        texts(summary, "pair")
+        let pairs = summary.cases.iter().filter_map(|case| case.pair.as_deref());
+        distinct(pairs)
             .into_iter()
             .map(|pair| {
-                let groups = texts(summary, "application");
+                let groups = texts(summary, |case| &case.application);
                 let groups = groups.into_iter().map(|application| Group {
                     label: application.into(),
                     bars: (0..)

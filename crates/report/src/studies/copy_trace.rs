@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who copied how much.
 
-use memwarden_run::{Case, Figure, Metric, Summary};
-use serde_json::Value;
+use memwarden_run::Metric;
+use memwarden_run::studies::copy_trace::{Caller, Case, Summary};
 
 use crate::Table;
-use crate::by_size::size;
 use crate::number::{NOT_MEASURED, bytes, figure, optional, percent};
 
 pub(crate) const QUESTION: &str = "Every copy between user and kernel memory on the whole machine was recorded: its size, what \
@@ -38,23 +37,17 @@ fn functions(summary: &Summary) -> impl Iterator<Item = &Case> {
 
 fn of_kind<'a>(summary: &'a Summary, kind: &'a str) -> impl Iterator<Item = &'a Case> {
     let cases = summary.cases.iter();
-    cases.filter(move |case| case.text("kind") == Some(kind))
+    cases.filter(move |case| case.kind == kind)
 }
 
 /// Cases of one function's sizes, that with the most calls first.
 fn sizes<'a>(summary: &'a Summary, function: &'a str) -> impl Iterator<Item = &'a Case> {
-    of_kind(summary, "size").filter(move |case| case.text("function") == Some(function))
+    of_kind(summary, "size").filter(move |case| case.function == function)
 }
 
-fn value<'a>(summary: &'a Summary, key: &str) -> Option<&'a Value> {
-    match summary.whole.get(key)? {
-        Figure::Other(value) => Some(value),
-        Figure::Metric(_) => None,
-    }
-}
-
-fn count(case: &Case, key: &str) -> u64 {
-    case.value(key).and_then(Value::as_u64).unwrap_or(0)
+/// The size of a case that has one.
+fn size(case: &Case) -> Option<u64> {
+    case.size_bytes.flatten()
 }
 
 /// A share of all, and of nothing nothing.
@@ -74,18 +67,13 @@ fn whole(count: u64) -> String {
 
 /// Both ways: how often and how much, what the usual size is, and whether all was seen.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let elapsed = value(summary, "elapsed_s")?.as_f64()?;
+    let elapsed = summary.whole.elapsed_s?;
     let mut parts = Vec::new();
     for (plain, bare, way) in PAIRS {
-        let of_pair = |case: &&Case| matches!(case.text("function"), Some(name) if name == plain || name == bare);
-        let sum = |key: &str| {
-            functions(summary)
-                .filter(of_pair)
-                .map(|case| count(case, key))
-                .sum::<u64>()
-        };
-        if functions(summary).any(|case| of_pair(&case)) {
-            let (calls, moved) = (sum("calls"), sum("bytes"));
+        let of_pair = || functions(summary).filter(|case| [plain, bare].contains(&&*case.function));
+        if of_pair().next().is_some() {
+            let calls = of_pair().map(|case| case.calls).sum();
+            let moved = of_pair().map(|case| case.bytes).sum();
             let noun = if calls == 1 { "copy" } else { "copies" };
             parts.push(format!("{} {noun} {way} ({})", whole(calls), bytes(moved)));
         }
@@ -98,10 +86,8 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         figure(elapsed),
         parts.join(" and ")
     );
-    let dropped: u64 = functions(summary).map(|case| count(case, "dropped")).sum();
-    let missed = value(summary, "missed")
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
+    let dropped: u64 = functions(summary).filter_map(|case| case.dropped).sum();
+    let missed = summary.whole.missed;
     text += &match dropped + missed {
         0 => "; none was lost".to_owned(),
         lost => format!("; {} more were lost", whole(lost)),
@@ -111,11 +97,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let mut tables = vec![totals(summary)];
-    tables.extend(
-        functions(summary)
-            .filter_map(|case| case.text("function"))
-            .map(|function| by_size(summary, function)),
-    );
+    tables.extend(functions(summary).map(|case| by_size(summary, &case.function)));
     tables.push(callers(summary));
     tables.retain(|table| !table.rows.is_empty());
     tables
@@ -132,32 +114,47 @@ fn totals(summary: &Summary) -> Table {
         .figures("recorded", "")
         .figures("dropped", "");
     for case in functions(summary) {
-        let moved = count(case, "bytes");
+        let Case {
+            name: _,
+            guard: (),
+            kind: _,
+            function,
+            size_bytes: _,
+            calls,
+            bytes: moved,
+            not_copied_bytes,
+            // The bytes say it.
+            engine_calls: _,
+            engine_bytes,
+            time,
+            recorded,
+            dropped,
+            // In the charts.
+            calls_by_size: _,
+            calls_of_other_sizes: _,
+        } = case;
         table.row(vec![
-            function_text(case.text("function").unwrap_or_default()).into(),
-            whole(count(case, "calls")),
-            bytes(moved),
-            share(count(case, "engine_bytes"), moved),
-            whole(count(case, "not_copied_bytes")),
-            optional(case.metric("time").and_then(|time| time.mean)),
-            whole(count(case, "recorded")),
-            whole(count(case, "dropped")),
+            function_text(function).into(),
+            whole(*calls),
+            bytes(*moved),
+            share(*engine_bytes, *moved),
+            whole(*not_copied_bytes),
+            optional(time.as_ref().and_then(|time| time.mean)),
+            whole(recorded.unwrap_or(0)),
+            whole(dropped.unwrap_or(0)),
         ]);
     }
-    let seen = match value(summary, "source").and_then(Value::as_str) {
-        Some("hooks") => "Seen by hooks in the kernel: all calls, inlined ones too.",
-        Some("probes") if value(summary, "merged") == Some(&Value::Bool(true)) => {
+    let seen = match summary.whole.source.as_str() {
+        "hooks" => "Seen by hooks in the kernel: all calls, inlined ones too.",
+        "probes" if summary.whole.merged => {
             "Seen by probes, which can't tell the __ forms from the others."
         }
-        Some("probes") => "Seen by probes, which don't see inlined calls.",
+        "probes" => "Seen by probes, which don't see inlined calls.",
         _ => "",
     };
-    let missed = value(summary, "missed")
-        .and_then(Value::as_u64)
-        .unwrap_or(0);
     table.caption(format!(
         "{seen} Dropped: the ring was full. Missed by the probes, in all: {}.",
-        whole(missed)
+        whole(summary.whole.missed)
     ))
 }
 
@@ -175,15 +172,15 @@ fn by_size(summary: &Summary, function: &str) -> Table {
         .figures("mean", "ns")
         .figures("std. dev.", "ns");
     let all: u64 = functions(summary)
-        .filter(|case| case.text("function") == Some(function))
-        .map(|case| count(case, "calls"))
+        .filter(|case| case.function == function)
+        .map(|case| case.calls)
         .sum();
     let known = sizes(summary, function).filter(|case| size(case).is_some());
     let missing = Metric::default();
     let mut shown = 0;
     for case in known.take(SIZES) {
-        let time = case.metric("time").unwrap_or(&missing);
-        let calls = count(case, "calls");
+        let time = case.time.as_ref().unwrap_or(&missing);
+        let calls = case.calls;
         shown += calls;
         table.row(vec![
             // In full: 1102 is another one's than 1100.
@@ -218,16 +215,19 @@ fn callers(summary: &Summary) -> Table {
         .words("Function")
         .figures("calls", "")
         .figures("bytes", "");
-    let all = value(summary, "callers").and_then(Value::as_array);
-    for one in all.into_iter().flatten() {
-        let text = |key: &str| one.get(key).and_then(Value::as_str);
-        let number = |key: &str| one.get(key).and_then(Value::as_u64).unwrap_or(0);
-        let place = text("symbol").or_else(|| text("address"));
+    for one in &summary.whole.callers {
+        let Caller {
+            function,
+            address,
+            symbol,
+            calls,
+            bytes: moved,
+        } = one;
         table.row(vec![
-            place.unwrap_or(NOT_MEASURED).into(),
-            function_text(text("function").unwrap_or_default()).into(),
-            whole(number("calls")),
-            bytes(number("bytes")),
+            symbol.as_ref().unwrap_or(address).clone(),
+            function_text(function).into(),
+            whole(*calls),
+            bytes(*moved),
         ]);
     }
     table.caption("Where the function returned to: name and offset, or the address where the kernel tells no names.")
@@ -240,8 +240,8 @@ pub(crate) use charts::figures;
 mod charts {
     use std::collections::BTreeMap;
 
-    use memwarden_run::{Case, Recorded, Summary};
-    use serde_json::Value;
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::copy_trace::{Case, Summary};
 
     use super::{PAIRS, function_text, functions, size, sizes};
     use crate::Figure;
@@ -271,9 +271,8 @@ mod charts {
 
     /// Calls by size of the case's function.
     fn calls_by_size(case: &Case) -> BTreeMap<u64, u64> {
-        let all = case.value("calls_by_size").and_then(Value::as_array);
-        let pair = |one: &Value| Some((one.get(0)?.as_u64()?, one.get(1)?.as_u64()?));
-        all.into_iter().flatten().filter_map(pair).collect()
+        let all = case.calls_by_size.iter().flatten();
+        all.map(|[bytes, calls]| (*bytes, *calls)).collect()
     }
 
     /// Both functions of one way, and the two together.
@@ -282,7 +281,7 @@ mod charts {
         let mut lines = Vec::new();
         for (nth, name) in [plain, bare].into_iter().enumerate() {
             let mut cases = functions(summary);
-            let Some(case) = cases.find(|case| case.text("function") == Some(name)) else {
+            let Some(case) = cases.find(|case| case.function == name) else {
                 continue;
             };
             let mine = calls_by_size(case);
@@ -321,10 +320,8 @@ mod charts {
     }
 
     fn times(summary: &Summary) -> Option<Chart> {
-        let names: Vec<&str> = functions(summary)
-            .filter_map(|case| case.text("function"))
-            .collect();
-        let lines = names.into_iter().enumerate().map(|(nth, name)| {
+        let names = functions(summary).map(|case| case.function.as_str());
+        let lines = names.enumerate().map(|(nth, name)| {
             let mut points: Vec<Point> = sizes(summary, name).filter_map(time).collect();
             points.sort_unstable_by(|a, b| a.x.total_cmp(&b.x));
             Line {
@@ -347,7 +344,7 @@ mod charts {
     #[allow(clippy::cast_precision_loss)]
     fn time(case: &Case) -> Option<Point> {
         let bytes = size(case).filter(|bytes| *bytes > 0)?;
-        let time = case.metric("time")?;
+        let time = case.time.as_ref()?;
         let ends = [time.min?, time.p99?];
         Some(Point {
             x: bytes as f64,

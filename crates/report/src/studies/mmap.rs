@@ -355,7 +355,7 @@ fn competition(summary: &Summary) -> Table {
 /// The mappings with walks of their own, in the summary's order.
 #[cfg(feature = "html")]
 fn mappings(summary: &Summary) -> Vec<&str> {
-    texts(summary, "mapping")
+    texts(summary, |case| case.text("mapping").unwrap_or_default())
 }
 
 #[cfg(feature = "html")]

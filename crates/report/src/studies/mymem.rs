@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory devices: transfers of all sizes, and a counter that several workers increment.
 
-use memwarden_run::{Case, Summary};
-
-use crate::by_size::texts;
-
-/// What was measured, in the summary's order.
-pub(super) fn subjects(summary: &Summary) -> Vec<&str> {
-    texts(summary, "subject")
-}
-
 /// Where that is, in a sentence.
 pub(super) fn place(subject: &str) -> String {
     match subject {
@@ -26,9 +17,4 @@ pub(super) fn listed(parts: &[String]) -> String {
         [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
-}
-
-/// A count among a case's figures.
-pub(super) fn count(case: &Case, key: &str) -> Option<u64> {
-    case.value(key)?.as_u64()
 }

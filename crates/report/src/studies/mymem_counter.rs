@@ -1,38 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counter: what is lost of the increments of several workers, by lock and device.
 
-use memwarden_run::{Case, Metric, Summary};
+use memwarden_run::Metric;
+use memwarden_run::studies::mymem_counter::{Case, Summary};
 
-use super::mymem::{count, place};
+use super::mymem::place;
 use crate::Table;
-use crate::number::{NOT_MEASURED, counted, figure, interval, optional, percent};
+use crate::by_size::distinct;
+use crate::number::{NOT_MEASURED, count, counted, interval, optional, percent};
 
 pub(crate) const QUESTION: &str = "Several workers increment one counter in a device's memory: each reads it, adds one, \
     and writes it back. How many increments are lost without a lock, with a mutex around, and when the device adds?";
-
-fn lock(case: &Case) -> &str {
-    case.text("lock").unwrap_or("none")
-}
 
 /// The lock as a series or a cell has it.
 fn lock_name(lock: &str) -> &str {
     if lock == "none" { "no lock" } else { lock }
 }
 
-fn wrong_runs(case: &Case) -> u64 {
-    count(case, "wrong_runs").unwrap_or(0)
-}
-
 /// `C device, 8 workers`.
 fn who(case: &Case) -> String {
-    let workers = count(case, "workers").and_then(|n| usize::try_from(n).ok());
-    let workers = counted(workers.unwrap_or(0), "worker");
-    format!("{workers} {}", place(case.text("subject").unwrap_or("?")))
+    let workers = counted(case.workers as usize, "worker");
+    format!("{workers} {}", place(&case.subject))
 }
 
 /// The largest |counted - expected| / expected of its runs, 0 to 1.
 fn largest(case: &Case) -> Option<f64> {
-    case.metric("error")?.max
+    case.error.as_ref()?.max
 }
 
 fn by_largest(a: &&Case, b: &&Case) -> std::cmp::Ordering {
@@ -43,8 +36,8 @@ fn by_largest(a: &&Case, b: &&Case) -> std::cmp::Ordering {
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let measured = || summary.cases.iter().filter(|c| largest(c).is_some());
-    let bare = without_lock(&measured().filter(|c| lock(c) == "none").collect::<Vec<_>>());
-    let locked = with_lock(&measured().filter(|c| lock(c) != "none").collect::<Vec<_>>());
+    let bare = without_lock(&measured().filter(|c| c.lock == "none").collect::<Vec<_>>());
+    let locked = with_lock(&measured().filter(|c| c.lock != "none").collect::<Vec<_>>());
     let parts: Vec<String> = [bare, locked].into_iter().flatten().collect();
     let mut letters = parts.first()?.chars();
     let first = letters.next()?.to_uppercase();
@@ -55,12 +48,11 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 
 fn without_lock(cases: &[&Case]) -> Option<String> {
     let worst = cases.iter().copied().max_by(by_largest)?;
-    Some(if cases.iter().all(|case| wrong_runs(case) == 0) {
-        let most = cases.iter().filter_map(|c| count(c, "workers")).max()?;
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+    Some(if cases.iter().all(|case| case.wrong_runs == 0) {
+        let most = cases.iter().map(|case| case.workers).max()?;
         format!(
             "without a lock no increment was lost, with up to {}",
-            counted(most, "worker")
+            counted(most as usize, "worker")
         )
     } else {
         format!(
@@ -72,22 +64,17 @@ fn without_lock(cases: &[&Case]) -> Option<String> {
 }
 
 fn with_lock(cases: &[&Case]) -> Option<String> {
-    let mut locks: Vec<&str> = Vec::new();
-    for case in cases {
-        if !locks.contains(&lock(case)) {
-            locks.push(lock(case));
-        }
-    }
-    let wrong: Vec<&&Case> = cases.iter().filter(|case| wrong_runs(case) > 0).collect();
+    let locks = distinct(cases.iter().map(|case| case.lock.as_str()));
+    let wrong: Vec<&&Case> = cases.iter().filter(|case| case.wrong_runs > 0).collect();
     if let Some(first) = wrong.first() {
         return Some(format!(
             "with {} updates were lost, which is a fault ({}; {} in all)",
-            lock(first),
+            first.lock,
             who(first),
             counted(wrong.len(), "case")
         ));
     }
-    let runs: u64 = cases.iter().filter_map(|case| count(case, "runs")).sum();
+    let runs: u64 = cases.iter().map(|case| case.runs).sum();
     let runs = counted(usize::try_from(runs).unwrap_or(usize::MAX), "run");
     (!locks.is_empty())
         .then(|| format!("with {} none was lost, in {runs}", locks.join(" and with ")))
@@ -97,7 +84,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let cases: Vec<&Case> = summary
         .cases
         .iter()
-        .filter(|case| case.metric("count").is_some())
+        .filter(|case| case.count.is_some())
         .collect();
     if cases.is_empty() {
         return Vec::new();
@@ -115,22 +102,37 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         .figures("wrong", "runs");
     let missing = Metric::default();
     for case in &cases {
-        let error = case.metric("error").unwrap_or(&missing);
-        let increment = case.metric("increment").unwrap_or(&missing);
+        let Case {
+            name: _,
+            guard: (),
+            subject,
+            lock,
+            workers,
+            // The workers' together are expected.
+            increments: _,
+            expected,
+            count: counted,
+            error,
+            increment,
+            runs,
+            wrong_runs,
+        } = case;
+        let error = error.as_ref().unwrap_or(&missing);
+        let increment = increment.as_ref().unwrap_or(&missing);
         let ends = error
             .median_ci95
             .map(|[low, high]| format!("[{}, {}]", percent(low), percent(high)));
         table.row(vec![
-            lock_name(lock(case)).into(),
-            case.text("subject").unwrap_or(NOT_MEASURED).into(),
-            optional(case.number("workers")),
-            optional(case.number("expected")),
-            optional(case.metric("count").and_then(|m| m.median)),
+            lock_name(lock).into(),
+            subject.clone(),
+            count(Some((*workers).into())),
+            count(Some(*expected)),
+            optional(counted.as_ref().and_then(|m| m.median)),
             error.median.map_or_else(|| NOT_MEASURED.into(), percent),
             ends.unwrap_or_else(|| interval(None)),
             optional(increment.median),
-            optional(case.number("runs")),
-            figure(case.number("wrong_runs").unwrap_or(0.0)),
+            count(Some(*runs)),
+            count(Some(*wrong_runs)),
         ]);
     }
     // One run has no interval.
@@ -146,13 +148,14 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Case, Recorded, Summary};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::mymem_counter::{Case, Summary};
 
-    use super::{lock, lock_name};
+    use super::lock_name;
     use crate::Figure;
+    use crate::by_size::{distinct, texts};
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
-    use crate::studies::mymem::{count, subjects};
 
     /// Why points are not quite over their numbers.
     const SET_APART: &str = "Lines are set apart by a little, so that none at 0 hides another; bars \
@@ -162,11 +165,11 @@ mod charts {
     const MANY: u64 = 10;
 
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
-        let subjects = subjects(summary);
+        let subjects = texts(summary, |case| &case.subject);
         let mut figures = Vec::new();
         if subjects.len() > 1 {
             let lines = subjects.iter().enumerate().map(|(i, subject)| {
-                let bare = |case: &&Case| is_of(case, subject) && lock(case) == "none";
+                let bare = |case: &&Case| case.subject == *subject && case.lock == "none";
                 line(subject, i, summary.cases.iter().filter(bare))
             });
 
@@ -174,15 +177,10 @@ mod charts {
             figures.extend(chart.map(|chart| Figure::new("error-no-lock", SET_APART, chart)));
         }
         for subject in subjects {
-            let mut locks: Vec<&str> = Vec::new();
-            for case in summary.cases.iter().filter(|case| is_of(case, subject)) {
-                if !locks.contains(&lock(case)) {
-                    locks.push(lock(case));
-                }
-            }
+            let mine = || summary.cases.iter().filter(|case| case.subject == subject);
+            let locks = distinct(mine().map(|case| case.lock.as_str()));
             let lines = locks.iter().enumerate().map(|(i, name)| {
-                let locked = |case: &&Case| is_of(case, subject) && lock(case) == *name;
-                line(lock_name(name), i, summary.cases.iter().filter(locked))
+                line(lock_name(name), i, mine().filter(|case| case.lock == *name))
             });
             let name = format!("error-{}", file_name(subject));
             let title = format!("Percent error by number of workers: {subject}");
@@ -192,17 +190,13 @@ mod charts {
         figures
     }
 
-    fn is_of(case: &Case, subject: &str) -> bool {
-        case.text("subject") == Some(subject)
-    }
-
     #[allow(clippy::cast_precision_loss)]
     fn line<'a>(name: &str, nth: usize, cases: impl Iterator<Item = &'a Case>) -> Line {
         let point = |case: &Case| {
-            let spread = case.metric("error").filter(|metric| metric.samples > 1);
+            let spread = case.error.as_ref().filter(|metric| metric.samples > 1);
             Some(Point {
-                x: count(case, "workers")? as f64,
-                y: case.metric("error")?.median? * 100.0,
+                x: case.workers.into(),
+                y: case.error.as_ref()?.median? * 100.0,
                 interval: spread
                     .and_then(|metric| Some([metric.min? * 100.0, metric.max? * 100.0])),
             })

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Transfers: what a write and a read of each size takes on each device.
 
-use memwarden_run::{Case, Metric, Summary};
+use memwarden_run::Metric;
+use memwarden_run::studies::mymem_throughput::{Case, Summary};
 
-use super::mymem::{listed, place, subjects};
+use super::mymem::{listed, place};
 use crate::Table;
-use crate::by_size::{size, sizes, time_text};
+use crate::by_size::{self, texts, time_text};
 use crate::number::{bytes, counted, interval, optional};
 
 pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. What does a call take, by size: on \
@@ -14,15 +15,17 @@ pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read
 /// Both ways of a transfer.
 const DIRECTIONS: [&str; 2] = ["write", "read"];
 
-fn time(case: &Case) -> Option<&Metric> {
-    case.metric("time")
+fn subjects(summary: &Summary) -> Vec<&str> {
+    texts(summary, |case| &case.subject)
+}
+
+fn sizes(summary: &Summary) -> Vec<u64> {
+    by_size::sizes(summary.cases.iter().map(|case| case.size_bytes))
 }
 
 fn find<'a>(summary: &'a Summary, subject: &str, direction: &str, bytes: u64) -> Option<&'a Case> {
     summary.cases.iter().find(|case| {
-        case.text("subject") == Some(subject)
-            && case.text("direction") == Some(direction)
-            && size(case) == Some(bytes)
+        case.subject == subject && case.direction == direction && case.size_bytes == bytes
     })
 }
 
@@ -31,7 +34,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let of_size = |size: u64| {
         let median = |subject: &str, direction: &str| {
             let case = find(summary, subject, direction, size)?;
-            Some(time_text(time(case)?.median?))
+            Some(time_text(case.time.as_ref()?.median?))
         };
         let one = |subject: &&str| {
             let (write, read) = (median(subject, "write")?, median(subject, "read")?);
@@ -81,11 +84,20 @@ fn table(summary: &Summary, direction: &str) -> Table {
             let Some(case) = find(summary, subject, direction, size) else {
                 continue;
             };
-            let time = time(case).unwrap_or(&missing);
+            let Case {
+                name: _,
+                guard: (),
+                subject,
+                direction: _,
+                size_bytes,
+                time,
+                mb_s,
+            } = case;
+            let time = time.as_ref().unwrap_or(&missing);
             trials = trials.max(time.samples);
             table.row(vec![
-                bytes(size),
-                subject.into(),
+                bytes(*size_bytes),
+                subject.clone(),
                 optional(time.min),
                 optional(time.median),
                 interval(time.median_ci95),
@@ -93,7 +105,7 @@ fn table(summary: &Summary, direction: &str) -> Table {
                 optional(time.p99),
                 optional(time.mean),
                 optional(time.stdev),
-                optional(case.number("mb_s")),
+                optional(*mb_s),
             ]);
         }
     }
@@ -109,11 +121,11 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Recorded, Summary};
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::mymem_throughput::Summary;
 
-    use super::{DIRECTIONS, find, sizes, time};
+    use super::{DIRECTIONS, find, sizes, subjects};
     use crate::plot::{Axis, Chart, Point};
-    use crate::studies::mymem::subjects;
     use crate::{Figure, by_size};
 
     /// What is drawn over the size.
@@ -152,7 +164,7 @@ mod charts {
             Shown::Throughput => ("Throughput of a", Axis::new("throughput", "MB/s")),
         };
         let title = format!("{what} {direction} by size");
-        by_size::chart(summary, title, y, lines).map(Chart::Xy)
+        by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
     }
 
     fn points(
@@ -178,7 +190,7 @@ mod charts {
         shown: Shown,
     ) -> Option<Point> {
         let case = find(summary, subject, direction, size)?;
-        let median = time(case)?.median.filter(|ns| *ns > 0.0)?;
+        let median = case.time.as_ref()?.median.filter(|ns| *ns > 0.0)?;
         let ends = by_size::spread(recorded, &case.name, "device");
         let bytes = size as f64;
         let place = |ns: f64| match shown {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use memwarden_copies::trace::{Function, FunctionStatistics, NULL, SizeStatistics, Source};
 use memwarden_platform::{Root, symbols};
-use memwarden_run::{Case, Figure, Metric, Sample, Summary};
-use serde_json::{Value, json};
+use memwarden_run::studies::copy_trace::{Caller, Case, Summary, Whole};
+use memwarden_run::{Metric, Sample};
 
 use super::{Config, Traced, counted};
 use crate::copy::bytes_text;
@@ -33,11 +33,12 @@ pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
     for (function, statistics) in all() {
         let mut add = |name: String, bytes: Option<u64>, size: &SizeStatistics| {
             samples.extend(times(&name, size, base_ns));
-            let case = Case::new(name)
-                .with("kind", "size")
-                .with("function", function.name())
-                .with("size_bytes", bytes);
-            summary.cases.push(sums(case, size));
+            summary.cases.push(Case {
+                name,
+                kind: "size".into(),
+                size_bytes: Some(bytes),
+                ..sums(*function, size)
+            });
         };
         for (bytes, size) in statistics.sizes().into_iter().take(SIZES) {
             add(
@@ -51,20 +52,18 @@ pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
             add(format!("{function}, other sizes"), None, &behind);
         }
     }
-    for (key, value) in [
-        ("source", json!(traced.info.source.name())),
-        ("merged", json!(traced.info.merged)),
-        ("addresses", json!(traced.info.addresses)),
-        ("ring_records", json!(traced.info.records)),
-        ("cpus", json!(traced.cpus.len())),
-        ("elapsed_s", json!(traced.elapsed.as_secs_f64())),
-        ("clock_base_ns", json!(base_ns)),
-        ("missed", json!(traced.missed)),
-        ("command_exit_code", json!(traced.exit_code)),
-        ("callers", callers(traced)),
-    ] {
-        summary.whole.insert(key.into(), Figure::Other(value));
-    }
+    summary.whole = Whole {
+        source: traced.info.source.name().into(),
+        merged: traced.info.merged,
+        addresses: traced.info.addresses,
+        ring_records: traced.info.records.into(),
+        cpus: traced.cpus.len() as u64,
+        elapsed_s: Some(traced.elapsed.as_secs_f64()),
+        clock_base_ns: base_ns,
+        missed: traced.missed,
+        command_exit_code: traced.exit_code,
+        callers: callers(traced),
+    };
     samples
 }
 
@@ -79,30 +78,29 @@ fn whole(function: Function, statistics: &FunctionStatistics, traced: &Traced) -
             .map(|(bytes, size)| [*bytes, size.calls])
             .collect()
     };
-    let case = Case::new(function.name())
-        .with("kind", "function")
-        .with("function", function.name());
-    sums(case, &statistics.total())
-        .with(
-            "recorded",
-            rings().map(|ring| ring.counts.recorded).sum::<u64>(),
-        )
-        .with(
-            "dropped",
-            rings().map(|ring| ring.counts.dropped).sum::<u64>(),
-        )
-        .with("calls_by_size", json!(by_size))
-        .with("calls_of_other_sizes", statistics.other_sizes().calls)
+    Case {
+        name: function.name().into(),
+        kind: "function".into(),
+        recorded: Some(rings().map(|ring| ring.counts.recorded).sum()),
+        dropped: Some(rings().map(|ring| ring.counts.dropped).sum()),
+        calls_by_size: Some(by_size),
+        calls_of_other_sizes: Some(statistics.other_sizes().calls),
+        ..sums(function, &statistics.total())
+    }
 }
 
 /// Sums and times of some copies.
-fn sums(case: Case, size: &SizeStatistics) -> Case {
-    case.with("calls", size.calls)
-        .with("bytes", size.bytes)
-        .with("not_copied_bytes", size.left_bytes)
-        .with("engine_calls", size.engine_calls)
-        .with("engine_bytes", size.engine_bytes)
-        .with_metric("time", time(size))
+fn sums(function: Function, size: &SizeStatistics) -> Case {
+    Case {
+        function: function.name().into(),
+        calls: size.calls,
+        bytes: size.bytes,
+        not_copied_bytes: size.left_bytes,
+        engine_calls: size.engine_calls,
+        engine_bytes: size.engine_bytes,
+        time: Some(time(size)),
+        ..Case::default()
+    }
 }
 
 /// The times: percentiles of those that were picked, all else of all.
@@ -139,7 +137,7 @@ fn times<'a>(
 }
 
 /// The places that copied most often; none where records don't tell them.
-fn callers(traced: &Traced) -> Value {
+fn callers(traced: &Traced) -> Vec<Caller> {
     let mut all: Vec<_> = traced
         .functions
         .iter()
@@ -155,19 +153,16 @@ fn callers(traced: &Traced) -> Value {
     all.truncate(CALLERS);
     let addresses: Vec<u64> = all.iter().map(|(_, address, _)| *address).collect();
     let symbols = symbols::of(&Root::system(), &addresses);
-    let told = all
-        .iter()
+    all.iter()
         .zip(symbols)
-        .map(|((function, address, caller), symbol)| {
-            json!({
-                "function": function.name(),
-                "address": format!("{address:#018x}"),
-                "symbol": symbol,
-                "calls": caller.calls,
-                "bytes": caller.bytes,
-            })
-        });
-    Value::Array(told.collect())
+        .map(|((function, address, caller), symbol)| Caller {
+            function: function.name().into(),
+            address: format!("{address:#018x}"),
+            symbol,
+            calls: caller.calls,
+            bytes: caller.bytes,
+        })
+        .collect()
 }
 
 /// What could be seen.
@@ -227,11 +222,7 @@ pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
             "No caller is told: the kernel keeps its addresses from processes without CAP_PERFMON.",
         );
     }
-    let nameless = |one: &Value| one["symbol"].is_null();
-    if of_kernel
-        && let Some(Figure::Other(Value::Array(callers))) = summary.whole.get("callers")
-        && callers.iter().any(nameless)
-    {
+    if of_kernel && summary.whole.callers.iter().any(|one| one.symbol.is_none()) {
         summary.note(
             "Some callers have no name: /proc/kallsyms tells addresses to root alone (kernel.kptr_restrict).",
         );

@@ -34,6 +34,7 @@ fn recorded(config: &Config, interrupt: &Interrupt) -> (tempfile::TempDir, Recor
 #[test]
 fn every_record_is_in_the_figures_and_in_the_classic_files() {
     let (folder, run) = recorded(&small(), &Interrupt::default());
+    let summary: Summary = run.summary.typed().unwrap();
     let cpus = cpus::online().unwrap().len() as u64;
     let files = [
         "mem_trace_from",
@@ -41,29 +42,28 @@ fn every_record_is_in_the_figures_and_in_the_classic_files() {
         "__mem_trace_from",
         "__mem_trace_to",
     ];
-    for (case, file) in run.summary.cases.iter().zip(files) {
-        let calls = case.value("calls").unwrap().as_u64().unwrap();
+    for (case, file) in summary.cases.iter().zip(files) {
+        let calls = case.calls;
         assert!(calls >= cpus * 100, "{calls}");
-        assert_eq!(case.value("recorded").unwrap().as_u64(), Some(calls));
+        assert_eq!(case.recorded, Some(calls));
         let path = folder.path().join(format!("run/{file}.dat"));
         let text = std::fs::read_to_string(path).unwrap();
         assert_eq!(text.lines().count() as u64, calls);
-        let by_size = case.value("calls_by_size").unwrap().as_array().unwrap();
-        let sum: u64 = by_size.iter().map(|one| one[1].as_u64().unwrap()).sum();
+        let by_size = case.calls_by_size.as_ref().unwrap();
+        let sum: u64 = by_size.iter().map(|one| one[1]).sum();
         assert_eq!(sum, calls);
-        assert!(case.metric("time").unwrap().median.is_some());
+        assert!(case.time.as_ref().unwrap().median.is_some());
     }
-    let eight = run
-        .summary
+    let eight = summary
         .cases
         .iter()
         .find(|case| case.name == "from, 8 bytes");
-    let time = eight.unwrap().metric("time").unwrap();
+    let time = eight.unwrap().time.as_ref().unwrap();
     assert_eq!(
         (time.min, time.mean, time.max),
         (Some(20.0), Some(20.0), Some(20.0))
     );
-    let notes = run.summary.notes.join("\n");
+    let notes = summary.notes.join("\n");
     assert!(notes.contains("No kernel had a part"), "{notes}");
     assert!(notes.contains("copies found their ring full"), "{notes}");
     assert!(notes.contains("records=16384"), "{notes}");
@@ -118,10 +118,7 @@ fn a_command_ends_the_trace() {
         Some(&mut Command(0)),
     )
     .unwrap();
-    let Some(memwarden_run::Figure::Other(code)) = summary.whole.get("command_exit_code") else {
-        panic!("no exit code");
-    };
-    assert_eq!(code.as_i64(), Some(7));
+    assert_eq!(summary.whole.command_exit_code, Some(7));
 }
 
 #[test]
@@ -155,8 +152,7 @@ fn a_command_that_goes_on_is_ended_with_the_trace() {
         Some(&mut Command),
     )
     .unwrap();
-    let code = summary.whole.get("command_exit_code");
-    assert!(matches!(code, Some(memwarden_run::Figure::Other(code)) if code.as_i64() == Some(130)));
+    assert_eq!(summary.whole.command_exit_code, Some(130));
 }
 
 /// Counts one record that it never gives.

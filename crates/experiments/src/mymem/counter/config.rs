@@ -47,7 +47,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = memwarden_run::studies::mymem_counter::Whole;
 
     /// The settings that suit the emulated machine, where a system call takes a large part of the time that it has: few
     /// increments from user space; inside the kernel, which makes none, the course's own 50 workers with 150,000 each.

@@ -9,7 +9,7 @@ use memwarden_experiments::Settings;
 use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
 use memwarden_experiments::copy::{Engine, NULL, Operation};
 use memwarden_platform::units::parse_bytes;
-use memwarden_run::Summary;
+use memwarden_run::studies::copy_breakeven::Whole;
 
 use super::Common;
 use crate::verbs::output::outln;
@@ -85,8 +85,8 @@ impl Args {
     }
 
     /// Says what the threshold would be, and sets it if that is wanted.
-    fn settle(&self, summary: &Summary) -> anyhow::Result<()> {
-        let Some(bytes) = breakeven::answer(summary, self.answer) else {
+    fn settle(&self, whole: &Whole) -> anyhow::Result<()> {
+        let Some(bytes) = breakeven::answer(whole, self.answer) else {
             if self.apply {
                 bail!(
                     "--apply: by {} there is no size from which the engine wins; nothing was written",
@@ -118,7 +118,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let lab = || args.common.lab();
     if let Some((folder, summary)) = place.carry_out(&command, &config, lab, breakeven::run)? {
         place.tell(&folder, &summary)?;
-        args.settle(&summary)?;
+        args.settle(&summary.whole)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,17 +2,18 @@
 //! `memwarden trace copies`: who copies how much between user and kernel memory.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::copy::trace::{self, Beside, Config, Function};
 use memwarden_experiments::{Error, Interrupt, Settings};
-use memwarden_run::{Existing, Figure, Summary};
+use memwarden_run::Existing;
+use memwarden_run::studies::copy_trace::Summary;
 
 use super::command::Command;
 use super::live::Screen;
-use crate::verbs::experiment::{Found, Place};
+use crate::verbs::experiment::Place;
 use crate::verbs::on_lab::MachineArgs;
 
 /// Record size and latency of every copy between user and kernel memory, and by whom
@@ -89,7 +90,7 @@ impl Args {
         out: Option<&Path>,
         existing: Existing,
         interrupt: &Interrupt,
-    ) -> Result<Found, Error> {
+    ) -> Result<(PathBuf, Summary), Error> {
         let mut command = Command::new(&config.command, self.place.json, interrupt);
         command.check()?;
         let beside: Option<&mut dyn Beside> = if config.command.is_empty() {
@@ -121,10 +122,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The command's, where there was one.
 fn exit_code(summary: &Summary) -> ExitCode {
-    let code = match summary.whole.get("command_exit_code") {
-        Some(Figure::Other(value)) => value.as_i64().unwrap_or(0),
-        _ => 0,
-    };
+    let code = summary.whole.command_exit_code.unwrap_or(0);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 

@@ -60,7 +60,7 @@ fn bars(
     value: &dyn Fn(&Case) -> Option<f64>,
 ) -> Option<Figure> {
     let at = *localities(summary).last()?;
-    let orders = texts(summary, "access");
+    let orders = texts(summary, |case| case.text("access").unwrap_or_default());
     let groups = mappings(summary).into_iter().map(|mapping| Group {
         label: mapping.into(),
         bars: orders
@@ -122,7 +122,9 @@ fn sweep(summary: &Summary, what: &str, share: &str) -> Option<Figure> {
     if localities.len() < 2 {
         return None;
     }
-    let lines = texts(summary, "access").into_iter().enumerate();
+    let lines = texts(summary, |case| case.text("access").unwrap_or_default())
+        .into_iter()
+        .enumerate();
     let lines = lines.map(|(n, order)| Line {
         name: order.into(),
         colour: Colour::nth(n),
@@ -166,8 +168,8 @@ fn sweep(summary: &Summary, what: &str, share: &str) -> Option<Figure> {
 /// What each walk took, with its 95 % interval.
 fn times(summary: &Summary) -> Option<Figure> {
     let at = *localities(summary).last()?;
-    let orders = texts(summary, "access");
-    let company = texts(summary, "compete");
+    let orders = texts(summary, |case| case.text("access").unwrap_or_default());
+    let company = texts(summary, |case| case.text("compete").unwrap_or_default());
     let mut series = Vec::new();
     for who in &company {
         for order in &orders {
