@@ -17,10 +17,10 @@ use memwarden_platform::mapping::kind::Mapped;
 use memwarden_platform::units::size_text;
 use memwarden_platform::usage::NOT_MAINTAINED;
 use memwarden_platform::{Root, affinity, cache, clock, data_cache, machine, mapping, oom};
+use memwarden_run::Existing;
 use memwarden_run::statistics::ratio_of_medians;
-use memwarden_run::{Existing, Figure, Summary};
+use memwarden_run::studies::mmap::{CountedBy, NAME, Summary};
 use memwarden_workloads::mapped::Walk;
-use serde_json::json;
 
 use crate::pinned::Pinned;
 use crate::{Error, Interrupt, Progress, Settings, folder};
@@ -28,9 +28,6 @@ use crate::{Error, Interrupt, Progress, Settings, folder};
 pub use config::{Access, Compete, Config, Counters, Flush, Switch, THIS_MACHINE, Way};
 use counting::{Counter, Modelled, model};
 use measure::{Bench, Plan, Taken};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "mmap";
 
 /// A buffer of this many times the last level throws out what else is in it.
 const CACHES_FULL: u64 = 4;
@@ -52,7 +49,7 @@ pub fn run(
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
     fits(config)?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut summary = Summary::new(NAME, "native");
     let elsewhere = affinity::get()?;
     let pinned = match config.cpu {
         Some(cpu) => Pinned::to(cpu)?,
@@ -66,7 +63,7 @@ pub fn run(
         other: other(config, pinned.cpu)?,
         interrupt,
     };
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
+    let mut folder = folder::begin(NAME, config, out, existing)?;
     let _protected = protect(config, &mut summary);
 
     let base_ns = clock::monotonic_ns();
@@ -94,20 +91,19 @@ pub fn run(
             other.way == plan.way && other.access == plan.access && other.locality == plan.locality
         });
         match alone {
-            Some((_, alone)) => case.set_slowdown(ratio_of_medians(&mine, alone)),
+            Some((_, alone)) => {
+                let slowdown = ratio_of_medians(&mine, alone);
+                (case.slowdown, case.slowdown_ci95) = (slowdown.ratio, slowdown.ci95);
+            }
             None if plan.compete == Compete::None => times.push((*plan, mine)),
             None => {}
         }
         summary.cases.push(case);
     }
     progress.step(steps, steps, "done");
-    for (key, value) in [
-        ("clock_base_ns", json!(base_ns)),
-        ("cpu", json!(pinned.cpu)),
-        ("model_accesses_per_s", json!(speed.per_second())),
-    ] {
-        summary.whole.insert(key.into(), Figure::Other(value));
-    }
+    summary.whole.clock_base_ns = base_ns;
+    summary.whole.cpu = pinned.cpu as u64;
+    summary.whole.model_accesses_per_s = speed.per_second();
     remarks(config, &speed, &mut summary);
     drop(bench);
     drop(pinned);
@@ -249,13 +245,13 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
         _ => summary.note("The caches were emptied by reading a larger buffer."),
     }
     let rivals = config.compete.iter().any(|one| *one != Compete::None);
-    if rivals && summary.whole.get("counted_by") == Some(&Figure::Other(json!("model"))) {
+    if rivals && summary.whole.counted_by == Some(CountedBy::Model) {
         summary.note("The model knows no company: it has no counters beside a competitor.");
     }
     if summary
         .cases
         .iter()
-        .any(|case| case.value("multiplexed") == Some(&json!(true)))
+        .any(|case| case.multiplexed == Some(true))
     {
         summary.note(
             "The machine has fewer counters than were asked for: groups of them took turns (multiplexing), and the counts \
@@ -265,7 +261,7 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
     let huge: Vec<String> = summary
         .cases
         .iter()
-        .filter(|case| case.number("huge_bytes").is_some_and(|bytes| bytes > 0.0))
+        .filter(|case| case.huge_bytes > 0)
         .map(|case| case.name.clone())
         .collect();
     if !huge.is_empty() {

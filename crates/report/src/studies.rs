@@ -105,8 +105,12 @@ const PAGES: [&dyn OfStudy; 12] = [
     page!(interfere, of::interfere::NAME, "Interference between cores"),
     page!(realtime, of::realtime::NAME, "Deadlines beside a load"),
     page!(guard_bench, "bench-guard", "The guard, measured"),
-    page!(mmap, "mmap", "The cost of a mapping"),
-    page!(mmap_reclaim, "mmap-reclaim", "Reclaim of pages in use"),
+    page!(mmap, of::mmap::NAME, "The cost of a mapping"),
+    page!(
+        mmap_reclaim,
+        of::mmap_reclaim::NAME,
+        "Reclaim of pages in use"
+    ),
     page!(
         mymem_throughput,
         of::mymem_throughput::NAME,

@@ -14,6 +14,8 @@ pub mod copy_latency;
 pub mod copy_pollution;
 pub mod copy_trace;
 pub mod interfere;
+pub mod mmap;
+pub mod mmap_reclaim;
 pub mod mymem_counter;
 pub mod mymem_throughput;
 pub mod realtime;

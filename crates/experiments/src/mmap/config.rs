@@ -259,7 +259,7 @@ fn list<T: fmt::Display>(all: &[T]) -> String {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = memwarden_run::studies::mmap::Whole;
 
     /// The settings that suit the emulated machine: it has a hundredth of the speed, and tells nothing of its caches.
     fn for_lab() -> Self {

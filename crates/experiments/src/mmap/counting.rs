@@ -8,10 +8,9 @@ use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use memwarden_platform::counters::groups::{Groups, Reading, Times};
 use memwarden_platform::units::size_text;
 use memwarden_platform::{Root, cache, clock, counters};
-use memwarden_run::{Figure, Summary};
+use memwarden_run::studies::mmap::{CountedBy, Summary};
 use memwarden_workloads::LINE_BYTES;
 use memwarden_workloads::mapped::{self, Walk};
-use serde_json::json;
 
 use super::config::{Config, Counters, Switch, THIS_MACHINE};
 use crate::{Error, Interrupt};
@@ -66,12 +65,8 @@ impl Counter {
 
 fn tell_hardware(groups: &Groups, summary: &mut Summary) {
     let found = counters::probe().hardware_counters;
-    for (key, value) in [
-        ("counted_by", json!("hardware")),
-        ("hardware_counters", json!(found)),
-    ] {
-        summary.whole.insert(key.into(), Figure::Other(value));
-    }
+    summary.whole.counted_by = Some(CountedBy::Hardware);
+    summary.whole.hardware_counters = found.map(|count| count as u64);
     if groups.user_only() {
         summary.note("The counters are those of user space alone.");
     }
@@ -120,15 +115,12 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
             config.model_outer, config.outer
         ));
     }
-    for (key, value) in [
-        ("counted_by", json!("model")),
-        ("platform", json!(config.platform)),
-        ("geometry_text", json!(text)),
-        ("geometry", json!(geometry)),
-        ("assumed", json!(assumed)),
-    ] {
-        summary.whole.insert(key.into(), Figure::Other(value));
-    }
+    let whole = &mut summary.whole;
+    whole.counted_by = Some(CountedBy::Model);
+    whole.platform = Some(config.platform.clone());
+    whole.geometry_text = Some(text);
+    whole.geometry = serde_json::to_value(&geometry).ok();
+    whole.assumed = Some(assumed);
     Ok(geometry)
 }
 

@@ -1,36 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs as samples and figures.
 
-use memwarden_run::{Case, Metric, Sample};
+use memwarden_platform::usage::Usage;
+use memwarden_run::studies::mmap::Case;
+use memwarden_run::{Metric, Sample};
 use memwarden_workloads::mapped::Walk;
-use serde_json::{Value, json};
 
 use super::config::Config;
 use super::counting::Modelled;
 use super::measure::{Plan, Taken};
-
-/// Shares of misses: name, misses, and what they are misses of.
-const SHARES: [(&str, &str, &str); 7] = [
-    (
-        "l1d_load_miss_share",
-        "L1-dcache-load-misses",
-        "L1-dcache-loads",
-    ),
-    (
-        "l1d_store_miss_share",
-        "L1-dcache-store-misses",
-        "L1-dcache-stores",
-    ),
-    (
-        "l1d_prefetch_miss_share",
-        "L1-dcache-prefetch-misses",
-        "L1-dcache-prefetches",
-    ),
-    ("l2_load_miss_share", "L2-load-misses", "L2-loads"),
-    ("l2_refill_share", "l2d_cache_refill", "l2d_cache"),
-    ("llc_load_miss_share", "LLC-load-misses", "LLC-loads"),
-    ("dtlb_load_miss_share", "dTLB-load-misses", "dTLB-loads"),
-];
 
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
@@ -97,74 +75,67 @@ pub(super) fn case(
     modelled: Option<&Modelled>,
 ) -> Case {
     let huge = runs.iter().map(|run| run.huge_bytes).max().unwrap_or(0);
-    let mut case = Case::new(plan.name())
-        .with("mapping", plan.way.0.text)
-        .with("access", plan.access.name())
-        .with("locality", plan.locality)
-        .with("compete", plan.compete.name())
-        .with("size_bytes", config.size_bytes)
-        .with("outer", walk.outer)
-        .with("loads", walk.loads())
-        .with("stores", walk.stores())
-        .with("huge_bytes", huge)
-        .with("repeats", runs.len())
-        .with_metric("time", Metric::from_samples("time_ns", &times(runs)));
-    let names = runs.first().map(|run| run.usage.named());
-    for (index, (name, ..)) in names.into_iter().flatten().enumerate() {
-        let values: Vec<f64> = runs
-            .iter()
-            .map(|run| run.usage.named()[index].2 as f64)
-            .collect();
-        case.set_metric(name, Metric::from_samples(name, &values));
-    }
+    let used = |name: &str, of: fn(&Usage) -> u64| {
+        let values: Vec<f64> = runs.iter().map(|run| of(&run.usage) as f64).collect();
+        (!runs.is_empty()).then(|| Metric::from_samples(name, &values))
+    };
     let msync: Vec<f64> = runs
         .iter()
         .filter_map(|run| run.msync_ns)
         .map(|ns| ns as f64)
         .collect();
-    if !msync.is_empty() {
-        case.set_metric("msync", Metric::from_samples("msync_ns", &msync));
-    }
-    match modelled {
+    let rivals: Vec<_> = runs.iter().flat_map(|run| run.rival.clone()).collect();
+    let case = Case {
+        name: plan.name(),
+        mapping: plan.way.0.text.into(),
+        access: plan.access.name().into(),
+        locality: plan.locality,
+        compete: plan.compete.name().into(),
+        size_bytes: config.size_bytes,
+        outer: walk.outer,
+        loads: walk.loads(),
+        stores: walk.stores(),
+        huge_bytes: huge,
+        repeats: runs.len() as u64,
+        time: Some(Metric::from_samples("time_ns", &times(runs))),
+        user_us: used("user_us", |usage| usage.user_us),
+        system_us: used("system_us", |usage| usage.system_us),
+        minor_faults: used("minor_faults", |usage| usage.minor_faults),
+        major_faults: used("major_faults", |usage| usage.major_faults),
+        voluntary_switches: used("voluntary_switches", |usage| usage.voluntary_switches),
+        involuntary_switches: used("involuntary_switches", |usage| usage.involuntary_switches),
+        blocks_in: used("blocks_in", |usage| usage.blocks_in),
+        blocks_out: used("blocks_out", |usage| usage.blocks_out),
+        max_rss_kib: used("max_rss_kib", |usage| usage.max_rss_kib),
+        msync: (!msync.is_empty()).then(|| Metric::from_samples("msync_ns", &msync)),
+        oom_kills: (!rivals.is_empty())
+            .then(|| rivals.iter().filter(|rival| rival.oom_killed).count() as u64),
+        competitors: (!rivals.is_empty()).then_some(rivals),
+        ..Case::default()
+    };
+    shares(match modelled {
         Some(modelled) => {
-            case.set("counted_outer", modelled.steps);
-            for (name, count) in modelled.counts.named() {
+            let counts = modelled.counts.named().into_iter().map(|(name, count)| {
                 let metric = Metric::from_samples(&name, &[count as f64]);
-                case.set_metric(name, metric);
+                (name, metric)
+            });
+            Case {
+                counted_outer: Some(modelled.steps),
+                counts: counts.collect(),
+                ..case
             }
         }
-        None => counted(&mut case, runs),
-    }
-    for (name, misses, of) in SHARES {
-        let median = |key: &str| case.metric(key)?.median;
-        let share = median(misses).zip(median(of));
-        let share = share
-            .filter(|(_, of)| *of > 0.0)
-            .map(|(misses, of)| misses / of);
-        case.set(name, json!(share));
-    }
-    let rivals: Vec<Value> = runs
-        .iter()
-        .flat_map(|run| &run.rival)
-        .map(|r| json!(r))
-        .collect();
-    if !rivals.is_empty() {
-        let killed = runs.iter().flat_map(|run| &run.rival);
-        let killed = killed.filter(|rival| rival.oom_killed).count();
-        case.set("oom_kills", killed);
-        case.set("competitors", rivals);
-    }
-    case
+        None => counted(case, runs),
+    })
 }
 
 /// What the machine's counters say.
-fn counted(case: &mut Case, runs: &[Taken]) {
+fn counted(case: Case, runs: &[Taken]) -> Case {
     let readings: Vec<_> = runs.iter().filter_map(|run| run.reading.as_ref()).collect();
     let Some(first) = readings.first() else {
-        return;
+        return case;
     };
-    case.set("counted_outer", json!(case.value("outer")));
-    for (index, (name, _)) in first.counts.iter().enumerate() {
+    let counts = first.counts.iter().enumerate().map(|(index, (name, _))| {
         let values: Vec<f64> = readings
             .iter()
             .filter_map(|reading| reading.counts.get(index)?.1)
@@ -174,23 +145,43 @@ fn counted(case: &mut Case, runs: &[Taken]) {
         } else {
             Metric::from_samples(*name, &values)
         };
-        case.set_metric(*name, metric);
-    }
+        ((*name).to_owned(), metric)
+    });
     let least = readings
         .iter()
         .map(|reading| reading.running_share)
         .fold(1.0, f64::min);
-    case.set("running_share", least);
-    case.set(
-        "multiplexed",
-        readings.iter().any(|reading| reading.multiplexed()),
-    );
+    Case {
+        counted_outer: Some(case.outer),
+        counts: counts.collect(),
+        running_share: Some(least),
+        multiplexed: Some(readings.iter().any(|reading| reading.multiplexed())),
+        ..case
+    }
+}
+
+/// Shares of misses: misses, and what they are misses of.
+fn shares(case: Case) -> Case {
+    let share = |misses: &str, of: &str| {
+        let counts = case.count(misses).zip(case.count(of));
+        let counts = counts.filter(|(_, of)| *of > 0.0);
+        counts.map(|(misses, of)| misses / of)
+    };
+    Case {
+        l1d_load_miss_share: share("L1-dcache-load-misses", "L1-dcache-loads"),
+        l1d_store_miss_share: share("L1-dcache-store-misses", "L1-dcache-stores"),
+        l1d_prefetch_miss_share: share("L1-dcache-prefetch-misses", "L1-dcache-prefetches"),
+        l2_load_miss_share: share("L2-load-misses", "L2-loads"),
+        l2_refill_share: share("l2d_cache_refill", "l2d_cache"),
+        llc_load_miss_share: share("LLC-load-misses", "LLC-loads"),
+        dtlb_load_miss_share: share("dTLB-load-misses", "dTLB-loads"),
+        ..case
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use memwarden_platform::counters::groups::Reading;
-    use memwarden_platform::usage::Usage;
     use memwarden_workloads::mapped::Outcome;
 
     use super::super::config::{Access, Compete, Way};
@@ -229,12 +220,12 @@ mod tests {
         let runs = [run(1.0, 10.0), run(0.5, 30.0), run(1.0, 20.0)];
         let case = case(&config, &plan, &walk, &runs, None);
         assert_eq!(case.name, "SHARED file, random, locality 16");
-        assert_eq!(case.number("l1d_load_miss_share"), Some(0.02));
-        assert_eq!(case.value("multiplexed"), Some(&json!(true)));
-        assert_eq!(case.number("running_share"), Some(0.5));
-        let llc = case.metric("LLC-loads").unwrap();
+        assert_eq!(case.l1d_load_miss_share, Some(0.02));
+        assert_eq!(case.multiplexed, Some(true));
+        assert_eq!(case.running_share, Some(0.5));
+        let llc = &case.counts["LLC-loads"];
         assert!(llc.median.is_none() && llc.note.is_some());
-        assert_eq!(case.value("llc_load_miss_share"), Some(&Value::Null));
+        assert_eq!(case.llc_load_miss_share, None);
         assert!(
             samples(&plan, &runs, 1, 0)
                 .iter()

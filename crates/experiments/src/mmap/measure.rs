@@ -7,12 +7,13 @@ use memwarden_platform::mapping::Mapping;
 use memwarden_platform::mapping::kind::Mapped;
 use memwarden_platform::usage::Usage;
 use memwarden_platform::{affinity, clock, data_cache};
+use memwarden_run::studies::mmap::Competitor as End;
 use memwarden_workloads::Stop;
 use memwarden_workloads::mapped::{Outcome, Walk};
 
 use super::config::{Access, Compete, Config, Flush, Way};
 use super::counting::Counter;
-use super::rival::{End, Rival};
+use super::rival::Rival;
 use crate::pinned::Pinned;
 use crate::{Error, Interrupt};
 

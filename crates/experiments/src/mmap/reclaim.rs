@@ -9,15 +9,12 @@ use std::time::Duration;
 use memwarden_platform::memory_group::MemoryGroup;
 use memwarden_platform::swap::{self, Swap};
 use memwarden_platform::{Root, clock};
-use memwarden_run::{Case, Existing, Figure, Metric, Sample, Summary};
+use memwarden_run::studies::mmap_reclaim::{Case, NAME, Summary, Whole};
+use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::in_use::{self, Outcome, Running};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::{Error, Interrupt, Progress, Settings, folder};
-
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "mmap-reclaim";
 
 /// The kernel's switch.
 const SWITCH: &str = "/proc/sys/vm/reclaim_active";
@@ -58,7 +55,7 @@ impl Default for Config {
 }
 
 impl Settings for Config {
-    type Whole = memwarden_run::Figures;
+    type Whole = Whole;
 
     /// The emulated machine swaps to nothing until it is told to.
     fn for_lab() -> Self {
@@ -212,8 +209,8 @@ pub fn run(
     } else {
         Some(Swap::on(&config.swap)?)
     };
-    let mut folder = folder::begin(EXPERIMENT, config, out, existing)?;
-    let mut summary: Summary = Summary::new(EXPERIMENT, "native");
+    let mut folder = folder::begin(NAME, config, out, existing)?;
+    let mut summary = Summary::new(NAME, "native");
     let base_ns = clock::monotonic_ns();
     let steps = 2 * config.repeat as usize;
     let mut outcomes: [Vec<Outcome>; 2] = Default::default();
@@ -235,9 +232,7 @@ pub fn run(
     for (value, outcomes) in (0..).zip(&outcomes) {
         summary.cases.push(case(config, value, outcomes));
     }
-    summary
-        .whole
-        .insert("clock_base_ns".into(), Figure::Other(json!(base_ns)));
+    summary.whole.clock_base_ns = base_ns;
     summary.note(
         "A major fault is a page that had to be read back from the swap. The passes before the counted ones bring all to \
          its place.",
@@ -297,34 +292,25 @@ fn samples(value: u8, repeat: u32, outcome: &Outcome, at_ns: u64) -> Vec<Sample>
 fn case(config: &Config, value: u8, outcomes: &[Outcome]) -> Case {
     let metric = |name: &str, of: fn(&Outcome) -> f64| {
         let values: Vec<f64> = outcomes.iter().map(of).collect();
-        Metric::from_samples(name, &values)
+        Some(Metric::from_samples(name, &values))
     };
-    Case::new(name(value))
-        .with("reclaim_active", value)
-        .with("hot_bytes", config.hot_bytes)
-        .with("cold_bytes", config.cold_bytes)
-        .with("memory_bytes", config.memory_bytes)
-        .with("rounds", config.rounds)
-        .with_metric(
-            "hot_major_faults",
-            metric("hot_major_faults", |one| one.hot_major_faults as f64),
-        )
-        .with_metric(
-            "hot_fault_share",
-            metric("hot_fault_share", |one| {
-                one.hot_major_faults as f64 / (one.hot_touches as f64).max(1.0)
-            }),
-        )
-        .with_metric(
-            "cold_major_faults",
-            metric("cold_major_faults", |one| one.cold_major_faults as f64),
-        )
-        .with_metric(
-            "cold_fault_share",
-            metric("cold_fault_share", |one| {
-                one.cold_major_faults as f64 / (one.cold_touches as f64).max(1.0)
-            }),
-        )
+    Case {
+        name: name(value),
+        guard: (),
+        reclaim_active: value,
+        hot_bytes: config.hot_bytes,
+        cold_bytes: config.cold_bytes,
+        memory_bytes: config.memory_bytes,
+        rounds: config.rounds,
+        hot_major_faults: metric("hot_major_faults", |one| one.hot_major_faults as f64),
+        hot_fault_share: metric("hot_fault_share", |one| {
+            one.hot_major_faults as f64 / (one.hot_touches as f64).max(1.0)
+        }),
+        cold_major_faults: metric("cold_major_faults", |one| one.cold_major_faults as f64),
+        cold_fault_share: metric("cold_fault_share", |one| {
+            one.cold_major_faults as f64 / (one.cold_touches as f64).max(1.0)
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use memwarden_platform::memory_group::{self, MemoryGroup};
 use memwarden_platform::process::{end_with_us, run_on};
 use memwarden_platform::units::size_text;
 use memwarden_platform::{Root, mapping, oom};
+use memwarden_run::studies::mmap::Competitor as End;
 use memwarden_workloads::competitor::{self, Words};
 use rustix::process::Signal;
-use serde::Serialize;
 
 use super::config::{Compete, Config};
 use crate::{Error, Interrupt};
@@ -74,21 +74,6 @@ impl Process {
             Self::Program(program) => program.ended(),
         }
     }
-}
-
-/// What became of a competitor.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct End {
-    /// Bytes that it was to take.
-    pub(super) limit_bytes: u64,
-    /// Bytes that it took.
-    pub(super) touched_bytes: u64,
-    /// How often it was over all of them.
-    pub(super) passes: u64,
-    /// The kernel killed it for want of memory.
-    pub(super) oom_killed: bool,
-    /// In words.
-    pub(super) end: String,
 }
 
 /// What a competitor takes when nobody says: what is free, less a tenth of the machine's memory, and less a mapping: that of

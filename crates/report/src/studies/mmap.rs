@@ -4,68 +4,58 @@
 #[cfg(feature = "html")]
 mod charts;
 
-use memwarden_run::{Case, Figure, Summary};
-use serde_json::Value;
+use memwarden_run::Metric;
+use memwarden_run::studies::mmap::{Case, Competitor, CountedBy, Summary};
 
 use crate::Table;
 #[cfg(feature = "html")]
 use crate::by_size::texts;
-use crate::number::{NOT_MEASURED, figure, optional, percent, times};
+use crate::number::{NOT_MEASURED, count, figure, optional, percent, times};
 
 pub(crate) const QUESTION: &str = "Memory is mapped in several ways and walked over, at random places and in order: each \
     place's 32 KiB several times, every eighth line written and the others read. What does that do to caches, TLB and pages, \
     and what does a competitor change?";
 
-fn median(case: &Case, key: &str) -> Option<f64> {
-    case.metric(key)?.median
-}
-
-fn competes(case: &Case) -> bool {
-    case.text("compete").is_some_and(|who| who != "none")
+fn median(metric: &Option<Metric>) -> Option<f64> {
+    metric.as_ref()?.median
 }
 
 fn alone(summary: &Summary) -> impl Iterator<Item = &Case> {
-    summary.cases.iter().filter(|case| !competes(case))
+    summary.cases.iter().filter(|case| !case.competes())
 }
 
 /// Whose counters these are, in the words that stand under every table of them.
 fn counted_by(summary: &Summary) -> String {
-    let text = |key: &str| match summary.whole.get(key) {
-        Some(Figure::Other(Value::String(text))) => Some(text.as_str()),
-        _ => None,
-    };
-    let assumed = match summary.whole.get("assumed") {
-        Some(Figure::Other(Value::Array(all))) if !all.is_empty() => {
-            " (partly assumed: see the notes)"
+    match summary.whole.counted_by {
+        Some(CountedBy::Model) => {
+            let assumed = summary.whole.assumed.as_ref();
+            let assumed = match assumed.is_some_and(|all| !all.is_empty()) {
+                true => " (partly assumed: see the notes)",
+                false => "",
+            };
+            let geometry = summary.whole.geometry_text.as_deref();
+            format!(
+                "MODELLED, not measured: {}{assumed}.",
+                geometry.unwrap_or("a model")
+            )
         }
-        _ => "",
-    };
-    match text("counted_by") {
-        Some("model") => format!(
-            "MODELLED, not measured: {}{assumed}.",
-            text("geometry_text").unwrap_or("a model")
-        ),
-        Some("hardware") => "Counted by the machine.".into(),
-        _ => String::new(),
+        Some(CountedBy::Hardware) => "Counted by the machine.".into(),
+        None => String::new(),
     }
 }
 
 fn modelled(summary: &Summary) -> bool {
-    counted_by(summary).starts_with("MODELLED")
+    summary.whole.counted_by == Some(CountedBy::Model)
 }
 
 /// The mapping in which random and sequential walks are compared: the last of the summary.
 fn compared(summary: &Summary) -> Option<[&Case; 2]> {
-    let of = |access: &str| {
-        alone(summary)
-            .filter(|case| case.text("access") == Some(access))
-            .last()
-    };
+    let of = |access: &str| alone(summary).filter(|case| case.access == access).last();
     let random = of("random")?;
     let sequential = alone(summary).filter(|case| {
-        case.text("access") == Some("sequential")
-            && case.text("mapping") == random.text("mapping")
-            && case.value("locality") == random.value("locality")
+        case.access == "sequential"
+            && case.mapping == random.mapping
+            && case.locality == random.locality
     });
     Some([random, sequential.last()?])
 }
@@ -74,11 +64,14 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let mut parts = Vec::new();
     if let Some(cases) = compared(summary) {
         let mut figures = Vec::new();
-        for (key, what) in [
-            ("l1d_load_miss_share", "of the L1D's loads"),
-            ("dtlb_load_miss_share", "of the DTLB's"),
+        for (shares, what) in [
+            (
+                cases.map(|case| case.l1d_load_miss_share),
+                "of the L1D's loads",
+            ),
+            (cases.map(|case| case.dtlb_load_miss_share), "of the DTLB's"),
         ] {
-            if let [Some(random), Some(sequential)] = cases.map(|case| case.number(key)) {
+            if let [Some(random), Some(sequential)] = shares {
                 figures.push(format!(
                     "{} {what} ({} in order)",
                     percent(random),
@@ -86,7 +79,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
                 ));
             }
         }
-        let time = cases.map(|case| median(case, "time"));
+        let time = cases.map(|case| median(&case.time));
         if let [Some(random), Some(sequential)] = time {
             let ratio = random / sequential;
             if figures.is_empty() {
@@ -108,18 +101,18 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             }
         }
     }
-    let worst = summary.cases.iter().filter(|case| competes(case));
+    let worst = summary.cases.iter().filter(|case| case.competes());
     let worst = worst
         .filter_map(|case| Some((case.slowdown?, case)))
         .max_by(|a, b| a.0.total_cmp(&b.0));
     if let Some((slowdown, case)) = worst {
         parts.push(format!(
             "beside a competitor ({}) it took up to {} times as long as alone",
-            case.text("compete")?,
+            case.compete,
             times(slowdown)
         ));
     }
-    let mapping = compared(summary).and_then(|cases| cases[0].text("mapping").map(str::to_owned));
+    let mapping = compared(summary).map(|cases| cases[0].mapping.clone());
     match (mapping, parts.is_empty()) {
         (_, true) => None,
         (Some(mapping), _) => Some(format!("On {mapping}, {}.", parts.join("; "))),
@@ -155,22 +148,22 @@ fn titled(title: &str) -> Table {
 }
 
 fn heads(case: &Case) -> Vec<String> {
-    let text = |key: &str| case.text(key).unwrap_or(NOT_MEASURED).to_owned();
-    let beside = match case.text("compete") {
-        Some("none") | None => "-".into(),
-        Some(who) => who.to_owned(),
+    let beside = if case.competes() {
+        case.compete.clone()
+    } else {
+        "-".into()
     };
     vec![
-        text("mapping"),
-        text("access"),
-        optional(case.number("locality")),
+        case.mapping.clone(),
+        case.access.clone(),
+        count(Some(case.locality)),
         beside,
     ]
 }
 
 /// A mark at counts of counters that took turns.
 fn mark(case: &Case) -> &'static str {
-    if case.value("multiplexed") == Some(&Value::Bool(true)) {
+    if case.multiplexed == Some(true) {
         "*"
     } else {
         ""
@@ -186,14 +179,17 @@ fn caption(summary: &Summary, text: &str) -> String {
     format!("{by}{space}{text}{}", if marked { MARKED } else { "" })
 }
 
-const SHARES: [(&str, &str); 7] = [
-    ("L1D loads missed", "l1d_load_miss_share"),
-    ("L1D stores missed", "l1d_store_miss_share"),
-    ("L1D prefetches missed", "l1d_prefetch_miss_share"),
-    ("L2 loads missed", "l2_load_miss_share"),
-    ("L2 accesses refilled", "l2_refill_share"),
-    ("LLC loads missed", "llc_load_miss_share"),
-    ("DTLB loads missed", "dtlb_load_miss_share"),
+/// A share, by its head.
+type Share = (&'static str, fn(&Case) -> Option<f64>);
+
+const SHARES: [Share; 7] = [
+    ("L1D loads missed", |case| case.l1d_load_miss_share),
+    ("L1D stores missed", |case| case.l1d_store_miss_share),
+    ("L1D prefetches missed", |case| case.l1d_prefetch_miss_share),
+    ("L2 loads missed", |case| case.l2_load_miss_share),
+    ("L2 accesses refilled", |case| case.l2_refill_share),
+    ("LLC loads missed", |case| case.llc_load_miss_share),
+    ("DTLB loads missed", |case| case.dtlb_load_miss_share),
 ];
 
 fn shares(summary: &Summary) -> Table {
@@ -202,13 +198,13 @@ fn shares(summary: &Summary) -> Table {
         table = table.figures(name, "");
     }
     for case in &summary.cases {
-        let known = SHARES.iter().any(|(_, key)| case.number(key).is_some());
+        let known = SHARES.iter().any(|(_, share)| share(case).is_some());
         if !known {
             continue;
         }
         let mut row = heads(case);
-        row.extend(SHARES.iter().map(|(_, key)| {
-            let share = case.number(key).map(percent);
+        row.extend(SHARES.iter().map(|(_, share)| {
+            let share = share(case).map(percent);
             share.map_or_else(|| NOT_MEASURED.into(), |text| text + mark(case))
         }));
         table.row(row);
@@ -241,16 +237,16 @@ fn counts(summary: &Summary) -> Table {
     }
     table = table.figures("outer steps", "counted");
     for case in &summary.cases {
-        let known = COUNTS.iter().any(|(_, key)| median(case, key).is_some());
+        let known = COUNTS.iter().any(|(_, event)| case.count(event).is_some());
         if !known {
             continue;
         }
         let mut row = heads(case);
-        row.extend(COUNTS.iter().map(|(_, key)| {
-            let count = median(case, key).map(figure);
+        row.extend(COUNTS.iter().map(|(_, event)| {
+            let count = case.count(event).map(figure);
             count.map_or_else(|| NOT_MEASURED.into(), |text| text + mark(case))
         }));
-        row.push(optional(case.number("counted_outer")));
+        row.push(count(case.counted_outer));
         table.row(row);
     }
     table.drop_columns_of(NOT_MEASURED);
@@ -271,28 +267,25 @@ fn usage(summary: &Summary) -> Table {
         .figures("peak memory", "MiB")
         .figures("msync", "ms");
     for case in &summary.cases {
-        let over = |key: &str, by: f64| optional(median(case, key).map(|value| value / by));
+        let over =
+            |metric: &Option<Metric>, by: f64| optional(median(metric).map(|value| value / by));
         let mut row = heads(case);
         row.extend([
-            over("time", 1e6),
-            over("user_us", 1e3),
-            over("system_us", 1e3),
-            over("minor_faults", 1.0),
-            over("major_faults", 1.0),
-            over("voluntary_switches", 1.0),
-            over("involuntary_switches", 1.0),
-            over("blocks_in", 1.0),
-            over("blocks_out", 1.0),
-            over("max_rss_kib", 1024.0),
-            over("msync", 1e6),
+            over(&case.time, 1e6),
+            over(&case.user_us, 1e3),
+            over(&case.system_us, 1e3),
+            over(&case.minor_faults, 1.0),
+            over(&case.major_faults, 1.0),
+            over(&case.voluntary_switches, 1.0),
+            over(&case.involuntary_switches, 1.0),
+            over(&case.blocks_in, 1.0),
+            over(&case.blocks_out, 1.0),
+            over(&case.max_rss_kib, 1024.0),
+            over(&case.msync, 1e6),
         ]);
         table.row(row);
     }
-    if summary
-        .cases
-        .iter()
-        .all(|case| case.metric("msync").is_none())
-    {
+    if summary.cases.iter().all(|case| case.msync.is_none()) {
         table.drop_last();
     }
     table.caption(
@@ -309,38 +302,36 @@ fn competition(summary: &Summary) -> Table {
         .figures("killed by the OOM killer", "competitors")
         .figures("it took", "MiB")
         .words("the last competitor");
-    for case in summary.cases.iter().filter(|case| competes(case)) {
+    for case in summary.cases.iter().filter(|case| case.competes()) {
         let same = |other: &&Case| {
-            ["mapping", "access", "locality"]
-                .iter()
-                .all(|key| other.value(key) == case.value(key))
+            other.mapping == case.mapping
+                && other.access == case.access
+                && other.locality == case.locality
         };
         let base = alone(summary).find(same);
-        let over = |key: &str| {
-            let (mine, before) = (median(case, key)?, median(base?, key)?);
+        let over = |of: fn(&Case) -> &Option<Metric>| {
+            let (mine, before) = (median(of(case))?, median(of(base?))?);
             (before > 0.0).then(|| times(mine / before))
         };
-        let rivals = case.value("competitors").and_then(Value::as_array);
-        let rivals: &[Value] = rivals.map_or(&[], Vec::as_slice);
-        let touched = rivals
-            .iter()
-            .filter_map(|rival| rival["touched_bytes"].as_f64());
-        let mut touched: Vec<f64> = touched.collect();
-        touched.sort_unstable_by(f64::total_cmp);
+        let rivals: &[Competitor] = case.competitors.as_deref().unwrap_or_default();
+        let mut touched: Vec<u64> = rivals.iter().map(|rival| rival.touched_bytes).collect();
+        touched.sort_unstable();
+        #[allow(clippy::cast_precision_loss)]
         let middle = touched
             .get(touched.len() / 2)
-            .map(|bytes| bytes / f64::from(1 << 20));
-        let end = rivals.last().and_then(|rival| rival["end"].as_str());
+            .map(|bytes| *bytes as f64 / f64::from(1 << 20));
+        let end = rivals.last().map(|rival| rival.end.as_str());
         let absent = || "-".to_owned();
         let mut row = heads(case);
         row.extend([
-            over("time").unwrap_or_else(absent),
-            over("user_us").unwrap_or_else(absent),
-            over("involuntary_switches").unwrap_or_else(absent),
-            case.metric("time")
+            over(|case| &case.time).unwrap_or_else(absent),
+            over(|case| &case.user_us).unwrap_or_else(absent),
+            over(|case| &case.involuntary_switches).unwrap_or_else(absent),
+            case.time
+                .as_ref()
                 .map_or(0, |time| time.samples)
                 .to_string(),
-            optional(case.number("oom_kills")),
+            count(case.oom_kills),
             optional(middle),
             end.unwrap_or("-").into(),
         ]);
@@ -355,7 +346,7 @@ fn competition(summary: &Summary) -> Table {
 /// The mappings with walks of their own, in the summary's order.
 #[cfg(feature = "html")]
 fn mappings(summary: &Summary) -> Vec<&str> {
-    texts(summary, |case| case.text("mapping").unwrap_or_default())
+    texts(summary, |case| &case.mapping)
 }
 
 #[cfg(feature = "html")]

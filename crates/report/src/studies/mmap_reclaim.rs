@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the second chance of pages in use is worth.
 
-use memwarden_run::{Case, Metric, Summary};
+use memwarden_run::Metric;
+use memwarden_run::studies::mmap_reclaim::{Case, Summary};
 
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent, times};
@@ -10,19 +11,10 @@ pub(crate) const QUESTION: &str = "Some pages are in use while others pass throu
     often must the pages in use be fetched back, when the kernel gives pages in use a second chance (vm.reclaim_active 0) \
     and when it does not (1)?";
 
-fn with_switch(summary: &Summary, value: u64) -> Option<&Case> {
-    let is = |case: &&Case| {
-        case.value("reclaim_active")
-            .and_then(serde_json::Value::as_u64)
-            == Some(value)
-    };
-    summary.cases.iter().find(is)
-}
-
-fn faults(summary: &Summary, value: u64) -> Option<f64> {
-    with_switch(summary, value)?
-        .metric("hot_major_faults")?
-        .median
+fn faults(summary: &Summary, switch: u8) -> Option<f64> {
+    let with_switch = |case: &&Case| case.reclaim_active == switch;
+    let case = summary.cases.iter().find(with_switch)?;
+    case.hot_major_faults.as_ref()?.median
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
@@ -48,55 +40,75 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     for case in &summary.cases {
         table = table.figures(case.name.clone(), "");
     }
+    type Of = fn(&Case) -> &Option<Metric>;
     type Shown = fn(&Metric) -> String;
-    let rows: [(&str, &str, Shown); 6] = [
+    let rows: [(&str, Of, Shown); 6] = [
         (
             "major faults on pages in use, median",
-            "hot_major_faults",
+            |case| &case.hot_major_faults,
             |m| optional(m.median),
         ),
-        ("95 % interval", "hot_major_faults", |m| {
-            interval(m.median_ci95)
-        }),
-        ("fewest and most", "hot_major_faults", |m| {
-            format!("{} - {}", optional(m.min), optional(m.max))
-        }),
-        ("share of their uses", "hot_fault_share", |m| {
-            m.median.map_or_else(|| NOT_MEASURED.into(), percent)
-        }),
+        (
+            "95 % interval",
+            |case| &case.hot_major_faults,
+            |m| interval(m.median_ci95),
+        ),
+        (
+            "fewest and most",
+            |case| &case.hot_major_faults,
+            |m| format!("{} - {}", optional(m.min), optional(m.max)),
+        ),
+        (
+            "share of their uses",
+            |case| &case.hot_fault_share,
+            |m| m.median.map_or_else(|| NOT_MEASURED.into(), percent),
+        ),
         (
             "major faults on the others, median",
-            "cold_major_faults",
+            |case| &case.cold_major_faults,
             |m| optional(m.median),
         ),
-        ("share of theirs", "cold_fault_share", |m| {
-            m.median.map_or_else(|| NOT_MEASURED.into(), percent)
-        }),
+        (
+            "share of theirs",
+            |case| &case.cold_fault_share,
+            |m| m.median.map_or_else(|| NOT_MEASURED.into(), percent),
+        ),
     ];
     let missing = Metric::default();
-    for (name, key, shown) in rows {
+    for (name, of, shown) in rows {
         let mut row = vec![name.to_owned()];
         let cells = summary.cases.iter();
-        row.extend(cells.map(|case| shown(case.metric(key).unwrap_or(&missing))));
+        row.extend(cells.map(|case| shown(of(case).as_ref().unwrap_or(&missing))));
         table.row(row);
     }
-    let size = |key: &str| {
-        let count = first.value(key).and_then(serde_json::Value::as_u64);
-        count.map_or_else(|| NOT_MEASURED.into(), bytes)
-    };
+    let Case {
+        name: _,
+        guard: (),
+        reclaim_active: _,
+        hot_bytes,
+        cold_bytes,
+        memory_bytes,
+        // In the settings.
+        rounds: _,
+        // In the rows.
+        hot_major_faults: _,
+        hot_fault_share: _,
+        cold_major_faults: _,
+        cold_fault_share: _,
+    } = first;
     vec![table.caption(format!(
         "{} in use, {} that pass through, {} of memory.",
-        size("hot_bytes"),
-        size("cold_bytes"),
-        size("memory_bytes")
+        bytes(*hot_bytes),
+        bytes(*cold_bytes),
+        bytes(*memory_bytes)
     ))]
 }
 
 #[cfg(feature = "html")]
 pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group};
-    let bar = |case: &Case, series: usize, key: &str| {
-        let metric = case.metric(key)?;
+    let bar = |series: usize, metric: &Option<Metric>| {
+        let metric = metric.as_ref()?;
         Some(Bar {
             series,
             value: metric.median,
@@ -106,10 +118,10 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
     };
     let groups = summary.cases.iter().map(|case| Group {
         label: case.name.clone(),
-        bars: ["hot_major_faults", "cold_major_faults"]
-            .iter()
+        bars: [&case.hot_major_faults, &case.cold_major_faults]
+            .into_iter()
             .enumerate()
-            .filter_map(|(series, key)| bar(case, series, key))
+            .filter_map(|(series, metric)| bar(series, metric))
             .collect(),
     });
     let chart = BarChart {

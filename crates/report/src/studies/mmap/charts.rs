@@ -1,54 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Its charts: misses by mapping and order, over the locality, and times.
 
-use memwarden_run::{Case, Recorded, Summary};
+use memwarden_run::Recorded;
+use memwarden_run::studies::mmap::{Case, Summary};
 
-use super::{alone, caption, competes, mappings, median};
+use super::{Share, alone, caption, mappings};
 use crate::Figure;
-use crate::by_size::texts;
+use crate::by_size::{sizes, texts};
 use crate::generic::file_name;
 use crate::number::{figure, percent};
 use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, XyChart};
 
 /// What is drawn for each mapping: share and count, and whose they are.
-const DRAWN: [(&str, &str, &str); 4] = [
+const DRAWN: [(Share, &str); 4] = [
     (
-        "L1D load misses",
-        "l1d_load_miss_share",
+        ("L1D load misses", |case| case.l1d_load_miss_share),
         "L1-dcache-load-misses",
     ),
     (
-        "DTLB load misses",
-        "dtlb_load_miss_share",
+        ("DTLB load misses", |case| case.dtlb_load_miss_share),
         "dTLB-load-misses",
     ),
-    ("L2 refills", "l2_refill_share", "l2d_cache_refill"),
-    ("LLC load misses", "llc_load_miss_share", "LLC-load-misses"),
+    (
+        ("L2 refills", |case| case.l2_refill_share),
+        "l2d_cache_refill",
+    ),
+    (
+        ("LLC load misses", |case| case.llc_load_miss_share),
+        "LLC-load-misses",
+    ),
 ];
 
 pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for (what, share, count) in DRAWN {
-        let of_share = |case: &Case| case.number(share);
-        figures.extend(bars(summary, what, "share", "%", &of_share));
-        let of_count = |case: &Case| median(case, count);
+    for ((what, share), event) in DRAWN {
+        figures.extend(bars(summary, what, "share", "%", &share));
+        let of_count = |case: &Case| case.count(event);
         figures.extend(bars(summary, what, "count", "", &of_count));
-        figures.extend(sweep(summary, what, share));
+        figures.extend(sweep(summary, (what, share)));
     }
     figures.extend(times(summary));
     figures
 }
 
 fn localities(summary: &Summary) -> Vec<u64> {
-    let cases = summary.cases.iter();
-    let mut all: Vec<u64> = cases.filter_map(locality).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
-fn locality(case: &Case) -> Option<u64> {
-    case.value("locality")?.as_u64()
+    sizes(summary.cases.iter().map(|case| case.locality))
 }
 
 /// Groups are mappings, bars orders, at the largest locality.
@@ -60,7 +56,7 @@ fn bars(
     value: &dyn Fn(&Case) -> Option<f64>,
 ) -> Option<Figure> {
     let at = *localities(summary).last()?;
-    let orders = texts(summary, |case| case.text("access").unwrap_or_default());
+    let orders = texts(summary, |case| &case.access);
     let groups = mappings(summary).into_iter().map(|mapping| Group {
         label: mapping.into(),
         bars: orders
@@ -68,9 +64,7 @@ fn bars(
             .enumerate()
             .filter_map(|(series, order)| {
                 let case = alone(summary).find(|case| {
-                    case.text("mapping") == Some(mapping)
-                        && case.text("access") == Some(order)
-                        && locality(case) == Some(at)
+                    case.mapping == mapping && case.access == *order && case.locality == at
                 })?;
                 let value = value(case);
                 let shown = value.map(|value| if unit == "%" { value * 100.0 } else { value });
@@ -116,15 +110,13 @@ fn bars(
 }
 
 /// Over the localities; a line for each order, of the first mapping.
-fn sweep(summary: &Summary, what: &str, share: &str) -> Option<Figure> {
+fn sweep(summary: &Summary, (what, share): Share) -> Option<Figure> {
     let localities = localities(summary);
     let mapping = *mappings(summary).first()?;
     if localities.len() < 2 {
         return None;
     }
-    let lines = texts(summary, |case| case.text("access").unwrap_or_default())
-        .into_iter()
-        .enumerate();
+    let lines = texts(summary, |case| &case.access).into_iter().enumerate();
     let lines = lines.map(|(n, order)| Line {
         name: order.into(),
         colour: Colour::nth(n),
@@ -132,14 +124,12 @@ fn sweep(summary: &Summary, what: &str, share: &str) -> Option<Figure> {
             .iter()
             .filter_map(|at| {
                 let case = alone(summary).find(|case| {
-                    case.text("mapping") == Some(mapping)
-                        && case.text("access") == Some(order)
-                        && locality(case) == Some(*at)
+                    case.mapping == mapping && case.access == *order && case.locality == *at
                 })?;
                 #[allow(clippy::cast_precision_loss)]
                 Some(Point {
                     x: *at as f64,
-                    y: case.number(share)? * 100.0,
+                    y: share(case)? * 100.0,
                     interval: None,
                 })
             })
@@ -168,8 +158,8 @@ fn sweep(summary: &Summary, what: &str, share: &str) -> Option<Figure> {
 /// What each walk took, with its 95 % interval.
 fn times(summary: &Summary) -> Option<Figure> {
     let at = *localities(summary).last()?;
-    let orders = texts(summary, |case| case.text("access").unwrap_or_default());
-    let company = texts(summary, |case| case.text("compete").unwrap_or_default());
+    let orders = texts(summary, |case| &case.access);
+    let company = texts(summary, |case| &case.compete);
     let mut series = Vec::new();
     for who in &company {
         for order in &orders {
@@ -183,12 +173,12 @@ fn times(summary: &Summary) -> Option<Figure> {
             .enumerate()
             .filter_map(|(n, (who, order))| {
                 let case = summary.cases.iter().find(|case| {
-                    case.text("mapping") == Some(mapping)
-                        && case.text("access") == Some(order)
-                        && case.text("compete") == Some(who)
-                        && locality(case) == Some(at)
+                    case.mapping == mapping
+                        && case.access == *order
+                        && case.compete == *who
+                        && case.locality == at
                 })?;
-                let time = case.metric("time")?;
+                let time = case.time.as_ref()?;
                 Some(Bar {
                     series: n,
                     value: time.median.map(|ns| ns / 1e6),
@@ -215,7 +205,7 @@ fn times(summary: &Summary) -> Option<Figure> {
         groups: groups.collect(),
         ..BarChart::default()
     };
-    let beside = summary.cases.iter().any(competes);
+    let beside = summary.cases.iter().any(Case::competes);
     let more = if beside {
         " With company and without."
     } else {

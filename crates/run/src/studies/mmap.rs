@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cost of a mapping: walks at random and in order, sweeps of the locality, and competitors.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Metric;
+
+/// `experiment` in run.json and summary.json.
+pub const NAME: &str = "mmap";
+
+/// summary.json.
+pub type Summary = crate::Summary<Whole>;
+
+/// Figures of the whole run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Whole {
+    /// Whether the machine's counters counted, or the model's.
+    pub counted_by: Option<CountedBy>,
+    /// Counters that the machine has at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hardware_counters: Option<u64>,
+    /// The modelled platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// Its caches and TLBs in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub geometry_text: Option<String>,
+    /// The same as the model takes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub geometry: Option<Value>,
+    /// What of it was assumed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<Vec<String>>,
+    /// Where the samples' times begin on the kernel's clock.
+    pub clock_base_ns: u64,
+    /// The CPU of the walks.
+    pub cpu: u64,
+    /// How fast the model was.
+    pub model_accesses_per_s: Option<f64>,
+}
+
+impl crate::Whole for Whole {
+    type Case = Case;
+}
+
+/// What counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CountedBy {
+    /// The machine.
+    Hardware,
+    /// A model of its caches and TLBs, or another machine's.
+    Model,
+}
+
+/// One case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// No regulator takes part.
+    pub guard: (),
+    /// What is walked over: `SHARED file`, ...
+    pub mapping: String,
+    /// `random` or `sequential`.
+    pub access: String,
+    /// Walks over each place.
+    pub locality: u64,
+    /// The competitor, or `none`.
+    pub compete: String,
+    /// Bytes mapped.
+    pub size_bytes: u64,
+    /// Places of a walk.
+    pub outer: u64,
+    /// Loads of a walk.
+    pub loads: u64,
+    /// Stores of a walk.
+    pub stores: u64,
+    /// Bytes of the mapping in huge pages.
+    pub huge_bytes: u64,
+    /// Walks.
+    pub repeats: u64,
+    /// Time of a walk, `time_ns`.
+    pub time: Option<Metric>,
+    /// CPU time in user mode.
+    pub user_us: Option<Metric>,
+    /// CPU time in the kernel.
+    pub system_us: Option<Metric>,
+    /// Page faults that needed no disk.
+    pub minor_faults: Option<Metric>,
+    /// Page faults that did.
+    pub major_faults: Option<Metric>,
+    /// Switches because the walk waited.
+    pub voluntary_switches: Option<Metric>,
+    /// Switches because another thread got the CPU.
+    pub involuntary_switches: Option<Metric>,
+    /// Blocks of 512 bytes read.
+    pub blocks_in: Option<Metric>,
+    /// Blocks of 512 bytes written.
+    pub blocks_out: Option<Metric>,
+    /// The process's peak memory, KiB.
+    pub max_rss_kib: Option<Metric>,
+    /// Time of an msync, `msync_ns`, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub msync: Option<Metric>,
+    /// Places of the walk that were counted, where any were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted_outer: Option<u64>,
+    /// Counts by the event's name.
+    #[serde(flatten)]
+    pub counts: IndexMap<String, Metric>,
+    /// The least share of the time that a counter ran, where the machine counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub running_share: Option<f64>,
+    /// Whether counters took turns, so that counts are estimates, where the machine counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiplexed: Option<bool>,
+    /// Share of the L1D's loads that missed.
+    pub l1d_load_miss_share: Option<f64>,
+    /// Share of the L1D's stores that missed.
+    pub l1d_store_miss_share: Option<f64>,
+    /// Share of the L1D's prefetches that missed.
+    pub l1d_prefetch_miss_share: Option<f64>,
+    /// Share of the L2's loads that missed.
+    pub l2_load_miss_share: Option<f64>,
+    /// Share of the L2's accesses that refilled a line.
+    pub l2_refill_share: Option<f64>,
+    /// Share of the last level's loads that missed.
+    pub llc_load_miss_share: Option<f64>,
+    /// Share of the DTLB's loads that missed.
+    pub dtlb_load_miss_share: Option<f64>,
+    /// Competitors that the OOM killer took, beside one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oom_kills: Option<u64>,
+    /// What became of each, beside one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub competitors: Option<Vec<Competitor>>,
+    /// The median time over that of the same walk alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowdown: Option<f64>,
+    /// 95 % confidence interval of the slowdown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slowdown_ci95: Option<[f64; 2]>,
+}
+
+impl Case {
+    /// Whether it has a competitor.
+    pub fn competes(&self) -> bool {
+        self.compete != "none"
+    }
+
+    /// Median count of an event.
+    pub fn count(&self, event: &str) -> Option<f64> {
+        self.counts.get(event)?.median
+    }
+}
+
+/// What became of a competitor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Competitor {
+    /// Bytes that it was to take.
+    pub limit_bytes: u64,
+    /// Bytes that it took.
+    pub touched_bytes: u64,
+    /// How often it went over all of them.
+    pub passes: u64,
+    /// Whether the kernel killed it for want of memory.
+    pub oom_killed: bool,
+    /// In words.
+    pub end: String,
+}
