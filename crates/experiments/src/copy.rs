@@ -238,31 +238,6 @@ impl Policies {
         }
         Ok(())
     }
-
-    fn arguments(&self) -> Vec<String> {
-        let mut words = Vec::new();
-        if self.fold {
-            words.push("--fold".to_owned());
-        }
-        for (option, quantum) in [
-            ("--quantum-high", self.quantum_high_ns),
-            ("--quantum-low", self.quantum_low_ns),
-        ] {
-            if quantum != 0 {
-                words.extend([option.to_owned(), quantum.to_string()]);
-            }
-        }
-        if !self.high.is_empty() {
-            words.extend(["--high".to_owned(), list(&self.high)]);
-        }
-        words
-    }
-}
-
-/// `1,2,3`.
-fn list<T: fmt::Display>(all: &[T]) -> String {
-    let words: Vec<String> = all.iter().map(T::to_string).collect();
-    words.join(",")
 }
 
 /// The copier with all that was changed for measuring; dropped, its policy is as before, and modules that were loaded for
@@ -502,10 +477,6 @@ mod tests {
         bench.choose(Engine::Priority).unwrap();
         let chosen = bench.copier.info().unwrap().policy;
         assert_eq!((chosen.high, chosen.quantum_high_ns), (0b101, 50_000));
-        assert_eq!(
-            policies.arguments().join(" "),
-            "--quantum-high 50000 --high 0,2"
-        );
     }
 
     #[test]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all experiments' settings can do.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use memwarden_run::{Existing, Summary, Whole};
 use memwarden_sim::Platform;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::{Error, Interrupt, Progress, Simulated};
 
@@ -57,14 +57,6 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         )))
     }
 
-    /// The same settings as options of the experiment's command.
-    fn to_arguments(&self) -> Vec<String>;
-
-    /// What stands behind `--` after these options: a command with its arguments, byte for byte. Empty is none.
-    fn command(&self) -> &[OsString] {
-        &[]
-    }
-
     /// What can be said without measuring anything.
     ///
     /// # Errors
@@ -87,28 +79,52 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         Ok(())
     }
 
-    /// Reads a TOML file; what it doesn't say is as in `defaults`.
+    /// These settings with a TOML file over them, and options over both. The options serialise under the settings' names;
+    /// one that was not given is null.
     ///
     /// # Errors
-    /// When it can't be read, or holds something else than these settings.
-    fn read(path: &Path, defaults: &Self) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
-        parse(&text, defaults)
-            .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))
+    /// When the file can't be read, or holds something else than these settings.
+    fn under(&self, file: Option<&Path>, options: &impl Serialize) -> Result<Self, Error> {
+        let mut all = json(self)?;
+        if let Some(path) = file {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Error::BadInput(format!("reading {}: {error}", path.display())))?;
+            let given = parse::<Self>(&text)
+                .map_err(|error| Error::BadInput(format!("{}: {error}", path.display())))?;
+            lay(&mut all, json(&given)?);
+        }
+        lay(&mut all, json(options)?);
+        serde_json::from_value(all).map_err(|error| Error::BadInput(error.to_string()))
     }
 
     /// The settings as TOML.
-    fn to_toml(&self) -> String {
-        toml::to_string(self).unwrap_or_default()
+    ///
+    /// # Errors
+    /// A number that TOML can't hold.
+    fn to_toml(&self) -> Result<String, Error> {
+        toml::to_string(self).map_err(|error| Error::BadInput(format!("the settings: {error}")))
     }
 }
 
-/// [`Settings::read`] of a text; errors are one line that says where.
-pub(crate) fn parse<T: Serialize + DeserializeOwned>(
-    text: &str,
-    defaults: &T,
-) -> Result<T, String> {
+fn json(value: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::BadInput(error.to_string()))
+}
+
+/// Puts `over` over `all`, field by field.
+fn lay(all: &mut Value, over: Value) {
+    match (all, over) {
+        (_, Value::Null) => {}
+        (Value::Object(all), Value::Object(over)) => {
+            for (key, value) in over {
+                lay(all.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (all, over) => *all = over,
+    }
+}
+
+/// A file's settings, of which it need not have all; errors are one line that says where.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<toml::Table, String> {
     let one_line = |error: toml::de::Error| {
         let line = error
             .span()
@@ -116,13 +132,9 @@ pub(crate) fn parse<T: Serialize + DeserializeOwned>(
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
         line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
     };
-    let given: toml::Table = toml::from_str(text).map_err(one_line)?;
-    // The file as it is, for messages with their line; the defaults put in afterwards.
+    // As these settings, for messages with their line.
     let _: T = toml::from_str(text).map_err(one_line)?;
-    let mut all = toml::Table::try_from(defaults).map_err(|error| error.to_string())?;
-    all.extend(given);
-    all.try_into()
-        .map_err(|error: toml::de::Error| error.message().to_owned())
+    toml::from_str(text).map_err(one_line)
 }
 
 /// A repeatable option's values.
@@ -147,4 +159,57 @@ pub(crate) fn check_sizes(sizes: &[u64], most: u64) -> Result<(), Error> {
         )));
     }
     not_twice("--sizes", sizes)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What a file of this text makes of these settings.
+    pub(crate) fn read<S: Settings>(text: &str, defaults: &S) -> Result<S, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        defaults
+            .under(Some(file.path()), &())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn options_lie_over_the_file_and_the_file_over_the_defaults() {
+        #[derive(Serialize)]
+        struct Policy {
+            quantum_high_ns: Option<u64>,
+            fold: Option<bool>,
+        }
+        #[derive(Serialize)]
+        struct Options {
+            sizes: Option<Vec<u64>>,
+            repeat: Option<u32>,
+            policy: Policy,
+        }
+        use crate::copy::bandwidth::Config;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text =
+            "repeat = 7\noperations = 9\n[policy]\nquantum_low_ns = 5\nquantum_high_ns = 6\n";
+        std::fs::write(file.path(), text).unwrap();
+        let options = Options {
+            sizes: Some(Vec::new()),
+            repeat: Some(3),
+            policy: Policy {
+                quantum_high_ns: Some(8),
+                fold: None,
+            },
+        };
+        let config = Config::default()
+            .under(Some(file.path()), &options)
+            .unwrap();
+        assert_eq!((config.repeat, config.operations), (3, 9));
+        assert_eq!(config.engine, Config::default().engine);
+        assert!(config.sizes.is_empty(), "an empty list is given");
+        let policy = config.policy;
+        assert_eq!(
+            (policy.quantum_low_ns, policy.quantum_high_ns, policy.fold),
+            (5, 8, false)
+        );
+    }
 }

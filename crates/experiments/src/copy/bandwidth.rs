@@ -14,9 +14,7 @@ use memwarden_run::studies::copy_bandwidth::{Case, NAME, Share, Summary, Thread,
 use memwarden_run::{Existing, Metric, Sample};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, list, note_cpu_parts, powers,
-};
+use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
@@ -67,23 +65,6 @@ impl Settings for Config {
             operations: 30,
             ..Self::default()
         }
-    }
-
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
-        for (option, value) in [
-            ("--operation", list(&self.operation)),
-            ("--sizes", list(&self.sizes)),
-            ("--operations", self.operations.to_string()),
-            ("--repeat", self.repeat.to_string()),
-        ] {
-            words.extend([option.to_owned(), value]);
-        }
-        if !self.engine.is_empty() {
-            words.extend(["--engine".into(), list(&self.engine)]);
-        }
-        words.extend(self.policy.arguments());
-        words
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -533,7 +514,7 @@ mod tests {
             engine: vec![Engine::Priority],
             ..Config::for_lab()
         };
-        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
         assert_eq!(back, config);
     }
 }

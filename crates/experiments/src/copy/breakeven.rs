@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
 use super::{
-    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, is_the_engines, list, named,
+    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, is_the_engines, named,
     note_cpu_parts, powers,
 };
 use crate::pinned::Pinned;
@@ -125,24 +125,6 @@ impl Settings for Config {
             victim_runs: 6,
             ..Self::default()
         }
-    }
-
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
-        for (option, value) in [
-            ("--engine", self.engine.to_string()),
-            ("--operation", list(&self.operation)),
-            ("--sizes", list(&self.sizes)),
-            ("--count", self.count.to_string()),
-            ("--victim", self.victim.clone()),
-            ("--victim-runs", self.victim_runs.to_string()),
-            ("--cpu", self.cpu.to_string()),
-            ("--victim-cpu", self.victim_cpu.to_string()),
-        ] {
-            words.extend([option.to_owned(), value]);
-        }
-        words.extend(self.policy.arguments());
-        words
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -606,7 +588,7 @@ mod tests {
         assert!(with(|c| c.victim_cpu = 0).contains("give two CPUs"));
         let config = Config::for_lab();
         config.check().unwrap();
-        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
         assert_eq!(back, config);
     }
 }

@@ -10,7 +10,7 @@ use memwarden_run::{Existing, Metric, Sample};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, bytes_text, copy, engine_share, list,
+    Bench, Engine, HEAVY_LOAD, Load, Operation, Policies, bytes_text, copy, engine_share,
     note_cpu_parts, powers,
 };
 use crate::pinned::Pinned;
@@ -79,27 +79,6 @@ impl Settings for Config {
             count: 30,
             ..Self::default()
         }
-    }
-
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
-        for (option, value) in [
-            ("--operation", list(&self.operation)),
-            ("--sizes", list(&self.sizes)),
-            ("--count", self.count.to_string()),
-            ("--load", list(&self.load)),
-            ("--cpu", self.cpu.to_string()),
-        ] {
-            words.extend([option.to_owned(), value]);
-        }
-        if !self.engine.is_empty() {
-            words.extend(["--engine".into(), list(&self.engine)]);
-        }
-        if self.pin_inside {
-            words.push("--pin-inside".into());
-        }
-        words.extend(self.policy.arguments());
-        words
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -355,7 +334,7 @@ mod tests {
         };
         config.policy.high = vec![1];
         config.check().unwrap();
-        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
         assert_eq!(back, config);
         assert_eq!(Config::default().sizes.len(), 26);
     }

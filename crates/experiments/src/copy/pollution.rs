@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
-use super::{Bench, Engine, Operation, Policies, list, named, note_cpu_parts};
+use super::{Bench, Engine, Operation, Policies, named, note_cpu_parts};
 use crate::pinned::Pinned;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
@@ -171,26 +171,6 @@ impl Settings for Config {
             count: 10,
             ..Self::default()
         }
-    }
-
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
-        for (option, value) in [
-            ("--engine", self.engine.to_string()),
-            ("--system", list(&self.system)),
-            ("--pairs", list(&self.pairs)),
-            ("--count", self.count.to_string()),
-            ("--copy-cpu", self.copy_cpu.to_string()),
-            ("--application-cpu", self.application_cpu.to_string()),
-            ("--seed", self.seed.to_string()),
-        ] {
-            words.extend([option.to_owned(), value]);
-        }
-        if !self.application.is_empty() {
-            words.extend(["--application".into(), self.application.join(",")]);
-        }
-        words.extend(self.policy.arguments());
-        words
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -586,7 +566,7 @@ mod tests {
         assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
         let config = Config::for_lab();
         config.check().unwrap();
-        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
         assert_eq!(back, config);
     }
 }

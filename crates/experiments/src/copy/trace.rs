@@ -19,7 +19,6 @@ use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
 use memwarden_run::{Existing, Sample};
 use serde::{Deserialize, Serialize};
 
-use super::list;
 use crate::folder::begin;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Settings};
@@ -72,24 +71,6 @@ pub const LAB_TIME: &str = "1s";
 
 impl Settings for Config {
     type Whole = Whole;
-
-    /// The same settings as options of `memwarden trace copies`.
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words = vec!["--device".to_owned(), self.device.display().to_string()];
-        words.extend(["--ops".into(), list(&self.ops)]);
-        words.extend(["--every".into(), self.every.clone()]);
-        if let Some(time) = &self.time {
-            words.extend(["--for".into(), time.clone()]);
-        }
-        if self.dat {
-            words.push("--dat".into());
-        }
-        words
-    }
-
-    fn command(&self) -> &[OsString] {
-        &self.command
-    }
 
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));

@@ -158,63 +158,6 @@ impl Settings for Config {
         super::simulate(self, simulated, out, existing, interrupt, progress)
     }
 
-    fn to_arguments(&self) -> Vec<String> {
-        let list = |words: Vec<String>| words.join(",");
-        let mut words = vec![
-            "--victim".into(),
-            self.victim.to_string(),
-            "--victim-cpu".into(),
-            self.victim_cpu.to_string(),
-            "--victim-memory".into(),
-            self.victim_memory.clone(),
-            "--victim-iterations".into(),
-            self.victim_iterations.to_string(),
-            "--aggressors".into(),
-            list(self.aggressors.iter().map(ToString::to_string).collect()),
-            "--aggressor-memory".into(),
-            self.aggressor_memory.clone(),
-            "--repeat".into(),
-            self.repeat.to_string(),
-            "--backend".into(),
-            self.backend.to_string(),
-            "--period".into(),
-            self.period.clone(),
-            "--settle".into(),
-            self.settle.clone(),
-            "--hold".into(),
-            self.hold.clone(),
-            "--long-case".into(),
-            self.long_case.clone(),
-            "--window".into(),
-            self.window.clone(),
-        ];
-        if !self.cpus.is_empty() {
-            words.extend(["--cpus".into(), self.cpus.to_string()]);
-        }
-        for guard in &self.guard {
-            words.extend(["--guard".into(), guard.to_string()]);
-        }
-        if let Some(guard) = &self.long_guard {
-            words.extend(["--long-guard".into(), guard.to_string()]);
-        }
-        if !self.event.is_empty() {
-            words.extend(["--event".into(), self.event.clone()]);
-        }
-        if self.bytes_per_event > 0 {
-            words.extend(["--bytes-per-event".into(), self.bytes_per_event.to_string()]);
-        }
-        if self.user_only {
-            words.push("--user-only".into());
-        }
-        if self.require_memory_event {
-            words.push("--require-memory-event".into());
-        }
-        if !self.self_test {
-            words.push("--no-self-test".into());
-        }
-        words
-    }
-
     fn check_real(&self) -> Result<(), Error> {
         let mut all = std::iter::once(&self.victim).chain(&self.aggressors);
         all.try_for_each(Workload::check_real)
@@ -311,7 +254,8 @@ mod tests {
         let pi = Platform::find("raspberry-pi-3").unwrap();
         for config in [Config::default(), Config::for_modelled(&pi)] {
             config.check().unwrap();
-            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            let back =
+                settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
     }
@@ -346,7 +290,7 @@ mod tests {
     #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {
         let pi = Config::for_modelled(&Platform::find("raspberry-pi-3").unwrap());
-        let config = settings::parse("repeat = 7\nguard = [\"600,200+ps\"]\n", &pi).unwrap();
+        let config = settings::tests::read("repeat = 7\nguard = [\"600,200+ps\"]\n", &pi).unwrap();
         assert_eq!(config.repeat, 7);
         assert_eq!(config.guard[0].to_string(), "600,200+ps");
         assert_eq!(config.event, pi.event);
@@ -362,7 +306,7 @@ mod tests {
             ("repeat = \"x\"\n", "line 1"),
             ("= 3\n", "line 1"),
         ] {
-            let message = settings::parse(text, &Config::default()).unwrap_err();
+            let message = settings::tests::read(text, &Config::default()).unwrap_err();
             assert!(
                 message.contains(words) && !message.contains('\n'),
                 "{text}: {message}"

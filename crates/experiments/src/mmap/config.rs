@@ -253,11 +253,6 @@ fn kib(bytes: u64) -> String {
     format!("{}K", bytes / 1024)
 }
 
-fn list<T: fmt::Display>(all: &[T]) -> String {
-    let words: Vec<String> = all.iter().map(T::to_string).collect();
-    words.join(",")
-}
-
 impl Settings for Config {
     type Whole = memwarden_run::studies::mmap::Whole;
 
@@ -271,50 +266,6 @@ impl Settings for Config {
             repeat: 2,
             ..Self::default()
         }
-    }
-
-    fn to_arguments(&self) -> Vec<String> {
-        let flags = if self.flags.is_empty() {
-            "all".into()
-        } else {
-            list(&self.flags)
-        };
-        let mut words = Vec::new();
-        for (option, value) in [
-            ("--flags", flags),
-            ("--access", list(&self.access)),
-            ("--locality", list(&self.locality)),
-            ("--size", kib(self.size_bytes)),
-            ("--outer", self.outer.to_string()),
-            ("--counters", self.counters.to_string()),
-            ("--platform", self.platform.clone()),
-            ("--prefetcher", self.prefetcher.to_string()),
-            ("--model-outer", self.model_outer.to_string()),
-            ("--compete", list(&self.compete)),
-            ("--flush", self.flush.to_string()),
-            ("--repeat", self.repeat.to_string()),
-            ("--seed", self.seed.to_string()),
-        ] {
-            words.extend([option.to_owned(), value]);
-        }
-        for (option, bytes) in [
-            ("--compete-limit", self.compete_limit_bytes),
-            ("--confine", self.confine_bytes),
-        ] {
-            if bytes != 0 {
-                words.extend([option.to_owned(), kib(bytes)]);
-            }
-        }
-        if self.msync {
-            words.push("--msync".into());
-        }
-        if let Some(cpu) = self.cpu {
-            words.extend(["--cpu".to_owned(), cpu.to_string()]);
-        }
-        if !self.dir.as_os_str().is_empty() {
-            words.extend(["--dir".to_owned(), self.dir.display().to_string()]);
-        }
-        words
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -434,7 +385,8 @@ mod tests {
     fn defaults_round_trip_through_toml() {
         for config in [Config::default(), Config::for_lab()] {
             config.check().unwrap();
-            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            let back =
+                settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
         assert_eq!(Config::default().ways(), Way::ALL);

@@ -65,27 +65,6 @@ impl Settings for Config {
         }
     }
 
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words = Vec::new();
-        for (option, bytes) in [
-            ("--hot", self.hot_bytes),
-            ("--cold", self.cold_bytes),
-            ("--memory", self.memory_bytes),
-        ] {
-            words.extend([option.to_owned(), format!("{}K", bytes / 1024)]);
-        }
-        for (option, value) in [
-            ("--rounds", self.rounds.to_string()),
-            ("--repeat", self.repeat.to_string()),
-        ] {
-            words.extend([option.to_owned(), value]);
-        }
-        if !self.swap.as_os_str().is_empty() {
-            words.extend(["--swap".to_owned(), self.swap.display().to_string()]);
-        }
-        words
-    }
-
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         for (option, bytes) in [
@@ -322,7 +301,8 @@ mod tests {
     fn defaults_round_trip_through_toml() {
         for config in [Config::default(), Config::for_lab()] {
             config.check().unwrap();
-            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            let back =
+                settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
     }

@@ -51,17 +51,6 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    fn to_arguments(&self) -> Vec<String> {
-        let sizes: Vec<_> = self.sizes.iter().map(u64::to_string).collect();
-        let mut words = vec!["--sizes".to_owned(), sizes.join(",")];
-        words.extend(["--trials".into(), self.trials.to_string()]);
-        words.extend(["--seed".into(), self.seed.to_string()]);
-        for device in &self.device {
-            words.extend(["--device".into(), device.to_string()]);
-        }
-        words
-    }
-
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
         check_sizes(&self.sizes, MAX_BYTES)?;
@@ -250,7 +239,7 @@ mod tests {
             ..Config::default()
         };
         config.check().unwrap();
-        let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+        let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
         assert_eq!(back, config);
         assert_eq!(Config::sweep().len(), 20);
         assert_eq!(Config::sweep().last(), SIZES.last());

@@ -205,53 +205,6 @@ impl Settings for Config {
         super::simulate(self, simulated, out, existing, interrupt, progress)
     }
 
-    fn to_arguments(&self) -> Vec<String> {
-        let mut words: Vec<String> = Vec::new();
-        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
-        option("--victim", self.victim.to_string());
-        option("--victim-cpu", self.victim_cpu.to_string());
-        option("--frame", self.frame.clone());
-        option("--frames", self.frames.to_string());
-        option("--period", self.period.clone());
-        option("--deadline", self.deadline.clone());
-        option("--jobs", self.jobs.to_string());
-        for load in &self.load {
-            option("--load", load.to_string());
-        }
-        if !self.cpus.is_empty() {
-            option("--cpus", self.cpus.to_string());
-        }
-        if !self.load_memory.is_empty() {
-            option("--load-memory", self.load_memory.clone());
-        }
-        for setting in &self.guard {
-            option("--guard", setting.to_string());
-        }
-        option("--repeat", self.repeat.to_string());
-        option("--backend", self.backend.to_string());
-        if !self.event.is_empty() {
-            option("--event", self.event.clone());
-        }
-        if self.bytes_per_event > 0 {
-            option("--bytes-per-event", self.bytes_per_event.to_string());
-        }
-        option("--guard-period", self.guard_period.clone());
-        option("--settle", self.settle.clone());
-        if !self.on_miss.is_empty() {
-            option("--on-miss", self.on_miss.clone());
-        }
-        if !self.rt {
-            words.push("--no-rt".into());
-        }
-        if self.require_memory_event {
-            words.push("--require-memory-event".into());
-        }
-        if !self.self_test {
-            words.push("--no-self-test".into());
-        }
-        words
-    }
-
     fn check_real(&self) -> Result<(), Error> {
         self.load.iter().try_for_each(|load| match load {
             Load::Workload(workload) => workload.check_real(),
@@ -381,7 +334,8 @@ mod tests {
         let xeon = Platform::find("xeon-w3530").unwrap();
         for config in [Config::default(), Config::for_modelled(&xeon)] {
             config.check().unwrap();
-            let back = settings::parse(&config.to_toml(), &Config::default()).unwrap();
+            let back =
+                settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();
             assert_eq!(back, config);
         }
         assert_eq!(Config::for_modelled(&xeon).guard.len(), 5);

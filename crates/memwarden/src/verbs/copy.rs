@@ -6,16 +6,17 @@ mod breakeven;
 mod latency;
 mod pollution;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::Settings;
-use memwarden_experiments::copy::{Engine, Policies, dat};
+use memwarden_experiments::copy::{Engine, dat};
+use serde::{Serialize, Serializer};
 
-use super::experiment::Place;
+use super::experiment::{Place, on};
 use super::on_lab::{Lab, MachineArgs};
 use crate::verbs::output::outln;
 
@@ -45,31 +46,44 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What all take.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 struct Common {
     /// The device; null copies within this process, to try the commands [default: /dev/cftu]
     #[arg(long, value_name = "PATH|null", value_parser = NonEmptyStringValueParser::new())]
     device: Option<String>,
-    /// With more CPUs than channels, let CPUs share a channel
-    #[arg(long)]
-    fold: bool,
-    /// dma-priority: the part of each window that is the high channels' alone, ns [default: 30000]
-    #[arg(long, value_name = "NS")]
-    quantum_high: Option<u64>,
-    /// dma-priority: the rest of the window, ns [default: 60000]
-    #[arg(long, value_name = "NS")]
-    quantum_low: Option<u64>,
-    /// dma-priority: the high channels [default: 0]
-    #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
-    high: Vec<u32>,
     #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    #[serde(skip)]
     place: Place,
     #[command(flatten)]
+    #[serde(skip)]
     machine: MachineArgs,
     /// The emulated machine: virt (channels in software), or zcu102 (sixteen DMA channels) [default: virt]
     #[cfg(feature = "host")]
     #[arg(long = "machine", value_name = "MACHINE", value_parser = parse_board)]
+    #[serde(skip)]
     board: Option<memwarden_lab::Board>,
+}
+
+/// Settings of the channels' policies.
+#[derive(clap::Args, Serialize)]
+struct PolicyArgs {
+    /// With more CPUs than channels, let CPUs share a channel
+    #[arg(long)]
+    #[serde(serialize_with = "on")]
+    fold: bool,
+    /// dma-priority: the part of each window that is the high channels' alone, ns [default: 30000]
+    #[arg(long, value_name = "NS")]
+    #[serde(rename = "quantum_high_ns")]
+    quantum_high: Option<u64>,
+    /// dma-priority: the rest of the window, ns [default: 60000]
+    #[arg(long, value_name = "NS")]
+    #[serde(rename = "quantum_low_ns")]
+    quantum_low: Option<u64>,
+    /// dma-priority: the high channels [default: 0]
+    #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
+    high: Option<Vec<u32>>,
 }
 
 #[cfg(feature = "host")]
@@ -112,29 +126,12 @@ impl Dat {
 }
 
 impl Common {
-    fn settings<S: Settings>(&self) -> anyhow::Result<S> {
+    fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
         let on = &self.place.on;
         self.machine.check(on)?;
         #[cfg(feature = "host")]
         super::on_lab::not_native(on, "--machine", self.board.is_some())?;
-        self.place.settings()
-    }
-
-    /// Puts what was given over what is in the settings.
-    fn settle(&self, device: &mut PathBuf, policies: &mut Policies) {
-        if let Some(given) = &self.device {
-            *device = given.into();
-        }
-        policies.fold |= self.fold;
-        if let Some(quantum) = self.quantum_high {
-            policies.quantum_high_ns = quantum;
-        }
-        if let Some(quantum) = self.quantum_low {
-            policies.quantum_low_ns = quantum;
-        }
-        if !self.high.is_empty() {
-            policies.high.clone_from(&self.high);
-        }
+        self.place.settings(options)
     }
 
     /// The emulated machine.
@@ -165,14 +162,26 @@ impl std::str::FromStr for Engines {
 }
 
 impl Engines {
-    /// Over what is in the settings, if any was given.
-    fn settle(given: &[Self], engines: &mut Vec<Engine>) -> anyhow::Result<()> {
+    /// That `all` stands alone.
+    fn check(given: Option<&Vec<Self>>) -> anyhow::Result<()> {
+        let given = given.map_or(&[][..], Vec::as_slice);
         if given.len() > 1 && given.iter().any(|one| one.0.is_empty()) {
             anyhow::bail!("--engine all: it names every engine already; give it alone");
         }
-        if !given.is_empty() {
-            *engines = given.iter().flat_map(|one| one.0.clone()).collect();
-        }
         Ok(())
+    }
+
+    /// The engines together; none is all of them.
+    fn together<S: Serializer>(
+        given: &Option<Vec<Self>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let all = |given: &Vec<Self>| {
+            given
+                .iter()
+                .flat_map(|one| one.0.clone())
+                .collect::<Vec<_>>()
+        };
+        given.as_ref().map(all).serialize(serializer)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use memwarden_experiments::{Error, Interrupt, Progress, Settings, Simulated};
 use memwarden_run::{Existing, Summary, Whole};
+use serde::{Serialize, Serializer};
 
 use super::on_lab::{Lab, parse_limit};
 use super::terminal::Bar;
@@ -50,6 +51,16 @@ impl Target {
     }
 }
 
+/// A flag that switches a setting on; null where it was not given.
+pub fn on<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    given.then_some(true).serialize(serializer)
+}
+
+/// A flag that switches a setting off; null where it was not given.
+pub fn off<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    given.then_some(false).serialize(serializer)
+}
+
 /// A run folder, and its summary.
 pub type Found = (PathBuf, Summary);
 
@@ -86,8 +97,8 @@ fn platform<S: Settings>(asked: Option<&str>) -> Option<&str> {
 }
 
 impl Place {
-    /// What the options come over: the file, and what it doesn't say as suits the target.
-    pub fn settings<S: Settings>(&self) -> anyhow::Result<S> {
+    /// The settings that suit the target, with the file over them, and the options over both.
+    pub fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
         if !self.on.is_lab() && self.timeout.is_some() {
             anyhow::bail!(NO_LAB_TO_END);
         }
@@ -99,10 +110,7 @@ impl Place {
             },
             Target::Sim(_) => S::for_sim(),
         };
-        Ok(match &self.config {
-            Some(path) => S::read(path, &defaults)?,
-            None => defaults,
-        })
+        Ok(defaults.under(self.config.as_deref(), options)?)
     }
 
     /// Runs the experiment where it is wanted: `native` here, or `command` on the machine that `lab` gives. None if its
@@ -121,7 +129,7 @@ impl Place {
         ) -> Result<(PathBuf, Summary<S::Whole>), Error>,
     ) -> anyhow::Result<Option<(PathBuf, Summary<S::Whole>)>> {
         if self.print_config {
-            output::write(&settings.to_toml())?;
+            output::write(&settings.to_toml()?)?;
             return Ok(None);
         }
         let out = self.out.as_deref();
@@ -142,12 +150,10 @@ impl Place {
                 if let Some(name) = platform {
                     settings.check_cores(&Simulated::find(name)?)?;
                 }
-                let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
-                words.extend(settings.to_arguments());
                 let (folder, summary) = lab()?
                     .on_platform(platform)?
                     .within(self.timeout)
-                    .carry_out(words, settings.command(), out, existing)?;
+                    .carry_out(command, &settings.to_toml()?, out, existing)?;
                 (folder, summary.typed()?)
             }
         };

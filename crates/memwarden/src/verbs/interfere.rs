@@ -9,12 +9,13 @@ use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_run::studies::interfere::Summary;
+use serde::Serialize;
 
-use super::experiment::Place;
+use super::experiment::{Place, off, on};
 use super::on_lab::Lab;
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[command(
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     --on lab is --on lab:raspberry-pi-3, where the published experiment was made.\n\
@@ -38,7 +39,7 @@ pub struct Args {
     victim_iterations: Option<u64>,
     /// Who is in its way, one kind at a time (comma-separated): as --victim
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
-    aggressors: Vec<Workload>,
+    aggressors: Option<Vec<Workload>>,
     /// An aggressor's buffer
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     aggressor_memory: Option<String>,
@@ -47,7 +48,7 @@ pub struct Args {
     cpus: Option<CpuSet>,
     /// Budgets to compare with none: MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
     #[arg(long, value_name = "BUDGETS")]
-    guard: Vec<GuardSpec>,
+    guard: Option<Vec<GuardSpec>>,
     /// Runs of each case
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
@@ -82,50 +83,28 @@ pub struct Args {
     window: Option<String>,
     /// Don't prove first that the guard regulates
     #[arg(long)]
+    #[serde(rename = "self_test", serialize_with = "off")]
     no_self_test: bool,
     /// The guard leaves the kernel's own traffic uncounted
     #[arg(long)]
+    #[serde(serialize_with = "on")]
     user_only: bool,
     /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
     #[arg(long)]
+    #[serde(serialize_with = "on")]
     require_memory_event: bool,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
     module: Option<PathBuf>,
     #[command(flatten)]
+    #[serde(skip)]
     place: Place,
 }
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.place.settings()?;
-        macro_rules! given {
-            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
-        }
-        given!(
-            victim,
-            victim_cpu,
-            victim_memory,
-            victim_iterations,
-            aggressor_memory,
-            cpus,
-            repeat,
-            backend,
-            event
-        );
-        given!(bytes_per_event, period, settle, hold, long_case, window);
-        if self.long_guard.is_some() {
-            config.long_guard.clone_from(&self.long_guard);
-        }
-        if !self.aggressors.is_empty() {
-            config.aggressors.clone_from(&self.aggressors);
-        }
-        if !self.guard.is_empty() {
-            config.guard.clone_from(&self.guard);
-        }
-        config.self_test &= !self.no_self_test;
-        config.user_only |= self.user_only;
-        config.require_memory_event |= self.require_memory_event;
+        let config: Config = self.place.settings(self)?;
         config.check()?;
         Ok(config)
     }
@@ -171,20 +150,6 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"interfere").chain(words))?
             .args
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let platform = Platform::find("raspberry-pi-3").unwrap();
-        let mut config = Config::for_modelled(&platform);
-        config.guard.push("600,200+ps".parse().unwrap());
-        config.self_test = false;
-        config.user_only = true;
-        config.require_memory_event = true;
-        config.bytes_per_event = 4096;
-        let words = config.to_arguments();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(settings(&words).unwrap(), config);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 mod compete;
 mod reclaim;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -12,8 +11,9 @@ use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::Settings;
 use memwarden_experiments::mmap::{self, Access, Compete, Config, Counters, Flush, Switch, Way};
 use memwarden_platform::units::parse_size;
+use serde::{Serialize, Serializer};
 
-use super::experiment::Place;
+use super::experiment::{Place, on};
 use super::on_lab::MachineArgs;
 
 /// Measure what a mapping costs: six ways to map memory, walked over at random or in order, alone or beside a competitor
@@ -45,19 +45,21 @@ enum Verb {
     Compete(compete::Args),
 }
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 struct WalkArgs {
     /// The mappings: all, or some by their names [default: all]
     #[arg(long, value_name = "MAPPING,...", value_delimiter = ',')]
-    flags: Vec<Ways>,
+    #[serde(serialize_with = "some_or_all")]
+    flags: Option<Vec<Ways>>,
     /// random, sequential [default: both]
     #[arg(long, value_name = "ACCESS,...", value_delimiter = ',')]
-    access: Vec<Access>,
+    access: Option<Vec<Access>>,
     /// How often each step walks its 32 KiB [default: 16]
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
-    locality: Vec<u64>,
+    locality: Option<Vec<u64>>,
     /// The mapping's size [default: 1G; lab: 64M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[serde(rename = "size_bytes")]
     size: Option<u64>,
     /// Outer steps of a walk [default: 1048576; lab: 256]
     #[arg(long, value_name = "N")]
@@ -76,15 +78,18 @@ struct WalkArgs {
     model_outer: Option<u64>,
     /// none, fork (a child on the same CPU), background (a program on any) [default: none]
     #[arg(long, value_name = "WHO,...", value_delimiter = ',')]
-    compete: Vec<Compete>,
+    compete: Option<Vec<Compete>>,
     /// How much memory the competitor takes [default: what is free, less a tenth of all]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[serde(rename = "compete_limit_bytes")]
     compete_limit: Option<u64>,
     /// Put the competitor into a control group with so much memory, whose own OOM killer ends it when it takes more
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[serde(rename = "confine_bytes")]
     confine: Option<u64>,
     /// Write the mapping back after each walk (msync, MS_SYNC), and time that apart
     #[arg(long)]
+    #[serde(serialize_with = "on")]
     msync: bool,
     /// How the data caches are emptied before each walk: lines (by address), read (a larger buffer), off [default: lines]
     #[arg(long, value_name = "HOW")]
@@ -102,8 +107,10 @@ struct WalkArgs {
     #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
     dir: Option<String>,
     #[command(flatten)]
+    #[serde(skip)]
     place: Place,
     #[command(flatten)]
+    #[serde(skip)]
     machine: MachineArgs,
 }
 
@@ -131,30 +138,20 @@ impl std::str::FromStr for Ways {
     }
 }
 
+/// The mappings together; none is all of them.
+fn some_or_all<S: Serializer>(ways: &Option<Vec<Ways>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let all = |ways: &Vec<Ways>| {
+        ways.iter()
+            .flat_map(|one| one.0.clone())
+            .collect::<Vec<_>>()
+    };
+    ways.as_ref().map(all).serialize(serializer)
+}
+
 impl WalkArgs {
     fn settings(&self) -> anyhow::Result<Config> {
         self.machine.check(&self.place.on)?;
-        let mut config: Config = self.place.settings()?;
-        if !self.flags.is_empty() {
-            config.flags = self.flags.iter().flat_map(|ways| ways.0.clone()).collect();
-        }
-        macro_rules! lists {
-            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
-        }
-        lists!(access, locality, compete);
-        macro_rules! given {
-            ($($option:ident => $field:ident),*) => { $(if let Some(value) = &self.$option { config.$field = value.clone(); })* };
-        }
-        given!(size => size_bytes, outer => outer, counters => counters, platform => platform, prefetcher => prefetcher,
-               model_outer => model_outer, compete_limit => compete_limit_bytes, confine => confine_bytes,
-               flush => flush, repeat => repeat, seed => seed);
-        config.msync |= self.msync;
-        if self.cpu.is_some() {
-            config.cpu = self.cpu;
-        }
-        if let Some(dir) = &self.dir {
-            config.dir = PathBuf::from(dir);
-        }
+        let config: Config = self.place.settings(self)?;
         config.check()?;
         Ok(config)
     }
@@ -200,32 +197,6 @@ mod tests {
             .args
             .walk
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let config = Config {
-            flags: vec![Way::ALL[3], Way::ALL[0]],
-            access: vec![Access::Sequential],
-            locality: vec![2, 32],
-            counters: Counters::Model,
-            platform: "xeon-w3530".into(),
-            prefetcher: Switch::Off,
-            compete: vec![Compete::None, Compete::Fork],
-            compete_limit_bytes: 8 << 20,
-            confine_bytes: 4 << 20,
-            msync: true,
-            flush: Flush::Read,
-            cpu: Some(1),
-            dir: "/var/tmp".into(),
-            ..Config::default()
-        };
-        for config in [config, Config::default(), Config::for_lab()] {
-            let words = config.to_arguments();
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            assert_eq!(settings(&words).unwrap(), config);
-        }
-        assert_eq!(settings(&["--size", "16M"]).unwrap().size_bytes, 16 << 20);
     }
 
     #[test]

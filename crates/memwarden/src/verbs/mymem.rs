@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::Subject;
+use serde::Serialize;
 
 use super::experiment::Place;
 use super::on_lab::MachineArgs;
@@ -35,21 +36,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// What both take.
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 struct Common {
     /// A device's path, or in-kernel (repeatable) [default: /dev/mymem, /dev/mymem_rust and in-kernel, those that are
     /// there]
     #[arg(long, value_name = "PATH|in-kernel")]
-    device: Vec<Subject>,
+    device: Option<Vec<Subject>>,
     #[command(flatten)]
+    #[serde(skip)]
     place: Place,
     #[command(flatten)]
+    #[serde(skip)]
     machine: MachineArgs,
 }
 
 impl Common {
-    fn settings<S: Settings>(&self) -> anyhow::Result<S> {
+    fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
         self.machine.check(&self.place.on)?;
-        self.place.settings()
+        self.place.settings(options)
     }
 }

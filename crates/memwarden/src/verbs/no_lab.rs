@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In the place of `on_lab`, in a memwarden that was built without the lab.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,8 +44,8 @@ impl Lab {
 
     pub fn carry_out(
         self,
-        _: Vec<String>,
-        _: &[OsString],
+        _: &[&str],
+        _: &str,
         _: Option<&Path>,
         _: Existing,
     ) -> anyhow::Result<Found> {

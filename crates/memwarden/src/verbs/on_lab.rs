@@ -16,6 +16,9 @@ use super::terminal::Bar;
 /// Where the guest leaves the run folder: below what is carried back.
 const GUEST_FOLDER: &str = "run";
 
+/// The file of an experiment's settings, in the guest's /host.
+const SETTINGS: &str = "settings.toml";
+
 /// Which emulated machine, where an experiment leaves the choice.
 #[derive(clap::Args)]
 pub struct MachineArgs {
@@ -170,15 +173,22 @@ impl Lab {
         self
     }
 
-    /// Runs `command` there, with `words` behind `--` if there are any, and gives the run folder its place here.
+    /// Runs `command` there with these settings, and gives the run folder its place here.
     pub fn carry_out(
-        self,
-        command: Vec<String>,
-        words: &[OsString],
+        mut self,
+        command: &[&str],
+        settings: &str,
         out: Option<&Path>,
         existing: Existing,
     ) -> anyhow::Result<Found> {
-        let mut home = run(&self.machine, command, words)?;
+        let carried = tempfile::tempdir().context("making a folder for the settings")?;
+        let file = carried.path().join(SETTINGS);
+        std::fs::write(&file, settings)
+            .with_context(|| format!("writing the settings to {}", file.display()))?;
+        self.machine.with.push(file);
+        let mut words: Vec<String> = command.iter().map(|&word| word.into()).collect();
+        words.extend(["--config".into(), format!("/host/{SETTINGS}")]);
+        let mut home = run(&self.machine, words)?;
         let Recorded { run, summary, .. } = &mut home.recorded;
         if let Some(note) = self.note {
             summary.note(note);
@@ -191,17 +201,12 @@ impl Lab {
     }
 }
 
-/// Boots `machine`, runs `command` with a run folder to write to and `words` behind `--` if there are any, and returns
-/// what came home.
-pub fn run(machine: &Machine, command: Vec<String>, words: &[OsString]) -> anyhow::Result<Home> {
+/// Boots `machine`, runs `command` with a run folder to write to, and returns what came home.
+pub fn run(machine: &Machine, command: Vec<String>) -> anyhow::Result<Home> {
     let carried = tempfile::tempdir().context("making a folder for the results")?;
     let results = carried.path().join("results");
     let mut command: Vec<OsString> = command.into_iter().map(Into::into).collect();
     command.extend(["--out", GUEST_FOLDER].map(Into::into));
-    if !words.is_empty() {
-        command.push("--".into());
-        command.extend_from_slice(words);
-    }
     let mut bar = Bar::new();
     let outcome = machine.run_with_steps(&command, Some(&results), &mut |step| {
         if machine.talkative {

@@ -11,12 +11,13 @@ use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
+use serde::Serialize;
 
-use super::experiment::Place;
+use super::experiment::{Place, off, on};
 use super::on_lab::Lab;
 
 /// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[command(
     after_help = "Loads: screen (a frame buffer that scrolls), xserver (Xvfb with a scrolling xterm, where installed), \
     latency, bandwidth:KIND\nas in `memwarden interfere`, 'cmd: COMMAND', or a command behind --. A load runs until it is ended.\n\
@@ -51,10 +52,11 @@ pub struct Args {
     jobs: Option<u64>,
     /// Do without SCHED_FIFO and locked memory
     #[arg(long)]
+    #[serde(rename = "rt", serialize_with = "off")]
     no_rt: bool,
     /// What runs beside the task: screen, xserver, latency, bandwidth:KIND, 'cmd: COMMAND', or trace:FILE with --on sim:PLATFORM (repeatable)
     #[arg(long, value_name = "LOAD")]
-    load: Vec<Load>,
+    load: Option<Vec<Load>>,
     /// CPUs of the load: a workload runs on each of them [default: the first that is not the task's]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
@@ -63,7 +65,7 @@ pub struct Args {
     load_memory: Option<String>,
     /// Settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
     #[arg(long, value_name = "BUDGETS")]
-    guard: Vec<Setting>,
+    guard: Option<Vec<Setting>>,
     /// Runs of each case, by turns
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
@@ -87,42 +89,33 @@ pub struct Args {
     on_miss: Option<String>,
     /// Don't prove first that the guard regulates
     #[arg(long)]
+    #[serde(rename = "self_test", serialize_with = "off")]
     no_self_test: bool,
     /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
     #[arg(long)]
+    #[serde(serialize_with = "on")]
     require_memory_event: bool,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
     module: Option<PathBuf>,
     #[command(flatten)]
+    #[serde(skip)]
     place: Place,
     /// A command as the load
     #[arg(last = true, value_name = "COMMAND")]
+    #[serde(skip)]
     command: Vec<OsString>,
 }
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.place.settings()?;
-        macro_rules! given {
-            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
-        }
-        given!(victim, victim_cpu, frame, frames, period, deadline, jobs);
-        given!(cpus, load_memory, repeat, backend, event, bytes_per_event);
-        given!(guard_period, settle, on_miss);
-        let mut load = self.load.clone();
+        let mut config: Config = self.place.settings(self)?;
         if !self.command.is_empty() {
+            let mut load = self.load.clone().unwrap_or_default();
             load.push(Load::command(&self.command));
-        }
-        if !load.is_empty() {
             config.load = load;
         }
-        if !self.guard.is_empty() {
-            config.guard.clone_from(&self.guard);
-        }
-        config.rt &= !self.no_rt;
-        config.self_test &= !self.no_self_test;
-        config.require_memory_event |= self.require_memory_event;
         config.check()?;
         Ok(config)
     }
@@ -168,24 +161,6 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"realtime").chain(words))?
             .args
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let platform = Platform::find("xeon-w3530").unwrap();
-        let mut config = Config::for_modelled(&platform);
-        config.load_memory = "8M".into();
-        config.cpus = "1".parse().unwrap();
-        config.load.push("cmd: sh -c 'a, b'".parse().unwrap());
-        config.guard.push("events:25,5+reclaim".parse().unwrap());
-        config.self_test = false;
-        config.require_memory_event = true;
-        config.rt = false;
-        config.bytes_per_event = 4096;
-        config.on_miss = "cat /proc/interrupts".into();
-        let words = config.to_arguments();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(settings(&words).unwrap(), config);
     }
 
     #[test]

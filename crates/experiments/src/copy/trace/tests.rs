@@ -267,7 +267,7 @@ fn settings_round_trip_through_toml() {
     };
     config.check().unwrap();
     for defaults in [Config::default(), Config::for_lab()] {
-        let back = settings::parse(&config.to_toml(), &defaults).unwrap();
+        let back = settings::tests::read(&config.to_toml().unwrap(), &defaults).unwrap();
         assert_eq!(back, config);
     }
 }

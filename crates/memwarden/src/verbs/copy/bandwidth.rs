@@ -7,11 +7,12 @@ use memwarden_experiments::Settings;
 use memwarden_experiments::copy::Operation;
 use memwarden_experiments::copy::bandwidth::{self, Config};
 use memwarden_platform::units::parse_bytes;
+use serde::Serialize;
 
 use super::{Common, Dat, Engines};
 
 /// Copy on every CPU at once, and tell each channel's rate and the total, by size
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[command(
     after_help = "One thread on each CPU. from and to copy out of and into user memory, from+to by turns.\n\
     cpu is copy_from_user() and copy_to_user(); dma-exclusive gives each CPU a channel, dma-shared takes the least loaded,\n\
@@ -24,13 +25,14 @@ use super::{Common, Dat, Engines};
 pub(super) struct Args {
     /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are to be had [default: all]
     #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
-    engine: Vec<Engines>,
+    #[serde(serialize_with = "Engines::together")]
+    engine: Option<Vec<Engines>>,
     /// from, to, from+to [default: all three]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
-    operation: Vec<Operation>,
+    operation: Option<Vec<Operation>>,
     /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two from 1 KiB to 32 MiB; lab: to 1 MiB]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
-    sizes: Vec<u64>,
+    sizes: Option<Vec<u64>>,
     /// Copies of each thread [default: 300; lab: 30]
     #[arg(long, value_name = "N")]
     operations: Option<u32>,
@@ -38,22 +40,17 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
     #[command(flatten)]
+    #[serde(skip)]
     dat: Dat,
     #[command(flatten)]
+    #[serde(flatten)]
     common: Common,
 }
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.common.settings()?;
-        self.common.settle(&mut config.device, &mut config.policy);
-        Engines::settle(&self.engine, &mut config.engine)?;
-        macro_rules! given {
-            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
-        }
-        given!(operation, sizes);
-        config.operations = self.operations.unwrap_or(config.operations);
-        config.repeat = self.repeat.unwrap_or(config.repeat);
+        Engines::check(self.engine.as_ref())?;
+        let config: Config = self.common.settings(self)?;
         config.check()?;
         Ok(config)
     }
@@ -75,7 +72,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use memwarden_experiments::copy::Engine;
 
     use super::*;
 
@@ -89,19 +85,6 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"bandwidth").chain(words))?
             .args
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let mut config = Config {
-            engine: vec![Engine::Priority],
-            repeat: 3,
-            ..Config::for_lab()
-        };
-        config.policy.quantum_high_ns = 60_000;
-        let words = config.to_arguments();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(settings(&words).unwrap(), config);
     }
 
     #[test]

@@ -10,12 +10,13 @@ use memwarden_experiments::copy::breakeven::{self, Answer, Config, THRESHOLD};
 use memwarden_experiments::copy::{Engine, NULL, Operation};
 use memwarden_platform::units::parse_bytes;
 use memwarden_run::studies::copy_breakeven::Whole;
+use serde::Serialize;
 
 use super::Common;
 use crate::verbs::output::outln;
 
 /// Find the size from which DMA wins: by a copy's time, by its CPU time, by what another CPU's application loses
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[command(
     after_help = "Three answers, each null with its reason where the engine never wins. With --apply the one that --answer\n\
     names is written to /sys/module/cftu/parameters/min_bytes: shorter copies then go by CPU. cftu must be loaded for that\n\
@@ -31,10 +32,10 @@ pub(super) struct Args {
     engine: Option<Engine>,
     /// from, to, from_nc, to_nc; it must win in all of them [default: from,to]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
-    operation: Vec<Operation>,
+    operation: Option<Vec<Operation>>,
     /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two to 32 MiB; lab: 64 bytes to 1 MiB]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
-    sizes: Vec<u64>,
+    sizes: Option<Vec<u64>>,
     /// Copies of each size, at least 10 [default: 100; lab: 20]
     #[arg(long, value_name = "N")]
     count: Option<u32>,
@@ -52,11 +53,14 @@ pub(super) struct Args {
     victim_cpu: Option<usize>,
     /// Which answer is the threshold: latency, cpu-time, slowdown
     #[arg(long, value_name = "ANSWER", default_value = "latency")]
+    #[serde(skip)]
     answer: Answer,
     /// Write it where the loaded cftu reads it
     #[arg(long)]
+    #[serde(skip)]
     apply: bool,
     #[command(flatten)]
+    #[serde(flatten)]
     common: Common,
 }
 
@@ -67,16 +71,7 @@ impl Args {
                 "--apply: the lab's machine is gone after the measurement, and its answer is none for this one"
             );
         }
-        let mut config: Config = self.common.settings()?;
-        self.common.settle(&mut config.device, &mut config.policy);
-        macro_rules! lists {
-            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
-        }
-        lists!(operation, sizes);
-        macro_rules! given {
-            ($($field:ident),*) => { $(if let Some(value) = &self.$field { config.$field = value.clone(); })* };
-        }
-        given!(engine, count, victim, victim_runs, cpu, victim_cpu);
+        let config: Config = self.common.settings(self)?;
         config.check()?;
         if self.apply && config.device == Path::new(NULL) {
             bail!("--apply: --device null has no engine, and its answer is none for cftu");
@@ -139,18 +134,6 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"breakeven").chain(words))?
             .args
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let config = Config {
-            engine: Engine::Exclusive,
-            cpu: 2,
-            ..Config::for_lab()
-        };
-        let words = config.to_arguments();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(settings(&words).unwrap(), config);
     }
 
     #[test]

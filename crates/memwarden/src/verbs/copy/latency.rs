@@ -7,11 +7,13 @@ use memwarden_experiments::Settings;
 use memwarden_experiments::copy::latency::{self, Config};
 use memwarden_experiments::copy::{Load, Operation, powers};
 use memwarden_platform::units::parse_bytes;
+use serde::Serialize;
 
 use super::{Common, Dat, Engines};
+use crate::verbs::experiment::on;
 
 /// Time copies of each size, out of and into user memory, by the CPU and by DMA
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[command(
     after_help = "from and to copy out of and into user memory; from_nc and to_nc drop both sides' cache lines before.\n\
     cpu is copy_from_user() and copy_to_user(); dma-exclusive gives each CPU a channel, dma-shared takes the least loaded,\n\
@@ -26,31 +28,36 @@ use super::{Common, Dat, Engines};
 pub(super) struct Args {
     /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are to be had [default: all]
     #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
-    engine: Vec<Engines>,
+    #[serde(serialize_with = "Engines::together")]
+    engine: Option<Vec<Engines>>,
     /// from, to, from_nc, to_nc [default: all four; lab: from,to]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
-    operation: Vec<Operation>,
+    operation: Option<Vec<Operation>>,
     /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two from 1 to --max]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
-    sizes: Vec<u64>,
+    sizes: Option<Vec<u64>>,
     /// The largest power of two, 2M to 1G [default: 32M; lab: 1 MiB]
     #[arg(long, value_name = "SIZE", conflicts_with = "sizes", value_parser = parse_max)]
+    #[serde(skip)]
     max: Option<u64>,
     /// Copies of each size [default: 300; lab: 30]
     #[arg(long, value_name = "N")]
     count: Option<u32>,
     /// What else the machine does: idle, heavy [default: idle]
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',')]
-    load: Vec<Load>,
+    load: Option<Vec<Load>>,
     /// Let each copy pin its user memory, within the time
     #[arg(long)]
+    #[serde(serialize_with = "on")]
     pin_inside: bool,
     /// The CPU that copies [default: 0]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     #[command(flatten)]
+    #[serde(skip)]
     dat: Dat,
     #[command(flatten)]
+    #[serde(flatten)]
     common: Common,
 }
 
@@ -63,19 +70,11 @@ fn parse_max(text: &str) -> Result<u64, String> {
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.common.settings()?;
-        self.common.settle(&mut config.device, &mut config.policy);
-        Engines::settle(&self.engine, &mut config.engine)?;
+        Engines::check(self.engine.as_ref())?;
+        let mut config: Config = self.common.settings(self)?;
         if let Some(max) = self.max {
             config.sizes = powers(1, max);
         }
-        macro_rules! given {
-            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
-        }
-        given!(operation, sizes, load);
-        config.count = self.count.unwrap_or(config.count);
-        config.cpu = self.cpu.unwrap_or(config.cpu);
-        config.pin_inside |= self.pin_inside;
         config.check()?;
         Ok(config)
     }
@@ -97,7 +96,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use memwarden_experiments::copy::Engine;
 
     use super::*;
 
@@ -111,24 +109,6 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"latency").chain(words))?
             .args
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let mut config = Config {
-            device: "null".into(),
-            engine: vec![Engine::Cpu, Engine::Priority],
-            load: Load::ALL.into(),
-            pin_inside: true,
-            cpu: 1,
-            ..Config::for_lab()
-        };
-        config.policy.fold = true;
-        config.policy.quantum_low_ns = 5000;
-        config.policy.high = vec![1, 3];
-        let words = config.to_arguments();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(settings(&words).unwrap(), config);
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::Engine;
 use memwarden_experiments::copy::pollution::{self, Config, Pair, System};
+use serde::Serialize;
 
 use super::{Common, Dat};
 
 /// Run applications beside another CPU's copies, and tell what they lose to those of the CPU and of DMA
-#[derive(clap::Args)]
+#[derive(clap::Args, Serialize)]
 #[command(
     after_help = "One CPU repeats a copy; another runs an application, whose time, cache references and misses are measured.\n\
     Systems: ideal (no copies), cpu (copies by the CPU), dma (by --engine).\n\
@@ -26,14 +27,14 @@ pub(super) struct Args {
     engine: Option<Engine>,
     /// ideal, cpu, dma [default: all three]
     #[arg(long, value_name = "SYSTEM,...", value_delimiter = ',')]
-    system: Vec<System>,
+    system: Option<Vec<System>>,
     /// The copies: OPERATION:BYTES, the operation from, to or from+to
     /// [default: from+to:16,from:224,from:1124,from:16064,to:1448,to:4096]
     #[arg(long, value_name = "PAIR,...", value_delimiter = ',')]
-    pairs: Vec<Pair>,
+    pairs: Option<Vec<Pair>>,
     /// The applications by name [default: all; lab: the small ones]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    application: Vec<String>,
+    application: Option<Vec<String>>,
     /// Runs of an application in each case [default: 300; lab: 10]
     #[arg(long, value_name = "N")]
     count: Option<u32>,
@@ -47,23 +48,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
+    #[serde(skip)]
     dat: Dat,
     #[command(flatten)]
+    #[serde(flatten)]
     common: Common,
 }
 
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
-        let mut config: Config = self.common.settings()?;
-        self.common.settle(&mut config.device, &mut config.policy);
-        macro_rules! lists {
-            ($($field:ident),*) => { $(if !self.$field.is_empty() { config.$field.clone_from(&self.$field); })* };
-        }
-        lists!(system, pairs, application);
-        macro_rules! given {
-            ($($field:ident),*) => { $(if let Some(value) = self.$field { config.$field = value; })* };
-        }
-        given!(engine, count, copy_cpu, application_cpu, seed);
+        let config: Config = self.common.settings(self)?;
         config.check()?;
         Ok(config)
     }
@@ -98,19 +92,6 @@ mod tests {
         Cli::try_parse_from(std::iter::once(&"pollution").chain(words))?
             .args
             .settings()
-    }
-
-    #[test]
-    fn a_configuration_survives_the_command_line() {
-        let config = Config {
-            engine: Engine::Priority,
-            copy_cpu: 3,
-            seed: 9,
-            ..Config::for_lab()
-        };
-        let words = config.to_arguments();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(settings(&words).unwrap(), config);
     }
 
     #[test]

@@ -301,7 +301,7 @@ mod in_lab {
                 ..stage.machine.clone()
             };
             machine.timeout = args.timeout.unwrap_or(machine.timeout);
-            let home = match on_lab::run(&machine, stage.command(), &[]) {
+            let home = match on_lab::run(&machine, stage.command()) {
                 Ok(home) => home,
                 // Of several, one that can't be measured takes no other with it.
                 Err(error) if stages.len() > 1 && !was_interrupted(&error) => {
