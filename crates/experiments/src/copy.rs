@@ -23,6 +23,7 @@ use memwarden_copies::{Providers, provide_copies};
 use memwarden_platform::cpus;
 use memwarden_run::studies::Device;
 use memwarden_run::{Summary, Whole};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Interrupt};
@@ -187,7 +188,7 @@ impl Operation {
 }
 
 /// Settings of the policies.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policies {
     /// With more CPUs than channels, CPUs share them.

@@ -17,6 +17,7 @@ pub mod mymem;
 mod pinned;
 mod proof;
 pub mod realtime;
+pub mod schema;
 mod settings;
 mod simulated;
 mod traffic;

@@ -42,6 +42,8 @@ enum Verb {
     #[cfg(feature = "host")]
     Report(verbs::report::Args),
     #[cfg(feature = "host")]
+    Schema(verbs::schema::Args),
+    #[cfg(feature = "host")]
     Sim(verbs::sim::Args),
     #[cfg(feature = "host")]
     Plan(Box<verbs::plan::Args>),
@@ -72,6 +74,8 @@ fn main() -> ExitCode {
         Verb::Lab(args) => verbs::lab::run(args),
         #[cfg(feature = "host")]
         Verb::Report(args) => verbs::report::run(args),
+        #[cfg(feature = "host")]
+        Verb::Schema(args) => verbs::schema::run(&args),
         #[cfg(feature = "host")]
         Verb::Sim(args) => verbs::sim::run(args),
         #[cfg(feature = "host")]

@@ -30,6 +30,8 @@ pub mod realtime;
 #[cfg(feature = "host")]
 pub mod report;
 #[cfg(feature = "host")]
+pub mod schema;
+#[cfg(feature = "host")]
 pub mod sim;
 mod terminal;
 pub mod top;

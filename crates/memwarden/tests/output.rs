@@ -27,7 +27,7 @@ fn closed() -> PipeWriter {
 }
 
 /// Everything that prints, and needs neither a guard nor the lab's machine.
-const LINES: [&str; 32] = [
+const LINES: [&str; 34] = [
     "--help",
     "--version",
     "doctor",
@@ -58,6 +58,8 @@ const LINES: [&str; 32] = [
     "sim memories --json",
     "sim generate --pattern stream --count 100 -o trace --replace",
     "report --schema",
+    "schema interfere",
+    "schema missing",
     "report missing",
     "nonsense",
 ];

@@ -12,6 +12,7 @@ use memwarden_copies::cftu::{self, Channel, Copy, Session};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::copy_bandwidth::{Case, NAME, Share, Summary, Thread, Whole};
 use memwarden_run::{Existing, Metric, Sample};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cpu_parts, powers};
@@ -22,14 +23,16 @@ use crate::{Error, Interrupt, Progress, Settings, folder};
 const FILLERS: usize = 16;
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// Who copies; empty is all that are to be had.
+    #[schemars(with = "Vec<String>")]
     pub engine: Vec<Engine>,
     /// From where to where.
+    #[schemars(with = "Vec<String>")]
     pub operation: Vec<Operation>,
     /// Bytes of a copy.
     pub sizes: Vec<u64>,

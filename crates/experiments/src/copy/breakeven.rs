@@ -14,6 +14,7 @@ use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
 use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::automotive::Application;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::copier::{Repeated, beside};
@@ -71,14 +72,16 @@ impl Answer {
 }
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// The engine that is to win.
+    #[schemars(with = "String")]
     pub engine: Engine,
     /// From where to where: it must win in all of them.
+    #[schemars(with = "Vec<String>")]
     pub operation: Vec<Operation>,
     /// Bytes of a copy.
     pub sizes: Vec<u64>,

@@ -7,6 +7,7 @@ use memwarden_copies::cftu::{self, Copy};
 use memwarden_platform::{affinity, clock};
 use memwarden_run::studies::copy_latency::{Case, NAME, Summary, Whole};
 use memwarden_run::{Existing, Metric, Sample};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -24,20 +25,23 @@ pub const LARGEST: u64 = 1 << 25;
 const COARSE: f64 = 5.0;
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// Who copies; empty is all that are to be had.
+    #[schemars(with = "Vec<String>")]
     pub engine: Vec<Engine>,
     /// From where to where.
+    #[schemars(with = "Vec<String>")]
     pub operation: Vec<Operation>,
     /// Bytes of a copy.
     pub sizes: Vec<u64>,
     /// Copies of each size.
     pub count: u32,
     /// What else the machine does, one after the other.
+    #[schemars(with = "Vec<String>")]
     pub load: Vec<Load>,
     /// Each copy pins its user memory, and that is timed.
     pub pin_inside: bool,

@@ -14,6 +14,7 @@ use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::copy_pollution::{Case, NAME, Summary, Whole};
 use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::automotive::Application;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::copier::{Repeated, beside};
@@ -102,16 +103,19 @@ impl From<Pair> for String {
 }
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// The engine of the system `dma`.
+    #[schemars(with = "String")]
     pub engine: Engine,
     /// What runs beside the application, one after the other.
+    #[schemars(with = "Vec<String>")]
     pub system: Vec<System>,
     /// The copies, one after the other.
+    #[schemars(with = "Vec<String>")]
     pub pairs: Vec<Pair>,
     /// The applications by name; empty is all.
     pub application: Vec<String>,

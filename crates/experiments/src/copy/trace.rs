@@ -17,6 +17,7 @@ use memwarden_platform::cpus;
 use memwarden_platform::units::parse_duration;
 use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
 use memwarden_run::{Existing, Sample};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::begin;
@@ -33,12 +34,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The devices' folder, or `null`.
     pub device: PathBuf,
     /// Whose copies are traced.
+    #[schemars(with = "Vec<String>")]
     pub ops: Vec<Function>,
     /// How long, such as `100s`; none is until the command ends, or until somebody ends it.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
@@ -50,6 +52,7 @@ pub struct Config {
     /// A command with its arguments: the trace ends with it. Empty is none. In a file, a word that is not UTF-8 is an
     /// array of its bytes.
     #[serde(with = "memwarden_platform::text_or_bytes::list")]
+    #[schemars(with = "Vec<String>")]
     pub command: Vec<OsString>,
 }
 

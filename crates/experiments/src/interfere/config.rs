@@ -10,6 +10,7 @@ use memwarden_platform::cpus::CpuSet;
 use memwarden_run::Existing;
 use memwarden_run::studies::interfere::{Summary, Whole};
 use memwarden_sim::Platform;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
@@ -20,10 +21,11 @@ use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated,
 const LONG_CASE: &str = "5s";
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Who is measured.
+    #[schemars(with = "String")]
     pub victim: Workload,
     /// Where.
     pub victim_cpu: usize,
@@ -32,16 +34,20 @@ pub struct Config {
     /// How often it goes over its buffer in each repeat.
     pub victim_iterations: u64,
     /// Who is in its way, one kind at a time.
+    #[schemars(with = "Vec<String>")]
     pub aggressors: Vec<Workload>,
     /// Their buffers.
     pub aggressor_memory: String,
     /// Where they run: the last, the last two, ... all of these CPUs.
+    #[schemars(with = "String")]
     pub cpus: CpuSet,
     /// Guard settings, each compared with none.
+    #[schemars(with = "Vec<String>")]
     pub guard: Vec<GuardSpec>,
     /// Runs of each case.
     pub repeat: u32,
     /// Which regulator.
+    #[schemars(with = "String")]
     pub backend: Backend,
     /// What the guard counts; empty leaves it to the guard.
     pub event: String,
@@ -64,6 +70,7 @@ pub struct Config {
     pub long_case: String,
     /// Its budgets; none takes those of the last of `guard`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub long_guard: Option<GuardSpec>,
     /// Simulated time of each run; elsewhere the victim's work decides how long it takes.
     pub window: String,

@@ -9,6 +9,7 @@ use memwarden_cachesim::platforms;
 use memwarden_platform::mapping::kind::Kind;
 use memwarden_workloads::mapped::{self, Walk};
 use memwarden_workloads::{LINE_BYTES, competitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::copy::named;
@@ -179,12 +180,14 @@ impl Switch {
 pub const THIS_MACHINE: &str = "this-machine";
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The mappings; empty is all.
+    #[schemars(with = "Vec<String>")]
     pub flags: Vec<Way>,
     /// The orders.
+    #[schemars(with = "Vec<String>")]
     pub access: Vec<Access>,
     /// How often each step walks its span.
     pub locality: Vec<u64>,
@@ -193,14 +196,17 @@ pub struct Config {
     /// Outer steps.
     pub outer: u64,
     /// Who counts.
+    #[schemars(with = "String")]
     pub counters: Counters,
     /// Whose caches are modelled.
     pub platform: String,
     /// The modelled prefetcher.
+    #[schemars(with = "String")]
     pub prefetcher: Switch,
     /// Of a walk's outer steps the model sees so many at most.
     pub model_outer: u64,
     /// Who competes.
+    #[schemars(with = "Vec<String>")]
     pub compete: Vec<Compete>,
     /// Bytes that a competitor takes; 0 is what is free, less a tenth of the machine's memory.
     pub compete_limit_bytes: u64,
@@ -209,6 +215,7 @@ pub struct Config {
     /// Write the mapping back after each run.
     pub msync: bool,
     /// How the caches are emptied before each run.
+    #[schemars(with = "String")]
     pub flush: Flush,
     /// Runs of each case.
     pub repeat: u32,

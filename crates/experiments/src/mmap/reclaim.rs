@@ -12,6 +12,7 @@ use memwarden_platform::{Root, clock};
 use memwarden_run::studies::mmap_reclaim::{Case, NAME, Summary, Whole};
 use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::in_use::{self, Outcome, Running};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Interrupt, Progress, Settings, folder};
@@ -23,7 +24,7 @@ const SWITCH: &str = "/proc/sys/vm/reclaim_active";
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Bytes in use.

@@ -7,6 +7,7 @@ use memwarden_copies::mymem::{Transfer, Trial};
 use memwarden_platform::clock;
 use memwarden_run::studies::mymem_throughput::{Case, NAME, Summary, Whole};
 use memwarden_run::{Existing, Metric, Sample};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Client, Subject, open};
@@ -24,10 +25,11 @@ const MAX_BYTES: u64 = 1 << 30;
 const COARSE: f64 = 5.0;
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// What is measured; empty is everything that is there.
+    #[schemars(with = "Vec<String>")]
     pub device: Vec<Subject>,
     /// Bytes of a transfer.
     pub sizes: Vec<u64>,

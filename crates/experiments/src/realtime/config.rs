@@ -13,6 +13,7 @@ use memwarden_platform::units::parse_size;
 use memwarden_run::Existing;
 use memwarden_run::studies::realtime::{Summary, Whole};
 use memwarden_sim::Platform;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
@@ -59,10 +60,11 @@ impl From<Setting> for String {
 }
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// What the real-time task does with its frame: `bandwidth:KIND`.
+    #[schemars(with = "String")]
     pub victim: Workload,
     /// Where it runs.
     pub victim_cpu: usize,
@@ -79,16 +81,20 @@ pub struct Config {
     /// SCHED_FIFO and locked memory.
     pub rt: bool,
     /// What runs beside it, one at a time.
+    #[schemars(with = "Vec<String>")]
     pub load: Vec<Load>,
     /// Where that runs; empty is the first CPU that is not the task's.
+    #[schemars(with = "String")]
     pub cpus: CpuSet,
     /// The load's buffer, where it has one; empty leaves it to the load.
     pub load_memory: String,
     /// Guard settings to compare, `none` among them.
+    #[schemars(with = "Vec<String>")]
     pub guard: Vec<Setting>,
     /// Runs of each case, in turn with those under the same guard.
     pub repeat: u32,
     /// Which regulator.
+    #[schemars(with = "String")]
     pub backend: Backend,
     /// What the guard counts; empty leaves it to the guard.
     pub event: String,

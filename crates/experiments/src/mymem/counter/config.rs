@@ -2,6 +2,7 @@
 //! What the counting workers are to do: data, as TOML or as options.
 
 use memwarden_copies::mymem::Lock;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Workers;
@@ -13,20 +14,24 @@ use crate::{Error, Settings};
 const MAX_INCREMENTS: u64 = 1_000_000_000;
 
 /// The experiment's settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// What is measured; empty is everything that is there.
+    #[schemars(with = "Vec<String>")]
     pub device: Vec<Subject>,
     /// Numbers of workers, one after the other.
+    #[schemars(with = "String")]
     pub workers: Workers,
     /// Increments of each worker.
     pub increments: u64,
     /// Locks, one after the other.
+    #[schemars(with = "Vec<String>")]
     pub lock: Vec<Lock>,
     /// Runs of each case, by turns.
     pub repeat: u32,
     /// Numbers of workers inside the kernel; empty is as `workers`.
+    #[schemars(with = "String")]
     pub in_kernel_workers: Workers,
     /// Increments of each worker inside the kernel; 0 is as `increments`.
     pub in_kernel_increments: u64,

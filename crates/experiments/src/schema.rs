@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The JSON schemas of each experiment: its settings, and its summary.json with the figures of a case and of the whole
+//! run. They are made of the types that are read and written.
+
+use memwarden_run::{Summary, Whole, studies};
+use schemars::{JsonSchema, Schema, schema_for};
+use serde::Serialize;
+
+use crate::{Settings, copy, interfere, mmap, mymem, realtime};
+
+/// The schemas of one experiment.
+#[derive(Debug, Serialize)]
+pub struct Schemas {
+    /// `experiment` in its run folders.
+    #[serde(skip)]
+    pub name: &'static str,
+    /// A settings file, and `configuration` in run.json.
+    pub settings: Schema,
+    /// summary.json.
+    pub summary: Schema,
+}
+
+fn of<S: Settings + JsonSchema>(name: &'static str) -> Schemas
+where
+    S::Whole: JsonSchema,
+    <S::Whole as Whole>::Case: JsonSchema,
+{
+    let titled = |mut schema: Schema, what: &str| {
+        schema.insert("title".into(), format!("{name}: {what}").into());
+        schema
+    };
+    Schemas {
+        name,
+        settings: titled(schema_for!(S), "settings"),
+        summary: titled(schema_for!(Summary<S::Whole>), "summary.json"),
+    }
+}
+
+/// Those of all experiments.
+#[must_use]
+pub fn all() -> Vec<Schemas> {
+    vec![
+        of::<interfere::Config>(studies::interfere::NAME),
+        of::<realtime::Config>(studies::realtime::NAME),
+        of::<mmap::Config>(studies::mmap::NAME),
+        of::<mmap::reclaim::Config>(studies::mmap_reclaim::NAME),
+        of::<mymem::throughput::Config>(studies::mymem_throughput::NAME),
+        of::<mymem::counter::Config>(studies::mymem_counter::NAME),
+        of::<copy::bandwidth::Config>(studies::copy_bandwidth::NAME),
+        of::<copy::breakeven::Config>(studies::copy_breakeven::NAME),
+        of::<copy::latency::Config>(studies::copy_latency::NAME),
+        of::<copy::pollution::Config>(studies::copy_pollution::NAME),
+        of::<copy::trace::Config>(studies::copy_trace::NAME),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_and_figure_has_its_place_and_its_words() {
+        for schemas in all() {
+            let settings = schemas.settings.as_value();
+            let fields = settings["properties"].as_object().unwrap();
+            assert!(!fields.is_empty(), "{}", schemas.name);
+            let defaults: Vec<&Value> = fields.values().map(|field| &field["default"]).collect();
+            assert!(defaults.iter().any(|one| !one.is_null()), "{settings:#}");
+            let summary = schemas.summary.as_value();
+            let case = &summary["$defs"]["Case"]["properties"];
+            for (name, figure) in case.as_object().unwrap() {
+                let said = figure["description"].as_str();
+                assert!(said.is_some(), "{}: {name}: {figure:#}", schemas.name);
+            }
+        }
+    }
+}
