@@ -20,9 +20,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use memwarden_guard::Error as GuardError;
-use memwarden_platform::machine;
-use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
-use serde_json::json;
+use memwarden_run::studies::guard_bench::{Case, Figure, NAME, Reached, Settings, Summary};
+use memwarden_run::{Existing, Metric, RunFolder, Sample};
 
 pub use event::Event;
 
@@ -158,9 +157,6 @@ impl fmt::Display for Part {
     }
 }
 
-/// Name of the experiment in run folders.
-pub const EXPERIMENT: &str = "bench-guard";
-
 /// A median may be this much longer with many CPUs than with few and count as not grown.
 const SCALING: f64 = 0.05;
 
@@ -239,7 +235,11 @@ impl Bench<'_> {
         match budgets {
             Err(Error::Guard(error @ GuardError::RefusedSetting { .. })) => {
                 self.summary.note(format!("{case}: not measured: {error}."));
-                self.add(judged(Case::new(case), "to be measured", false))?;
+                let case = Case {
+                    name: case.into(),
+                    ..Case::default()
+                };
+                self.add(judged(case, "to be measured", false))?;
                 Ok(false)
             }
             other => other.map(|()| true),
@@ -258,16 +258,28 @@ impl Bench<'_> {
             );
         }
         case.name = self.subject.case(&case.name);
-        case.set("backend", self.subject.backend.to_string());
+        case.backend = Some(self.subject.backend.to_string());
         self.summary.cases.push(case);
         Ok(())
     }
 }
 
-/// A figure's target and whether it was reached: the same words in every table. A figure without a target says `-`.
+/// A figure's target and whether it was reached: the same words in every table.
 fn judged(case: Case, target: &str, reached: bool) -> Case {
-    case.with("target", target)
-        .with("reached", json!(if reached { "yes" } else { "NO" }))
+    Case {
+        target: Some(target.into()),
+        reached: Some(if reached { Reached::Yes } else { Reached::No }),
+        ..case
+    }
+}
+
+/// A figure that nothing is asked of.
+fn without_target(case: Case) -> Case {
+    Case {
+        target: Some("-".into()),
+        reached: Some(Reached::NoTarget),
+        ..case
+    }
 }
 
 /// What is asked of budgets.
@@ -281,41 +293,48 @@ fn target(limit: f64) -> String {
 /// What the regulator in user space doesn't reach of the kernel module's targets is said, and no failure; but it has to
 /// be accurate.
 fn compared(case: Case) -> Case {
-    let judged = matches!(case.text("figure"), Some("accuracy" | "hold"));
-    if judged || case.text("reached") != Some("NO") {
-        return case;
+    let judged = matches!(case.figure, Some(Figure::Accuracy(_) | Figure::Hold(_)));
+    match case.reached {
+        Some(Reached::No) if !judged => Case {
+            reached: Some(Reached::Compared),
+            ..case
+        },
+        _ => case,
     }
-    case.with("reached", "no (compared)")
 }
 
 /// Judges the reaction with more and more CPUs, when the cases of all machines are together: each regulator's median
 /// against its own with the fewest CPUs.
 pub fn judge_scaling(summary: &mut Summary) {
-    let backend = |case: &Case| case.text("backend").map(str::to_owned);
-    let median = |case: &Case| {
-        case.metric("throttle_latency_ns")
-            .and_then(|metric| metric.median)
+    let of_case = |case: &Case| match &case.figure {
+        Some(Figure::Scaling(scaling)) => {
+            let metric = scaling.throttle_latency_ns.as_ref();
+            Some((scaling.cpus, metric.and_then(|metric| metric.median)))
+        }
+        _ => None,
     };
-    let of_figure = |case: &&mut Case| case.text("figure") == Some("scaling");
-    let mut fewest: BTreeMap<Option<String>, (f64, f64)> = BTreeMap::new();
-    for case in summary.cases.iter_mut().filter(of_figure) {
-        if let Some(this) = case.number("cpus").zip(median(case)) {
-            let fewest = fewest.entry(backend(case)).or_insert(this);
-            if this.0 < fewest.0 {
-                *fewest = this;
+    let mut fewest: BTreeMap<Option<String>, (u64, f64)> = BTreeMap::new();
+    for case in &summary.cases {
+        if let Some((cpus, Some(median))) = of_case(case) {
+            let fewest = fewest.entry(case.backend.clone()).or_insert((cpus, median));
+            if cpus < fewest.0 {
+                *fewest = (cpus, median);
             }
         }
     }
-    for case in summary.cases.iter_mut().filter(of_figure) {
-        let reached = median(case)
-            .zip(fewest.get(&backend(case)))
+    for case in &mut summary.cases {
+        let Some((_, median)) = of_case(case) else {
+            continue;
+        };
+        let reached = median
+            .zip(fewest.get(&case.backend))
             .is_some_and(|(median, fewest)| median <= fewest.1 * (1.0 + SCALING));
         *case = judged(
             std::mem::take(case),
             "median at most 5 % above that with the fewest CPUs",
             reached,
         );
-        if case.text("backend") == Some("user") {
+        if case.backend.as_deref() == Some("user") {
             *case = compared(std::mem::take(case));
         }
     }
@@ -333,25 +352,19 @@ pub fn run(
     interrupt: &Interrupt,
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
-    let mut record = Run::new(EXPERIMENT, "native");
-    record.host = crate::host::record(&machine::Host::gather()?);
-    record
-        .configuration
-        .insert("part".into(), json!(part.to_string()));
-    record
-        .configuration
-        .insert("backend".into(), json!(subject.backend.to_string()));
-    record
-        .configuration
-        .insert("event".into(), json!(subject.event.name));
     subject.event.check(part)?;
-    let folder = RunFolder::create(out, record, existing)?;
+    let settings = Settings {
+        part: part.to_string(),
+        backend: subject.backend.to_string(),
+        event: subject.event.name.clone(),
+    };
+    let folder = crate::folder::begin(NAME, &settings, out, existing)?;
     let mut bench = Bench {
         subject,
         interrupt,
         progress,
         folder,
-        summary: Summary::new(EXPERIMENT, "native"),
+        summary: Summary::new(NAME, "native"),
     };
     match part {
         Part::Alone => regulated::alone(&mut bench),
@@ -371,21 +384,24 @@ pub fn run(
 
 #[cfg(test)]
 mod tests {
+    use memwarden_run::studies::guard_bench::{Accuracy, Hold, Overhead, Scaling};
+
     use super::*;
 
     #[test]
     fn a_reaction_that_grows_with_the_cpus_is_found() {
-        let case = |backend: &str, cpus: u32, ns: f64| {
-            Case::new(format!("scaling: {cpus} CPUs, {backend}"))
-                .with("figure", "scaling")
-                .with("backend", backend)
-                .with("cpus", cpus)
-                .with_metric(
-                    "throttle_latency_ns",
-                    Metric::from_samples("throttle_latency_ns", &[ns]),
-                )
+        let case = |backend: &str, cpus: u64, ns: f64| Case {
+            backend: Some(backend.into()),
+            ..Case::new(
+                format!("scaling: {cpus} CPUs, {backend}"),
+                Figure::Scaling(Scaling {
+                    cpus,
+                    throttle_latency_ns: Some(Metric::from_samples("throttle_latency_ns", &[ns])),
+                    ..Scaling::default()
+                }),
+            )
         };
-        let mut summary: Summary = Summary::new(EXPERIMENT, "lab");
+        let mut summary = Summary::new(NAME, "lab");
         summary.cases = vec![
             case("module", 2, 2000.0),
             case("module", 4, 2100.0),
@@ -398,22 +414,26 @@ mod tests {
         let reached: Vec<_> = summary
             .cases
             .iter()
-            .map(|case| case.text("reached").unwrap())
+            .map(|case| case.reached.unwrap())
             .collect();
-        assert_eq!(reached, ["yes", "yes", "NO", "yes", "yes", "no (compared)"]);
+        use Reached::{Compared, No, Yes};
+        assert_eq!(reached, [Yes, Yes, No, Yes, Yes, Compared]);
     }
 
     #[test]
     fn what_user_space_does_not_reach_is_said_and_only_its_accuracy_judged() {
-        let reached = |figure: &str, reached| {
-            let case = Case::new("a case").with("figure", figure);
-            let case = compared(judged(case, "a target", reached));
-            case.text("reached").unwrap().to_owned()
+        let of = |figure: Figure, reached| {
+            let case = Case::new("a case", figure);
+            compared(judged(case, "a target", reached)).reached.unwrap()
         };
-        assert_eq!(reached("accuracy", false), "NO");
-        assert_eq!(reached("hold", false), "NO");
-        assert_eq!(reached("overhead", false), "no (compared)");
-        assert_eq!(reached("overhead", true), "yes");
+        let overhead = || Figure::Overhead(Overhead::default());
+        assert_eq!(
+            of(Figure::Accuracy(Accuracy::default()), false),
+            Reached::No
+        );
+        assert_eq!(of(Figure::Hold(Hold::default()), false), Reached::No);
+        assert_eq!(of(overhead(), false), Reached::Compared);
+        assert_eq!(of(overhead(), true), Reached::Yes);
     }
 
     #[test]

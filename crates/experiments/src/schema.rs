@@ -2,6 +2,7 @@
 //! The JSON schemas of each experiment: its settings, and its summary.json with the figures of a case and of the whole
 //! run. They are made of the types that are read and written.
 
+use memwarden_run::studies::guard_bench;
 use memwarden_run::{Summary, Whole, studies};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
@@ -25,6 +26,13 @@ where
     S::Whole: JsonSchema,
     <S::Whole as Whole>::Case: JsonSchema,
 {
+    of_types::<S, S::Whole>(name)
+}
+
+fn of_types<S: JsonSchema, W: Whole + JsonSchema>(name: &'static str) -> Schemas
+where
+    W::Case: JsonSchema,
+{
     let titled = |mut schema: Schema, what: &str| {
         schema.insert("title".into(), format!("{name}: {what}").into());
         schema
@@ -32,7 +40,7 @@ where
     Schemas {
         name,
         settings: titled(schema_for!(S), "settings"),
-        summary: titled(schema_for!(Summary<S::Whole>), "summary.json"),
+        summary: titled(schema_for!(Summary<W>), "summary.json"),
     }
 }
 
@@ -42,6 +50,7 @@ pub fn all() -> Vec<Schemas> {
     vec![
         of::<interfere::Config>(studies::interfere::NAME),
         of::<realtime::Config>(studies::realtime::NAME),
+        of_types::<guard_bench::Settings, guard_bench::Whole>(guard_bench::NAME),
         of::<mmap::Config>(studies::mmap::NAME),
         of::<mmap::reclaim::Config>(studies::mmap_reclaim::NAME),
         of::<mymem::throughput::Config>(studies::mymem_throughput::NAME),

@@ -93,6 +93,7 @@ fn keeps_everything<W: Whole>(name: &str) {
 fn saved_runs_are_of_their_studies_types() {
     keeps_everything::<studies::interfere::Whole>("interfere");
     keeps_everything::<studies::realtime::Whole>("realtime");
+    keeps_everything::<studies::guard_bench::Whole>("bench-guard");
     keeps_everything::<studies::mmap::Whole>("mmap");
     keeps_everything::<studies::mmap_reclaim::Whole>("mmap-reclaim");
     keeps_everything::<studies::mymem_throughput::Whole>("mymem-throughput");

@@ -13,6 +13,7 @@ pub mod copy_breakeven;
 pub mod copy_latency;
 pub mod copy_pollution;
 pub mod copy_trace;
+pub mod guard_bench;
 pub mod interfere;
 pub mod mmap;
 pub mod mmap_reclaim;

@@ -2,7 +2,8 @@
 //! Does it hold for long? Hungry cores for a minute, so that whatever the kernel does once a second to what keeps a core
 //! (the fair server, real-time throttling, watchdogs) has happened many times.
 
-use memwarden_run::{Case, Metric};
+use memwarden_run::Metric;
+use memwarden_run::studies::guard_bench::{Case, Figure, Hold};
 
 use super::regulated::TOGETHER;
 use super::rig::{Held, Load, Rig};
@@ -148,32 +149,29 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
         && error.is_some_and(|error| error.abs() <= limit)
         // The loads count for themselves what they touched.
         && load.is_some_and(|events| share(events) <= limit);
-    let case = Case::new(name)
-        .with("figure", "hold")
-        .with("event", bench.subject.event.name.as_str())
-        .with("cpus", seen.cores.len())
-        .with("period_us", PERIOD_US)
-        .with("budget_events", budget)
-        .with("seconds", bench.subject.hold.as_secs_f64())
-        .with("periods", cores().map(|core| core.periods).sum::<u64>())
-        .with("missed_periods", sum(|core| core.missed_periods))
-        .with("unregulated_periods", unregulated)
-        .with("mean_events", most(|kept| kept.mean))
-        .with("error_share", error)
-        .with("limit_share", limit)
-        .with(
-            "largest_period_events",
-            kept.iter().map(|kept| kept.largest).max(),
-        )
-        .with("worst_second_events", worst_second)
-        .with("load_events", load)
-        .with(
-            "overshoot_events_max",
-            kept.iter().map(|kept| kept.overshoot).max(),
-        )
-        .with("lost_trace_events", lost)
-        .with_metric("second_events", seconds)
-        .with_metric("achieved_events", achieved);
+    let case = Case::new(
+        name,
+        Figure::Hold(Hold {
+            event: bench.subject.event.name.clone(),
+            cpus: seen.cores.len() as u64,
+            period_us: PERIOD_US,
+            budget_events: budget,
+            seconds: Some(bench.subject.hold.as_secs_f64()),
+            periods: cores().map(|core| core.periods).sum(),
+            missed_periods: sum(|core| core.missed_periods),
+            unregulated_periods: unregulated,
+            mean_events: most(|kept| kept.mean),
+            error_share: error,
+            limit_share: Some(limit),
+            largest_period_events: kept.iter().map(|kept| kept.largest).max(),
+            worst_second_events: worst_second,
+            load_events: load,
+            overshoot_events_max: kept.iter().map(|kept| kept.overshoot).max(),
+            lost_trace_events: lost,
+            second_events: Some(seconds),
+            achieved_events: Some(achieved),
+        }),
+    );
     let target = target(limit);
     bench.add(judged(case, &target, reached))
 }

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use memwarden_guard::BestEffort;
-use memwarden_run::{Case, Metric, Sample};
+use memwarden_run::studies::guard_bench::{Case, Figure, Overhead};
+use memwarden_run::{Metric, Sample};
 
 use super::rig::Rig;
-use super::{Bench, judged};
+use super::{Bench, judged, without_target};
 use crate::workload::Task;
 use crate::{Child, Error, Workload};
 
@@ -100,26 +101,30 @@ fn add(
     let a_period = share.map(|share| {
         share / (1.0 + share) * 1000.0 * f64::from(u32::try_from(period_us).unwrap_or(0))
     });
-    let case = Case::new(&name)
-        .with("figure", "overhead")
-        .with("event", what)
-        .with("period_us", period_us)
-        .with("overhead_share", share)
-        .with("overhead_per_period_ns", a_period)
-        .with("throttled_periods", throttled)
-        .with_metric("with_guard", with)
-        .with_metric("without_guard", without);
+    let case = Case::new(
+        &name,
+        Figure::Overhead(Overhead {
+            event: what.into(),
+            period_us,
+            overhead_share: share,
+            overhead_per_period_ns: a_period,
+            throttled_periods: throttled,
+            with_guard: Some(with),
+            without_guard: Some(without),
+            limit_share: (what != FAULTS).then_some(limit),
+        }),
+    );
     if what != FAULTS {
         let target = format!("at most {} %", limit * 100.0);
         let reached = throttled == 0 && share.is_some_and(|share| share <= limit);
-        return bench.add(judged(case.with("limit_share", limit), &target, reached));
+        return bench.add(judged(case, &target, reached));
     }
     // The kernel counts a software event by instructions of its own; a PMU counts for nothing.
     bench.summary.note(
         "The overhead with faults holds what the kernel's own counting of the page-faults event costs at every fault, \
          which a PMU's counter does not: no target applies to it.",
     );
-    bench.add(case.with("target", "-").with("reached", "-"))
+    bench.add(without_target(case))
 }
 
 fn measure(

@@ -4,10 +4,10 @@
 use std::fs;
 use std::io::Write;
 
-use memwarden_run::Case;
+use memwarden_run::studies::guard_bench::{Case, Figure, Pmu};
 
 use super::rig::{Load, Rig};
-use super::{Bench, Event, judged};
+use super::{Bench, Event, judged, without_target};
 use crate::Error;
 use crate::traffic::Counted;
 
@@ -108,23 +108,26 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     let before = bench.metric(&name, "interrupt_latency_ns", "ns", before)?;
     let sum =
         |of: fn(&memwarden_guard::CoreStatistics) -> u64| seen.cores.values().map(of).sum::<u64>();
-    let case = Case::new(&name)
-        .with("figure", "pmu")
-        .with("event", "cycles")
-        .with("cpus", online.len())
-        .with("period_us", PERIOD_US)
-        .with("budget_events", BUDGET)
-        .with("periods", sum(|core| core.periods))
-        .with("missed_periods", sum(|core| core.missed_periods))
-        .with("throttled_periods", sum(|core| core.throttled_periods))
-        .with("lost_trace_events", seen.proof.lost)
-        .with_metric("overshoot_events", overshoot)
-        .with_metric("throttle_latency_ns", latency)
-        .with_metric("release_latency_ns", release)
-        .with_metric("interrupt_latency_ns", before);
+    let case = Case::new(
+        &name,
+        Figure::Pmu(Pmu {
+            event: "cycles".into(),
+            cpus: online.len() as u64,
+            period_us: PERIOD_US,
+            budget_events: BUDGET,
+            periods: sum(|core| core.periods),
+            missed_periods: sum(|core| core.missed_periods),
+            throttled_periods: sum(|core| core.throttled_periods),
+            lost_trace_events: seen.proof.lost,
+            overshoot_events: Some(overshoot),
+            throttle_latency_ns: Some(latency),
+            release_latency_ns: Some(release),
+            interrupt_latency_ns: Some(before),
+        }),
+    );
     // Of one CPU alone is it known that nothing but the reaction lies between.
     if online.len() > 1 {
-        bench.add(case.with("target", "-").with("reached", "-"))?;
+        bench.add(without_target(case))?;
     } else {
         bench.add(judged(
             case,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Accuracy, overshoot, reaction, and the periods' boundaries.
 
-use memwarden_run::Case;
+use memwarden_run::studies::guard_bench::{
+    Accuracy, Boundaries, Case, Figure, Overshoot, Reaction,
+};
 
 use super::rig::{Load, Rig, Seen};
 use super::{Bench, Event, judged, target};
@@ -174,20 +176,23 @@ fn accuracy(
     let limit = bench.subject.accuracy();
     let reached =
         exhausted > 0 && held && lost == 0 && error.is_some_and(|error| error.abs() <= limit);
-    let case = Case::new(&name)
-        .with("figure", "accuracy")
-        .with("event", event.name.as_str())
-        .with("cpus", cpus)
-        .with("period_us", 1000)
-        .with("budget_events", budget)
-        .with("periods", periods)
-        .with("exhausted_periods", exhausted)
-        .with("largest_period_events", largest)
-        .with("overshoot_events_max", overshoot)
-        .with("lost_trace_events", lost)
-        .with("error_share", error)
-        .with("limit_share", limit)
-        .with_metric("achieved_events", achieved);
+    let case = Case::new(
+        &name,
+        Figure::Accuracy(Accuracy {
+            event: event.name.clone(),
+            cpus: cpus as u64,
+            period_us: 1000,
+            budget_events: budget,
+            periods,
+            exhausted_periods: exhausted as u64,
+            largest_period_events: largest,
+            overshoot_events_max: overshoot,
+            lost_trace_events: lost,
+            error_share: error,
+            limit_share: Some(limit),
+            achieved_events: Some(achieved),
+        }),
+    );
     let target = target(limit);
     bench.add(judged(case, &target, reached))
 }
@@ -206,11 +211,14 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
     )?;
     // The core runs on until the thread holds it: the time past the budget is the time from overflow to throttled.
     let ns = bench.metric(name, "overshoot_ns", "ns", by_core(&throttles.throttle_ns))?;
-    let case = Case::new(name)
-        .with("figure", "overshoot")
-        .with("event", event.name.as_str())
-        .with_metric("overshoot_events", events)
-        .with_metric("overshoot_ns", ns);
+    let case = Case::new(
+        name,
+        Figure::Overshoot(Overshoot {
+            event: event.name.clone(),
+            overshoot_events: Some(events),
+            overshoot_ns: Some(ns),
+        }),
+    );
     bench.add(case)?;
     let name = &format!("reaction: {}, {who}", event.name);
     let throttle = bench.metric(
@@ -225,11 +233,14 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
         "ns",
         by_core(&throttles.release_ns),
     )?;
-    let case = Case::new(name)
-        .with("figure", "reaction")
-        .with("event", event.name.as_str())
-        .with_metric("throttle_latency_ns", throttle)
-        .with_metric("release_latency_ns", release);
+    let case = Case::new(
+        name,
+        Figure::Reaction(Reaction {
+            event: event.name.clone(),
+            throttle_latency_ns: Some(throttle),
+            release_latency_ns: Some(release),
+        }),
+    );
     bench.add(case)
 }
 
@@ -259,16 +270,19 @@ fn boundaries(bench: &mut Bench, online: &[usize], period_us: u64) -> Result<(),
     let begun: u64 = seen.cores.values().map(|core| core.periods).sum();
     let missed: u64 = seen.cores.values().map(|core| core.missed_periods).sum();
     let share = (begun + missed > 0).then(|| missed as f64 / (begun + missed) as f64);
-    let case = Case::new(&name)
-        .with("figure", "boundaries")
-        .with("period_us", period_us)
-        .with("cpus", online.len())
-        .with("budget_events", budget)
-        .with("periods", begun)
-        .with("missed_periods", missed)
-        .with("missed_share", share)
-        .with("limit_share", MISSED)
-        .with_metric("late_ns", late);
+    let case = Case::new(
+        &name,
+        Figure::Boundaries(Boundaries {
+            period_us,
+            cpus: online.len() as u64,
+            budget_events: budget,
+            periods: begun,
+            missed_periods: missed,
+            missed_share: share,
+            limit_share: Some(MISSED),
+            late_ns: Some(late),
+        }),
+    );
     bench.add(judged(
         case,
         "at most 1 % missed",

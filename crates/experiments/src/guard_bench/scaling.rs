@@ -6,7 +6,7 @@
 //! kernel does for the others at the same moment.
 
 use memwarden_guard::{BestEffort, CoreStatistics};
-use memwarden_run::Case;
+use memwarden_run::studies::guard_bench::{Case, Figure, Scaling};
 
 use super::Bench;
 use super::rig::{Load, Rig, Seen};
@@ -56,17 +56,20 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
         latency(&all, "throttle_latency_all_ns")?,
     );
     let sum = |of: fn(&CoreStatistics) -> u64| all.cores.values().map(of).sum::<u64>();
-    let case = Case::new(&name)
-        .with("figure", "scaling")
-        .with("event", "page-faults")
-        .with("cpus", online.len())
-        .with("budget_events", BUDGET_ALONE)
-        .with("budget_together_events", BUDGET_TOGETHER)
-        .with("overflows", sum(|core| core.overflows))
-        .with("reclaimed_events", sum(|core| core.read.reclaimed))
-        .with("missed_periods", sum(|core| core.missed_periods))
-        .with_metric("throttle_latency_ns", of_one)
-        .with_metric("throttle_latency_all_ns", of_all);
+    let case = Case::new(
+        &name,
+        Figure::Scaling(Scaling {
+            event: "page-faults".into(),
+            cpus: online.len() as u64,
+            budget_events: BUDGET_ALONE,
+            budget_together_events: BUDGET_TOGETHER,
+            overflows: sum(|core| core.overflows),
+            reclaimed_events: sum(|core| core.read.reclaimed),
+            missed_periods: sum(|core| core.missed_periods),
+            throttle_latency_ns: Some(of_one),
+            throttle_latency_all_ns: Some(of_all),
+        }),
+    );
     bench.summary.note(
         "Scaling: throttle_latency_ns is with one core over its budget and is judged; throttle_latency_all_ns is with \
          all of them, and holds what the kernel does for the others at the same moment.",

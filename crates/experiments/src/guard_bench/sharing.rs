@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What sharing and reclaim hand out, in cases whose numbers follow from the policy.
 
-use memwarden_guard::BestEffort;
-use memwarden_run::Case;
-use serde_json::json;
-
 use super::rig::{Load, Rig, Seen};
 use super::{Bench, Event, judged};
 use crate::Error;
+use memwarden_guard::BestEffort;
+use memwarden_run::studies::guard_bench::{Case, Figure, Sharing, SharingCore};
 
 /// Budgets of 3 to 1, in pages a period. Together they are well below what one core can make.
 const FIRST: u64 = 45;
@@ -159,15 +157,15 @@ fn add(
         let rate = seen.rate(cpu, period_us);
         rates[index] = rate.map_or(f64::NAN, |events| events / event.in_pages(1) as f64);
         let statistics = seen.cores.get(&cpu);
-        cores.push(json!({
-            "cpu": cpu,
-            "budget_events": budget,
-            "used_events": rate,
-            "donated_events": statistics.map(|core| core.read.donated),
-            "reclaimed_events": statistics.map(|core| core.read.reclaimed),
-            "best_effort_periods": statistics.map(|core| core.best_effort_periods),
-            "throttled_share": statistics.and_then(|core| core.throttled_share(period_us)),
-        }));
+        cores.push(SharingCore {
+            cpu: u32::try_from(cpu).unwrap_or(u32::MAX),
+            budget_events: Some(budget),
+            used_events: rate,
+            donated_events: statistics.map(|core| core.read.donated),
+            reclaimed_events: statistics.map(|core| core.read.reclaimed),
+            best_effort_periods: statistics.map(|core| core.best_effort_periods),
+            throttled_share: statistics.and_then(|core| core.throttled_share(period_us)),
+        });
         if let Some(core) = seen.proof.cores.get(&cpu) {
             bench.metric(
                 &name,
@@ -177,11 +175,14 @@ fn add(
             )?;
         }
     }
-    let case = Case::new(&name)
-        .with("figure", "sharing")
-        .with("event", event.name.as_str())
-        .with("mode", scene.name)
-        .with("cores", cores);
+    let case = Case::new(
+        &name,
+        Figure::Sharing(Sharing {
+            event: event.name.clone(),
+            mode: scene.name.into(),
+            cores,
+        }),
+    );
     bench.add(judged(
         case,
         scene.target,

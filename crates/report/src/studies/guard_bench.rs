@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The guard's own figures: accuracy, overshoot, reaction, overhead, boundaries, scaling, sharing.
 
-use memwarden_run::{Case, Summary};
+use memwarden_run::studies::guard_bench::{
+    Accuracy, Case, Figure as About, Hold, Reached, Summary,
+};
+use memwarden_run::{Metric, Summary as Recorded};
 
 use crate::Table;
 use crate::generic::table_of;
@@ -42,26 +45,30 @@ const FIGURES: [(&str, &str); 9] = [
     ),
 ];
 
-fn of<'a>(summary: &'a Summary, figure: &str) -> Vec<&'a Case> {
-    summary
-        .cases
-        .iter()
-        .filter(|c| c.text("figure") == Some(figure))
-        .collect()
+/// The cases of one figure, each with what it is about.
+macro_rules! of {
+    ($summary:expr, $figure:ident) => {
+        $summary.cases.iter().filter_map(|case| match &case.figure {
+            Some(About::$figure(figure)) => Some((case, figure)),
+            _ => None,
+        })
+    };
 }
 
 /// Relative error of the achieved events: as told, or from the mean.
-fn error_share(case: &Case) -> Option<f64> {
-    let from_mean =
-        || Some(case.metric("achieved_events")?.mean? / case.number("budget_events")? - 1.0);
-    case.number("error_share")
+#[allow(clippy::cast_precision_loss)]
+fn error_share(accuracy: &Accuracy) -> Option<f64> {
+    let mean = || accuracy.achieved_events.as_ref()?.mean;
+    let from_mean = || Some(mean()? / accuracy.budget_events as f64 - 1.0);
+    accuracy
+        .error_share
         .or_else(from_mean)
         .filter(|v| v.is_finite())
 }
 
 /// Of several regulators, the kernel module's: the others are compared with it.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
-    let by = |case: &Case, name| case.text("backend") == Some(name);
+    let by = |case: &Case, name| case.backend.as_deref() == Some(name);
     let (module, others): (Vec<_>, Vec<_>) = summary
         .cases
         .iter()
@@ -76,28 +83,34 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 /// The long run that was furthest from its budget.
+#[allow(clippy::cast_precision_loss)]
 fn held(summary: &Summary) -> Option<String> {
-    let (share, case) = of(summary, "hold")
-        .into_iter()
-        .filter_map(|case| Some((case.number("error_share")?, case)))
+    let (share, hold) = of!(summary, Hold)
+        .filter_map(|(_, hold)| Some((hold.error_share?, hold)))
         .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
-    let budget = case.number("budget_events")?;
-    let number = |key: &str| case.number(key).map_or_else(|| "?".into(), figure);
+    let Hold {
+        budget_events,
+        seconds,
+        worst_second_events,
+        largest_period_events,
+        ..
+    } = hold;
+    let budget = *budget_events as f64;
+    let number = |value: Option<f64>| value.map_or_else(|| "?".into(), figure);
     Some(format!(
         "over {} s they came to {} of {} events a period (worst second {}, largest period {})",
-        number("seconds"),
+        number(*seconds),
         figure(budget * (1.0 + share)),
         figure(budget),
-        number("worst_second_events"),
-        number("largest_period_events"),
+        number(*worst_second_events),
+        number(largest_period_events.map(|events| events as f64)),
     ))
 }
 
 fn of_one(summary: &Summary) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
-    let errors = of(summary, "accuracy")
-        .into_iter()
-        .filter_map(error_share)
+    let errors = of!(summary, Accuracy)
+        .filter_map(|(_, accuracy)| error_share(accuracy))
         .map(f64::abs);
     if let Some(worst) = errors.max_by(f64::total_cmp) {
         parts.push(if worst == 0.0 {
@@ -110,15 +123,12 @@ fn of_one(summary: &Summary) -> Option<String> {
         });
     }
     parts.extend(held(summary));
-    let greatest = |figure: &str, key: &str| {
-        let cases = of(summary, figure).into_iter();
-        cases
-            .filter_map(|c| c.metric(key)?.p999)
-            .max_by(f64::total_cmp)
-    };
+    let p999 = |metric: &Option<Metric>| metric.as_ref()?.p999;
+    let overshoot = of!(summary, Overshoot).filter_map(|(_, one)| p999(&one.overshoot_events));
+    let reaction = of!(summary, Reaction).filter_map(|(_, one)| p999(&one.throttle_latency_ns));
     match (
-        greatest("overshoot", "overshoot_events"),
-        greatest("reaction", "throttle_latency_ns"),
+        overshoot.max_by(f64::total_cmp),
+        reaction.max_by(f64::total_cmp),
     ) {
         (Some(events), Some(ns)) => parts.push(format!(
             "the throttle held after at most {} events and {} us in 99.9 % of the periods",
@@ -139,15 +149,13 @@ fn of_one(summary: &Summary) -> Option<String> {
         }
         (None, None) => {}
     }
-    if let Some((share, period)) = longest_period(summary, "overhead", "overhead_share") {
+    if let Some((share, period)) = overhead(summary) {
         parts.push(format!(
             "an armed guard cost {} at a period of {period} us",
             percent(share)
         ));
     }
-    let missed = of(summary, "boundaries")
-        .into_iter()
-        .filter_map(|c| c.number("missed_share"));
+    let missed = of!(summary, Boundaries).filter_map(|(_, one)| one.missed_share);
     if let Some(worst) = missed.max_by(f64::total_cmp) {
         parts.push(format!(
             "{} of the period boundaries were missed at worst",
@@ -164,10 +172,10 @@ fn of_one(summary: &Summary) -> Option<String> {
     let judged: Vec<_> = summary
         .cases
         .iter()
-        .filter_map(|c| c.text("reached"))
-        .filter(|r| *r != "-")
+        .filter_map(|case| case.reached)
+        .filter(|reached| *reached != Reached::NoTarget)
         .collect();
-    let reached = judged.iter().filter(|r| **r == "yes").count();
+    let reached = judged.iter().filter(|r| **r == Reached::Yes).count();
     let verdict = match judged.len() {
         0 => String::new(),
         1 if reached == 1 => "; the target was reached".into(),
@@ -188,40 +196,41 @@ fn of_one(summary: &Summary) -> Option<String> {
     Some(format!("{first}{}{verdict}.", letters.as_str()))
 }
 
-/// The share at the longest period measured: the default one, as a rule.
-fn longest_period(summary: &Summary, figure_name: &str, key: &str) -> Option<(f64, String)> {
-    let cases = of(summary, figure_name).into_iter();
+/// The overhead at the longest period measured: the default one, as a rule.
+#[allow(clippy::cast_precision_loss)]
+fn overhead(summary: &Summary) -> Option<(f64, String)> {
     // What has no target holds more than the guard.
-    let (period, share) = cases
-        .filter(|c| c.text("reached") != Some("-"))
-        .filter_map(|c| Some((c.number("period_us")?, c.number(key)?)))
-        .max_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some((share, figure(period)))
+    let (period, share) = of!(summary, Overhead)
+        .filter(|(case, _)| case.reached != Some(Reached::NoTarget))
+        .filter_map(|(_, one)| Some((one.period_us, one.overhead_share?)))
+        .max_by_key(|(period, _)| *period)?;
+    Some((share, figure(period as f64)))
 }
 
 /// CPUs and the median of the throttle's latency in nanoseconds, fewest CPUs first.
-fn scaling(summary: &Summary) -> Vec<(f64, f64)> {
-    let mut points: Vec<_> = of(summary, "scaling")
-        .into_iter()
-        .filter_map(|c| Some((c.number("cpus")?, c.metric("throttle_latency_ns")?.median?)))
+fn scaling(summary: &Summary) -> Vec<(u64, f64)> {
+    let mut points: Vec<_> = of!(summary, Scaling)
+        .filter_map(|(_, one)| Some((one.cpus, one.throttle_latency_ns.as_ref()?.median?)))
         .collect();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points.sort_by_key(|(cpus, _)| *cpus);
     points
 }
 
-pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+/// Every figure of every case as it was recorded, in a table for each kind.
+pub(crate) fn tables(recorded: &Recorded) -> Vec<Table> {
     let mut tables = Vec::new();
     for (name, title) in FIGURES {
-        let cases = of(summary, name);
+        let is = |case: &&memwarden_run::Case| case.text("figure") == Some(name);
+        let cases: Vec<_> = recorded.cases.iter().filter(is).collect();
         if !cases.is_empty() {
             tables.extend(table_of(title, &cases, &["figure"]));
         }
     }
-    let named = |c: &&Case| {
+    let named = |c: &&memwarden_run::Case| {
         !c.text("figure")
             .is_some_and(|f| FIGURES.iter().any(|(name, _)| *name == f))
     };
-    let rest: Vec<_> = summary.cases.iter().filter(named).collect();
+    let rest: Vec<_> = recorded.cases.iter().filter(named).collect();
     if !tables.is_empty() && !rest.is_empty() {
         tables.extend(table_of("Further figures", &rest, &[]));
     }
@@ -233,10 +242,10 @@ pub(crate) use charts::figures;
 
 #[cfg(feature = "html")]
 mod charts {
-    use memwarden_run::{Case, Recorded, Summary};
-    use serde_json::Value;
+    use memwarden_run::Recorded;
+    use memwarden_run::studies::guard_bench::{Case, Figure as About, Summary};
 
-    use super::{error_share, of};
+    use super::error_share;
     use crate::Figure;
     use crate::number::{figure, name_and_unit};
     use crate::plot::{
@@ -248,30 +257,26 @@ mod charts {
         let mut figures = Vec::new();
         figures.extend(accuracy(summary));
         figures.extend(distribution(
-            summary,
             recorded,
-            "overshoot",
+            &names(summary, |about| matches!(about, About::Overshoot(_))),
             "overshoot_events",
             "Events past the budget when the throttle held",
         ));
         figures.extend(distribution(
-            summary,
             recorded,
-            "overshoot",
+            &names(summary, |about| matches!(about, About::Overshoot(_))),
             "overshoot_ns",
             "Time past the budget when the throttle held",
         ));
         figures.extend(distribution(
-            summary,
             recorded,
-            "reaction",
+            &names(summary, |about| matches!(about, About::Reaction(_))),
             "throttle_latency_ns",
             "From overflow to throttled",
         ));
         figures.extend(distribution(
-            summary,
             recorded,
-            "reaction",
+            &names(summary, |about| matches!(about, About::Reaction(_))),
             "release_latency_ns",
             "From release to running",
         ));
@@ -286,7 +291,12 @@ mod charts {
             ),
         ];
         for (metric, title) in pmu {
-            if let Some(figure) = distribution(summary, recorded, "pmu", metric, title) {
+            if let Some(figure) = distribution(
+                recorded,
+                &names(summary, |about| matches!(about, About::Pmu(_))),
+                metric,
+                title,
+            ) {
                 figures.push(Figure {
                     name: format!("pmu-{}", figure.name),
                     ..figure
@@ -294,18 +304,27 @@ mod charts {
             }
         }
         let cost = "What an armed guard costs";
-        figures.extend(by_period(
-            summary,
-            "overhead",
-            "overhead_share",
-            cost,
-            "instructions added",
-        ));
+        let overhead: Vec<Shared> = of!(summary, Overhead)
+            .map(|(case, one)| Shared {
+                variant: Variant::of(case, Some(&one.event), None),
+                period_us: one.period_us,
+                share: one.overhead_share,
+                limit: one.limit_share,
+            })
+            .collect();
+        figures.extend(by_period("overhead", &overhead, cost, "instructions added"));
         let missed = "Period boundaries missed";
+        let boundaries: Vec<Shared> = of!(summary, Boundaries)
+            .map(|(case, one)| Shared {
+                variant: Variant::of(case, None, Some(one.cpus)),
+                period_us: one.period_us,
+                share: one.missed_share,
+                limit: one.limit_share,
+            })
+            .collect();
         figures.extend(by_period(
-            summary,
             "boundaries",
-            "missed_share",
+            &boundaries,
             missed,
             "boundaries missed",
         ));
@@ -314,33 +333,44 @@ mod charts {
         figures
     }
 
-    /// What distinguishes the lines of a chart: event, clock and number of CPUs, as far as they differ.
-    fn variant(cases: &[&Case], case: &Case) -> String {
-        let mut words = Vec::new();
-        for key in ["event", "clock", "cpus", "mode"] {
-            let text = |c: &Case| match c.value(key) {
-                Some(Value::String(text)) => text.clone(),
-                Some(Value::Number(n)) if key == "cpus" && n.as_u64() == Some(1) => {
-                    "one core".into()
-                }
-                Some(Value::Number(n)) if key == "cpus" => format!("{n} cores together"),
-                Some(Value::Number(n)) => format!("{n} {key}"),
-                _ => String::new(),
-            };
-            let mine = text(case);
-            if !mine.is_empty() && cases.iter().any(|c| text(c) != mine) {
-                words.push(mine);
-            }
-        }
-        words.join(", ")
+    /// Names of the cases that are about this.
+    fn names(summary: &Summary, is: fn(&About) -> bool) -> Vec<&str> {
+        let cases = summary.cases.iter();
+        let cases = cases.filter(|case| case.figure.as_ref().is_some_and(is));
+        cases.map(|case| case.name.as_str()).collect()
     }
 
-    /// One line for each variant, from `(x, y, interval)` of each case.
-    fn lines(cases: &[&Case], point: impl Fn(&Case) -> Option<Point>) -> Vec<Line> {
+    /// What distinguishes the lines of a chart: event, clock and number of CPUs, as far as they differ.
+    struct Variant([String; 3]);
+
+    impl Variant {
+        fn of(case: &Case, event: Option<&str>, cpus: Option<u64>) -> Self {
+            let cpus = match cpus {
+                None => String::new(),
+                Some(1) => "one core".into(),
+                Some(cpus) => format!("{cpus} cores together"),
+            };
+            let clock = case.clock.clone().unwrap_or_default();
+            Self([event.unwrap_or_default().to_owned(), clock, cpus])
+        }
+
+        fn name(&self, all: &[&Self]) -> String {
+            let differing = self.0.iter().enumerate().filter(|(which, mine)| {
+                !mine.is_empty() && all.iter().any(|other| other.0[*which] != **mine)
+            });
+            let words: Vec<&str> = differing.map(|(_, mine)| mine.as_str()).collect();
+            words.join(", ")
+        }
+    }
+
+    /// One line for each variant.
+    fn lines<'a>(points: impl Iterator<Item = (&'a Variant, Option<Point>)>) -> Vec<Line> {
+        let points: Vec<_> = points.collect();
+        let variants: Vec<&Variant> = points.iter().map(|(variant, _)| *variant).collect();
         let mut lines: Vec<Line> = Vec::new();
-        for case in cases {
-            let Some(point) = point(case) else { continue };
-            let name = variant(cases, case);
+        for (variant, point) in points {
+            let Some(point) = point else { continue };
+            let name = variant.name(&variants);
             match lines.iter_mut().find(|l| l.name == name) {
                 Some(line) => line.points.push(point),
                 None => lines.push(Line {
@@ -367,19 +397,20 @@ mod charts {
     }
 
     fn accuracy(summary: &Summary) -> Option<Figure> {
-        let cases = of(summary, "accuracy");
-        let lines = lines(&cases, |c| {
-            Some(Point {
-                x: c.number("budget_events")?,
-                y: error_share(c)? * 100.0,
+        let cases: Vec<_> = of!(summary, Accuracy)
+            .map(|(case, one)| (Variant::of(case, Some(&one.event), Some(one.cpus)), one))
+            .collect();
+        #[allow(clippy::cast_precision_loss)]
+        let lines = lines(cases.iter().map(|(variant, one)| {
+            let point = error_share(one).map(|share| Point {
+                x: one.budget_events as f64,
+                y: share * 100.0,
                 interval: None,
-            })
-        });
-        let limit = cases
-            .iter()
-            .find_map(|c| c.number("limit_share"))
-            .unwrap_or(0.01)
-            * 100.0;
+            });
+            (variant, point)
+        }));
+        let limit = cases.iter().find_map(|(_, one)| one.limit_share);
+        let limit = limit.unwrap_or(0.01) * 100.0;
         let limits = [limit, -limit].map(|v| Reference {
             value: v,
             label: format!("{:+} %", v),
@@ -404,16 +435,14 @@ mod charts {
 
     /// Histograms of raw samples; logarithmic when they have a long tail.
     fn distribution(
-        summary: &Summary,
         recorded: &Recorded,
-        which: &str,
+        cases: &[&str],
         metric: &str,
         title: &str,
     ) -> Option<Figure> {
-        let cases = of(summary, which);
         let mut panels = Vec::new();
         for case in cases {
-            let of_case = |s: &&memwarden_run::Sample| s.case == case.name && s.metric == metric;
+            let of_case = |s: &&memwarden_run::Sample| s.case == *case && s.metric == metric;
             let samples: Vec<f64> = recorded
                 .samples
                 .iter()
@@ -422,7 +451,7 @@ mod charts {
                 .collect();
             if !samples.is_empty() {
                 panels.push(Panel {
-                    label: case.name.clone(),
+                    label: (*case).to_owned(),
                     samples,
                     colour: Colour::nth(0),
                 });
@@ -453,29 +482,35 @@ mod charts {
         ))
     }
 
+    /// A share at a period.
+    struct Shared {
+        variant: Variant,
+        period_us: u64,
+        share: Option<f64>,
+        limit: Option<f64>,
+    }
+
     /// A share against the period, with the limits to stay under.
-    fn by_period(
-        summary: &Summary,
-        which: &str,
-        key: &str,
-        title: &str,
-        label: &str,
-    ) -> Option<Figure> {
-        let cases = of(summary, which);
-        let percent = |c: &Case, key: &str| {
-            Some(Point {
-                x: c.number("period_us")?,
-                y: c.number(key)? * 100.0,
+    fn by_period(which: &str, cases: &[Shared], title: &str, label: &str) -> Option<Figure> {
+        #[allow(clippy::cast_precision_loss)]
+        let percent = |one: &Shared, share: Option<f64>| {
+            share.map(|share| Point {
+                x: one.period_us as f64,
+                y: share * 100.0,
                 interval: None,
             })
         };
-        let mut lines = lines(&cases, |c| percent(c, key));
+        let mut lines = lines(
+            cases
+                .iter()
+                .map(|one| (&one.variant, percent(one, one.share))),
+        );
         if lines.is_empty() {
             return None;
         }
         let mut limits: Vec<Point> = cases
             .iter()
-            .filter_map(|c| percent(c, "limit_share"))
+            .filter_map(|one| percent(one, one.limit))
             .collect();
         limits.sort_by(|a, b| a.x.total_cmp(&b.x));
         limits.dedup_by(|a, b| a.x.total_cmp(&b.x).is_eq());
@@ -506,12 +541,12 @@ mod charts {
     }
 
     fn scaling(summary: &Summary) -> Option<Figure> {
-        let cases = of(summary, "scaling");
+        let cases: Vec<_> = of!(summary, Scaling).map(|(_, one)| one).collect();
         let (name, unit) = name_and_unit("throttle_latency_ns");
         let mut lines = Vec::new();
         let enough = cases.iter().any(|c| {
-            c.metric("throttle_latency_ns")
-                .is_some_and(|m| m.samples >= 100)
+            let metric = c.throttle_latency_ns.as_ref();
+            metric.is_some_and(|m| m.samples >= 100)
         });
         for (i, what) in ["median", "99 %", "max"].into_iter().enumerate() {
             if i == 1 && !enough {
@@ -520,10 +555,11 @@ mod charts {
             let mut points: Vec<Point> = cases
                 .iter()
                 .filter_map(|c| {
-                    let m = c.metric("throttle_latency_ns")?;
+                    let m = c.throttle_latency_ns.as_ref()?;
                     let y = [m.median, m.p99, m.max][i]?;
                     Some(Point {
-                        x: c.number("cpus")?,
+                        #[allow(clippy::cast_precision_loss)]
+                        x: c.cpus as f64,
                         y,
                         interval: m.median_ci95.filter(|_| i == 0),
                     })
@@ -574,15 +610,9 @@ mod charts {
     /// Events of each core beside its budget.
     fn sharing(summary: &Summary) -> Option<Figure> {
         let mut groups = Vec::new();
-        for case in of(summary, "sharing") {
-            for core in case
-                .value("cores")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                let number = |key: &str| core.get(key).and_then(Value::as_f64);
-                let Some(used) = number("used_events") else {
+        for (case, sharing) in of!(summary, Sharing) {
+            for core in &sharing.cores {
+                let Some(used) = core.used_events else {
                     continue;
                 };
                 let bar = |series, value: f64| Bar {
@@ -591,14 +621,15 @@ mod charts {
                     interval: None,
                     text: figure(value),
                 };
-                let mut bars: Vec<_> = number("budget_events")
-                    .map(|b| bar(0, b))
+                #[allow(clippy::cast_precision_loss)]
+                let mut bars: Vec<_> = core
+                    .budget_events
+                    .map(|budget| bar(0, budget as f64))
                     .into_iter()
                     .collect();
                 bars.push(bar(1, used));
-                let cpu = core.get("cpu").and_then(Value::as_u64).unwrap_or(0);
                 groups.push(Group {
-                    label: format!("{}, CPU {cpu}", case.name),
+                    label: format!("{}, CPU {}", case.name, core.cpu),
                     bars,
                 });
             }

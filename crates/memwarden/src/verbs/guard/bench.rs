@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use memwarden_experiments::guard_bench::{self, Event, Part, Subject};
 use memwarden_experiments::{Backend, Interrupt};
-use memwarden_run::{Existing, Summary};
+use memwarden_run::Existing;
+use memwarden_run::studies::guard_bench::{Reached, Summary};
 
 use crate::verbs::experiment::{NO_LAB_TO_END, Target};
 use crate::verbs::on_lab::parse_limit;
@@ -130,11 +131,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (Target::Native, None) => anyhow::bail!("guard bench on this machine: give --part"),
         (Target::Lab(platform), part) => on_lab(platform.as_deref(), part, args, existing)?,
     };
-    outcome::tell(&folder, &summary, args.json)?;
+    outcome::tell(&folder, &summary.untyped(), args.json)?;
     let missed = summary
         .cases
         .iter()
-        .filter(|case| case.text("reached") == Some("NO"))
+        .filter(|case| case.reached == Some(Reached::No))
         .count();
     if missed > 0 {
         errln!("memwarden: {missed} figures did not reach their target");
@@ -161,7 +162,8 @@ mod in_lab {
     use memwarden_experiments::guard_bench::Boot;
     use memwarden_experiments::{Progress, Simulated};
     use memwarden_lab::{Clock, Error as LabError, Machine, ModelledMemory};
-    use memwarden_run::{Case, Run, RunFolder};
+    use memwarden_run::studies::guard_bench::{Case, NAME};
+    use memwarden_run::{Run, RunFolder};
 
     use super::*;
     use crate::verbs::on_lab;
@@ -285,12 +287,8 @@ mod in_lab {
             Some(name) => of_platform(name, part, args)?,
             None => of_faults(part, args)?,
         };
-        let mut folder = RunFolder::create(
-            args.out.as_deref(),
-            Run::new(guard_bench::EXPERIMENT, "lab"),
-            existing,
-        )?;
-        let mut summary: Summary = Summary::new(guard_bench::EXPERIMENT, "lab");
+        let mut folder = RunFolder::create(args.out.as_deref(), Run::new(NAME, "lab"), existing)?;
+        let mut summary = Summary::new(NAME, "lab");
         let mut bar = Bar::new();
         let mut machines = Vec::new();
         let mut first_failure = None;
@@ -307,12 +305,13 @@ mod in_lab {
                 Err(error) if stages.len() > 1 && !was_interrupted(&error) => {
                     let name = stage.name();
                     summary.note(format!("NOT MEASURED: {name}: {error:#}"));
-                    summary.cases.push(
-                        Case::new(format!("part: {name}"))
-                            .with("backend", stage.subject.backend.to_string())
-                            .with("target", "to be measured")
-                            .with("reached", "NO"),
-                    );
+                    summary.cases.push(Case {
+                        name: format!("part: {name}"),
+                        backend: Some(stage.subject.backend.to_string()),
+                        target: Some("to be measured".into()),
+                        reached: Some(Reached::No),
+                        ..Case::default()
+                    });
                     first_failure.get_or_insert(error);
                     continue;
                 }
@@ -323,16 +322,17 @@ mod in_lab {
             for note in &home.recorded.summary.notes {
                 summary.note(note.clone());
             }
-            for mut case in home.recorded.summary.cases {
-                case.set(
-                    "clock",
-                    match machine.clock {
-                        Clock::Counted => "counted",
-                        Clock::Free => "free-running",
-                    },
-                );
-                summary.cases.push(case);
-            }
+            let clock = match machine.clock {
+                Clock::Counted => "counted",
+                Clock::Free => "free-running",
+            };
+            let part: Summary = home.recorded.summary.typed()?;
+            summary
+                .cases
+                .extend(part.cases.into_iter().map(|case| Case {
+                    clock: Some(clock.into()),
+                    ..case
+                }));
             machines.push(serde_json::to_value(&home.outcome.lab)?);
             let run = folder.run_mut();
             if machines.len() == 1 {
