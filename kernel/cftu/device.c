@@ -19,6 +19,7 @@
 #include <linux/vmalloc.h>
 #include <linux/xarray.h>
 
+#include "../include/memwarden/version.h"
 #include "channel.h"
 #include "copy.h"
 #include "flush.h"
@@ -381,3 +382,4 @@ module_exit(cftu_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Copies between user and kernel memory by DMA engines");
 MODULE_AUTHOR("The memwarden authors");
+MODULE_VERSION(MEMWARDEN_VERSION);

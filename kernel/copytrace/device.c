@@ -16,6 +16,7 @@
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
+#include "../include/memwarden/version.h"
 #include "ring.h"
 #include "source.h"
 
@@ -271,3 +272,4 @@ module_exit(copytrace_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Who copies how much between user and kernel memory");
 MODULE_AUTHOR("The memwarden authors");
+MODULE_VERSION(MEMWARDEN_VERSION);

@@ -11,6 +11,7 @@
 #include <linux/module.h>
 #include <linux/workqueue.h>
 
+#include "../include/memwarden/version.h"
 #include "memguard.h"
 
 static char *g_hw_type;
@@ -292,3 +293,4 @@ module_exit(memguard_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Per-core memory-bandwidth regulation");
 MODULE_AUTHOR("The memwarden authors");
+MODULE_VERSION(MEMWARDEN_VERSION);

@@ -2,11 +2,13 @@
 /* The C half of memory.rs and device.rs. */
 #include <linux/export.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/sched.h>
 #include <linux/sizes.h>
 #include <linux/vmalloc.h>
 
+#include "../include/memwarden/version.h"
 #include "device-shim.h"
 #include "misc-shim.c"
 #include "mymem_rust.h"
@@ -61,6 +63,8 @@ void mymem_shim_offer_cpu(void)
 {
 	cond_resched();
 }
+
+MODULE_VERSION(MEMWARDEN_VERSION);
 
 /* Defined in exports.rs. */
 EXPORT_SYMBOL_GPL(mymem_rust_read);

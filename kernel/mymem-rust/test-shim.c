@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The C half of misc.rs and threads.rs, for mymem_test. */
 #include <linux/kthread.h>
+#include <linux/module.h>
 #include <linux/sched/task.h>
 
+#include "../include/memwarden/version.h"
 #include "misc-shim.c"
 #include "test-shim.h"
 
@@ -27,3 +29,5 @@ int mymem_test_shim_join(struct task_struct *task)
 	put_task_struct(task);
 	return err;
 }
+
+MODULE_VERSION(MEMWARDEN_VERSION);

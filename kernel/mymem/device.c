@@ -21,6 +21,7 @@
 #include <linux/vmalloc.h>
 #include <memwarden/mymem.h>
 
+#include "../include/memwarden/version.h"
 #include "mymem.h"
 
 #define SIZE_MAX_BYTES SZ_1G
@@ -300,3 +301,4 @@ module_exit(mymem_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Memory of the kernel as a device");
 MODULE_AUTHOR("The memwarden authors");
+MODULE_VERSION(MEMWARDEN_VERSION);

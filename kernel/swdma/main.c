@@ -16,6 +16,7 @@
 #include <linux/platform_device.h>
 #include <linux/rcupdate.h>
 
+#include "../include/memwarden/version.h"
 #include "compat.h"
 #include "faults.h"
 #include "swdma.h"
@@ -214,3 +215,4 @@ module_exit(swdma_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("A dmaengine provider in software");
 MODULE_AUTHOR("The memwarden authors");
+MODULE_VERSION(MEMWARDEN_VERSION);

@@ -60,3 +60,40 @@ impl Source {
         folders
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every C file of a module but its KUnit tests, one after another.
+    fn sources_of(module: &Path) -> String {
+        let files = fs::read_dir(module)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        files
+            .filter(|file| file.extension().is_some_and(|end| end == "c"))
+            .filter(|file| !file.to_string_lossy().ends_with("-test.c"))
+            .map(|file| fs::read_to_string(file).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn every_module_has_the_workspaces_version() {
+        let source = Source::find().unwrap();
+        let header = source.root().join("kernel/include/memwarden/version.h");
+        let defined = format!(
+            "#define MEMWARDEN_VERSION \"{}\"\n",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert!(fs::read_to_string(header).unwrap().contains(&defined));
+        let mut modules = source.module_folders();
+        // The policy's tests, and the lab's faults, are not installed.
+        modules.retain(|folder| folder.starts_with("kernel") && !folder.ends_with("policy-test"));
+        assert!(modules.len() >= 6, "{modules:?}");
+        for module in modules {
+            let text = sources_of(&source.root().join(&module));
+            let named = text.matches("\nMODULE_VERSION(MEMWARDEN_VERSION);").count();
+            assert!(named >= 1, "{}", module.display());
+        }
+    }
+}
