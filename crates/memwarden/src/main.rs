@@ -47,6 +47,12 @@ enum Verb {
     Sim(verbs::sim::Args),
     #[cfg(feature = "host")]
     Plan(Box<verbs::plan::Args>),
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Completions(verbs::completions::Args),
+    #[cfg(feature = "host")]
+    #[command(hide = true)]
+    Manual(verbs::manual::Args),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +86,10 @@ fn main() -> ExitCode {
         Verb::Sim(args) => verbs::sim::run(args),
         #[cfg(feature = "host")]
         Verb::Plan(args) => verbs::plan::run(&args),
+        #[cfg(feature = "host")]
+        Verb::Completions(args) => verbs::completions::run(&args, &command()),
+        #[cfg(feature = "host")]
+        Verb::Manual(args) => verbs::manual::run(&args, command()),
     };
     outcome.unwrap_or_else(|error| {
         errln!("memwarden: {error:#}");

@@ -2,6 +2,8 @@
 //! One file a verb: its arguments, and the function that carries it out.
 
 pub mod bandwidth;
+#[cfg(feature = "host")]
+pub mod completions;
 pub mod copy;
 pub mod doctor;
 mod experiment;
@@ -13,6 +15,8 @@ pub mod lab;
 pub mod latency;
 #[cfg(feature = "host")]
 mod loads;
+#[cfg(feature = "host")]
+pub mod manual;
 pub mod maps;
 pub mod mmap;
 pub mod mymem;
