@@ -7,7 +7,7 @@ CARGO := cargo
 GUEST := aarch64-unknown-linux-gnu
 MEMWARDEN := target/release/memwarden
 
-.PHONY: help build guest modules test test-full bench-guard fuzz dkms clean
+.PHONY: help build guest modules test test-full bench-guard fuzz install install-dkms deb test-packages clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,15 +40,52 @@ fuzz: ## memguard's parsers against arbitrary text for a minute (needs clang)
 		-o target/fuzz/parse
 	target/fuzz/parse -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
 
+# What any packager takes; the Debian packages are built by these two, too.
+PREFIX := /usr/local
+SYSCONFDIR := $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+BASH_COMPLETIONS := $(PREFIX)/share/bash-completion/completions
+ZSH_COMPLETIONS := $(PREFIX)/share/zsh/site-functions
+FISH_COMPLETIONS := $(PREFIX)/share/fish/vendor_completions.d
+UNITS := $(PREFIX)/lib/systemd/system
+DOCUMENTS := $(PREFIX)/share/doc/memwarden
+VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
+DKMS_SOURCE := /usr/src/memwarden-$(VERSION)
+# The program that is installed. The pages and completions are written by $(MEMWARDEN), which runs here.
+PROGRAM = $(MEMWARDEN)
+
+install: ## memwarden, its manual pages, completions and service, under $(DESTDIR)$(PREFIX)
+	@test -x $(PROGRAM) || { echo '$(PROGRAM) is missing: make build makes it' >&2; exit 1; }
+	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/memwarden
+	$(MEMWARDEN) manual $(DESTDIR)$(PREFIX)/share/man/man1
+	mkdir -p $(DESTDIR)$(BASH_COMPLETIONS) $(DESTDIR)$(ZSH_COMPLETIONS) $(DESTDIR)$(FISH_COMPLETIONS)
+	$(MEMWARDEN) completions bash > $(DESTDIR)$(BASH_COMPLETIONS)/memwarden
+	$(MEMWARDEN) completions zsh > $(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden
+	$(MEMWARDEN) completions fish > $(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish
+	mkdir -p $(DESTDIR)$(UNITS)
+	sed 's,/usr/bin/memwarden,$(PREFIX)/bin/memwarden,; s,/etc/memwarden,$(SYSCONFDIR)/memwarden,' \
+		packaging/systemd/memwarden-guard.service > $(DESTDIR)$(UNITS)/memwarden-guard.service
+# Budgets that the administrator has set stay.
+	test -e $(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml || \
+		install -D -m 644 packaging/systemd/guard.toml $(DESTDIR)$(SYSCONFDIR)/memwarden/guard.toml
+	for file in README.md `find docs -type f`; do \
+		install -D -m 644 $$file $(DESTDIR)$(DOCUMENTS)/$$file || exit; \
+	done
+
 # policy/ lies where kernel/memguard/ includes it from.
-VERSION := 0.1.0
-DKMS_SOURCE := $(DESTDIR)/usr/src/memguard-$(VERSION)
-dkms: ## memguard's source laid out for DKMS, under $(DESTDIR)/usr/src
-	mkdir -p $(DKMS_SOURCE)/kernel
-	cp -r policy $(DKMS_SOURCE)/
-	cp -r kernel/memguard $(DKMS_SOURCE)/kernel/
-	sed 's/^PACKAGE_VERSION=.*/PACKAGE_VERSION="$(VERSION)"/' packaging/dkms/dkms.conf > $(DKMS_SOURCE)/dkms.conf
-	@echo 'next: dkms install memguard/$(VERSION)'
+install-dkms: ## the kernel modules' sources, laid out for DKMS, under $(DESTDIR)/usr/src
+	for file in `find policy kernel/include $(addprefix kernel/,memguard copytrace cftu swdma mymem) \
+		-name Kbuild -o -name '*.[ch]' ! -name '*.mod.c'`; do \
+		install -D -m 644 $$file $(DESTDIR)$(DKMS_SOURCE)/$$file || exit; \
+	done
+	install -m 644 packaging/dkms/Kbuild $(DESTDIR)$(DKMS_SOURCE)/Kbuild
+	sed 's/#MODULE_VERSION#/$(VERSION)/' packaging/dkms/dkms.conf > $(DESTDIR)$(DKMS_SOURCE)/dkms.conf
+	@echo 'next: dkms install memwarden/$(VERSION)'
+
+deb: ## Debian packages for amd64 and arm64: target/deb
+	scripts/build-deb
+
+test-packages: ## they, and make install, tried in a Debian 12 and a Debian 13 chroot
+	tests/packages/run
 
 clean: ## what was built (not the lab's cache: memwarden lab clean)
 	$(CARGO) clean
