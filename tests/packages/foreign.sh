@@ -6,6 +6,7 @@
 cd "$(dirname "$0")/../.." || exit
 . tests/lab/check.sh
 
+: "${packages:?the folder}" "${version:?theirs}"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder" "$said"' EXIT
 arm64=$packages/memwarden_${version}_arm64.deb
