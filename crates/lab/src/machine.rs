@@ -346,6 +346,7 @@ impl Machine {
             .collect();
         if let Some(memory) = &self.modelled {
             arguments.extend(["-cpu".into(), memory.cpu().into()]);
+            arguments.extend(memory.engine().iter().map(|word| (*word).into()));
         }
         arguments.extend(["-smp".into(), self.cpus.to_string()]);
         arguments.extend(["-m".into(), self.memory.to_string()]);

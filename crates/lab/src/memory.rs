@@ -25,6 +25,10 @@ const INSTRUCTION_CACHES: [(&str, u64, u64); 4] = [
     ("neoverse-n1", 64 << 10, 256),
 ];
 
+/// The engine is the first device on the emulated machine's platform bus.
+const ENGINE_IS_COHERENT: &str =
+    "\n/ { platform-bus@c000000 { dma-controller@0 { dma-coherent; }; }; };\n";
+
 /// A platform whose caches and memory the emulated machine has.
 #[derive(Debug, Clone)]
 pub struct ModelledMemory {
@@ -72,6 +76,14 @@ impl ModelledMemory {
     /// The emulated CPU.
     pub(crate) fn cpu(&self) -> &str {
         &self.cpu
+    }
+
+    /// The emulator's arguments for its DMA engine, if it has one.
+    pub(crate) fn engine(&self) -> &'static [&'static str] {
+        match self.platform.machine.dma {
+            Some(_) => &["-device", "bcm2835-dma"],
+            None => &[],
+        }
     }
 
     /// How many CPUs it has at most.
@@ -145,8 +157,8 @@ impl ModelledMemory {
                 .args(["-q", "-I", "dtb", "-O", "dts"])
                 .arg(&made),
         )?;
-        let caches = self.caches(cpus);
-        fs::write(&text, [&source.stdout, caches.as_bytes()].concat()).on("write", &text)?;
+        let more = self.caches(cpus) + self.coherence();
+        fs::write(&text, [&source.stdout, more.as_bytes()].concat()).on("write", &text)?;
         program::run(
             attempted,
             program::command("dtc")
@@ -155,6 +167,14 @@ impl ModelledMemory {
                 .arg(&text),
         )?;
         Ok(made)
+    }
+
+    /// What a device tree says of a DMA engine that sees the caches. Of one that does not, Linux maintains them.
+    fn coherence(&self) -> &'static str {
+        match self.platform.machine.dma {
+            Some(dma) if dma.coherent => ENGINE_IS_COHERENT,
+            _ => "",
+        }
     }
 
     /// The caches as a device tree has them (Devicetree Specification 0.4, 3.8 and 3.9).

@@ -2,8 +2,8 @@
 //! The caches and the memory of a modelled platform, as a library that the lab's emulator
 //! loads: `-object memory-model,library=FILE,config=PLATFORM`.
 //!
-//! The interface is the emulator's: `include/exec/memory-model-library.h` of the patch
-//! `lab/qemu/7.2/0002-tcg-memory-model.patch`. What is behind it is
+//! The interface is the emulator's: `include/exec/memory-model-library.h` of the patches
+//! `0002-tcg-memory-model.patch` and `0004-memory-model-devices.patch` in `lab/qemu/7.2`. What is behind it is
 //! [`memwarden_sim::emulated`].
 
 use std::cell::Cell;
@@ -12,12 +12,14 @@ use std::rc::Rc;
 
 use memwarden_sim::Platform;
 use memwarden_sim::dram::Controller;
-use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Registers};
+use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Move, Registers};
 
 /// The interface's version that this library has.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const ERROR_SIZE: usize = 1024;
 const BLOCKED: i64 = i64::MIN;
+/// Where a transfer has no address.
+const NOWHERE: u64 = u64::MAX;
 
 /// `MemoryModelCPU`
 #[repr(C)]
@@ -42,6 +44,16 @@ struct Told {
     targets: u64,
 }
 
+/// `MemoryModelTransfer`
+#[repr(C)]
+struct Wanted {
+    number: u32,
+    from: u64,
+    to: u64,
+    bytes: u64,
+    now_ns: i64,
+}
+
 /// `MemoryModelEvent`
 #[repr(C)]
 struct Event {
@@ -62,6 +74,8 @@ struct Library {
     access: unsafe extern "C" fn(*mut c_void, *const Told) -> i64,
     advance: unsafe extern "C" fn(*mut c_void, i64) -> u64,
     resume: unsafe extern "C" fn(*mut c_void, u32, u64) -> i64,
+    transfer: unsafe extern "C" fn(*mut c_void, *const Wanted),
+    transferred: unsafe extern "C" fn(*mut c_void, *mut i64) -> i32,
     close: unsafe extern "C" fn(*mut c_void),
 }
 
@@ -118,15 +132,19 @@ impl Model {
 }
 
 unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
-    // SAFETY: the emulator passes what it got, from one thread, and an access that is there until this returns.
+    // SAFETY: the emulator passes what it got, one thread at a time, and an access that is there until this returns.
     let (model, told) = unsafe { (model(this), &*told) };
     let core = told.cpu as usize;
     let access = match told.kind {
         0 => Access::Load,
         1 => Access::Store,
-        _ => Access::Zero,
+        2 => Access::Zero,
+        3 => Access::Clean,
+        4 => Access::Invalidate,
+        _ => Access::CleanInvalidate,
     };
-    if model.memory.uses_again(core, access, told.address) {
+    let is_maintenance = told.kind > 2;
+    if !is_maintenance && model.memory.uses_again(core, access, told.address) {
         return 0;
     }
     let taken_ns = model.memory.access(&Made {
@@ -149,7 +167,7 @@ unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
 }
 
 unsafe extern "C" fn advance(this: *mut c_void, until_ns: i64) -> u64 {
-    // SAFETY: the emulator passes what it got, from one thread.
+    // SAFETY: the emulator passes what it got, one thread at a time.
     let model = unsafe { model(this) };
     let released = model.memory.advance(until_ns as u64);
     model.tell_reached();
@@ -157,10 +175,33 @@ unsafe extern "C" fn advance(this: *mut c_void, until_ns: i64) -> u64 {
 }
 
 unsafe extern "C" fn resume(this: *mut c_void, cpu: u32, retired: u64) -> i64 {
-    // SAFETY: the emulator passes what it got, from one thread.
+    // SAFETY: the emulator passes what it got, one thread at a time.
     let model = unsafe { model(this) };
     model.cpus[cpu as usize].hears_all.set(0);
     model.memory.resume(cpu as usize, retired) as i64
+}
+
+unsafe extern "C" fn transfer(this: *mut c_void, wanted: *const Wanted) {
+    // SAFETY: the emulator passes what it got, one thread at a time, and a transfer that is there until this returns.
+    let (model, wanted) = unsafe { (model(this), &*wanted) };
+    let address = |address| (address != NOWHERE).then_some(address);
+    model.memory.transfer(&Move {
+        number: wanted.number,
+        from: address(wanted.from),
+        to: address(wanted.to),
+        bytes: wanted.bytes,
+        now_ns: wanted.now_ns as u64,
+    });
+}
+
+unsafe extern "C" fn transferred(this: *mut c_void, end_ns: *mut i64) -> i32 {
+    // SAFETY: the emulator passes what it got, one thread at a time.
+    let Some((number, ended_ns)) = unsafe { model(this) }.memory.take_ended() else {
+        return -1;
+    };
+    // SAFETY: `end_ns` is the emulator's variable.
+    unsafe { *end_ns = ended_ns as i64 };
+    number as i32
 }
 
 unsafe extern "C" fn close(this: *mut c_void) {
@@ -211,6 +252,8 @@ fn open(version: u32, config: &str) -> Result<Library, String> {
         access,
         advance,
         resume,
+        transfer,
+        transferred,
         close,
     })
 }

@@ -21,6 +21,8 @@
 //! What remains of the order of execution: two cores' accesses to the shared cache within
 //! a round may be looked up in the other order, as long as no line comes in between.
 //!
+//! - Devices [move memory](EmulatedMemory::transfer) beside the cores, in the memory's time.
+//!
 //! An instruction takes a ns, as the emulator counts; a load from the L1 nothing on top.
 //! The cores are in order: they wait where the value of a load is used, and at the end of
 //! the translation block, a branch in most cases, for all of theirs.
@@ -29,11 +31,16 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::lines::{Asked, Lines};
+use crate::lines::{Asked, Lines, Upkeep};
 use crate::main_memory::{Done, MainMemory, NEVER_PS};
 use crate::private::{ENTRIES, ENTRY_BYTES, Found, PAGE_BITS, Private};
 use crate::settings::MachineSettings;
-use crate::shared::WRITE;
+use crate::shared::{DEVICE, DEVICE_WRITE, WRITE};
+
+mod transfers;
+
+use transfers::Transfers;
+pub use transfers::{Move, TRANSFERS};
 
 const PS: u64 = 1000;
 
@@ -53,6 +60,24 @@ pub enum Access {
     Store,
     /// It has written a whole line, which need not be fetched.
     Zero,
+    /// It has had a line written back, for devices that do not see the caches.
+    Clean,
+    /// It has had a line leave all caches without being written back.
+    Invalidate,
+    /// It has had a line leave all caches, written back if it was dirty.
+    CleanInvalidate,
+}
+
+impl Access {
+    /// What it does to a line for devices; `None` of an access to what the line has.
+    fn upkeep(self) -> Option<Upkeep> {
+        match self {
+            Self::Load | Self::Store | Self::Zero => None,
+            Self::Clean => Some(Upkeep::Clean),
+            Self::Invalidate => Some(Upkeep::Invalidate),
+            Self::CleanInvalidate => Some(Upkeep::CleanInvalidate),
+        }
+    }
 }
 
 /// Registers of an access, a bit each.
@@ -200,6 +225,8 @@ pub struct EmulatedMemory<M> {
     settings: MachineSettings,
     lines: Lines<M>,
     cores: Vec<Core>,
+    /// What devices move.
+    transfers: Transfers,
     /// When the lines come that memory has done, and the places of the shared cache's.
     fills: VecDeque<(u64, u32)>,
     done: Vec<Done>,
@@ -270,6 +297,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         Self {
             lines,
             cores: std::iter::repeat_with(core).take(settings.cores).collect(),
+            transfers: Transfers::new(settings),
             fills: VecDeque::new(),
             done: Vec::new(),
             line_bits: settings.line_bytes.trailing_zeros(),
@@ -367,6 +395,18 @@ impl<M: MainMemory> EmulatedMemory<M> {
         core.t_ps / PS
     }
 
+    /// A device begins to move memory.
+    pub fn transfer(&mut self, wanted: &Move) {
+        let now_ps = self.now_ps.max(wanted.now_ns * PS);
+        self.transfers.begin(wanted, now_ps);
+    }
+
+    /// The number of a transfer that has ended since this was last asked, and when, ns.
+    pub fn take_ended(&mut self) -> Option<(u32, u64)> {
+        let (number, end_ps) = self.transfers.take_ended()?;
+        Some((number, end_ps.div_ceil(PS)))
+    }
+
     fn at(&mut self, now_ps: u64) {
         self.now_ps = self.now_ps.max(now_ps);
         self.lines.shared.floor_ps = self.now_ps;
@@ -381,10 +421,16 @@ impl<M: MainMemory> EmulatedMemory<M> {
             .map(|(index, core)| (core.t_ps, index))
             .min()
             .unwrap_or((NEVER_PS, 0));
-        let first_ps = fill_ps.min(until_ps).min(time_ps);
+        let device_ps = self.transfers.next_ps();
+        let first_ps = fill_ps.min(until_ps).min(time_ps).min(device_ps);
         if let Some(at_ps) = self.lines.shared.memory.go_on(first_ps, &mut self.done) {
             self.at(at_ps);
             self.memory_went_on();
+        } else if device_ps == first_ps {
+            self.at(device_ps);
+            self.transfers.go_on(&mut self.lines);
+            self.forget();
+            self.tell_taken();
         } else if time_ps < fill_ps && time_ps <= until_ps {
             self.at(time_ps);
             self.release(waiting, time_ps);
@@ -406,6 +452,10 @@ impl<M: MainMemory> EmulatedMemory<M> {
             if id == WRITE {
                 self.lines.shared.written();
                 written = true;
+            } else if id == DEVICE_WRITE {
+                // It was done with when memory took it.
+            } else if id >= DEVICE {
+                self.transfers.read(Done { id, at_ps });
             } else {
                 let at_ps = self.lines.shared.comes_ps(at_ps);
                 self.fills.push_back((at_ps, id));
@@ -413,8 +463,16 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
         self.done = done;
         self.lines.shared.hand_over(self.now_ps);
+        self.tell_taken();
         if written {
             self.release_all(Waits::Shared, self.now_ps);
+        }
+    }
+
+    /// What memory has taken from devices.
+    fn tell_taken(&mut self) {
+        for taken in self.lines.shared.taken.drain(..) {
+            self.transfers.written(taken);
         }
     }
 
@@ -524,6 +582,9 @@ impl<M: MainMemory> EmulatedMemory<M> {
     /// A core accesses a line. Return: whether that is done with, or has to be tried again,
     /// and for what the core has to wait.
     fn find(&mut self, index: usize, line: u64, access: Access) -> (bool, Waits) {
+        if let Some(upkeep) = access.upkeep() {
+            return self.maintain(index, line, upkeep);
+        }
         let store = access != Access::Load;
         let own = &mut self.lines.cores[index].private;
         if store && !own.is_dirty(line) && own.holds(line) {
@@ -555,8 +616,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
         // What comes later changes nothing for a line that is under way to the core.
         if !self.lines.shared.waits_for(index, line) {
-            let t_ps = core.t_ps;
-            if t_ps > self.now_ps && t_ps > self.next_fill_ps() {
+            if self.is_ahead(index) {
                 return (false, Waits::Time);
             }
             self.take_from_others(index, line, store);
@@ -580,6 +640,30 @@ impl<M: MainMemory> EmulatedMemory<M> {
             Asked::UnderWay if store => (true, Waits::No),
             Asked::UnderWay => (true, Waits::Line(line)),
         }
+    }
+
+    /// A core maintains a line. Return: as [`find`](Self::find) does.
+    fn maintain(&mut self, index: usize, line: u64, upkeep: Upkeep) -> (bool, Waits) {
+        let shared = &self.lines.shared;
+        if shared.waits_for(index, line) {
+            return (false, Waits::Line(line));
+        }
+        if shared.is_full_of_writes() {
+            return (false, Waits::Shared);
+        }
+        if self.is_ahead(index) {
+            return (false, Waits::Time);
+        }
+        let t_ps = self.cores[index].t_ps;
+        self.lines.maintain(index, line, upkeep, t_ps);
+        self.forget();
+        (true, Waits::No)
+    }
+
+    /// The core is at a time at which a line may have come that has not come yet.
+    fn is_ahead(&self, index: usize) -> bool {
+        let t_ps = self.cores[index].t_ps;
+        t_ps > self.now_ps && t_ps > self.next_fill_ps()
     }
 
     /// A cache has the line: a load waits for it.

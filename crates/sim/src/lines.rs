@@ -39,6 +39,17 @@ pub(crate) enum Asked {
     Full,
 }
 
+/// What an instruction does to a line for devices that do not see the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upkeep {
+    /// It is written back, and stays.
+    Clean,
+    /// It leaves all caches, and is not written back.
+    Invalidate,
+    /// It leaves them, and is written back if it is dirty.
+    CleanInvalidate,
+}
+
 /// All lines of a machine.
 #[derive(Debug)]
 pub(crate) struct Lines<M> {
@@ -49,8 +60,7 @@ pub(crate) struct Lines<M> {
     inclusive: bool,
     /// What was counted since it was last looked at, if it is looked at.
     pub counted: Option<Vec<(usize, Resource)>>,
-    /// Lines that an inclusive shared cache has let go, and the cores' caches with it, since
-    /// this was last looked at, if it is looked at.
+    /// Lines that have left all caches or are clean there, since this was last looked at, if it is looked at.
     pub gone: Option<Vec<u64>>,
 }
 
@@ -197,6 +207,46 @@ impl<M: MainMemory> Lines<M> {
         if dirty {
             self.write_back(index, victim.number, now_ps);
         }
+    }
+
+    /// Whether any cache holds a line.
+    pub fn are_cached(&mut self, line: u64) -> bool {
+        self.shared.holds(line) || self.cores.iter_mut().any(|core| core.private.holds(line))
+    }
+
+    /// A device overwrites a line: it leaves all caches.
+    pub fn overwrite(&mut self, line: u64) {
+        self.take_out(line, true);
+    }
+
+    /// A core's instruction has a line written back, has it leave all caches, or both.
+    pub fn maintain(&mut self, index: usize, line: u64, upkeep: Upkeep, now_ps: u64) {
+        let dirty = self.take_out(line, upkeep != Upkeep::Clean);
+        if dirty && upkeep != Upkeep::Invalidate {
+            self.write_back(index, line, now_ps);
+        }
+    }
+
+    /// A line leaves all caches, or stays there clean. Return: whether it was dirty in one.
+    fn take_out(&mut self, line: u64, leaves: bool) -> bool {
+        let mut dirty = false;
+        for core in &mut self.cores {
+            let private = &mut core.private;
+            dirty |= if leaves {
+                private.invalidate(line)
+            } else {
+                private.clean(line)
+            };
+        }
+        dirty |= if leaves {
+            self.shared.remove(line)
+        } else {
+            self.shared.clean(line)
+        };
+        if let Some(gone) = &mut self.gone {
+            gone.push(line);
+        }
+        dirty
     }
 
     fn write_back(&mut self, index: usize, line: u64, now_ps: u64) {

@@ -484,7 +484,11 @@ const S: u64 = 1_000_000 * US;
 const SIZE: u64 = 1 << 30;
 
 /// Tables that nobody has to have; with one of its fields there, all have to be.
-const GROUPS: [&str; 2] = ["machine.core.l2.", "machine.core.prefetcher."];
+const GROUPS: [&str; 3] = [
+    "machine.core.l2.",
+    "machine.core.prefetcher.",
+    "machine.dma.",
+];
 
 const KNOWN: &[Known] = &[
     of("name", Holds::Text),
@@ -521,6 +525,9 @@ const KNOWN: &[Known] = &[
     whole("machine.shared.to_memory_ps", 0, US),
     whole("machine.shared.from_memory_ps", 0, US),
     optional(whole("machine.shared.port_ps", 0, US)),
+    whole("machine.dma.outstanding", 1, 64),
+    whole("machine.dma.port_ps", 0, US),
+    of("machine.dma.coherent", Holds::Flag),
     optional(whole("controller.read_depth", 1, 1024)),
     optional(whole("controller.write_depth", 1, 1024)),
     optional(whole("controller.row_hit_cap", 0, 1 << 20)),

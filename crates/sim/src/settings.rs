@@ -75,6 +75,19 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// A DMA engine: what copies memory without a core, and beside the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DmaSettings {
+    /// Lines of a transfer that may be under way, each from its read to its write.
+    pub outstanding: usize,
+    /// For so long a line occupies the engine's own way to the memory controller, each direction by itself, ps.
+    pub port_ps: u64,
+    /// It sees the cores' caches: what they hold is read from them, and what it writes leaves them. Otherwise it reads and
+    /// writes memory alone, and the kernel maintains the caches.
+    pub coherent: bool,
+}
+
 /// All but the memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,4 +102,7 @@ pub struct MachineSettings {
     pub core: CoreSettings,
     /// What they share.
     pub shared: SharedSettings,
+    /// The DMA engine, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dma: Option<DmaSettings>,
 }

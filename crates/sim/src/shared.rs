@@ -6,12 +6,16 @@ use std::ops::Range;
 
 use memwarden_cachesim::sets::{DIRTY, Sets, Victim};
 
-use crate::main_memory::{Arrival, MainMemory};
+use crate::main_memory::{Arrival, Done, MainMemory};
 use crate::private::sets;
 use crate::settings::{MachineSettings, SharedSettings};
 
 /// As an arrival's number: a write, of which only the end is of interest.
 pub(crate) const WRITE: u32 = u32::MAX;
+/// A device's write, whose end is of no interest once memory has taken it.
+pub(crate) const DEVICE_WRITE: u32 = u32::MAX - 1;
+/// The other numbers from this one on: reads of devices, and writes that memory has not taken yet.
+pub(crate) const DEVICE: u32 = 1 << 31;
 
 /// No line is under way in a place.
 const FREE: u64 = u64::MAX;
@@ -73,6 +77,8 @@ pub(crate) struct Shared<M> {
     waiting: [VecDeque<Arrival>; 2],
     /// Writes that memory has not done yet, waiting ones included.
     writes_under_way: usize,
+    /// A device's writes that memory has taken since this was last looked at: their numbers, and when.
+    pub taken: Vec<Done>,
     /// No arrival comes before: where the memory is, at least.
     pub floor_ps: u64,
     /// From when on the next line can come from memory, or go there.
@@ -95,6 +101,7 @@ impl<M: MainMemory> Shared<M> {
             under_way: Box::new([0; FILTER]),
             waiting: [VecDeque::new(), VecDeque::new()],
             writes_under_way: 0,
+            taken: Vec::new(),
             floor_ps: 0,
             port_free_ps: [0; 2],
             settings,
@@ -178,7 +185,6 @@ impl<M: MainMemory> Shared<M> {
     }
 
     /// Whether a line is here.
-    #[cfg(test)]
     pub fn holds(&mut self, line: u64) -> bool {
         self.cache.search(line).is_some()
     }
@@ -192,6 +198,16 @@ impl<M: MainMemory> Shared<M> {
         self.insert(core, line, DIRTY)
     }
 
+    /// A line is as memory will have it. Return: whether it was not.
+    pub fn clean(&mut self, line: u64) -> bool {
+        self.cache.clean(line)
+    }
+
+    /// A line leaves. Return: whether it was dirty.
+    pub fn remove(&mut self, line: u64) -> bool {
+        self.cache.remove(line).is_some_and(|gone| gone.dirty)
+    }
+
     fn insert(&mut self, core: usize, line: u64, flags: u64) -> Option<Victim> {
         self.cache
             .insert_within(self.ways[core].clone(), line, flags)
@@ -202,6 +218,20 @@ impl<M: MainMemory> Shared<M> {
         let mut arrival = self.arrival(WRITE, core, line, now_ps);
         arrival.at_ps = self.pass(true, arrival.at_ps);
         self.writes_under_way += 1;
+        self.send(arrival, now_ps);
+    }
+
+    /// A device reads or writes a line of memory, which it asks for at `now_ps`. A read's number is told back when it is
+    /// done; a write's is in `taken` when memory has taken it.
+    pub fn ask_for_device(&mut self, number: u32, line: u64, write: bool, now_ps: u64) {
+        let arrival = Arrival {
+            id: number,
+            // One that there is not.
+            core: self.ways.len(),
+            address: line << self.line_bits,
+            write,
+            at_ps: now_ps + self.settings.to_memory_ps,
+        };
         self.send(arrival, now_ps);
     }
 
@@ -253,7 +283,21 @@ impl<M: MainMemory> Shared<M> {
 
     fn give(&mut self, arrival: Arrival, now_ps: u64) {
         let at_ps = arrival.at_ps.max(now_ps).max(self.floor_ps);
-        self.memory.push(Arrival { at_ps, ..arrival });
+        let mut id = arrival.id;
+        if arrival.write && id != WRITE {
+            self.taken.push(Done { id, at_ps });
+            id = DEVICE_WRITE;
+        }
+        self.memory.push(Arrival {
+            id,
+            at_ps,
+            ..arrival
+        });
+    }
+
+    /// Whether another line can't wait to be written.
+    pub fn is_full_of_writes(&self) -> bool {
+        self.writes_under_way >= self.settings.write_backs
     }
 
     /// Whether a line can't begin to come now.
@@ -269,7 +313,7 @@ impl<M: MainMemory> Shared<M> {
 
     /// Where another line can be under way, unless too much is.
     fn free_place(&self) -> Option<usize> {
-        if self.writes_under_way >= self.settings.write_backs {
+        if self.is_full_of_writes() {
             return None;
         }
         let word = self.free.iter().position(|bits| *bits != 0)?;

@@ -4,6 +4,7 @@
 use super::*;
 use crate::main_memory::FixedMemory;
 use crate::platform::Platform;
+use crate::settings::DmaSettings;
 
 const MIB: u64 = 1 << 20;
 const LINE: u64 = 64;
@@ -380,15 +381,27 @@ fn whatever_four_cores_do_to_the_same_lines_each_goes_on() {
     settings.shared.cache.size_bytes = 256 * LINE;
     settings.shared.mshrs = 4;
     settings.shared.write_backs = 2;
-    for inclusive in [false, true] {
+    for (inclusive, coherent) in [(false, false), (true, false), (false, true), (true, true)] {
         settings.shared.inclusive = inclusive;
+        settings.dma = settings.dma.map(|dma| DmaSettings { coherent, ..dma });
         let mut memory = EmulatedMemory::new(&settings, FixedMemory::new(100_000, 0, 1000));
         let mut random = fastrand::Rng::with_seed(21);
         let mut now_ns = [0_u64; 4];
         let mut retired = [0_u64; 4];
         let mut blocked = [false; 4];
+        let mut moves = 0;
         for round in 1..20_000 {
             let end_ns = round * 1000;
+            if moves == 0 || memory.take_ended().is_some() {
+                moves += 1;
+                memory.transfer(&Move {
+                    number: 0,
+                    from: Some(random.u64(..600) * LINE),
+                    to: Some(random.u64(..600) * LINE),
+                    bytes: random.u64(..64) * LINE,
+                    now_ns: end_ns - 500,
+                });
+            }
             for core in 0..4 {
                 while !blocked[core] && now_ns[core] < end_ns {
                     let count = random.u64(1..12);
@@ -396,13 +409,19 @@ fn whatever_four_cores_do_to_the_same_lines_each_goes_on() {
                     retired[core] += count;
                     // A block, to its end, whatever has to wait in it.
                     for _ in 0..count {
-                        let access = match random.u32(..20) {
+                        let access = match random.u32(..24) {
                             0 => Access::Zero,
                             1..=6 => Access::Store,
+                            7 => Access::Clean,
+                            8 => Access::Invalidate,
+                            9 => Access::CleanInvalidate,
                             _ => Access::Load,
                         };
                         let address = random.u64(..600) * LINE + random.u64(..8) * 4096 * 16;
-                        if !blocked[core] && memory.uses_again(core, access, address) {
+                        if !blocked[core]
+                            && access.upkeep().is_none()
+                            && memory.uses_again(core, access, address)
+                        {
                             continue;
                         }
                         let made = Made {
@@ -439,5 +458,6 @@ fn whatever_four_cores_do_to_the_same_lines_each_goes_on() {
                 assert!(now_ns + 60_000 > end_ns, "core {core} stands still");
             }
         }
+        assert!(moves > 1000, "the engine stands still: {moves}");
     }
 }

@@ -46,6 +46,7 @@ fn settings(cores: usize) -> MachineSettings {
             from_memory_ps: WAY / 2,
             port_ps: 0,
         },
+        dma: None,
     }
 }
 
