@@ -93,6 +93,7 @@ struct channel {
  * @poll_bytes: the longest transfer whose end is polled for
  * @provider: the channels' driver
  * @known: what is known about it
+ * @compares: the CPU compares what was copied
  */
 struct engine {
 	struct channel *channels;
@@ -104,6 +105,7 @@ struct engine {
 	unsigned long poll_bytes;
 	const char *provider;
 	const struct provider *known;
+	bool compares;
 };
 
 extern struct engine engine;

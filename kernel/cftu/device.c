@@ -226,7 +226,7 @@ static void tell_info(struct opened *opened, struct cftu_info *info)
 	info->flags = (engine.can_pause ? CFTU_CAN_PAUSE : 0) |
 		      (engine.coherent ? CFTU_COHERENT : 0) |
 		      (READ_ONCE(opened->region.reserved) ? CFTU_RESERVED : 0) |
-		      (engine.known->reports ? 0 : CFTU_COMPARES) |
+		      (engine.compares ? CFTU_COMPARES : 0) |
 		      (engine.known->stops ? CFTU_STOPS : 0);
 	info->min_bytes = copy_min_bytes();
 	info->poll_bytes = READ_ONCE(engine.poll_bytes);

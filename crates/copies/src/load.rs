@@ -45,6 +45,11 @@ impl Drop for Loaded {
 /// # Errors
 /// When it isn't there and no module makes it, or modprobe can't load that.
 pub fn provide(path: &Path) -> Result<Option<Loaded>> {
+    provide_with(path, &[])
+}
+
+/// As [`provide`], with parameters for the module.
+fn provide_with(path: &Path, parameters: &[&str]) -> Result<Option<Loaded>> {
     if path.exists() {
         return Ok(None);
     }
@@ -54,7 +59,7 @@ pub fn provide(path: &Path) -> Result<Option<Loaded>> {
         module,
         reason,
     };
-    let loaded = load(module, &[]).map_err(failed)?;
+    let loaded = load(module, parameters).map_err(failed)?;
     if path.exists() {
         return Ok(Some(loaded));
     }
@@ -83,16 +88,16 @@ impl Drop for Providers {
 }
 
 /// Sees to it that `/dev/cftu` is there: loads cftu, and where no DMA channel is free for it, swdma with `channels` of them
-/// before.
+/// before. `parameters` are those of cftu.
 ///
 /// # Errors
 /// When the device isn't there and no module makes it, or modprobe can't load that.
-pub fn provide_copies(path: &Path, channels: usize) -> Result<Providers> {
+pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Result<Providers> {
     let mut providers = Providers::default();
     if path == Path::new(cftu::NULL) {
         return Ok(providers);
     }
-    match provide(path) {
+    match provide_with(path, parameters) {
         Ok(loaded) => providers.loaded.extend(loaded),
         // What cftu says when it finds no channel; ENODEV, as modprobe words it.
         // swdma's own channels, if somebody loaded it, are then all taken, and it is not ours to load anew.
@@ -107,7 +112,7 @@ pub fn provide_copies(path: &Path, channels: usize) -> Result<Providers> {
             })?;
             providers.loaded.push(software);
             providers.software = true;
-            providers.loaded.extend(provide(path)?);
+            providers.loaded.extend(provide_with(path, parameters)?);
         }
         Err(error) => return Err(error),
     }
@@ -167,11 +172,16 @@ mod tests {
 
     #[test]
     fn what_stands_in_for_a_device_needs_no_module() {
-        let providers = provide_copies(Path::new("null"), 4).unwrap();
+        let providers = provide_copies(Path::new("null"), 4, &[]).unwrap();
         assert!(providers.loaded.is_empty() && !providers.are_software());
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(provide_copies(file.path(), 4).unwrap().loaded.is_empty());
-        assert!(provide_copies(Path::new("/nonexistent/cftu"), 4).is_err());
+        assert!(
+            provide_copies(file.path(), 4, &[])
+                .unwrap()
+                .loaded
+                .is_empty()
+        );
+        assert!(provide_copies(Path::new("/nonexistent/cftu"), 4, &[]).is_err());
         assert!(provide_trace(Path::new("null")).unwrap().is_none());
         assert!(provide_trace(Path::new("/nonexistent")).is_err());
     }

@@ -199,6 +199,9 @@ pub struct Policies {
     pub quantum_low_ns: u64,
     /// The high channels; empty is the first.
     pub high: Vec<u32>,
+    /// The driver's word is taken for what its engine copied; otherwise the CPU compares it where the driver may hide
+    /// errors.
+    pub no_compare: bool,
 }
 
 impl Policies {
@@ -255,7 +258,12 @@ struct Bench {
 impl Bench {
     fn open(path: &Path, policies: &Policies) -> Result<Self, Error> {
         // Policies want a channel for each CPU there is, whichever of them are ours.
-        let providers = provide_copies(path, cpus::online()?.len())?;
+        let parameters: &[&str] = if policies.no_compare {
+            &["compare=0"]
+        } else {
+            &[]
+        };
+        let providers = provide_copies(path, cpus::online()?.len(), parameters)?;
         let copier = cftu::open(path)?;
         Ok(Self {
             info: copier.info()?,
@@ -343,6 +351,12 @@ impl Bench {
             summary.note(format!(
                 "{} is not known to report errors: the CPU compares what the engine copied, within the times and through \
                  its caches.",
+                self.info.provider
+            ));
+        } else if self.policies.no_compare {
+            summary.note(format!(
+                "The word of {} was taken for what the engine copied (--no-compare): only the copy there and back of each \
+                 size was compared.",
                 self.info.provider
             ));
         }
@@ -496,6 +510,17 @@ mod tests {
                         times and through its caches.";
         assert_eq!(told(cftu::DEVICE, "zynqmp_dma", true), [compared]);
         assert!(told(cftu::DEVICE, "idxd", false).is_empty());
+        let policies = Policies {
+            no_compare: true,
+            ..Policies::default()
+        };
+        let mut bench = Bench::open(Path::new("null"), &policies).unwrap();
+        bench.path = cftu::DEVICE.into();
+        bench.info.provider = "bcm2835-dma".into();
+        bench.info.compares = false;
+        let mut trusted = Summary::new("copy-latency", "native");
+        bench.tell(&mut trusted);
+        assert!(trusted.notes[0].starts_with("The word of bcm2835-dma was taken"));
         let software = told(cftu::DEVICE, "swdma", false);
         assert!(software.len() == 1 && software[0].starts_with("The channels are swdma's"));
         let null = told(cftu::NULL, cftu::NULL, false);
@@ -509,6 +534,7 @@ mod tests {
             quantum_high_ns: 50_000,
             quantum_low_ns: 50_000,
             fold: true,
+            no_compare: false,
         };
         for engine in Engine::ALL {
             let policy = policies.of(engine);

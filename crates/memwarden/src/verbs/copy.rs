@@ -84,6 +84,10 @@ struct PolicyArgs {
     /// dma-priority: the high channels [default: 0]
     #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
     high: Option<Vec<u32>>,
+    /// Take the driver's word for what its engine copied: cftu is loaded with compare=0
+    #[arg(long)]
+    #[serde(serialize_with = "on")]
+    no_compare: bool,
 }
 
 #[cfg(feature = "host")]
