@@ -518,7 +518,7 @@ mod tests {
         bench.path = cftu::DEVICE.into();
         bench.info.provider = "bcm2835-dma".into();
         bench.info.compares = false;
-        let mut trusted = Summary::new("copy-latency", "native");
+        let mut trusted: Summary = Summary::new("copy-latency", "native");
         bench.tell(&mut trusted);
         assert!(trusted.notes[0].starts_with("The word of bcm2835-dma was taken"));
         let software = told(cftu::DEVICE, "swdma", false);
