@@ -166,14 +166,22 @@ static int event_for_cpus(char *text)
 	if (!zalloc_cpumask_var(&cpus, GFP_KERNEL))
 		return -ENOMEM;
 	err = cpulist_parse(text, cpus);
-	if (!err && !cpumask_subset(cpus, cpu_possible_mask))
+	if (!err && (cpumask_empty(cpus) || !cpumask_subset(cpus, cpu_possible_mask)))
 		err = -EINVAL;
 	if (err)
 		pr_err("g_hw_type: %s@%s: give CPUs of this machine, as in %s@0-3\n", name, text,
 		       name);
-	else
-		for_each_cpu(cpu, cpus)
-			per_cpu(mg_cores, cpu).event = event;
+	for_each_cpu(cpu, cpus) {
+		struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		if (err)
+			break;
+		if (core->event.name) {
+			pr_err("g_hw_type: CPU%d is named twice\n", cpu);
+			err = -EINVAL;
+		}
+		core->event = event;
+	}
 	free_cpumask_var(cpus);
 	return err;
 }
@@ -273,9 +281,11 @@ static int raw_write(const char *text)
 /* Budgets are in one currency: an event is as many bytes on every core. */
 static int agree(unsigned int bytes)
 {
+	bool known = false;
 	int cpu;
 
 	mg_guard.bytes = bytes;
+	mg_guard.bytes_given = bytes;
 	mg_guard.resources = MW_RESOURCES;
 	for_each_cpu(cpu, &mg_guard.cpus) {
 		const struct mg_event *event = &per_cpu(mg_cores, cpu).event;
@@ -291,6 +301,11 @@ static int agree(unsigned int bytes)
 		}
 		if (!event->write)
 			mg_guard.resources = 1;
+		known = true;
+	}
+	if (!known) {
+		pr_err("none of the CPUs to regulate is online: what they count is not known\n");
+		return -EINVAL;
 	}
 	return 0;
 }
@@ -337,11 +352,14 @@ int mg_event_of_core(struct mg_core *core)
 		return -EINVAL;
 	event = event_of(row);
 	event.write = write ?: event.write;
-	if (event.bytes != mg_guard.bytes || (mg_counts_writes() && !event.write)) {
+	if ((!mg_guard.bytes_given && event.bytes != mg_guard.bytes) ||
+	    (mg_counts_writes() && !event.write)) {
 		pr_err("CPU%u: event %s does not count as the other CPUs' do\n", core->cpu,
 		       event.name);
 		return -EINVAL;
 	}
+	mutex_lock(&mg_guard.lock);
 	core->event = event;
+	mutex_unlock(&mg_guard.lock);
 	return 0;
 }

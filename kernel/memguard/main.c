@@ -218,6 +218,8 @@ static void say_what_is_regulated(void)
 	for_each_mg_cpu(cpu) {
 		const struct mg_event *other = &per_cpu(mg_cores, cpu).event;
 
+		if (!READ_ONCE(per_cpu(mg_cores, cpu).regulated))
+			continue;
 		if (!event)
 			event = other;
 		differ |= event->name != other->name;
@@ -225,7 +227,7 @@ static void say_what_is_regulated(void)
 	}
 	cpus_read_unlock();
 	pr_info("regulating %u cores every %u us by %s\n", cores, period_us,
-		differ ? "different events" : event ? event->name : "no event yet");
+		differ ? "different events" : event ? event->name : "no event");
 }
 
 static int __init memguard_init(void)

@@ -172,6 +172,7 @@ struct mg_guard {
 	struct cpumask cpus; /* to regulate; all others are left alone */
 	int resources; /* that every core counts: 1, or 2 with writes */
 	u32 bytes; /* memory traffic per event, on every core */
+	bool bytes_given; /* by bytes_per_event=, whatever the table says */
 	raw_spinlock_t clock_lock; /* clock: one writer at a time, in any context */
 	seqcount_raw_spinlock_t clock_seq;
 	struct mg_clock clock;

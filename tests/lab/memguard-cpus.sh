@@ -51,6 +51,7 @@ stop_traffic
 beside_switch=$(a_switch)
 unload
 echo "# CPU3 left alone: $alone interrupts in 3 s without the module, $beside beside it; $switch and $beside_switch ns a switch"
+check "a switch is measured" "is \"$switch\" -gt 0 && is \"$beside_switch\" -gt 0" 0 "^yes"
 check "a CPU that is left alone has no interrupt of it" "is $beside -le $((alone + 2))" 0 "^yes"
 check "  and a switch there takes less than a hundred instructions more" \
 	"is $((beside_switch - switch)) -le 100" 0 "^yes"

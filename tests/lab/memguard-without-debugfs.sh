@@ -7,7 +7,7 @@
 
 check "debugfs is off" "mount -t debugfs debugfs /sys/kernel/debug" 255 "failed"
 check "the module loads" "load" 0 ""
-check "  and says nothing of it" "dmesg" 0 "!memguard: no "
+check "  and regulates" "dmesg" 0 "memguard: regulating 4 cores"
 set_to limit "mb 1000 100 100 100"
 traffic 1 3
 figures_over 1000

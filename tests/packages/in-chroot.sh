@@ -39,8 +39,10 @@ each_page() {
 
 # Every verb that the help lists has a page.
 pages_missing() {
-	memwarden --help | sed -n '/^Commands:/,/^Options:/s/^  \([a-z][a-z]*\) .*/\1/p' |
-		grep -vx help | while read -r verb; do
+	verbs=$(memwarden --help |
+		sed -n '/^Commands:/,/^Options:/s/^  \([a-z][a-z0-9-]*\) .*/\1/p' | grep -vx help)
+	[ "$(echo "$verbs" | wc -l)" -ge 15 ] || echo "the verbs in --help are not found"
+	for verb in $verbs; do
 		man -w "memwarden-$verb" >/dev/null || echo "memwarden-$verb"
 	done
 }

@@ -16,6 +16,7 @@ use serde::de::{self, Deserializer, Visitor};
 use toml::Spanned;
 
 use crate::budget::Amount;
+use crate::event_list::same_events;
 use crate::units::{
     PERIOD_US_MAX, PERIOD_US_MIN, events_per_period, mib_s, parse_period_us as parse_period,
 };
@@ -435,7 +436,7 @@ impl BudgetFile {
             Err(self.bad(line, key, &why))
         };
         if let Some(event) = &self.event
-            && differs(&self.event, &control.event)
+            && !same_events(&event.value, &control.event, &control.cpus)
         {
             return refuse(event.line, "event", &control.event);
         }

@@ -29,6 +29,8 @@ pub(crate) struct Event {
     kinds: Vec<(Option<CpuSet>, Codes)>,
     /// A CPU that comes online later has its processor's own event.
     own: bool,
+    /// The bytes were asked for, whatever the table says.
+    bytes_given: bool,
 }
 
 /// What one CPU counts.
@@ -47,6 +49,17 @@ impl Event {
         self.on_below(&Root::system(), cpu)
     }
 
+    /// Refuses CPUs for which a list has no event.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub fn covers(&self, cpus: &CpuSet) -> Result<(), Error> {
+        match cpus.iter().find(|&cpu| !self.own && self.on(cpu).is_err()) {
+            Some(cpu) => self.on(cpu).map(drop),
+            None => Ok(()),
+        }
+    }
+
     fn on_below(&self, root: &Root, cpu: usize) -> Result<Codes, Error> {
         let has = |cpus: &Option<CpuSet>| cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         if let Some((_, codes)) = self.kinds.iter().find(|(cpus, _)| has(cpus)) {
@@ -59,7 +72,7 @@ impl Event {
         let own = processor::own_event(root, cpu)
             .map_err(|unknown| Error::BadInput(unknown.to_string()))?;
         let (read, write, bytes) = named(own.name).ok_or_else(|| bad("has none"))?;
-        if bytes != self.bytes || write.is_none() && self.write.is_some() {
+        if !self.bytes_given && bytes != self.bytes || write.is_none() && self.write.is_some() {
             return Err(bad("does not count as the others do"));
         }
         let write = self.write.as_ref().and(write).map(EventCode::raw);
@@ -183,6 +196,7 @@ fn choose_on(
         bytes: bytes.unwrap_or(LINE_BYTES),
         kinds,
         own: own.is_some(),
+        bytes_given: options.bytes_per_event.is_some(),
     })
 }
 

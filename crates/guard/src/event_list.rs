@@ -60,6 +60,16 @@ impl EventList {
     }
 }
 
+/// Both lists name the same event for each of these CPUs.
+#[must_use]
+pub fn same_events(one: &str, other: &str, cpus: &CpuSet) -> bool {
+    one == other
+        || !cpus.is_empty()
+            && cpus
+                .iter()
+                .all(|cpu| of_cpu(one, cpu) == of_cpu(other, cpu))
+}
+
 /// The event of a CPU in a list as text; the text itself where it is none.
 pub(crate) fn of_cpu(list: &str, cpu: usize) -> String {
     let parsed = list.parse::<EventList>().ok();
@@ -152,6 +162,10 @@ mod tests {
             (Some("armv8"), "armv8".into())
         );
         assert_eq!(of_cpu("a@0,b@1", 1), "b");
+        let cpus: CpuSet = [0, 1].into_iter().collect();
+        assert!(same_events("b@1-3,a@0", "a@0,b@1", &cpus));
+        assert!(same_events("a@0-3", "a", &cpus));
+        assert!(!same_events("a@0,b@1", "a", &cpus));
         assert_eq!(
             of_cpu("refills of the last cache", 1),
             "refills of the last cache"

@@ -40,7 +40,7 @@ pub use budget_file::BudgetFile;
 pub use control::{BestEffort, Control};
 pub use error::Error;
 pub use event::{Meaning, meaning, meaning_of};
-pub use event_list::EventList;
+pub use event_list::{EventList, same_events};
 pub use keeper::Keeper;
 pub use module::{Module, ModuleSource};
 pub use null::Null;

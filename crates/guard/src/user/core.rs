@@ -290,6 +290,7 @@ pub(super) fn run(
         common.running_until[index].store(0, Ordering::Release);
         ready();
     });
+    let mut said = false;
     while !handle.stop.load(Ordering::Acquire) {
         if affinity::pin(handle.cpu).is_err() {
             if let Some(ready) = ready.take() {
@@ -298,10 +299,18 @@ pub(super) fn run(
             park(handle);
             continue;
         }
-        let codes = common
-            .event
-            .on(handle.cpu)
-            .map_err(|error| error.to_string())?;
+        let codes = match common.event.on(handle.cpu) {
+            Ok(codes) => codes,
+            Err(error) if ready.is_some() => return Err(error.to_string()),
+            // One that came online later: the others are regulated all the same.
+            Err(error) => {
+                if !std::mem::replace(&mut said, true) {
+                    eprintln!("memwarden: {error}: the core is not regulated");
+                }
+                park(handle);
+                continue;
+            }
+        };
         let counters =
             Counters::open(common, handle.cpu, codes).map_err(|error| explain(error.into()))?;
         core.online();

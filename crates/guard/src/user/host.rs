@@ -132,6 +132,7 @@ impl Host {
             .iter()
             .filter(|&cpu| options.regulates(cpu))
             .collect();
+        event.covers(&regulated)?;
         for cpu in regulated.iter() {
             let core = Core::new(&policy).map_err(|error| Error::System(error.to_string()))?;
             handles.push(Handle::new(cpu, core.settings())?);

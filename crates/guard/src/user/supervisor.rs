@@ -162,7 +162,7 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
 struct Cores<'a> {
     plan: Plan,
     places: &'a Places,
-    count: usize,
+    cpus: Vec<usize>,
     /// The process that started this one.
     client: u32,
     _lock: File,
@@ -188,7 +188,11 @@ impl<'a> Cores<'a> {
         Ok(Self {
             plan: plan.clone(),
             places,
-            count: cpus::present().map_err(Error::platform)?.len(),
+            cpus: cpus::present()
+                .map_err(Error::platform)?
+                .iter()
+                .filter(|&cpu| plan.options.regulates(cpu))
+                .collect(),
             client: rustix::process::getppid()
                 .map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned()),
             _lock: lock,
@@ -198,11 +202,11 @@ impl<'a> Cores<'a> {
 
 impl Charge for Cores<'_> {
     fn threads(&self) -> usize {
-        self.count
+        self.cpus.len()
     }
 
     fn thread(&self, index: usize) -> String {
-        format!("the thread of core {index}")
+        format!("the thread of CPU {}", self.cpus[index])
     }
 
     fn begin(&mut self) -> Result<Plan, Error> {

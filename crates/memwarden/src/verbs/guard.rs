@@ -24,7 +24,7 @@ use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
     Backend, BestEffort, Error, Meaning, ModuleSource, Regulator, StartOptions, meaning, running,
-    self_test,
+    same_events, self_test,
 };
 
 use memwarden_platform::cpus::CpuSet;
@@ -284,6 +284,8 @@ impl Options {
         let text = |number: Option<u64>| number.map(|number| number.to_string());
         let running = |number: u64| number.to_string();
         let user_only = self.user_only.then(|| "user-only".to_owned());
+        let same = |event: &String| same_events(event, &control.event, &control.cpus);
+        let event = self.event.clone().filter(|event| !same(event));
         let counted = if control.user_only {
             "user-only"
         } else {
@@ -291,7 +293,7 @@ impl Options {
         };
         for (option, asked, running) in [
             ("--backend", backend, guard.name().to_owned()),
-            ("--event", self.event.clone(), control.event),
+            ("--event", event, control.event),
             (
                 "--write-event",
                 self.write_event.clone(),

@@ -112,7 +112,7 @@ pub(super) fn module(patient: &Patient) -> Finding {
             Finding::new(Level::Ok, name, "loaded", "the kernel regulates")
         }
         Module::Loaded => Finding::new(Level::Limited, name, "loaded, its files are out of sight", "it runs, but cannot be set from here")
-            .change("mount -t devtmpfs none /dev (its files are devices, in /dev/memguard)"),
+            .change("in a container, bind /dev/memguard into it; its files are devices, which udev or devtmpfs makes"),
         Module::Loadable => Finding::new(Level::Ok, name, "can be loaded", "memwarden guard start loads it"),
         Module::Refused(why) => Finding::new(Level::Limited, name, format!("built, but {why}"), "user space can regulate, with later throttling")
             .change("memwarden guard start --backend user"),
