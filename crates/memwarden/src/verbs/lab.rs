@@ -645,7 +645,7 @@ mod tests {
             (
                 "run --kernel stock:2.4 -- true",
                 "--kernel stock:2.4: no such kernel of Debian's; there are stock: with 6.1, 6.1-rt, 6.12, 6.12-rt, \
-                 newest, newest-rt",
+                 testing, testing-rt, newest, newest-rt",
             ),
             ("run --timeout 0s -- true", "give a time of at least 1s"),
             ("run --timeout soon -- true", "give a time of at least 1s"),
