@@ -6,7 +6,9 @@
 //! its default.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 pub mod copy_bandwidth;
 pub mod copy_breakeven;
@@ -28,6 +30,26 @@ pub struct Traffic {
     pub memory_gb_s: f64,
     /// Share of what the memory can move at most.
     pub memory_peak_share: f64,
+}
+
+/// Figures that a case may be without: it has them if it has `key`, and then all of them have to fit. (serde's own
+/// `Option` of flattened figures takes one that doesn't fit for none.)
+fn if_there<'de, D, T>(key: &str, deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let figures = Map::deserialize(deserializer)?;
+    if !figures.contains_key(key) {
+        return Ok(None);
+    }
+    serde_json::from_value(Value::Object(figures)).map_err(D::Error::custom)
+}
+
+impl Traffic {
+    fn if_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
+        if_there("memory_gb_s", deserializer)
+    }
 }
 
 /// The device that copies: the engine's channels and its driver.

@@ -63,4 +63,22 @@ fn a_case_of_the_benchmark_is_known_by_its_figure() {
     };
     assert_eq!((boundaries.period_us, boundaries.missed_share), (500, None));
     assert_eq!(read.cases[0].reached, Some(Reached::Compared));
+    // One that is not known, or does not fit, is no case without a figure.
+    summary.cases[0].set("period_us", "half a millisecond");
+    let error = summary.typed::<Whole>().unwrap_err().to_string();
+    assert!(error.contains("half a millisecond"), "{error}");
+    summary.cases[0].set("figure", "colour");
+    let error = summary.typed::<Whole>().unwrap_err().to_string();
+    assert!(error.contains("colour"), "{error}");
+}
+
+#[test]
+fn what_a_memory_moved_has_to_fit_as_well() {
+    let mut summary = least(studies::interfere::NAME);
+    summary.cases[0].set("memory_gb_s", 1.5);
+    summary.cases[0].set("memory_peak_share", 0.5);
+    let read = summary.typed::<studies::interfere::Whole>().unwrap();
+    assert_eq!(read.cases[0].traffic.as_ref().unwrap().memory_gb_s, 1.5);
+    summary.cases[0].set("memory_peak_share", "half");
+    assert!(summary.typed::<studies::interfere::Whole>().is_err());
 }

@@ -2,7 +2,7 @@
 //! The guard's benchmark: how exactly, how quickly and at what cost it regulates.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Metric;
 
@@ -41,7 +41,7 @@ pub struct Case {
     /// The guard is what is measured: its settings are figures.
     pub guard: (),
     /// What was measured; none of a part that failed.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "Figure::if_there")]
     pub figure: Option<Figure>,
     /// The kernel module's target, in words; `-` where there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,6 +65,12 @@ impl Case {
             figure: Some(figure),
             ..Self::default()
         }
+    }
+}
+
+impl Figure {
+    fn if_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
+        super::if_there("figure", deserializer)
     }
 }
 

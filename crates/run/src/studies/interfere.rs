@@ -48,7 +48,7 @@ pub struct Case {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long_s: Option<f64>,
     /// What a simulated memory moved.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "Traffic::if_there")]
     pub traffic: Option<Traffic>,
     /// The victim's median over its median alone; of a bandwidth the other way round.
     pub slowdown: Option<f64>,

@@ -72,7 +72,7 @@ pub struct Case {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_miss: Option<OnMiss>,
     /// What a simulated memory moved.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "Traffic::if_there")]
     pub traffic: Option<Traffic>,
     /// The median job time over that of the task alone.
     pub slowdown: Option<f64>,
