@@ -16,7 +16,7 @@ last_used() {
 	echo $((used / periods))
 }
 
-# Interrupts of all kinds that CPU 3 had while it ran a busy task for so many seconds.
+# Interrupts of all kinds on CPU 3 while it runs a busy task for SECONDS.
 interrupts() { awk 'NR > 1 && NF > 4 && $5 ~ /^[0-9]+$/ { sum += $5 } END { print sum }' /proc/interrupts; }
 interrupts_of_a_busy_core() { # SECONDS
 	taskset -c 3 sh -c 'while :; do :; done' &
@@ -30,8 +30,8 @@ interrupts_of_a_busy_core() { # SECONDS
 }
 # The least of five: the kernel's own work comes in lumps.
 a_switch() {
-	for i in 1 2 3 4 5; do
-		/host/lab/switches 3 5000
+	for rounds in 5000 5000 5000 5000 5000; do
+		/host/lab/switches 3 $rounds
 	done | sort -n | sed 's/ .*//;q'
 }
 

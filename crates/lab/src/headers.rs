@@ -19,9 +19,10 @@ const COMPILER: &str = "gcc-12";
 
 /// Options that a newer Debian's kernel has and that do not hold here: abilities of a newer compiler, and Rust, whose
 /// compiled core only the kernel's own rustc could read.
-const NOT_HERE: [&str; 4] = [
+const NOT_HERE: [&str; 5] = [
     "CONFIG_CC_HAS_ASSUME",
     "CONFIG_CC_HAS_COUNTED_BY",
+    "CONFIG_CC_HAS_COUNTED_BY_PTR",
     "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT",
     "CONFIG_RUST",
 ];
