@@ -7,8 +7,9 @@
  * needs for one is part of it.
  *
  * An engine's word is taken only as far as its driver is known to be right (provider.c).
- * Where errors may pass in silence, the CPU compares what was copied. Where a terminate may
- * leave the hardware at work, the memory that it may write to stays allocated for good.
+ * Where errors may pass in silence, the CPU compares what was copied, unless cftu was
+ * loaded with compare=0. Where a terminate may leave the hardware at work, the memory that
+ * it may write to stays allocated for good.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpumask.h>

@@ -53,11 +53,11 @@ check "  under the kernel's own driver, which cftu takes at its word" "cat $work
 check "  its transfers take longer the more they move" "ratio 'dma-exclusive, 65536 bytes' 'dma-exclusive, 64 bytes' 10 30" 0 ''
 check "  the CPU is the faster for little" "ratio 'dma-exclusive, 64 bytes' 'cpu, 64 bytes' 8 16" 0 ''
 check "  less so for much" "ratio 'dma-exclusive, 65536 bytes' 'cpu, 65536 bytes' 1.2 1.8" 0 ''
-check "  each page has its interrupt" "cat $work/first" 0 '^interrupts beside: [0-9]{3,}$'
+check "  its pages come with interrupts" "cat $work/first" 0 '^interrupts beside: [0-9]{3,}$'
 check "a core counts the lines that it reads" "counted refills" 0 ''
 check "  and none of the engine's" "counted 'beside copies'" 0 ''
 check "a victim on another core is slower beside the engine" \
-	"sed -n 's/^victim.*: \(.*\) ns/\1/p' $work/first | tr '\n' ' ' | awk '{ print; exit !(\$1 > 1.15 * \$2) }'" 0 ''
+	"sed -n 's/^victim.*: \(.*\) ns/\1/p' $work/first | tr '\n' ' ' | awk '{ print; exit !(NF == 2 && \$1 > 1.15 * \$2) }'" 0 ''
 check "two boots print the same" "boot --platform raspberry-pi-3 >$work/second && cmp $work/first $work/second" 0 '!.'
 
 sed 's/^coherent = false/coherent = true/' crates/sim/platforms/raspberry-pi-3.toml >"$work/coherent.toml"

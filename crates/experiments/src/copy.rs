@@ -265,8 +265,15 @@ impl Bench {
         };
         let providers = provide_copies(path, cpus::online()?.len(), parameters)?;
         let copier = cftu::open(path)?;
+        let info = copier.info()?;
+        if policies.no_compare && info.compares {
+            return Err(Error::BadInput(
+                "--no-compare: cftu is loaded already, and compares what its engine copies: unload it first (modprobe -r cftu)"
+                    .into(),
+            ));
+        }
         Ok(Self {
-            info: copier.info()?,
+            info,
             copier,
             path: path.into(),
             policies: policies.clone(),
@@ -353,10 +360,9 @@ impl Bench {
                  its caches.",
                 self.info.provider
             ));
-        } else if self.policies.no_compare {
+        } else if self.policies.no_compare && self.path != Path::new(cftu::NULL) {
             summary.note(format!(
-                "The word of {} was taken for what the engine copied (--no-compare): only the copy there and back of each \
-                 size was compared.",
+                "The word of {} was taken for what the engine copied (--no-compare).",
                 self.info.provider
             ));
         }

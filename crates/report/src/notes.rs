@@ -17,8 +17,8 @@ pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, s
 /// What an emulated machine with a modelled memory shows, and what not.
 pub const LAB_MODELLED: &str = "This ran on an emulated machine: the kernel, the regulator and the workloads are the real \
     ones; the caches, the memory and the PMU's events behind its cores are a platform's in the model, fitted to what was published \
-    of it without a guard. An instruction takes a nanosecond, and a load makes its core wait. Instruction fetches, \
-    and devices but for the DMA engine, take no part.";
+    of it without a guard. An instruction takes a nanosecond, and a load makes its core wait. Instruction fetches \
+    take no part, nor do devices but for a platform's DMA engine, whose speed is an assumption.";
 
 /// What an emulated machine shows exactly.
 pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulator and the events are the real ones and \

@@ -120,8 +120,13 @@ mod tests {
         let bench = Bench::open(Path::new("null"), &Policies::default()).unwrap();
         let mut session = bench.session(16, true).unwrap();
         let cpu = affinity::get().unwrap().iter().next().unwrap();
+        // On a busy machine the copier may get no CPU for a while.
         let work = || {
-            std::thread::sleep(Duration::from_millis(20));
+            let copies = || bench.copier.statistics().unwrap().copies;
+            let enough = copies() + 2 * (AT_MOST + 1);
+            while copies() < enough {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             Ok(7)
         };
         let interrupt = Interrupt::default();

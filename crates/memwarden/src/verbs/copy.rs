@@ -59,7 +59,7 @@ struct Common {
     #[command(flatten)]
     #[serde(skip)]
     machine: MachineArgs,
-    /// The emulated machine: virt (channels in software), or zcu102 (sixteen DMA channels) [default: virt]
+    /// The emulated machine: virt (channels in software; with a platform, its DMA engine's), or zcu102 (sixteen DMA channels) [default: virt]
     #[cfg(feature = "host")]
     #[arg(long = "machine", value_name = "MACHINE", value_parser = parse_board)]
     #[serde(skip)]
@@ -84,7 +84,7 @@ struct PolicyArgs {
     /// dma-priority: the high channels [default: 0]
     #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
     high: Option<Vec<u32>>,
-    /// Take the driver's word for what its engine copied: cftu is loaded with compare=0
+    /// Take the driver's word for what its engine copied: cftu, which may not be loaded yet, is loaded with compare=0
     #[arg(long)]
     #[serde(serialize_with = "on")]
     no_compare: bool,

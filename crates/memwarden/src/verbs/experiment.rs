@@ -165,3 +165,109 @@ impl Place {
         outcome::tell(folder, &summary.untyped(), self.json)
     }
 }
+
+/// For the verbs' tests.
+#[cfg(test)]
+pub(crate) mod options {
+    use clap::{ArgAction, Command};
+
+    /// One of these suits any option that takes a value.
+    const SAMPLES: &[&str] = &[
+        "1",
+        "2",
+        "3",
+        "64",
+        "1000",
+        "1ms",
+        "1s",
+        "16M",
+        "64M",
+        "256M",
+        "0.5",
+        "1-2",
+        "3-4",
+        "1000,100",
+        "read",
+        "null",
+        "cpu",
+        "dma",
+        "dma-exclusive",
+        "to",
+        "heavy",
+        "qsort_small",
+        "random",
+        "private-anonymous",
+        "on",
+        "off",
+        "none",
+        "raspberry-pi-3",
+        "native",
+        "instructions",
+        "mutex",
+        "spinlock",
+        "atomic",
+        "page-faults",
+        "0x18",
+        "mb",
+        "from:16",
+        "bandwidth:write",
+        "hrt@0",
+        "latency",
+        "modelled",
+        "fork",
+        "1G",
+        "50",
+        "50%",
+    ];
+
+    /// These choose the lab's machine or name a file.
+    const ELSEWHERE: [&str; 7] = [
+        "on", "config", "timeout", "kernel", "clock", "cpus", "machine",
+    ];
+
+    /// Gives each of a command's options alone. None may be unknown to the settings under it, and each is taken with some
+    /// value, but for those in `except`, which want more than one word.
+    pub(crate) fn are_settings<T>(
+        command: &Command,
+        except: &[&str],
+        settings: impl Fn(&[&str]) -> anyhow::Result<T>,
+    ) {
+        let mut refused = Vec::new();
+        for option in command.get_arguments() {
+            let Some(name) = option.get_long().filter(|name| *name != "help") else {
+                continue;
+            };
+            let long = format!("--{name}");
+            let takes_value = matches!(option.get_action(), ArgAction::Set | ArgAction::Append);
+            let named: Vec<String> = option
+                .get_possible_values()
+                .iter()
+                .map(|value| value.get_name().to_owned())
+                .collect();
+            let mut tries: Vec<Vec<&str>> = Vec::new();
+            if takes_value {
+                let values = named
+                    .iter()
+                    .map(String::as_str)
+                    .chain(SAMPLES.iter().copied());
+                tries.extend(values.map(|value| vec![long.as_str(), value]));
+            } else {
+                tries.push(vec![&long]);
+            }
+            let mut taken = false;
+            for words in tries {
+                match settings(&words) {
+                    Ok(_) => taken = true,
+                    Err(error) => {
+                        let said = format!("{error:#}");
+                        assert!(!said.contains("unknown field"), "{words:?}: {said}");
+                    }
+                }
+            }
+            if !taken && !ELSEWHERE.contains(&name) {
+                refused.push(name.to_owned());
+            }
+        }
+        assert_eq!(refused, except, "options that no value was taken of");
+    }
+}

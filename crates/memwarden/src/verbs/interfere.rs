@@ -153,6 +153,12 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+
+    #[test]
     fn the_lab_is_the_platform_of_the_published_experiment() {
         let modelled = |name| Config::for_modelled(&Platform::find(name).unwrap());
         assert_eq!(

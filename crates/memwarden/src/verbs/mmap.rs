@@ -200,6 +200,16 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(
+            &command,
+            &["counters", "compete-limit", "confine"],
+            settings,
+        );
+    }
+
+    #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (

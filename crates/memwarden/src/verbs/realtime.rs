@@ -164,6 +164,12 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+
+    #[test]
     fn a_command_behind_two_dashes_is_the_load() {
         let config = settings(&["--jobs", "5", "--", "stress-ng", "--vm", "1", "it's"]).unwrap();
         assert_eq!(config.load.len(), 1);

@@ -75,8 +75,8 @@ struct cftu_info {
 /* This file's region is the one that the kernel keeps from boot on. */
 #define CFTU_RESERVED 0x8
 /*
- * The engine's driver is not known to report errors: after each transfer the CPU compares
- * what was copied.
+ * The engine's driver is not known to report errors, and cftu was loaded with compare=1:
+ * after each transfer the CPU compares what was copied.
  */
 #define CFTU_COMPARES 0x10
 /*

@@ -112,6 +112,12 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+
+    #[test]
     fn the_largest_is_a_power_of_two() {
         let largest = |max| settings(&["--max", max]).unwrap().sizes.pop();
         assert_eq!(largest("2M"), Some(2 << 20));

@@ -88,6 +88,12 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(&command, &["memory", "swap"], settings);
+    }
+
+    #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--hot", "6M"][..], "--hot"),

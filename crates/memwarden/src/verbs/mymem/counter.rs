@@ -118,6 +118,12 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+
+    #[test]
     fn the_lab_has_defaults_of_its_own() {
         let lab = settings(&["--on", "lab", "--workers", "1-3"]).unwrap();
         assert_eq!(lab.workers.to_string(), "1-3");

@@ -140,6 +140,12 @@ mod tests {
     }
 
     #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        crate::verbs::experiment::options::are_settings(&command, &[], |words| settings(words));
+    }
+
+    #[test]
     fn a_command_keeps_its_bytes_on_its_way_through_a_file() {
         let typed = [&b"caf\xe9"[..], b"plain", b"\xff\n"].map(OsStr::from_bytes);
         let words = [&["--device", "null", "--"].map(OsStr::new)[..], &typed].concat();
