@@ -35,7 +35,7 @@ boot() { "$memwarden" lab run --with target/lab/tests/lab --with "$work/dma.sh" 
 # median CASE: of its times, ns.
 median() { sed -n "s/^to_nc, $1: //p" "$work/first" | sort -n | sed -n 5p; }
 
-# ratio CASE CASE LOW HIGH: the first one's median is so many times the second one's.
+# ratio CASE CASE LOW HIGH: the first case's median is LOW to HIGH times the second one's.
 ratio() {
 	awk -v a="$(median "$1")" -v b="$(median "$2")" -v low="$3" -v high="$4" \
 		'BEGIN { print a, b, a / b; exit !(a > low * b && a < high * b) }'
