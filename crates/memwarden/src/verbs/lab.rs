@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden lab`: the emulated machine on which the kernel modules are tried.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -362,17 +364,35 @@ impl Target {
         }
     }
 
-    fn check(&self, cache: &Cache, source: &Source) -> memwarden_lab::Result<Check> {
+    /// Fetches or builds them if they are not in the cache.
+    fn headers(&self, cache: &Cache, source: &Source) -> memwarden_lab::Result<Headers> {
         let say = |what: &str| errln!("lab: {what}");
-        let headers = match self {
-            Self::Debian(stock, architecture) => Headers::debian(cache, stock, architecture, &say)?,
-            Self::Own => Kernel::own(cache, source, Flavour::Debug, &say)?
-                .0
-                .headers()
-                .clone(),
-        };
-        memwarden_lab::check_modules(source, &headers)
+        match self {
+            Self::Debian(stock, architecture) => Headers::debian(cache, stock, architecture, &say),
+            Self::Own => {
+                let (kernel, _) = Kernel::own(cache, source, Flavour::Debug, &say)?;
+                Ok(kernel.headers().clone())
+            }
+        }
     }
+}
+
+/// Prints what a kernel's check found; true if it found nothing.
+fn print_check(target: &Target, check: memwarden_lab::Result<Check>) -> anyhow::Result<bool> {
+    let (release, complaints, log) = match check {
+        Ok(check) => (check.release, check.complaints, Some(check.log)),
+        Err(error) => (String::new(), vec![error.to_string()], None),
+    };
+    let verdict = match (complaints.len(), log) {
+        (0, _) => "ok".to_owned(),
+        (count, Some(log)) => format!("{count} complaints, see {}", log.display()),
+        (_, None) => "not built".to_owned(),
+    };
+    outln!("{:<15} {release:<26} {verdict}", target.name())?;
+    for complaint in &complaints {
+        outln!("    {complaint}")?;
+    }
+    Ok(complaints.is_empty())
 }
 
 fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
@@ -389,23 +409,32 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     }
     let source = Source::find()?;
     let cache = Cache::of_user()?;
+    // A module has few files, so several kernels are checked at once; headers come one
+    // after another, and results in the order of the kernels.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut failed = 0;
-    for target in &chosen {
-        let (release, complaints, log) = match target.check(&cache, &source) {
-            Ok(check) => (check.release, check.complaints, Some(check.log)),
-            Err(error) => (String::new(), vec![error.to_string()], None),
+    std::thread::scope(|scope| {
+        let mut under_way = VecDeque::new();
+        let mut finish = |(target, check): (_, ScopedJoinHandle<_>)| {
+            let check = check
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            failed += usize::from(!print_check(target, check)?);
+            anyhow::Ok(())
         };
-        let verdict = match (complaints.len(), log) {
-            (0, _) => "ok".to_owned(),
-            (count, Some(log)) => format!("{count} complaints, see {}", log.display()),
-            (_, None) => "not built".to_owned(),
-        };
-        failed += usize::from(!complaints.is_empty());
-        outln!("{:<15} {release:<26} {verdict}", target.name())?;
-        for complaint in &complaints {
-            outln!("    {complaint}")?;
+        for target in &chosen {
+            if under_way.len() == cores
+                && let Some(first) = under_way.pop_front()
+            {
+                finish(first)?;
+            }
+            let headers = target.headers(&cache, &source);
+            let source = &source;
+            let check = scope.spawn(move || memwarden_lab::check_modules(source, &headers?));
+            under_way.push_back((target, check));
         }
-    }
+        under_way.into_iter().try_for_each(finish)
+    })?;
     outln!("{} built, {failed} failed", chosen.len() - failed)?;
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
