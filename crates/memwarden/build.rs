@@ -14,9 +14,10 @@ fn main() {
         "--path-format=absolute",
         "--git-path",
         "logs/HEAD",
-    ]) && Path::new(&log).is_file()
-    {
-        println!("cargo::rerun-if-changed={log}");
+    ]) {
+        if Path::new(&log).is_file() {
+            println!("cargo::rerun-if-changed={log}");
+        }
     }
 }
 

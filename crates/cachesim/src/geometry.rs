@@ -300,7 +300,7 @@ const MOST_PLACES: u64 = 1 << 28;
 /// Sets of `ways` places, of which there are `places`.
 fn check_sets(what: &str, places: u64, ways: usize) -> Result<()> {
     let ways_u64 = ways as u64;
-    if places == 0 || ways == 0 || places > MOST_PLACES || !places.is_multiple_of(ways_u64) {
+    if places == 0 || ways == 0 || places > MOST_PLACES || places % ways_u64 != 0 {
         return Err(Error::Invalid(format!(
             "{what}: {places} places cannot be sets of {ways} ways"
         )));
@@ -320,7 +320,7 @@ impl CacheGeometry {
     }
 
     fn check(&self, what: &str, line_bytes: u64) -> Result<()> {
-        if !self.size_bytes.is_multiple_of(line_bytes) {
+        if self.size_bytes % line_bytes != 0 {
             return Err(Error::Invalid(format!(
                 "{what}: {} is no whole number of lines",
                 size_text(self.size_bytes)

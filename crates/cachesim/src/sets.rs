@@ -133,10 +133,10 @@ impl Sets {
                 (way, oldest) = (other, *used);
             }
         }
-        if oldest != 0
-            && let Some(random) = &mut self.random
-        {
-            way = random.usize(..ways.len());
+        if oldest != 0 {
+            if let Some(random) = &mut self.random {
+                way = random.usize(..ways.len());
+            }
         }
         let place = first + way;
         self.hint(number, place);
@@ -186,9 +186,10 @@ impl Sets {
 /// are faster than four looks: misses compare with the whole set.
 #[inline]
 fn position(set: &[u64], number: u64) -> Option<usize> {
-    let (fours, rest) = set.as_chunks::<4>();
-    for (at, four) in fours.iter().enumerate() {
-        let [a, b, c, d] = four.map(|held| held == number);
+    let fours = set.chunks_exact(4);
+    let rest = fours.remainder();
+    for (at, four) in fours.clone().enumerate() {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|way| four[way] == number);
         if a | b | c | d {
             return Some(
                 4 * at

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A workload in a process of its own: started, watched, told to end, and never left behind.
 
-use std::io::{PipeReader, Read};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use memwarden_platform::process::end_with_us;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -26,7 +28,7 @@ const END_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Child {
     process: std::process::Child,
-    ready: Option<PipeReader>,
+    ready: Option<File>,
     what: String,
 }
 
@@ -51,9 +53,11 @@ impl Child {
         let ready = if tells_when_ready {
             // Standard input is free, and the one descriptor besides output that is inherited without ado:
             // the workload writes its line there.
-            let (reader, writer) = std::io::pipe().map_err(failed)?;
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)
+                .map_err(io::Error::from)
+                .map_err(failed)?;
             command.args(["--ready-fd", "0"]).stdin(writer);
-            Some(reader)
+            Some(reader.into())
         } else {
             command.stdin(Stdio::null());
             None

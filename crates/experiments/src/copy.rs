@@ -177,7 +177,7 @@ impl Operation {
             let direction = match self {
                 Self::From | Self::FromUncached => Direction::From,
                 Self::To | Self::ToUncached => Direction::To,
-                Self::Both if number.is_multiple_of(2) => Direction::From,
+                Self::Both if number % 2 == 0 => Direction::From,
                 Self::Both => Direction::To,
             };
             let uncached = matches!(self, Self::FromUncached | Self::ToUncached);

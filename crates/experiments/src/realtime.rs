@@ -95,11 +95,11 @@ pub fn run(
     let steps = all.len() * config.repeat as usize;
     let mut step = 0;
     for plans in all.chunk_by(|a, b| a.guard == b.guard) {
-        if let Some(spec) = &plans[0].guard
-            && !guards.apply(spec, &config, interrupt, &mut summary)?
-        {
-            step += plans.len() * config.repeat as usize;
-            continue;
+        if let Some(spec) = &plans[0].guard {
+            if !guards.apply(spec, &config, interrupt, &mut summary)? {
+                step += plans.len() * config.repeat as usize;
+                continue;
+            }
         }
         let first = cases.len();
         cases.extend(plans.iter().map(|plan| Running {

@@ -244,10 +244,10 @@ fn key_of(text: &str, at: usize) -> Option<String> {
                 return Some(key.map_or(name.to_owned(), |key: String| format!("{name}.{key}")));
             }
         }
-        if key.is_none()
-            && let Some((name, _)) = above.split_once('=')
-        {
-            key = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+        if key.is_none() {
+            if let Some((name, _)) = above.split_once('=') {
+                key = Some(name.trim().to_owned()).filter(|name| !name.is_empty());
+            }
         }
     }
     key
@@ -435,32 +435,32 @@ impl BudgetFile {
             );
             Err(self.bad(line, key, &why))
         };
-        if let Some(event) = &self.event
-            && !same_events(&event.value, &control.event, &control.cpus)
-        {
-            return refuse(event.line, "event", &control.event);
+        if let Some(event) = &self.event {
+            if !same_events(&event.value, &control.event, &control.cpus) {
+                return refuse(event.line, "event", &control.event);
+            }
         }
-        if let Some(event) = &self.write_event
-            && control.write_event.as_ref() != Some(&event.value)
-        {
-            let running = control.write_event.as_deref().unwrap_or("none");
-            return refuse(event.line, "write_event", running);
+        if let Some(event) = &self.write_event {
+            if control.write_event.as_ref() != Some(&event.value) {
+                let running = control.write_event.as_deref().unwrap_or("none");
+                return refuse(event.line, "write_event", running);
+            }
         }
-        if let Some(bytes) = &self.bytes_per_event
-            && differs(&self.bytes_per_event, &control.bytes_per_event)
-        {
-            let running = control.bytes_per_event.to_string();
-            return refuse(bytes.line, "bytes_per_event", &running);
+        if let Some(bytes) = &self.bytes_per_event {
+            if differs(&self.bytes_per_event, &control.bytes_per_event) {
+                let running = control.bytes_per_event.to_string();
+                return refuse(bytes.line, "bytes_per_event", &running);
+            }
         }
-        if let Some(user_only) = &self.user_only
-            && differs(&self.user_only, &control.user_only)
-        {
-            return refuse(user_only.line, "user_only", &control.user_only.to_string());
+        if let Some(user_only) = &self.user_only {
+            if differs(&self.user_only, &control.user_only) {
+                return refuse(user_only.line, "user_only", &control.user_only.to_string());
+            }
         }
-        if let Some(cpus) = &self.cpus
-            && differs(&self.cpus, &control.cpus)
-        {
-            return refuse(cpus.line, "cpus", &control.cpus.to_string());
+        if let Some(cpus) = &self.cpus {
+            if differs(&self.cpus, &control.cpus) {
+                return refuse(cpus.line, "cpus", &control.cpus.to_string());
+            }
         }
         if let (None, Some(first)) = (&control.write_event, self.write_mb.values().next()) {
             let why = format!(

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::Events;
 use crate::user::places::Places;
-use crate::{Error, Settings};
+use crate::{Error, Settings, file_lock};
 
 /// Between two tries to get the lock.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -97,18 +97,13 @@ impl Locked {
                 _ => Error::file("opening", &path)(error),
             })?;
         for _ in 0..TRIES {
-            match lock.try_lock() {
-                Ok(()) => {
-                    return Ok(Self {
-                        places: places.clone(),
-                        _lock: lock,
-                    });
-                }
-                Err(fs::TryLockError::WouldBlock) => thread::sleep(PAUSE),
-                Err(fs::TryLockError::Error(error)) => {
-                    return Err(Error::file("locking", &path)(error));
-                }
+            if file_lock::try_lock(&lock).map_err(Error::file("locking", &path))? {
+                return Ok(Self {
+                    places: places.clone(),
+                    _lock: lock,
+                });
             }
+            thread::sleep(PAUSE);
         }
         Err(Error::System(
             "another memwarden has been starting the guard for a minute: try again".into(),
@@ -157,7 +152,7 @@ impl Locked {
         let write = || {
             fs::write(&unfinished, text)?;
             let file = File::open(&unfinished)?;
-            file.lock()?;
+            file_lock::lock(&file)?;
             fs::rename(&unfinished, &record)?;
             Ok(file)
         };
@@ -202,8 +197,7 @@ fn read_all(places: &Places) -> Vec<(PathBuf, Claim, bool)> {
         }
         let record = entry.path();
         let file = File::open(&record).ok()?;
-        // Shared: processes that look at the same time don't see each other.
-        let lives = matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock));
+        let lives = file_lock::is_locked(&file);
         let claim = serde_json::from_reader(&file).ok()?;
         Some((record, claim, lives))
     };

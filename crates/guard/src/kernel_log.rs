@@ -30,7 +30,7 @@ impl Since {
 }
 
 fn open(kmsg: &Path) -> Option<File> {
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     OpenOptions::new()
         .read(true)
         .custom_flags(nonblock)

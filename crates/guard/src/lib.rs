@@ -15,6 +15,7 @@ mod error;
 mod event;
 mod event_list;
 pub mod fair_server;
+mod file_lock;
 pub mod group;
 pub mod held;
 pub mod keeper;

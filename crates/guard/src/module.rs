@@ -373,7 +373,7 @@ impl Regulator for Module {
             return Err(Error::NotRunning);
         }
         let name = CString::new(NAME).unwrap_or_default();
-        let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         rustix::system::delete_module(&name, nonblock).map_err(|errno| match errno {
             Errno::PERM => Error::NotRoot("unloading the module"),
             errno => Error::File {

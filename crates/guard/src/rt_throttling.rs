@@ -75,10 +75,10 @@ pub fn release(root: &Root) -> Result<Saved, Error> {
 pub fn restore(saved: &Saved) -> Result<(), Error> {
     let mut first = Ok(());
     for (path, value) in saved.files.iter().rev() {
-        if let Err(source) = fs::write(path, value)
-            && first.is_ok()
-        {
-            first = Err(Error::file("writing", path)(source));
+        if let Err(source) = fs::write(path, value) {
+            if first.is_ok() {
+                first = Err(Error::file("writing", path)(source));
+            }
         }
     }
     first

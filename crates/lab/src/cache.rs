@@ -8,6 +8,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 
 use crate::error::{Error, OnFile, Result};
@@ -173,7 +174,9 @@ pub(crate) fn lock(path: &Path) -> Result<File> {
         .write(true)
         .open(path)
         .on("open", path)?;
-    file.lock().on("lock", path)?;
+    flock(&file, FlockOperation::LockExclusive)
+        .map_err(std::io::Error::from)
+        .on("lock", path)?;
     Ok(file)
 }
 

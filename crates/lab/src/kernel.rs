@@ -74,10 +74,10 @@ impl Kernel {
             Err(error) => return Self::noted(cache, &note.ok_or(error)?, say),
         };
         let lists_changed_s = apt.lists_changed_s();
-        if let Some(note) = &note
-            && note.lists_changed_s == lists_changed_s
-        {
-            return Self::noted(cache, note, say);
+        if let Some(note) = &note {
+            if note.lists_changed_s == lists_changed_s {
+                return Self::noted(cache, note, say);
+            }
         }
         let meta = match apt.find(&stock.image()) {
             Ok(meta) => meta,

@@ -322,13 +322,13 @@ impl Machine {
                 )));
             }
         }
-        if let GuestProgram::File(path) = &self.guest
-            && !path.is_file()
-        {
-            return Err(Error::BadInput(format!(
-                "--guest {}: no such file; give a static arm64 program, `build` or `none`",
-                path.display()
-            )));
+        if let GuestProgram::File(path) = &self.guest {
+            if !path.is_file() {
+                return Err(Error::BadInput(format!(
+                    "--guest {}: no such file; give a static arm64 program, `build` or `none`",
+                    path.display()
+                )));
+            }
         }
         if let KernelChoice::Tree(tree) = &self.kernel {
             Kernel::built(tree)?;
@@ -856,11 +856,12 @@ impl Tail {
     /// What was added since the last call; nothing while there is no such file.
     fn read(&mut self) -> Vec<u8> {
         let mut news = Vec::new();
-        if let Ok(mut file) = File::open(&self.path)
-            && file.seek(SeekFrom::Start(self.read)).is_ok()
-            && let Ok(count) = file.read_to_end(&mut news)
-        {
-            self.read += count as u64;
+        if let Ok(mut file) = File::open(&self.path) {
+            if file.seek(SeekFrom::Start(self.read)).is_ok() {
+                if let Ok(count) = file.read_to_end(&mut news) {
+                    self.read += count as u64;
+                }
+            }
         }
         news
     }

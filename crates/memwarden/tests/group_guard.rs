@@ -122,7 +122,7 @@ impl Rig {
 
     /// CPU time that the command had, in clock ticks.
     fn ticks(&self) -> u64 {
-        let pid = self.command.unwrap().as_raw_nonzero().get().cast_unsigned();
+        let pid = self.command.unwrap().as_raw_nonzero().get() as u32;
         stat(pid, 14) + stat(pid, 15)
     }
 

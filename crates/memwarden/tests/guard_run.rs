@@ -125,7 +125,7 @@ impl Running {
     /// Kills the run, and then its command.
     fn kill(mut self) {
         let command = child_of(self.run.id());
-        let run = Pid::from_raw(self.run.id().cast_signed()).unwrap();
+        let run = Pid::from_raw(self.run.id() as i32).unwrap();
         kill_process(run, Signal::KILL).unwrap();
         self.run.wait().unwrap();
         if let Some(command) = command {

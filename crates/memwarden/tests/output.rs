@@ -2,13 +2,15 @@
 //! Readers that go away: `| head -1` and `| true` on each verb. Nothing panics, the exit code is that of a run whose
 //! output is read, and a report is complete.
 
-use std::fs;
-use std::io::{PipeWriter, Read, pipe};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn memwarden(folder: &Path, line: &str) -> Command {
@@ -21,9 +23,14 @@ fn memwarden(folder: &Path, line: &str) -> Command {
     command
 }
 
-/// A pipe that nobody reads.
-fn closed() -> PipeWriter {
-    pipe().unwrap().1
+fn pipe() -> (File, OwnedFd) {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    (reader.into(), writer)
+}
+
+/// A pipe whose reader is closed.
+fn closed() -> OwnedFd {
+    pipe().1
 }
 
 /// Everything that prints, and needs neither a guard nor the lab's machine.
@@ -134,7 +141,7 @@ fn progress_that_nobody_reads_ends_a_load() {
     let folder = tempfile::tempdir().unwrap();
     for more in ["", " --json"] {
         let line = format!("bandwidth -m 64 -t 0 --interval 10ms{more}");
-        let (mut reader, writer) = pipe().unwrap();
+        let (mut reader, writer) = pipe();
         let mut child = memwarden(folder.path(), &line)
             .stdout(writer)
             .stderr(Stdio::null())

@@ -77,7 +77,7 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
         kill_process(pid, signal).unwrap();
     }
 

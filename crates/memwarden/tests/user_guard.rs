@@ -262,7 +262,7 @@ fn a_closed_terminal_ends_nothing_that_was_started() {
     let (supervisor, regulator) = rig.supervisor_and_regulator();
     for pid in [supervisor, regulator] {
         assert_ne!(
-            session_of(pid.as_raw_nonzero().get().cast_unsigned()),
+            session_of(pid.as_raw_nonzero().get() as u32),
             session_of(std::process::id())
         );
     }
@@ -303,7 +303,7 @@ fn guard_run_leaves_nothing_behind_however_it_ends() {
         });
         let since = Instant::now();
         let sleeper = child_of(run.id());
-        kill_process(Pid::from_raw(run.id().cast_signed()).unwrap(), signal).unwrap();
+        kill_process(Pid::from_raw(run.id() as i32).unwrap(), signal).unwrap();
         run.wait().unwrap();
         if let Some(sleeper) = sleeper {
             let _ = kill_process(sleeper, Signal::KILL);

@@ -266,7 +266,7 @@ impl Ring {
             .and_then(|records| records.checked_add(at));
         let fits = end.is_some_and(|end| end <= bytes)
             && at >= size_of::<AtomicU64>()
-            && at.is_multiple_of(align_of::<Slot>())
+            && at % align_of::<Slot>() == 0
             && count.is_power_of_two()
             && (1..=u64::MAX / NS).contains(&info.ticks_hz);
         if !fits {
@@ -338,7 +338,7 @@ fn read(
         each(&record);
         *next += 1;
         taken += 1;
-        if taken.is_multiple_of(GIVE_BACK) {
+        if taken % GIVE_BACK == 0 {
             // Release: the kernel writes there only after what was read of it.
             tail.store(*next, Ordering::Release);
         }
@@ -626,7 +626,7 @@ mod tests {
 
     #[test]
     fn waiting_ends() {
-        let (reader, _writer) = io::pipe().unwrap();
+        let (reader, _writer) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(!wait(&[&reader], Duration::from_millis(1)).unwrap());
     }
 }

@@ -51,7 +51,7 @@ pub fn size_text(bytes: u64) -> String {
         1_048_576..1_073_741_824 => (1 << 20, "MiB"),
         _ => (1 << 30, "GiB"),
     };
-    if bytes.is_multiple_of(unit) {
+    if bytes % unit == 0 {
         format!("{} {name}", bytes / unit)
     } else {
         #[allow(clippy::cast_precision_loss)]

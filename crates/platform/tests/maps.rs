@@ -204,7 +204,7 @@ fn sections_are_where_readelf_and_the_load_base_say() {
         .objects
         .iter()
         .find(|one| one.file == *found.process.program.as_ref().unwrap());
-    let bias = bias.unwrap().moved_bytes.cast_unsigned();
+    let bias = bias.unwrap().moved_bytes as u64;
     let text = String::from_utf8(output.stdout).unwrap();
     let mut compared = 0;
     for line in text.lines() {

@@ -322,10 +322,10 @@ fn json_text(value: &serde_json::Value) -> String {
 /// As it can be pasted into a shell; the program by its name alone.
 fn command_line(words: &[String]) -> String {
     let mut words = words.to_vec();
-    if let Some(program) = words.first_mut()
-        && let Some(name) = Path::new(program.as_str()).file_name()
-    {
-        *program = name.to_string_lossy().into_owned();
+    if let Some(program) = words.first_mut() {
+        if let Some(name) = Path::new(program.as_str()).file_name() {
+            *program = name.to_string_lossy().into_owned();
+        }
     }
     shell_words::join(words)
 }

@@ -48,13 +48,13 @@ fn write_all(samples: &[Sample], file: File) -> Result<(), ParquetError> {
         column::<ByteArrayType>(&mut group, text(|s| &s.case), false)?;
         column::<Int32Type>(
             &mut group,
-            rows.iter().map(|s| Some(s.repeat.cast_signed())),
+            rows.iter().map(|s| Some(s.repeat as i32)),
             false,
         )?;
         column::<ByteArrayType>(&mut group, text(|s| &s.role), false)?;
         column::<Int32Type>(
             &mut group,
-            rows.iter().map(|s| s.cpu.map(u32::cast_signed)),
+            rows.iter().map(|s| s.cpu.map(|cpu| cpu as i32)),
             true,
         )?;
         column::<ByteArrayType>(&mut group, text(|s| &s.metric), false)?;
@@ -62,7 +62,7 @@ fn write_all(samples: &[Sample], file: File) -> Result<(), ParquetError> {
         column::<DoubleType>(&mut group, rows.iter().map(|s| s.value), true)?;
         column::<Int64Type>(
             &mut group,
-            rows.iter().map(|s| s.t_ns.map(u64::cast_signed)),
+            rows.iter().map(|s| s.t_ns.map(|t_ns| t_ns as i64)),
             true,
         )?;
         group.close()?;

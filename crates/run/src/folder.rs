@@ -7,6 +7,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -60,7 +62,7 @@ impl RunFolder {
         let path = partial.join("samples.csv");
         let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
         // Where it can't be locked, a second run of the same name finds an empty folder.
-        let _ = file.try_lock();
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut samples = csv::WriterBuilder::new()
             .has_headers(false)
             .from_writer(file);
@@ -206,7 +208,7 @@ fn is_idle_and_empty(directory: &Path) -> bool {
     };
     let idle = || {
         File::open(&samples).map_or(true, |file| {
-            !matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock))
+            flock(&file, FlockOperation::NonBlockingLockShared) != Err(Errno::WOULDBLOCK)
         })
     };
     is_run_folder(directory) && has_record_alone(directory) && no_samples && idle()

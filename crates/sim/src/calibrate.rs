@@ -212,11 +212,11 @@ pub fn calibrate(
         let mut better = None;
         for (candidate, found) in candidates.into_iter().zip(found) {
             // A number that no controller has is no candidate.
-            if let Ok(found) = found
-                && found < least
-            {
-                least = found;
-                better = Some(candidate);
+            if let Ok(found) = found {
+                if found < least {
+                    least = found;
+                    better = Some(candidate);
+                }
             }
         }
         match better {

@@ -311,14 +311,15 @@ impl Case {
                 }
             }
         }
-        if let Some(guard) = &self.guard
-            && (!(1..=MAX_PERIOD_US).contains(&guard.period_us)
+        if let Some(guard) = &self.guard {
+            if !(1..=MAX_PERIOD_US).contains(&guard.period_us)
                 || guard.mib_s.is_empty()
-                || guard.mib_s.iter().any(|mib_s| *mib_s > MAX_MIB_S))
-        {
-            return Some(format!(
-                "guard: mib_s for a core or more, each up to {MAX_MIB_S}; period_us from 1 to {MAX_PERIOD_US}"
-            ));
+                || guard.mib_s.iter().any(|mib_s| *mib_s > MAX_MIB_S)
+            {
+                return Some(format!(
+                    "guard: mib_s for a core or more, each up to {MAX_MIB_S}; period_us from 1 to {MAX_PERIOD_US}"
+                ));
+            }
         }
         for (measure, value) in &self.published {
             let share = measure.is_share();

@@ -434,9 +434,10 @@ impl<M: MainMemory> EmulatedMemory<M> {
         } else if time_ps < fill_ps && time_ps <= until_ps {
             self.at(time_ps);
             self.release(waiting, time_ps);
-        } else if fill_ps <= until_ps
-            && let Some((at_ps, place)) = self.fills.pop_front()
-        {
+        } else if fill_ps <= until_ps {
+            let Some((at_ps, place)) = self.fills.pop_front() else {
+                return false;
+            };
             self.at(at_ps);
             self.fill(place as usize, at_ps);
         } else {

@@ -119,8 +119,10 @@ impl MainMemory for FixedMemory {
     }
 
     fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>) {
-        while let Some(first) = self.under_way.front()
-            && first.at_ps <= until_ps
+        while let Some(first) = self
+            .under_way
+            .front()
+            .filter(|first| first.at_ps <= until_ps)
         {
             done.push(*first);
             self.under_way.pop_front();

@@ -231,14 +231,14 @@ impl Platform {
             ("machine.shared.cache", Some(self.machine.shared.cache)),
         ];
         for (name, cache) in caches {
-            if let Some(cache) = cache
-                && (cache.size_bytes % (line * cache.ways as u64)) != 0
-            {
-                let why = format!(
-                    "has to be a multiple of {} ways of {line} bytes",
-                    cache.ways
-                );
-                fault(&format!("{name}.size_bytes"), why);
+            if let Some(cache) = cache {
+                if (cache.size_bytes % (line * cache.ways as u64)) != 0 {
+                    let why = format!(
+                        "has to be a multiple of {} ways of {line} bytes",
+                        cache.ways
+                    );
+                    fault(&format!("{name}.size_bytes"), why);
+                }
             }
         }
         let (parts, ways) = (

@@ -147,10 +147,10 @@ impl Private {
     /// A line has come from outside. Return: what has to be written back.
     pub fn fill(&mut self, line: u64, store: bool) -> [Option<Victim>; 2] {
         let mut dropped = None;
-        if let Some(l2) = &mut self.l2
-            && l2.search(line).is_none()
-        {
-            dropped = l2.insert(line, 0).filter(|gone| gone.dirty);
+        if let Some(l2) = &mut self.l2 {
+            if l2.search(line).is_none() {
+                dropped = l2.insert(line, 0).filter(|gone| gone.dirty);
+            }
         }
         [dropped, self.bring_to_l1(line, store)]
     }

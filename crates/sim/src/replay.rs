@@ -142,10 +142,10 @@ fn run<O: Observer>(
 impl<O: Observer> Run<O> {
     fn take(&mut self, request: &Request) {
         let Request { address, write, .. } = *request;
-        if let Some(at_ps) = request.at_ps
-            && at_ps > self.now_ps
-        {
-            self.advance(at_ps);
+        if let Some(at_ps) = request.at_ps {
+            if at_ps > self.now_ps {
+                self.advance(at_ps);
+            }
         }
         while !self.controller.has_room(address, write) {
             self.go_on();

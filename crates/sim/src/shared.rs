@@ -262,9 +262,10 @@ impl<M: MainMemory> Shared<M> {
     /// Gives memory what it has room for. Reads go first: cores wait for them.
     pub fn hand_over(&mut self, now_ps: u64) {
         for write in 0..2 {
-            while let Some(&first) = self.waiting[write].front()
-                && self.memory.has_room(first.address, first.write)
-            {
+            while let Some(&first) = self.waiting[write].front() {
+                if !self.memory.has_room(first.address, first.write) {
+                    break;
+                }
                 self.waiting[write].pop_front();
                 self.give(first, now_ps);
             }

@@ -174,7 +174,8 @@ impl Reader {
         if begin == MAGIC {
             format = Format::Binary;
             take(HEADER_BYTES - MAGIC.len(), &mut begin)?;
-            let Some(&[_, _, version, rest]) = begin.as_chunks::<4>().0.first_chunk() else {
+            let word = |at: usize| begin.get(at..at + 4)?.try_into().ok();
+            let (Some(version), Some(rest)) = (word(8), word(12)) else {
                 let why = format!("the header ends after {} of {HEADER_BYTES}", begin.len());
                 return Err(bad(begin.len() as u64, why));
             };
@@ -296,14 +297,14 @@ impl Reader {
 
     /// What a request has to be beside the others, and in its memory.
     fn judge(&mut self, request: &Request) -> Result<(), String> {
-        if let Some(capacity_bytes) = self.capacity_bytes
-            && request.address >= capacity_bytes
-        {
-            return Err(format!(
-                "address {:#x} is beyond the memory: has to be from 0 to {:#x}",
-                request.address,
-                capacity_bytes - 1
-            ));
+        if let Some(capacity_bytes) = self.capacity_bytes {
+            if request.address >= capacity_bytes {
+                return Err(format!(
+                    "address {:#x} is beyond the memory: has to be from 0 to {:#x}",
+                    request.address,
+                    capacity_bytes - 1
+                ));
+            }
         }
         match (self.last_ps, request.at_ps) {
             (Some(Some(_)), None) => {

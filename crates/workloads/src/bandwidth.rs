@@ -235,12 +235,12 @@ pub(crate) fn passes(access: &Access, buffer: &BufferConfig) -> Result<Box<dyn P
 
 /// Runs until the time or the iterations are over, or `stop` is requested.
 pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<Outcome> {
-    if let Some(rate) = config.rate_mib_s
-        && !(rate.is_finite() && rate > 0.0)
-    {
-        return Err(Error::Invalid(format!(
-            "a pace of {rate} MB/s cannot be kept: it must be above 0"
-        )));
+    if let Some(rate) = config.rate_mib_s {
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(Error::Invalid(format!(
+                "a pace of {rate} MB/s cannot be kept: it must be above 0"
+            )));
+        }
     }
     if config.iterations == Some(0) {
         return Err(Error::Invalid("0 iterations would measure nothing".into()));
@@ -325,12 +325,12 @@ fn drive<L: Load>(
     }
     load.verify()?;
     let pages = (L::UNIT == "page").then_some(units);
-    if let Some(pages) = pages
-        && page_faults < pages
-    {
-        return Err(Error::Invalid(format!(
-            "{pages} pages cost only {page_faults} faults: the kernel maps several pages a fault, figures withheld"
-        )));
+    if let Some(pages) = pages {
+        if page_faults < pages {
+            return Err(Error::Invalid(format!(
+                "{pages} pages cost only {page_faults} faults: the kernel maps several pages a fault, figures withheld"
+            )));
+        }
     }
     let bytes = units * unit_bytes;
     Ok(Outcome {

@@ -41,7 +41,7 @@ impl Default for BufferConfig {
 impl BufferConfig {
     /// Maps the buffer and touches every page, so that no page fault is measured.
     pub(crate) fn map(&self) -> Result<Mapping> {
-        if self.stride == 0 || !self.stride.is_multiple_of(LINE_BYTES) {
+        if self.stride == 0 || self.stride % LINE_BYTES != 0 {
             return Err(Error::Invalid(format!(
                 "stride {} is not a multiple of the {LINE_BYTES}-byte line",
                 self.stride
@@ -54,15 +54,16 @@ impl BufferConfig {
                 size_text(self.stride as u64)
             )));
         }
-        if !self.huge_pages
-            && let Some(available) = meminfo(&Root::system(), "MemAvailable")
-            && self.bytes as u64 > available
-        {
-            return Err(Error::Invalid(format!(
-                "the buffer of {} is larger than the {} of memory that is free (choose a smaller -m)",
-                size_text(self.bytes as u64),
-                size_text(available)
-            )));
+        if !self.huge_pages {
+            if let Some(available) = meminfo(&Root::system(), "MemAvailable") {
+                if self.bytes as u64 > available {
+                    return Err(Error::Invalid(format!(
+                        "the buffer of {} is larger than the {} of memory that is free (choose a smaller -m)",
+                        size_text(self.bytes as u64),
+                        size_text(available)
+                    )));
+                }
+            }
         }
         let mapping = if self.huge_pages {
             Mapping::huge(self.bytes)

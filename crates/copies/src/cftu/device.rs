@@ -180,14 +180,14 @@ impl Copier for Device {
 
     fn set_policy(&self, policy: &Policy) -> Result<()> {
         raw::set_policy(&self.file, &policy.record()).map_err(|reason| {
-            if reason.raw_os_error() == Some(EINVAL)
-                && let Ok(info) = self.info()
-            {
-                return Error::Policy {
-                    kind: policy.kind,
-                    path: self.path.clone(),
-                    channels: info.channels,
-                };
+            if reason.raw_os_error() == Some(EINVAL) {
+                if let Ok(info) = self.info() {
+                    return Error::Policy {
+                        kind: policy.kind,
+                        path: self.path.clone(),
+                        channels: info.channels,
+                    };
+                }
             }
             self.refused(format!("choosing the policy {} of", policy.kind), reason)
         })

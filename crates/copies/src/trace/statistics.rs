@@ -94,10 +94,10 @@ impl SizeStatistics {
         // Vitter 1985, algorithm R: each is there with the same probability.
         if self.sampled.len() < RESERVOIR {
             self.sampled.push(sampled);
-        } else if let Ok(place) = usize::try_from(random.u64(0..self.calls))
-            && let Some(kept) = self.sampled.get_mut(place)
-        {
-            *kept = sampled;
+        } else if let Ok(place) = usize::try_from(random.u64(0..self.calls)) {
+            if let Some(kept) = self.sampled.get_mut(place) {
+                *kept = sampled;
+            }
         }
     }
 

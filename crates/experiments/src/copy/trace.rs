@@ -85,7 +85,7 @@ impl Settings for Config {
         if let (Some(time), Some(command)) = (&self.time, self.command.first()) {
             return bad(format!(
                 "--for {time}: the trace ends with the command {}; give one of the two",
-                command.display()
+                command.to_string_lossy()
             ));
         }
         Ok(())

@@ -148,14 +148,14 @@ fn length(size: u64) -> usize {
 fn fits(config: &Config, clients: &[(Subject, Client)]) -> Result<(), Error> {
     let largest = config.sizes.iter().copied().max().unwrap_or(0);
     for (_, client) in clients {
-        if let Client::Device(device) = client
-            && device.bytes() < largest
-        {
-            return Err(Error::BadInput(format!(
-                "--sizes {largest}: {} has {} bytes",
-                device.path().display(),
-                device.bytes()
-            )));
+        if let Client::Device(device) = client {
+            if device.bytes() < largest {
+                return Err(Error::BadInput(format!(
+                    "--sizes {largest}: {} has {} bytes",
+                    device.path().display(),
+                    device.bytes()
+                )));
+            }
         }
     }
     Ok(())

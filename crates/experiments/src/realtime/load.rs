@@ -429,9 +429,10 @@ mod tests {
 
         let mut short = start("cmd: echo why >&2; exit 3");
         short.watch();
-        while let Parts::Command(group, _) = &mut short.parts
-            && group.ended().unwrap().is_none()
-        {
+        let Parts::Command(group, _) = &mut short.parts else {
+            panic!("a command's load is a command");
+        };
+        while group.ended().unwrap().is_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let message = short.end().unwrap_err().to_string();

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::stopper::{StopWith, examine};
 use super::{GroupPlan, folder};
-use crate::Error;
 use crate::user::places::Places;
+use crate::{Error, file_lock};
 
 /// Between two looks at whether a supervisor has ended. Looks are counted, and not time: a virtual machine that stood still
 /// is nobody's fault.
@@ -93,11 +93,8 @@ fn open(record: &Path) -> Result<File, Error> {
 
 /// `None` when somebody holds it.
 fn lock(file: File, record: &Path) -> Result<Option<File>, Error> {
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(Error::file("locking", record)(error)),
-    }
+    let taken = file_lock::try_lock(&file).map_err(Error::file("locking", record))?;
+    Ok(taken.then_some(file))
 }
 
 impl Held {
@@ -133,12 +130,12 @@ impl Held {
         })?;
         let mut text = String::new();
         let _ = file.read_to_string(&mut text);
-        if let Ok(earlier) = serde_json::from_str::<Claim>(&text)
-            && earlier.path == *path
-        {
-            // Of one that was killed with its supervisor.
-            earlier.let_go()?;
-            *made |= earlier.made;
+        if let Ok(earlier) = serde_json::from_str::<Claim>(&text) {
+            if earlier.path == *path {
+                // Of one that was killed with its supervisor.
+                earlier.let_go()?;
+                *made |= earlier.made;
+            }
         }
         let outcome = Self::examine(plan).and_then(|cpu_max| {
             let claim = Claim {
@@ -270,7 +267,7 @@ enum Ended {
 
 /// Asks the supervisor that holds the claim to end, and kills it if it doesn't.
 fn end(record: &Path, supervisor: Option<u32>) -> Result<Ended, Error> {
-    let pid = supervisor.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    let pid = supervisor.and_then(|pid| Pid::from_raw(pid as i32));
     // Not by number alone: that lives on while nobody has waited for the process.
     let process = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let is_dead = || match &process {
@@ -282,10 +279,10 @@ fn end(record: &Path, supervisor: Option<u32>) -> Result<Ended, Error> {
         None => false,
     };
     for (signal, patience) in [(Signal::TERM, ASKED), (Signal::KILL, KILLED)] {
-        if let Some(pid) = pid
-            && !is_dead()
-        {
-            let _ = kill_process(pid, signal);
+        if let Some(pid) = pid {
+            if !is_dead() {
+                let _ = kill_process(pid, signal);
+            }
         }
         let mut dead = 0;
         for _ in 0..patience {

@@ -140,10 +140,10 @@ impl Seconds {
     fn push(&mut self, events: u64, stopped: bool) {
         self.sum += events;
         self.last.push_back((events, stopped));
-        if self.last.len() > self.periods
-            && let Some((gone, _)) = self.last.pop_front()
-        {
-            self.sum -= gone;
+        if self.last.len() > self.periods {
+            if let Some((gone, _)) = self.last.pop_front() {
+                self.sum -= gone;
+            }
         }
         if self.last.len() == self.periods {
             self.most = self.most.max(Some(self.sum));

@@ -247,10 +247,10 @@ impl Loop<'_> {
             self.words[0].store(now_ns, Ordering::Release);
             if now_ns >= self.boundary_ns {
                 self.end_period(now_ns)?;
-            } else if self.stopped.is_none()
-                && let Some((first_ns, _)) = self.counters.rang()
-            {
-                self.look(first_ns)?;
+            } else if self.stopped.is_none() {
+                if let Some((first_ns, _)) = self.counters.rang() {
+                    self.look(first_ns)?;
+                }
             }
         }
         Ok(())
@@ -339,11 +339,10 @@ impl Loop<'_> {
         self.figures.stopped(stop);
         let alarm_at = self.core.account(Resource::Read).assigned;
         // Where nothing was handed out, no alarm was set.
-        if let Some(ledger) = &mut self.ledger
-            && stop.is_some()
-            && self.handed > 0
-        {
-            ledger.learn(used.saturating_sub(alarm_at));
+        if let Some(ledger) = &mut self.ledger {
+            if stop.is_some() && self.handed > 0 {
+                ledger.learn(used.saturating_sub(alarm_at));
+            }
         }
     }
 

@@ -65,7 +65,7 @@ impl PeriodClock {
                 period_ns: self.period_ns.load(Ordering::Relaxed),
             };
             fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
+            if before % 2 == 0 && self.sequence.load(Ordering::Relaxed) == before {
                 return reading;
             }
             std::hint::spin_loop();
@@ -75,7 +75,7 @@ impl PeriodClock {
     fn write(&self, change: impl FnOnce(Reading) -> Option<Reading>) {
         let mut sequence = self.sequence.load(Ordering::Relaxed);
         loop {
-            if sequence.is_multiple_of(2) {
+            if sequence % 2 == 0 {
                 match self.sequence.compare_exchange_weak(
                     sequence,
                     sequence + 1,

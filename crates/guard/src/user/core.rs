@@ -237,10 +237,10 @@ impl Counters {
     fn take_lost(&mut self) -> Result<bool, Failure> {
         let lost = std::mem::take(&mut self.lost);
         for resource in Resource::ALL {
-            if lost[resource as usize]
-                && let Some(counter) = self.get(resource)
-            {
-                counter.revive()?;
+            if lost[resource as usize] {
+                if let Some(counter) = self.get(resource) {
+                    counter.revive()?;
+                }
             }
         }
         Ok(lost != [false; 2])

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use memwarden_platform::Root;
 
-use crate::{Error, rt_throttling};
+use crate::{Error, file_lock, rt_throttling};
 
 /// Names another folder than [`FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
 const VARIABLE: &str = "MEMWARDEN_RUNTIME_DIR";
@@ -70,11 +70,8 @@ impl Places {
             .write(true)
             .open(&path)
             .map_err(Error::file("opening", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(error)) => Err(Error::file("locking", &path)(error)),
-        }
+        let taken = file_lock::try_lock(&file).map_err(Error::file("locking", &path))?;
+        Ok(taken.then_some(file))
     }
 
     /// Whether somebody holds the lock.

@@ -193,8 +193,7 @@ impl<'a> Cores<'a> {
                 .iter()
                 .filter(|&cpu| plan.options.regulates(cpu))
                 .collect(),
-            client: rustix::process::getppid()
-                .map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned()),
+            client: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32),
             _lock: lock,
         })
     }

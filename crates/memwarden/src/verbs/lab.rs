@@ -290,8 +290,10 @@ fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn exit_code(outcome: &LabOutcome, talkative: bool) -> anyhow::Result<ExitCode> {
-    if talkative && let Some(folder) = &outcome.results {
-        errln!("lab: results in {}", folder.display());
+    if talkative {
+        if let Some(folder) = &outcome.results {
+            errln!("lab: results in {}", folder.display());
+        }
     }
     if let Some(first) = outcome.kernel_faults.first() {
         let more = match outcome.kernel_faults.len() - 1 {
@@ -423,10 +425,10 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
             anyhow::Ok(())
         };
         for target in &chosen {
-            if under_way.len() == cores
-                && let Some(first) = under_way.pop_front()
-            {
-                finish(first)?;
+            if under_way.len() == cores {
+                if let Some(first) = under_way.pop_front() {
+                    finish(first)?;
+                }
             }
             let headers = target.headers(&cache, &source);
             let source = &source;

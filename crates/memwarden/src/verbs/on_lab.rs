@@ -56,12 +56,12 @@ impl MachineArgs {
 
     /// What is said of the emulated machine must not be meant for this one.
     pub fn check(&self, on: &Target) -> anyhow::Result<()> {
-        if let Target::Lab(Some(platform)) = on
-            && (self.clock.is_some() || self.cpus.is_some())
-        {
-            bail!(
-                "--on lab:{platform}: the platform has its clock and its CPUs: leave --clock and --cpus out"
-            );
+        if let Target::Lab(Some(platform)) = on {
+            if self.clock.is_some() || self.cpus.is_some() {
+                bail!(
+                    "--on lab:{platform}: the platform has its clock and its CPUs: leave --clock and --cpus out"
+                );
+            }
         }
         not_native(on, "--kernel", self.kernel.is_some())?;
         not_native(on, "--clock", self.clock.is_some())?;
@@ -269,7 +269,7 @@ fn check(outcome: &LabOutcome, command: &[OsString], complete: bool) -> anyhow::
                 .trim_start_matches("memwarden: ");
             bail!(
                 "in the guest: {said} (exit code {code} of `{}`)",
-                command.join(OsStr::new(" ")).display()
+                command.join(OsStr::new(" ")).to_string_lossy()
             )
         }
         None => bail!(

@@ -151,7 +151,7 @@ fn telling(
         watcher
             .join()
             .map_err(|_| anyhow::anyhow!("the thread that tells of misses fell over"))
-            .flatten()
+            .and_then(|outcome| outcome)
             .context("telling of a miss")?;
         Ok(outcome?)
     })

@@ -119,7 +119,7 @@ pub(super) fn examine(facts: &Facts) -> Aslr {
 
 fn base(part: &'static str, address: Option<u64>, default: Result<u64, String>) -> Base {
     let moved = match (address, &default) {
-        (Some(address), Ok(default)) => Some(address.wrapping_sub(*default).cast_signed()),
+        (Some(address), Ok(default)) => Some(address.wrapping_sub(*default) as i64),
         _ => None,
     };
     Base {
@@ -218,7 +218,7 @@ fn heap_address(facts: &Facts) -> Option<u64> {
 
 fn heap(facts: &Facts, program: &Base) -> Base {
     let default = match (program_end(facts), program.moved_bytes) {
-        (Some(end), Some(moved)) => Ok(end.wrapping_sub(moved.cast_unsigned())),
+        (Some(end), Some(moved)) => Ok(end.wrapping_sub(moved as u64)),
         _ => Err("it begins where the program ends, whose own default is not known".to_owned()),
     };
     base("heap", heap_address(facts), default)

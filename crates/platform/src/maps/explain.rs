@@ -440,12 +440,12 @@ fn stacks(root: &Root, pid: u32, explained: &mut [Explained], notes: &mut Vec<St
         let region = explained
             .iter_mut()
             .find(|region| (region.start_address.0..region.end_address.0).contains(&pointer));
-        if let Some(region) = region
-            && region.kind == Kind::Anonymous
-        {
-            region.kind = Kind::ThreadStack;
-            region.what = format!("stack of thread {thread} ({})", region.what);
-            region.thread = Some(thread);
+        if let Some(region) = region {
+            if region.kind == Kind::Anonymous {
+                region.kind = Kind::ThreadStack;
+                region.what = format!("stack of thread {thread} ({})", region.what);
+                region.thread = Some(thread);
+            }
         }
     }
     if threads.unknown > 0 {
@@ -486,7 +486,7 @@ fn list_objects(
                 movable: elf.movable,
                 link_address: Address(link),
                 load_address: Address(load),
-                moved_bytes: loaded.bias.cast_signed(),
+                moved_bytes: loaded.bias as i64,
             });
         }
     }

@@ -53,18 +53,18 @@ impl Kind {
 pub(super) fn of(region: &Region) -> (Kind, String) {
     let name = region.name.as_deref().map(std::ffi::OsStr::to_string_lossy);
     let name = name.as_deref();
-    if let Some(counts) = &region.counts
-        && is_hugetlb(counts)
-    {
-        let pages = match counts.page_bytes {
-            Some(bytes) => format!("huge pages of {}", size_text(bytes)),
-            None => "huge pages".to_owned(),
-        };
-        let words = match name {
-            None | Some("/anon_hugepage (deleted)") => pages,
-            Some(name) => format!("{pages}: {name}"),
-        };
-        return (Kind::HugePages, words);
+    if let Some(counts) = &region.counts {
+        if is_hugetlb(counts) {
+            let pages = match counts.page_bytes {
+                Some(bytes) => format!("huge pages of {}", size_text(bytes)),
+                None => "huge pages".to_owned(),
+            };
+            let words = match name {
+                None | Some("/anon_hugepage (deleted)") => pages,
+                Some(name) => format!("{pages}: {name}"),
+            };
+            return (Kind::HugePages, words);
+        }
     }
     let Some(name) = name else {
         return if region.permissions.none() {
@@ -99,27 +99,29 @@ pub(super) fn of(region: &Region) -> (Kind, String) {
         );
     }
     // The kernel's own tmpfs has no device (major 0); a file of such a name elsewhere is a file.
-    if region.device.0 == 0
-        && let Some(name) = name.strip_suffix(" (deleted)")
-    {
-        if let Some(name) = name.strip_prefix("/memfd:") {
-            return (Kind::Memfd, format!("memfd {name}"));
-        }
-        if let Some(key) = name.strip_prefix("/SYSV") {
-            return (
-                Kind::SysvShm,
-                format!("System V shared memory, key 0x{key}"),
-            );
-        }
-        match name {
-            "/dev/zero" => return (Kind::SharedAnonymous, "shared anonymous memory".to_owned()),
-            "/[aio]" => {
+    if region.device.0 == 0 {
+        if let Some(name) = name.strip_suffix(" (deleted)") {
+            if let Some(name) = name.strip_prefix("/memfd:") {
+                return (Kind::Memfd, format!("memfd {name}"));
+            }
+            if let Some(key) = name.strip_prefix("/SYSV") {
                 return (
-                    Kind::Kernel,
-                    "ring of asynchronous I/O (io_setup)".to_owned(),
+                    Kind::SysvShm,
+                    format!("System V shared memory, key 0x{key}"),
                 );
             }
-            _ => {}
+            match name {
+                "/dev/zero" => {
+                    return (Kind::SharedAnonymous, "shared anonymous memory".to_owned());
+                }
+                "/[aio]" => {
+                    return (
+                        Kind::Kernel,
+                        "ring of asynchronous I/O (io_setup)".to_owned(),
+                    );
+                }
+                _ => {}
+            }
         }
     }
     if name.starts_with("/dev/shm/") {

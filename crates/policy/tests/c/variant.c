@@ -44,7 +44,7 @@ const struct {
 	void (*core_active)(struct mw_policy *policy, struct mw_core *core);
 	enum mw_action (*period_begin)(struct mw_policy *policy,
 				       struct mw_core *core,
-				       enum mw_cause cause, bool idle,
+				       u64 number, bool idle,
 				       const u64 used[MW_RESOURCES]);
 	enum mw_action (*overflow)(struct mw_policy *policy,
 				   struct mw_core *core,

@@ -133,7 +133,7 @@ impl Simulation {
 
     fn tick(&mut self) {
         for i in 0..self.cores.len() {
-            if self.now.is_multiple_of(PERIOD) {
+            if self.now % PERIOD == 0 {
                 self.cores[i].left = self.cores[i].load.need;
             }
             if self.now >= self.cores[i].deadline {

@@ -135,16 +135,15 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             None => text += "; no guard ran",
         }
     }
-    if let (Some(ratio), Some([low, high])) = (case.slowdown, case.slowdown_ci95)
-        && !case.aggressors.is_empty()
-        && case.guard.is_none()
-    {
-        text += &format!(
-            "; unguarded, its median job took {} times as long as alone (95 % interval {} to {})",
-            times(ratio),
-            times(low),
-            times(high)
-        );
+    if let (Some(ratio), Some([low, high])) = (case.slowdown, case.slowdown_ci95) {
+        if !case.aggressors.is_empty() && case.guard.is_none() {
+            text += &format!(
+                "; unguarded, its median job took {} times as long as alone (95 % interval {} to {})",
+                times(ratio),
+                times(low),
+                times(high)
+            );
+        }
     }
     Some(text + ".")
 }

@@ -237,9 +237,7 @@ impl Channel {
     }
 
     fn hand_out(&mut self, until_ps: u64, done: &mut Vec<Done>) {
-        while let Some(first) = self.done.front()
-            && first.at_ps <= until_ps
-        {
+        while let Some(first) = self.done.front().filter(|first| first.at_ps <= until_ps) {
             done.push(*first);
             self.done.pop_front();
         }
@@ -413,12 +411,12 @@ impl Channel {
             while banks != 0 {
                 let bank = banks.trailing_zeros() as usize;
                 banks &= banks - 1;
-                if let Some(at_ps) = self.close_idle_ps(bank)
-                    && at_ps < best_ps
-                {
-                    best_ps = at_ps;
-                    best_key = LAST;
-                    best = What::CloseIdle { bank };
+                if let Some(at_ps) = self.close_idle_ps(bank) {
+                    if at_ps < best_ps {
+                        best_ps = at_ps;
+                        best_key = LAST;
+                        best = What::CloseIdle { bank };
+                    }
                 }
             }
         }

@@ -233,11 +233,11 @@ impl Checker {
                     lasts.max_by_key(|last| last.at_ps)
                 }
             };
-            if let Some(first) = first
-                && then.at_ps < first.at_ps + gap_ps
-            {
-                let found_ps = then.at_ps.saturating_sub(first.at_ps);
-                self.broken(name, channel, Some(first), then, (gap_ps, found_ps));
+            if let Some(first) = first {
+                if then.at_ps < first.at_ps + gap_ps {
+                    let found_ps = then.at_ps.saturating_sub(first.at_ps);
+                    self.broken(name, channel, Some(first), then, (gap_ps, found_ps));
+                }
             }
         }
     }
@@ -280,14 +280,14 @@ impl Checker {
 
     fn check_command_bus(&mut self, channel: usize, then: &Command) {
         let tck = self.timings.tck;
-        if !then.at_ps.is_multiple_of(tck) {
+        if then.at_ps % tck != 0 {
             self.broken("clock edge", channel, None, then, (tck, then.at_ps % tck));
         }
-        if let Some(first) = self.channels[channel].last.replace(*then)
-            && then.at_ps < first.at_ps + tck
-        {
-            let found_ps = then.at_ps.saturating_sub(first.at_ps);
-            self.broken("command bus", channel, Some(first), then, (tck, found_ps));
+        if let Some(first) = self.channels[channel].last.replace(*then) {
+            if then.at_ps < first.at_ps + tck {
+                let found_ps = then.at_ps.saturating_sub(first.at_ps);
+                self.broken("command bus", channel, Some(first), then, (tck, found_ps));
+            }
         }
     }
 

@@ -120,7 +120,7 @@ fn traffic(controller: &mut Controller<Checker>, memory: &Memory, commands: u64,
     let (mut now_ps, mut id, mut line) = (0, 0u32, 0);
     let (mut sequential, mut write_share, mut pause_ps, mut span) = (0.0, 0.2, 0, lines);
     while controller.observer().report().commands < commands {
-        if id.is_multiple_of(2000) {
+        if id % 2000 == 0 {
             sequential = [0.0, 0.5, 0.98][random.usize(..3)];
             write_share = [0.0, 0.2, 0.5, 1.0][random.usize(..4)];
             pause_ps = [0, 0, 0, 20_000, 2_000_000][random.usize(..5)];

@@ -119,11 +119,14 @@ impl ReadyTimes {
         window[*oldest] = at_ps + t.tfaw;
         *oldest = (*oldest + 1) % 4;
         let other = (at_ps + t.trrd_s).max(window[*oldest]);
-        let (groups, _) = self.group.as_chunks_mut::<4>();
-        for times in &mut groups[rank << self.group_bits..(rank + 1) << self.group_bits] {
+        let of_rank = 4 * (rank << self.group_bits)..4 * ((rank + 1) << self.group_bits);
+        for times in self.group[of_rank].chunks_exact_mut(4) {
             later(&mut times[ACT], other);
         }
-        later(&mut groups[group][ACT], at_ps + t.trrd_l);
+        later(
+            &mut self.group[usize::from(gate(group, ACT))],
+            at_ps + t.trrd_l,
+        );
     }
 
     fn read(&mut self, bank: usize, group: usize, rank: usize, at_ps: u64) {
@@ -144,8 +147,8 @@ impl ReadyTimes {
 
     /// Data keep the next RD and WR off the bus: so long in the same rank, so long in others.
     fn data(&mut self, rank: usize, same: [u64; 2], other: [u64; 2]) {
-        let (groups, _) = self.group.as_chunks_mut::<4>();
-        for (group, times) in groups[..self.groups].iter_mut().enumerate() {
+        let groups = self.group.chunks_exact_mut(4).take(self.groups);
+        for (group, times) in groups.enumerate() {
             let own = group >> self.group_bits == rank;
             let [read, write] = if own { same } else { other };
             later(&mut times[RD], read);

@@ -48,6 +48,9 @@ impl Events {
 
     /// The first, if it comes until then.
     pub fn take(&mut self, until_ps: u64) -> Option<(u64, Event)> {
-        self.waiting.pop_if(|first| first.0 <= until_ps)
+        if self.next_ps() > until_ps {
+            return None;
+        }
+        self.waiting.pop()
     }
 }

@@ -61,9 +61,11 @@ impl<M: MainMemory> Machine<M> {
             }
         }
         self.orders = orders;
-        if anew && let Some(regulator) = &mut self.regulator {
-            regulator.restart(self.now_ps);
-            self.periods_begin();
+        if anew {
+            if let Some(regulator) = &mut self.regulator {
+                regulator.restart(self.now_ps);
+                self.periods_begin();
+            }
         }
     }
 

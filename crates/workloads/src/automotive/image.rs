@@ -46,9 +46,10 @@ impl Image {
     /// The sum over its pixels.
     pub(super) fn checksum(&self) -> Checksum {
         let mut checksum = Checksum::default();
-        let (words, rest) = self.pixels.as_chunks::<8>();
+        let words = self.pixels.chunks_exact(8);
+        let rest = words.remainder();
         for word in words {
-            checksum.add(u64::from_le_bytes(*word));
+            checksum.add(u64::from_le_bytes(word.try_into().expect("eight pixels")));
         }
         for pixel in rest {
             checksum.add(u64::from(*pixel));

@@ -128,8 +128,8 @@ impl Record for Word {
 
     /// Its first 16 bytes, and it has no more.
     fn words(&self) -> [u64; 2] {
-        let (words, _) = self.0.as_chunks::<8>();
-        [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+        let words = u128::from_le_bytes(self.0[..16].try_into().expect("16 bytes"));
+        [words as u64, (words >> 64) as u64]
     }
 }
 
@@ -176,7 +176,7 @@ impl Record for Distant {
     }
 
     fn words(&self) -> [u64; 2] {
-        let [x, y, z] = self.point.map(i32::cast_unsigned);
+        let [x, y, z] = self.point.map(|axis| axis as u32);
         [u64::from(x) << 32 | u64::from(y), u64::from(z)]
     }
 }

@@ -110,9 +110,11 @@ impl Points {
         let (mut x, mut y) = (1, 1);
         while y + 1 < height {
             let place = y * self.width + x;
-            if let State::Point { added } = self.states[place]
-                && self.apply_rules(place, added, responses)
-            {
+            let again = match self.states[place] {
+                State::Point { added } => self.apply_rules(place, added, responses),
+                _ => false,
+            };
+            if again {
                 x = x.saturating_sub(2).max(1);
                 y = y.saturating_sub(2).max(1);
                 continue;
@@ -221,7 +223,7 @@ impl Points {
 
     fn neighbour(&self, place: usize, direction: usize) -> usize {
         let (dx, dy) = RING[direction % 8];
-        place.wrapping_add_signed(dy * self.width.cast_signed() + dx)
+        place.wrapping_add_signed(dy * self.width as isize + dx)
     }
 
     fn neighbours(&self, place: usize) -> Neighbours {

@@ -20,12 +20,7 @@ unsafe fn touch(arrays: [*mut u64; 3], lines: usize, stride: usize) -> u64 {
     for line in 0..lines {
         for word in 0..8 {
             // SAFETY: the caller's promise, and a line has eight words.
-            unsafe {
-                _mm_stream_si64(
-                    arrays[0].add(line * stride + word).cast(),
-                    WRITTEN.cast_signed(),
-                )
-            };
+            unsafe { _mm_stream_si64(arrays[0].add(line * stride + word).cast(), WRITTEN as i64) };
         }
     }
     // Non-temporal stores are weakly ordered: here they are done.

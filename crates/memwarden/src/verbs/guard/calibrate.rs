@@ -49,16 +49,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(bytes) => bytes,
         None => usize::try_from(llc.map_or(UNKNOWN_CACHE_BUFFER, |size| size * TIMES_CACHE))?,
     };
-    if let Some(available) = memwarden_platform::machine::meminfo(&root, "MemAvailable")
-        && bytes as u64 > available / 2
-    {
-        bail!(
-            "a buffer of {} does not fit well in {} of free memory: give a smaller one with -m (the last-level cache \
+    if let Some(available) = memwarden_platform::machine::meminfo(&root, "MemAvailable") {
+        if bytes as u64 > available / 2 {
+            bail!(
+                "a buffer of {} does not fit well in {} of free memory: give a smaller one with -m (the last-level cache \
              is {})",
-            size_text(bytes as u64),
-            size_text(available),
-            llc.map_or("unknown".into(), size_text)
-        );
+                size_text(bytes as u64),
+                size_text(available),
+                llc.map_or("unknown".into(), size_text)
+            );
+        }
     }
     let huge_pages = hugepage::pools(&root)
         .iter()

@@ -131,11 +131,11 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         }
         Some(path) => {
             let (keeper, said) = Keeper::begin(Box::new(Machine), path)?;
-            if let Some(guard) = keeper.regulator()
-                && let Err(error) = say(args, guard)
-            {
-                keeper.end()?;
-                return Err(error);
+            if let Some(guard) = keeper.regulator() {
+                if let Err(error) = say(args, guard) {
+                    keeper.end()?;
+                    return Err(error);
+                }
             }
             log(&said);
             Some(keeper)

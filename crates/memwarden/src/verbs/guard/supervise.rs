@@ -64,12 +64,12 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
 /// The cores that get budgets, which are set.
 fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
     let control = session.regulator().settings()?.control;
-    if args.budgets.are_shares()
-        && let Some(other) = session.another()?
-    {
-        bail!(
-            "--weights: {other} has budgets already, which shares would change: give --mb, --events or --percent"
-        );
+    if args.budgets.are_shares() {
+        if let Some(other) = session.another()? {
+            bail!(
+                "--weights: {other} has budgets already, which shares would change: give --mb, --events or --percent"
+            );
+        }
     }
     let wishes = args.budgets.wishes(&control, args.cpus.as_ref())?;
     session.take(&wishes, Hold::Firm, |guard| match &args.cpus {
@@ -123,13 +123,15 @@ pub(super) fn command(
         match ended.recv_timeout(LOOK) {
             Ok(status) => break status,
             Err(RecvTimeoutError::Timeout) => look(),
-            Err(RecvTimeoutError::Disconnected) => bail!("waiting for {}", program.display()),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("waiting for {}", program.to_string_lossy())
+            }
         }
     };
     let _ = waiting.join();
     handle.close();
     let _ = passing.join();
-    status.with_context(|| format!("waiting for {}", program.display()))
+    status.with_context(|| format!("waiting for {}", program.to_string_lossy()))
 }
 
 /// The command's, as a shell would give it.

@@ -259,17 +259,17 @@ fn guarded(guard: &GuardSettings, core: usize, loads: &[Aggressor], period_us: u
 /// Figures of a case of interfere.
 fn of_victim(ran: &studies::interfere::Case) -> BTreeMap<Measure, f64> {
     let mut figures = of_loads(&ran.aggressors);
-    if let Some(victim) = &ran.victim
-        && let Some(median) = victim.median
-    {
-        // A line and the time for it say the same.
-        let other = 1e9 * LINE_BYTES / MIB / median;
-        let (ns, mib_s) = match victim.metric.as_str() {
-            "latency_ns" => (median, other),
-            _ => (other, median),
-        };
-        figures.insert(Measure::LatencyNs, ns);
-        figures.insert(Measure::MibS, mib_s);
+    if let Some(victim) = &ran.victim {
+        if let Some(median) = victim.median {
+            // A line and the time for it say the same.
+            let other = 1e9 * LINE_BYTES / MIB / median;
+            let (ns, mib_s) = match victim.metric.as_str() {
+                "latency_ns" => (median, other),
+                _ => (other, median),
+            };
+            figures.insert(Measure::LatencyNs, ns);
+            figures.insert(Measure::MibS, mib_s);
+        }
     }
     figures
 }

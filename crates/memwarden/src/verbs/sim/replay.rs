@@ -122,9 +122,8 @@ impl Iterator for Watched {
     fn next(&mut self) -> Option<Self::Item> {
         let request = self.reader.next();
         self.count += 1;
-        if (self.count.is_multiple_of(BETWEEN_STEPS) || request.is_none())
-            && let Some(length) = self.length
-        {
+        let is_step = self.count % BETWEEN_STEPS == 0 || request.is_none();
+        if let Some(length) = self.length.filter(|_| is_step) {
             // Bytes of a file fit.
             let read = self.reader.bytes_read().min(length) as usize;
             self.bar.step(read, length as usize, "bytes");

@@ -44,7 +44,11 @@ impl<'a> Command<'a> {
     fn failed(&self, action: &'static str, source: io::Error) -> Error {
         Error::Process {
             action,
-            what: self.words.join(OsStr::new(" ")).display().to_string(),
+            what: self
+                .words
+                .join(OsStr::new(" "))
+                .to_string_lossy()
+                .into_owned(),
             source,
         }
     }

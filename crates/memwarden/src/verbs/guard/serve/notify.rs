@@ -10,10 +10,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Sends a message; does nothing where nobody asked for one. That nobody hears it is no reason to end.
 pub fn notify(message: &str) {
-    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
-        && let Err(error) = send(&socket, message)
-    {
-        errln!("memwarden: telling systemd: {error}");
+    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
+        if let Err(error) = send(&socket, message) {
+            errln!("memwarden: telling systemd: {error}");
+        }
     }
 }
 
