@@ -30,13 +30,13 @@ static struct miscdevice devices[FUNCTIONS] = {
 };
 
 /**
- * struct opened - what an open file has
- * @function: of its device
- * @ring: that it claimed, or NULL; once it has one, that stays
+ * struct opened - an open file
+ * @function: the device's function
+ * @ring: the ring that it claimed, until it is closed; NULL before
  */
 struct opened {
-	enum function function;
-	struct ring *ring;
+	enum copytrace_function function;
+	struct copytrace_ring *ring;
 };
 
 static int device_open(struct inode *inode, struct file *file)
@@ -51,30 +51,30 @@ static int device_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* For those who take no lock: a ring that is seen is one that was cleared. */
-static struct ring *claimed(const struct opened *opened)
+/* For callers without the lock: a ring that is seen here is initialised. */
+static struct copytrace_ring *claimed_ring(const struct opened *opened)
 {
-	/* Pairs with claim(). */
+	/* Pairs with claim_ring(). */
 	return smp_load_acquire(&opened->ring);
 }
 
-/* No copy that ends from now on is recorded. */
-static void close_ring(struct ring *ring)
+/* Copies that end from now on are not recorded. */
+static void close_ring(struct copytrace_ring *ring)
 {
-	if (!ring_is_open(ring))
+	if (!copytrace_ring_is_open(ring))
 		return;
-	ring_close(ring);
-	/* What is being recorded is, with preemption off, until these have passed. */
+	copytrace_ring_close(ring);
+	/* Copies that are being recorded now are complete after this grace period. */
 	ring->closed = get_state_synchronize_rcu();
 }
 
-static void stop(struct ring *ring)
+static void stop_ring(struct copytrace_ring *ring)
 {
 	if (!ring->started)
 		return;
 	close_ring(ring);
-	source_stop();
-	/* Others may go on: their source does, and what is in this ring is whole only now. */
+	copytrace_source_stop();
+	/* The source may go on for other rings, so wait for this ring's last records here. */
 	cond_synchronize_rcu(ring->closed);
 	ring->started = false;
 }
@@ -83,20 +83,20 @@ static int device_release(struct inode *inode, struct file *file)
 {
 	struct opened *opened = file->private_data;
 
-	mutex_lock(&rings_lock);
+	mutex_lock(&copytrace_rings_lock);
 	if (opened->ring) {
-		stop(opened->ring);
-		ring_release(opened->ring);
+		stop_ring(opened->ring);
+		copytrace_ring_release(opened->ring);
 	}
-	mutex_unlock(&rings_lock);
+	mutex_unlock(&copytrace_rings_lock);
 	kfree(opened);
 	return 0;
 }
 
-/* The kernel's addresses are for readers that may ask perf for them; others get zeros. */
-static int claim(struct opened *opened, u32 cpu)
+/* Kernel addresses go to readers that perf would tell them too; others get zeros. */
+static int claim_ring(struct opened *opened, u32 cpu)
 {
-	struct ring *ring;
+	struct copytrace_ring *ring;
 	int err;
 
 	if (opened->ring || cpu >= nr_cpu_ids)
@@ -104,28 +104,28 @@ static int claim(struct opened *opened, u32 cpu)
 	cpu = array_index_nospec(cpu, nr_cpu_ids);
 	if (!cpu_possible(cpu))
 		return -EINVAL;
-	ring = ring_of(opened->function, cpu);
-	err = ring_claim(ring, perfmon_capable());
+	ring = copytrace_ring_of(opened->function, cpu);
+	err = copytrace_ring_claim(ring, perfmon_capable());
 	if (err)
 		return err;
-	/* Pairs with claimed(). */
+	/* Pairs with claimed_ring(). */
 	smp_store_release(&opened->ring, ring);
 	return 0;
 }
 
-static int start(struct ring *ring)
+static int start_ring(struct copytrace_ring *ring)
 {
 	int err;
 
 	if (!ring)
 		return -EINVAL;
 	if (!ring->started) {
-		err = source_start();
+		err = copytrace_source_start();
 		if (err)
 			return err;
 		ring->started = true;
 	}
-	ring_open(ring);
+	copytrace_ring_open(ring);
 	return 0;
 }
 
@@ -133,19 +133,20 @@ static int tell_info(struct copytrace_info __user *argument)
 {
 	const struct copytrace_info info = {
 		.version = COPYTRACE_VERSION,
-		.source = source(),
+		.source = copytrace_source_kind(),
 		.cpus = nr_cpu_ids,
-		.records = ring_records(),
-		.ring_bytes = ring_bytes(),
+		.records = copytrace_ring_records(),
+		.ring_bytes = copytrace_ring_bytes(),
 		.records_at = PAGE_SIZE,
-		.flags = source_flags() | (perfmon_capable() ? 0 : COPYTRACE_NO_ADDRESSES),
-		.ticks_hz = source_ticks_hz(),
+		.flags = copytrace_source_flags() |
+			 (perfmon_capable() ? 0 : COPYTRACE_NO_ADDRESSES),
+		.ticks_hz = copytrace_source_ticks_hz(),
 	};
 
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
-static int tell_counts(const struct ring *ring, struct copytrace_counts __user *argument)
+static int tell_counts(const struct copytrace_ring *ring, struct copytrace_counts __user *argument)
 {
 	struct copytrace_counts counts = {};
 
@@ -153,9 +154,9 @@ static int tell_counts(const struct ring *ring, struct copytrace_counts __user *
 		return -EINVAL;
 	counts.recorded = local_read(&ring->recorded);
 	counts.dropped = local_read(&ring->dropped);
-	mutex_lock(&rings_lock);
-	counts.missed = source_missed();
-	mutex_unlock(&rings_lock);
+	mutex_lock(&copytrace_rings_lock);
+	counts.missed = copytrace_source_missed();
+	mutex_unlock(&copytrace_rings_lock);
 	return copy_to_user(argument, &counts, sizeof(counts)) ? -EFAULT : 0;
 }
 
@@ -170,7 +171,7 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 	case COPYTRACE_INFO:
 		return tell_info(argument);
 	case COPYTRACE_COUNTS:
-		return tell_counts(claimed(opened), argument);
+		return tell_counts(claimed_ring(opened), argument);
 	case COPYTRACE_CLAIM:
 		if (get_user(cpu, (u32 __user *)argument))
 			return -EFAULT;
@@ -182,29 +183,29 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 	default:
 		return -ENOTTY;
 	}
-	if (mutex_lock_interruptible(&rings_lock))
+	if (mutex_lock_interruptible(&copytrace_rings_lock))
 		return -ERESTARTSYS;
 	err = 0;
 	if (command == COPYTRACE_CLAIM)
-		err = claim(opened, cpu);
+		err = claim_ring(opened, cpu);
 	else if (command == COPYTRACE_START)
-		err = start(opened->ring);
+		err = start_ring(opened->ring);
 	else if (!opened->ring)
 		err = -EINVAL;
 	else if (command == COPYTRACE_CLOSE)
 		close_ring(opened->ring);
 	else
-		stop(opened->ring);
-	mutex_unlock(&rings_lock);
+		stop_ring(opened->ring);
+	mutex_unlock(&copytrace_rings_lock);
 	return err;
 }
 
 static int device_mmap(struct file *file, struct vm_area_struct *area)
 {
 	struct opened *opened = file->private_data;
-	struct ring *ring = claimed(opened);
+	struct copytrace_ring *ring = claimed_ring(opened);
 
-	if (!ring || area->vm_pgoff || area->vm_end - area->vm_start != ring_bytes())
+	if (!ring || area->vm_pgoff || area->vm_end - area->vm_start != copytrace_ring_bytes())
 		return -EINVAL;
 	return remap_vmalloc_range(area, ring->reader, 0);
 }
@@ -212,12 +213,12 @@ static int device_mmap(struct file *file, struct vm_area_struct *area)
 static __poll_t device_poll(struct file *file, struct poll_table_struct *table)
 {
 	struct opened *opened = file->private_data;
-	struct ring *ring = claimed(opened);
+	struct copytrace_ring *ring = claimed_ring(opened);
 
 	if (!ring)
 		return EPOLLERR;
 	poll_wait(file, &ring->waiting, table);
-	return ring_is_worth_reading(ring) ? EPOLLIN | EPOLLRDNORM : 0;
+	return copytrace_ring_is_worth_reading(ring) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
 static const struct file_operations operations = {
@@ -234,10 +235,10 @@ static int __init copytrace_init(void)
 {
 	int i, err;
 
-	err = source_choose();
+	err = copytrace_source_choose();
 	if (err)
 		return err;
-	err = rings_init();
+	err = copytrace_rings_init();
 	if (err)
 		return err;
 	for (i = 0; i < FUNCTIONS; i++) {

@@ -21,22 +21,22 @@
  * @taken: records of the interrupt
  */
 struct rig {
-	struct ring ring;
+	struct copytrace_ring ring;
 	struct irq_work between;
 	atomic_t told;
 	unsigned long taken;
 };
 
-static bool put(struct ring *ring, unsigned long bytes)
+static bool put(struct copytrace_ring *ring, unsigned long bytes)
 {
-	struct ring_slot slot;
+	struct copytrace_slot slot;
 	bool taken;
 
 	preempt_disable();
-	taken = ring_reserve(ring, &slot);
+	taken = copytrace_ring_reserve(ring, &slot);
 	if (taken) {
 		slot.record->bytes = bytes;
-		ring_commit(ring, &slot);
+		copytrace_ring_commit(ring, &slot);
 	}
 	preempt_enable();
 	return taken;
@@ -72,7 +72,7 @@ static struct rig *rig_of(struct kunit *test)
 
 static void a_record_has_its_number(struct kunit *test)
 {
-	struct ring *ring = &rig_of(test)->ring;
+	struct copytrace_ring *ring = &rig_of(test)->ring;
 	int i;
 
 	for (i = 0; i < RECORDS; i++) {
@@ -86,7 +86,7 @@ static void a_record_has_its_number(struct kunit *test)
 
 static void what_a_full_ring_does_not_take_is_counted(struct kunit *test)
 {
-	struct ring *ring = &rig_of(test)->ring;
+	struct copytrace_ring *ring = &rig_of(test)->ring;
 	int i;
 
 	for (i = 0; i < RECORDS + 10; i++)
@@ -107,7 +107,7 @@ static void what_a_full_ring_does_not_take_is_counted(struct kunit *test)
 
 static void a_tail_that_was_never_reached_is_no_room(struct kunit *test)
 {
-	struct ring *ring = &rig_of(test)->ring;
+	struct copytrace_ring *ring = &rig_of(test)->ring;
 
 	put(ring, 1);
 	ring->reader->tail = 2;
@@ -123,7 +123,7 @@ static void a_tail_that_was_never_reached_is_no_room(struct kunit *test)
 
 static void a_ring_that_is_stopped_takes_and_counts_nothing(struct kunit *test)
 {
-	struct ring *ring = &rig_of(test)->ring;
+	struct copytrace_ring *ring = &rig_of(test)->ring;
 
 	ring->room = 0;
 	KUNIT_EXPECT_FALSE(test, put(ring, 1));
@@ -133,26 +133,26 @@ static void a_ring_that_is_stopped_takes_and_counts_nothing(struct kunit *test)
 
 static void an_address_is_told_whole_or_not_at_all(struct kunit *test)
 {
-	struct ring *ring = &rig_of(test)->ring;
+	struct copytrace_ring *ring = &rig_of(test)->ring;
 
-	KUNIT_EXPECT_EQ(test, ring_caller(ring, 0xffff800012345678), 0);
+	KUNIT_EXPECT_EQ(test, copytrace_ring_caller(ring, 0xffff800012345678), 0);
 	ring->addresses = ~0UL;
-	KUNIT_EXPECT_EQ(test, ring_caller(ring, 0xffff800012345678), 0xffff800012345678);
+	KUNIT_EXPECT_EQ(test, copytrace_ring_caller(ring, 0xffff800012345678), 0xffff800012345678);
 }
 
 static void a_copy_within_another_leaves_it_its_place(struct kunit *test)
 {
-	struct ring *ring = &rig_of(test)->ring;
-	struct ring_slot outer;
+	struct copytrace_ring *ring = &rig_of(test)->ring;
+	struct copytrace_slot outer;
 
 	preempt_disable();
-	KUNIT_EXPECT_TRUE(test, ring_reserve(ring, &outer));
+	KUNIT_EXPECT_TRUE(test, copytrace_ring_reserve(ring, &outer));
 	KUNIT_EXPECT_TRUE(test, put(ring, 2));
 	/* Whoever reads waits for the first, and the second is whole. */
 	KUNIT_EXPECT_EQ(test, ring->records[0].sequence, 0);
 	KUNIT_EXPECT_EQ(test, ring->records[1].sequence, 2);
 	outer.record->bytes = 1;
-	ring_commit(ring, &outer);
+	copytrace_ring_commit(ring, &outer);
 	preempt_enable();
 	KUNIT_EXPECT_EQ(test, ring->records[0].sequence, 1);
 	KUNIT_EXPECT_EQ(test, ring->records[0].bytes, 1);
@@ -162,7 +162,7 @@ static void a_copy_within_another_leaves_it_its_place(struct kunit *test)
 static void interrupts_that_copy_lose_nothing(struct kunit *test)
 {
 	struct rig *rig = rig_of(test);
-	struct ring *ring = &rig->ring;
+	struct copytrace_ring *ring = &rig->ring;
 	unsigned long read = 0, ours = 0, theirs = 0, taken = 0;
 	int i;
 
@@ -196,7 +196,7 @@ static void interrupts_that_copy_lose_nothing(struct kunit *test)
 static void who_waits_is_told_of_a_quarter_once(struct kunit *test)
 {
 	struct rig *rig = rig_of(test);
-	struct ring *ring = &rig->ring;
+	struct copytrace_ring *ring = &rig->ring;
 	int i;
 
 	for (i = 0; i < QUARTER - 1; i++)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Rings of records. A CPU writes to its own alone, and an interrupt of it may do so
- * between: a slot is reserved by one local operation, and is whole when its sequence
- * says so.
+ * Rings of records. A CPU writes to its own rings only. An interrupt on that CPU may write
+ * between: one local operation reserves a slot, and its sequence, written last, marks it whole.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpumask.h>
@@ -20,32 +19,32 @@ static uint records = 65536;
 module_param(records, uint, 0444);
 MODULE_PARM_DESC(records, "records of each CPU's ring for each of the four functions, 64 bytes each (default 65536, a power of 2 from 64 on)");
 
-/* Over which file has a ring, and whether it records. */
-DEFINE_MUTEX(rings_lock);
+/* Protects which file has a ring, and whether the ring records. */
+DEFINE_MUTEX(copytrace_rings_lock);
 
-DEFINE_PER_CPU(struct ring[FUNCTIONS], rings);
+DEFINE_PER_CPU(struct copytrace_ring[FUNCTIONS], copytrace_rings);
 
-struct ring *ring_of(enum function function, unsigned int cpu)
+struct copytrace_ring *copytrace_ring_of(enum copytrace_function function, unsigned int cpu)
 {
-	return per_cpu_ptr(&rings[function], cpu);
+	return per_cpu_ptr(&copytrace_rings[function], cpu);
 }
 
-unsigned int ring_records(void)
+unsigned int copytrace_ring_records(void)
 {
 	return records;
 }
 
-size_t ring_bytes(void)
+size_t copytrace_ring_bytes(void)
 {
 	return PAGE_SIZE + PAGE_ALIGN(records * sizeof(struct copytrace_record));
 }
 
-static void tell(struct irq_work *work)
+static void wake_readers(struct irq_work *work)
 {
-	wake_up_interruptible(&container_of(work, struct ring, filled)->waiting);
+	wake_up_interruptible(&container_of(work, struct copytrace_ring, filled)->waiting);
 }
 
-int rings_init(void)
+int copytrace_rings_init(void)
 {
 	unsigned int cpu, function;
 
@@ -55,25 +54,25 @@ int rings_init(void)
 	}
 	for_each_possible_cpu(cpu) {
 		for (function = 0; function < FUNCTIONS; function++) {
-			struct ring *ring = ring_of(function, cpu);
+			struct copytrace_ring *ring = copytrace_ring_of(function, cpu);
 
 			ring->quarter = records / 4;
-			init_irq_work(&ring->filled, tell);
+			init_irq_work(&ring->filled, wake_readers);
 			init_waitqueue_head(&ring->waiting);
 		}
 	}
 	return 0;
 }
 
-int ring_claim(struct ring *ring, bool addresses)
+int copytrace_ring_claim(struct copytrace_ring *ring, bool addresses)
 {
-	lockdep_assert_held(&rings_lock);
+	lockdep_assert_held(&copytrace_rings_lock);
 	if (ring->reader)
 		return -EBUSY;
-	/* Taking what isn't there would have other programs killed first. */
-	if (si_mem_available() < (long)(ring_bytes() >> PAGE_SHIFT))
+	/* Unchecked, the OOM killer would end other programs before the allocation fails. */
+	if (si_mem_available() < (long)(copytrace_ring_bytes() >> PAGE_SHIFT))
 		return -ENOMEM;
-	ring->reader = vmalloc_user(ring_bytes());
+	ring->reader = vmalloc_user(copytrace_ring_bytes());
 	if (!ring->reader)
 		return -ENOMEM;
 	ring->records = (void *)ring->reader + PAGE_SIZE;
@@ -83,27 +82,27 @@ int ring_claim(struct ring *ring, bool addresses)
 	return 0;
 }
 
-void ring_release(struct ring *ring)
+void copytrace_ring_release(struct copytrace_ring *ring)
 {
-	lockdep_assert_held(&rings_lock);
+	lockdep_assert_held(&copytrace_rings_lock);
 	irq_work_sync(&ring->filled);
 	vfree(ring->reader);
 	ring->reader = NULL;
 	ring->records = NULL;
 }
 
-void ring_open(struct ring *ring)
+void copytrace_ring_open(struct copytrace_ring *ring)
 {
-	/* Pairs with ring_reserve(). */
+	/* Pairs with copytrace_ring_reserve(). */
 	smp_store_release(&ring->room, records);
 }
 
-void ring_close(struct ring *ring)
+void copytrace_ring_close(struct copytrace_ring *ring)
 {
 	WRITE_ONCE(ring->room, 0);
 }
 
-bool ring_is_worth_reading(const struct ring *ring)
+bool copytrace_ring_is_worth_reading(const struct copytrace_ring *ring)
 {
-	return ring_used(ring, local_read(&ring->recorded)) >= ring->quarter;
+	return copytrace_ring_used(ring, local_read(&ring->recorded)) >= ring->quarter;
 }

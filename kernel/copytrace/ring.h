@@ -14,7 +14,7 @@
 #include <memwarden/copytrace.h>
 
 /* The devices, in this order. */
-enum function {
+enum copytrace_function {
 	FROM_USER,
 	TO_USER,
 	UNDERSCORE_FROM_USER,
@@ -23,21 +23,21 @@ enum function {
 };
 
 /**
- * struct ring - records of one function's copies that ended on one CPU
- * @recorded: taken so far; the next one's number
- * @dropped: not taken
- * @room: for so many, while copies are recorded; else 0
- * @addresses: the bits of a caller's address that are recorded: all or none
- * @reader: mapped, with the records behind it: what stands there is only read; there while a
- *	file has the ring, and looked at only where @room was seen
- * @records: behind it
- * @quarter: of them; a reader that waits is told when so many are there
- * @started: it has a part in the source; under rings_lock
- * @closed: the RCU state at which it was closed; under rings_lock
- * @filled: that tells
- * @waiting: readers that wait
+ * struct copytrace_ring - records of one function's copies that ended on one CPU
+ * @recorded: records taken so far, and the number of the next one
+ * @dropped: copies that found the ring full
+ * @room: number of records that fit, while copies are recorded; else 0
+ * @addresses: mask for callers' addresses: all bits, or none
+ * @reader: page that the reader maps and writes its tail to; the records follow it. Allocated
+ *	while a file has claimed the ring; valid to a recorder that saw @room
+ * @records: the records
+ * @quarter: a quarter of the records; at this fill level waiting readers are woken
+ * @started: the ring holds a reference on the source; under copytrace_rings_lock
+ * @closed: the RCU state at which the ring was closed; under copytrace_rings_lock
+ * @filled: wakes the readers, from a context where recording may not
+ * @waiting: readers in poll()
  */
-struct ring {
+struct copytrace_ring {
 	local_t recorded;
 	local_t dropped;
 	unsigned long room;
@@ -51,66 +51,69 @@ struct ring {
 	wait_queue_head_t waiting;
 };
 
-extern struct mutex rings_lock;
+extern struct mutex copytrace_rings_lock;
 
-/* All rings, without memory; 0 or an errno, with its line. */
-int rings_init(void);
+/* Sets up all rings, without their memory. Returns 0, or an errno after logging a line. */
+int copytrace_rings_init(void);
 
-struct ring *ring_of(enum function function, unsigned int cpu);
-unsigned int ring_records(void);
-size_t ring_bytes(void);
+struct copytrace_ring *copytrace_ring_of(enum copytrace_function function, unsigned int cpu);
+unsigned int copytrace_ring_records(void);
+size_t copytrace_ring_bytes(void);
 
 /*
- * Memory for an empty ring, which a file has from then on; with the callers' addresses or
- * zeros in their place. 0, -EBUSY: another file has it, or -ENOMEM. Under rings_lock.
+ * Allocates an empty ring for a file. With @addresses it records callers' addresses, else zeros.
+ * Returns 0, -EBUSY if another file has the ring, or -ENOMEM. Under copytrace_rings_lock.
  */
-int ring_claim(struct ring *ring, bool addresses);
-/* Its memory is given back. Nothing may be recording. */
-void ring_release(struct ring *ring);
-/* Copies are recorded, until it is closed; one that is being recorded ends with preemption on. */
-void ring_open(struct ring *ring);
-void ring_close(struct ring *ring);
+int copytrace_ring_claim(struct copytrace_ring *ring, bool addresses);
+/* Frees the ring's memory. No copy may be recording into it. */
+void copytrace_ring_release(struct copytrace_ring *ring);
+/* Records copies until it is closed. Recorders run with preemption off: wait for RCU then. */
+void copytrace_ring_open(struct copytrace_ring *ring);
+void copytrace_ring_close(struct copytrace_ring *ring);
 
-static inline bool ring_is_open(const struct ring *ring)
+static inline bool copytrace_ring_is_open(const struct copytrace_ring *ring)
 {
 	return ring->room;
 }
 
-/* Whether there is so much that a reader is woken. */
-bool ring_is_worth_reading(const struct ring *ring);
+/* True if the ring is filled to a quarter, where readers are woken. */
+bool copytrace_ring_is_worth_reading(const struct copytrace_ring *ring);
 
-DECLARE_PER_CPU(struct ring[FUNCTIONS], rings);
+DECLARE_PER_CPU(struct copytrace_ring[FUNCTIONS], copytrace_rings);
 
-static __always_inline u64 ring_caller(const struct ring *ring, unsigned long caller)
+static __always_inline u64 copytrace_ring_caller(const struct copytrace_ring *ring,
+						 unsigned long caller)
 {
 	return caller & ring->addresses;
 }
 
-static __always_inline unsigned long ring_used(const struct ring *ring, unsigned long recorded)
+static __always_inline unsigned long copytrace_ring_used(const struct copytrace_ring *ring,
+							 unsigned long recorded)
 {
 	return recorded - (unsigned long)READ_ONCE(ring->reader->tail);
 }
 
 /**
- * struct ring_slot - a record's place
- * @record: the place
- * @at: the record's number, from 0
- * @used: how many before it are not read yet
+ * struct copytrace_slot - a record that is reserved and not committed
+ * @record: the record
+ * @at: its number, from 0
+ * @used: records before it that are not read yet
  */
-struct ring_slot {
+struct copytrace_slot {
 	struct copytrace_record *record;
 	unsigned long at;
 	unsigned long used;
 };
 
 /*
- * A place for a copy that ended on this CPU, in whatever context; preemption is off until
- * it is committed. False: it is not recorded here, or the ring is full. All of a traced
- * copy's time goes here, so it is no call.
+ * Reserves a record for a copy that ended on this CPU, in any context. Preemption stays off
+ * until it is committed. Returns false if the ring is closed or full. Inlined, since a traced
+ * copy spends its extra time here.
  */
-static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *slot)
+static __always_inline bool copytrace_ring_reserve(struct copytrace_ring *ring,
+						   struct copytrace_slot *slot)
 {
-	/* Pairs with ring_open(): where there is room there are records, and all else is set. */
+	/* Pairs with copytrace_ring_open(): a ring with room is complete. */
 	unsigned long room = smp_load_acquire(&ring->room);
 	unsigned long at, now;
 
@@ -118,8 +121,8 @@ static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *sl
 		return false;
 	at = local_read(&ring->recorded);
 	for (;;) {
-		slot->used = ring_used(ring, at);
-		/* Also what a tail that was never reached makes of it. */
+		slot->used = copytrace_ring_used(ring, at);
+		/* Includes a tail that the reader wrote beyond the head. */
 		if (unlikely(slot->used >= room)) {
 			local_inc(&ring->dropped);
 			return false;
@@ -135,7 +138,8 @@ static __always_inline bool ring_reserve(struct ring *ring, struct ring_slot *sl
 	return true;
 }
 
-static __always_inline void ring_commit(struct ring *ring, const struct ring_slot *slot)
+static __always_inline void copytrace_ring_commit(struct copytrace_ring *ring,
+						  const struct copytrace_slot *slot)
 {
 	/* A reader, which may be user space, reads it first. */
 	smp_store_release(&slot->record->sequence, slot->at + 1);

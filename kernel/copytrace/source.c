@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where copies are seen: in the hooks of a kernel that has them (kernel/patches), or by
- * probes on the functions that copy for the inlined ones.
+ * Where copies are seen: in the hooks of a patched kernel (kernel/patches), or by probes on
+ * the out-of-line functions that the inlined ones call.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpumask.h>
@@ -27,12 +27,12 @@ module_param(from, charp, 0444);
 MODULE_PARM_DESC(from, "where copies are seen: hooks (of a patched kernel) or probes (default: hooks where there are any)");
 
 /**
- * struct source_kind - one of them
- * @name: for the parameter
+ * struct source_kind - hooks or probes
+ * @name: value of the parameter from=
  * @flags: COPYTRACE_MERGED or 0
- * @start: begins; 0 or an errno
- * @stop: ends; nothing is recorded after it
- * @missed: since it was started last
+ * @start: begins recording; 0 or an errno
+ * @stop: ends recording; no copy is being recorded when it returns
+ * @missed: copies lost since the last start
  */
 struct source_kind {
 	const char *name;
@@ -45,104 +45,104 @@ struct source_kind {
 #ifdef CONFIG_USERCOPY_TRACE
 #include <linux/usercopy_hooks.h>
 
-/* All of a traced copy's time goes here. */
-static notrace void hooked(const struct usercopy_record *told)
+/* Called for each copy: the trace's own cost is here. */
+static notrace void record_hooked_copy(const struct usercopy_record *told)
 {
-	/* Read at once: for the compiler a record might be what was told. */
+	/* A copy of the argument, since the compiler must assume that the record aliases it. */
 	const struct usercopy_record copy = *told;
-	struct ring *ring = this_cpu_ptr(&rings[copy.function]);
-	struct ring_slot slot;
+	struct copytrace_ring *ring = this_cpu_ptr(&copytrace_rings[copy.function]);
+	struct copytrace_slot slot;
 
 	BUILD_BUG_ON((int)FROM_USER != USERCOPY_FROM_USER);
 	BUILD_BUG_ON((int)UNDERSCORE_TO_USER != USERCOPY___TO_USER);
-	if (!ring_reserve(ring, &slot))
+	if (!copytrace_ring_reserve(ring, &slot))
 		return;
 	slot.record->before = copy.before;
 	slot.record->after = copy.after;
-	slot.record->caller = ring_caller(ring, copy.caller);
+	slot.record->caller = copytrace_ring_caller(ring, copy.caller);
 	slot.record->bytes = copy.bytes;
 	slot.record->left = copy.left;
 	slot.record->by_engine = copy.by_engine;
 	slot.record->cpu = copy.cpu;
-	ring_commit(ring, &slot);
+	copytrace_ring_commit(ring, &slot);
 }
 
 static int hooks_start(void)
 {
-	return usercopy_trace_start(hooked);
+	return usercopy_trace_start(record_hooked_copy);
 }
 
-static u64 none_missed(void)
+static u64 hooks_missed(void)
 {
 	return 0;
 }
 #endif
 
 #ifdef CONFIG_KRETPROBES
-/* What is kept from a call to its return. */
-struct begun {
+/* Kept from a probed call to its return. */
+struct probed_call {
 	u64 before;
 	unsigned long bytes;
 	unsigned int cpu;
 };
 
-static int call_begins(struct kretprobe_instance *instance, struct pt_regs *registers)
+static int probe_entry(struct kretprobe_instance *instance, struct pt_regs *registers)
 {
-	struct begun *begun = (void *)instance->data;
+	struct probed_call *call = (void *)instance->data;
 
-	/* All of them take the two places, and how much. */
-	begun->bytes = regs_get_kernel_argument(registers, 2);
-	begun->cpu = raw_smp_processor_id();
-	begun->before = get_cycles();
+	/* All probed functions take destination, source and size. */
+	call->bytes = regs_get_kernel_argument(registers, 2);
+	call->cpu = raw_smp_processor_id();
+	call->before = get_cycles();
 	return 0;
 }
 
-NOKPROBE_SYMBOL(call_begins);
+NOKPROBE_SYMBOL(probe_entry);
 
-static void call_ended(struct kretprobe_instance *instance, struct pt_regs *registers,
-		       enum function function)
+static void record_probed_copy(struct kretprobe_instance *instance, struct pt_regs *registers,
+			       enum copytrace_function function)
 {
-	const struct begun *begun = (void *)instance->data;
+	const struct probed_call *call = (void *)instance->data;
 	u64 after = get_cycles();
-	struct ring_slot slot;
-	struct ring *ring;
+	struct copytrace_slot slot;
+	struct copytrace_ring *ring;
 
 	preempt_disable_notrace();
-	ring = this_cpu_ptr(&rings[function]);
-	if (ring_reserve(ring, &slot)) {
-		slot.record->before = begun->before;
+	ring = this_cpu_ptr(&copytrace_rings[function]);
+	if (copytrace_ring_reserve(ring, &slot)) {
+		slot.record->before = call->before;
 		slot.record->after = after;
-		slot.record->caller = ring_caller(ring, get_kretprobe_retaddr(instance));
-		slot.record->bytes = begun->bytes;
+		slot.record->caller = copytrace_ring_caller(ring, get_kretprobe_retaddr(instance));
+		slot.record->bytes = call->bytes;
 		slot.record->left = regs_return_value(registers);
 		slot.record->by_engine = 0;
-		slot.record->cpu = begun->cpu;
-		ring_commit(ring, &slot);
+		slot.record->cpu = call->cpu;
+		copytrace_ring_commit(ring, &slot);
 	}
 	preempt_enable_notrace();
 }
 
-NOKPROBE_SYMBOL(call_ended);
+NOKPROBE_SYMBOL(record_probed_copy);
 
-static int from_ended(struct kretprobe_instance *instance, struct pt_regs *registers)
+static int from_returns(struct kretprobe_instance *instance, struct pt_regs *registers)
 {
-	call_ended(instance, registers, FROM_USER);
+	record_probed_copy(instance, registers, FROM_USER);
 	return 0;
 }
 
-NOKPROBE_SYMBOL(from_ended);
+NOKPROBE_SYMBOL(from_returns);
 
-static int to_ended(struct kretprobe_instance *instance, struct pt_regs *registers)
+static int to_returns(struct kretprobe_instance *instance, struct pt_regs *registers)
 {
-	call_ended(instance, registers, TO_USER);
+	record_probed_copy(instance, registers, TO_USER);
 	return 0;
 }
 
-NOKPROBE_SYMBOL(to_ended);
+NOKPROBE_SYMBOL(to_returns);
 
 static struct kretprobe probes[2];
 
-/* Where the four functions are inlined it is what they call, and that tells none apart. */
+/* The four functions are inlined; arm64's share the routines that they call. */
 #ifdef CONFIG_ARM64
 #define PROBED_FROM "__arch_copy_from_user"
 #define PROBED_TO "__arch_copy_to_user"
@@ -153,22 +153,22 @@ static struct kretprobe probes[2];
 #define PROBED_FLAGS 0
 #endif
 
-/* A copy may sleep, and another task's begin. */
+/* A copy may sleep while copies of other tasks begin. */
 #define FOLLOWED_PER_CPU 64
 
 static int probes_start(void)
 {
 	static const char *const names[] = { PROBED_FROM, PROBED_TO };
-	static const kretprobe_handler_t ended[] = { from_ended, to_ended };
+	static const kretprobe_handler_t ended[] = { from_returns, to_returns };
 	int i, err;
 
 	for (i = 0; i < ARRAY_SIZE(probes); i++) {
-		/* What a registration left in it would be taken for the next one's. */
+		/* A registration leaves state that the next one must not see. */
 		memset(&probes[i], 0, sizeof(probes[i]));
 		probes[i].kp.symbol_name = names[i];
-		probes[i].entry_handler = call_begins;
+		probes[i].entry_handler = probe_entry;
 		probes[i].handler = ended[i];
-		probes[i].data_size = sizeof(struct begun);
+		probes[i].data_size = sizeof(struct probed_call);
 		probes[i].maxactive = FOLLOWED_PER_CPU * num_possible_cpus();
 		err = register_kretprobe(&probes[i]);
 		if (err) {
@@ -187,11 +187,11 @@ static void probes_stop(void)
 
 	for (i = 0; i < ARRAY_SIZE(probes); i++)
 		unregister_kretprobe(&probes[i]);
-	/* A call that is under way returns to its handler yet, which preemption holds up. */
+	/* Calls under way still return to their handlers, which run with preemption off. */
 	synchronize_rcu();
 }
 
-/* A registration begins at 0, and what the last one left stays until the next. */
+/* The counts restart at 0 with each registration, and stay after the last one. */
 static u64 probes_missed(void)
 {
 	return probes[0].nmissed + probes[0].kp.nmissed + probes[1].nmissed + probes[1].kp.nmissed;
@@ -204,7 +204,7 @@ static const struct source_kind kinds[] = {
 		.name = "hooks",
 		.start = hooks_start,
 		.stop = usercopy_trace_stop,
-		.missed = none_missed,
+		.missed = hooks_missed,
 	},
 #endif
 #ifdef CONFIG_KRETPROBES
@@ -221,7 +221,7 @@ static const struct source_kind kinds[] = {
 static const struct source_kind *chosen;
 static unsigned int started;
 
-int source_choose(void)
+int copytrace_source_choose(void)
 {
 	unsigned int i;
 
@@ -239,33 +239,33 @@ int source_choose(void)
 	return *from ? -EINVAL : -EOPNOTSUPP;
 }
 
-enum copytrace_source source(void)
+enum copytrace_source copytrace_source_kind(void)
 {
 	return chosen - kinds;
 }
 
-u32 source_flags(void)
+u32 copytrace_source_flags(void)
 {
 	return chosen->flags;
 }
 
-/* Of get_cycles(), which has no such function. */
-u64 source_ticks_hz(void)
+/* The frequency of get_cycles(), which the kernel exports under no common name. */
+u64 copytrace_source_ticks_hz(void)
 {
 #if defined(CONFIG_ARM64)
 	return arch_timer_get_cntfrq();
 #elif defined(CONFIG_X86)
 	return (u64)tsc_khz * 1000;
 #else
-#error "copytrace: how often does what get_cycles() reads tick here?"
+#error "copytrace: the frequency of get_cycles() on this architecture is not known"
 #endif
 }
 
-int source_start(void)
+int copytrace_source_start(void)
 {
 	int err;
 
-	lockdep_assert_held(&rings_lock);
+	lockdep_assert_held(&copytrace_rings_lock);
 	if (!started) {
 		err = chosen->start();
 		if (err)
@@ -275,15 +275,15 @@ int source_start(void)
 	return 0;
 }
 
-void source_stop(void)
+void copytrace_source_stop(void)
 {
-	lockdep_assert_held(&rings_lock);
+	lockdep_assert_held(&copytrace_rings_lock);
 	if (!--started)
 		chosen->stop();
 }
 
-u64 source_missed(void)
+u64 copytrace_source_missed(void)
 {
-	lockdep_assert_held(&rings_lock);
+	lockdep_assert_held(&copytrace_rings_lock);
 	return chosen->missed();
 }

@@ -8,20 +8,20 @@
 #include <linux/types.h>
 #include <memwarden/copytrace.h>
 
-/* Which one serves here; 0 or an errno, with its line. */
-int source_choose(void);
-enum copytrace_source source(void);
-/* COPYTRACE_MERGED or 0. */
-u32 source_flags(void);
-/* How often a second the counter of the records' times ticks. */
-u64 source_ticks_hz(void);
+/* Chooses hooks or probes. Returns 0, or an errno after logging a line. */
+int copytrace_source_choose(void);
+enum copytrace_source copytrace_source_kind(void);
+/* Returns COPYTRACE_MERGED or 0. */
+u32 copytrace_source_flags(void);
+/* Frequency of the counter that records are timed by. */
+u64 copytrace_source_ticks_hz(void);
 
-/* From now on copies are recorded, until it is called as often: 0 or an errno. May sleep. */
-int source_start(void);
-/* After the last one none is being recorded. */
-void source_stop(void);
+/* Begins recording; counted, so each start needs a stop. Returns 0 or an errno. May sleep. */
+int copytrace_source_start(void);
+/* The last start's stop ends recording; no copy is being recorded when it returns. */
+void copytrace_source_stop(void);
 
-/* Copies that the source itself lost since it was started last, with none started before. */
-u64 source_missed(void);
+/* Copies that the source itself lost since recording began. */
+u64 copytrace_source_missed(void);
 
 #endif /* COPYTRACE_SOURCE_H */
