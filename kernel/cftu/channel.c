@@ -2,14 +2,13 @@
 /*
  * The engine: takes DMA channels, and moves pieces by them.
  *
- * A channel has one transfer at a time, under its lock. So a transfer that fails
- * or hangs can be terminated without any other one's being lost, and what a channel
- * needs for one is part of it.
+ * A channel has one transfer at a time, under its lock. So terminating a transfer that fails
+ * or hangs loses no other one, and the transfer's state is part of the channel.
  *
- * An engine's word is taken only as far as its driver is known to be right (provider.c).
- * Where errors may pass in silence, the CPU compares what was copied, unless cftu was
- * loaded with compare=0. Where a terminate may leave the hardware at work, the memory that
- * it may write to stays allocated for good.
+ * provider.c lists which drivers report errors and stop the hardware. If a driver may hide
+ * errors, the CPU compares source and target after each transfer, unless cftu was loaded with
+ * compare=0. If a driver may leave the hardware running after a terminate, the memory that the
+ * hardware may write to stays allocated until the next boot.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpumask.h>
@@ -55,13 +54,13 @@ static int poll_bytes_set(const char *text, const struct kernel_param *parameter
 		return -EINVAL;
 	*(long *)parameter->arg = value;
 	if (value >= 0)
-		WRITE_ONCE(engine.poll_bytes, value);
+		WRITE_ONCE(cftu_engine.poll_bytes, value);
 	return 0;
 }
 
 static int poll_bytes_get(char *text, const struct kernel_param *parameter)
 {
-	return sysfs_emit(text, "%lu\n", READ_ONCE(engine.poll_bytes));
+	return sysfs_emit(text, "%lu\n", READ_ONCE(cftu_engine.poll_bytes));
 }
 
 static const struct kernel_param_ops poll_bytes_operations = {
@@ -71,15 +70,15 @@ static const struct kernel_param_ops poll_bytes_operations = {
 module_param_cb(poll_bytes, &poll_bytes_operations, &poll_bytes, 0644);
 MODULE_PARM_DESC(poll_bytes, "up to so many bytes a transfer's end is polled for (default: measured at load)");
 
-struct engine engine;
+struct engine cftu_engine;
 
 /*
- * Polling ends here, and the interrupt is awaited: a task that waits for something
- * slow, or for a thread that its own CPU must run (swdma), is not to spin.
+ * After this time a poll gives way to the interrupt: a task must not spin for a slow
+ * transfer, or for a thread that its own CPU has to run (swdma).
  */
 #define POLL_NS (50 * NSEC_PER_USEC)
 
-/* Of a channel's last pieces, each counts so many times the next. */
+/* The weight of a new piece in the moving average of piece_ns: 1/8. */
 #define PIECE_NS_SHIFT 3
 
 static struct device *device_of(struct channel *channel)
@@ -87,15 +86,15 @@ static struct device *device_of(struct channel *channel)
 	return dmaengine_get_dma_device(channel->dma);
 }
 
-static void drop(struct channel *channel)
+static void drop_descriptor(struct channel *channel)
 {
 	if (atomic_dec_and_test(&channel->left))
 		complete(&channel->ended);
 }
 
 /*
- * A descriptor's ticket says of which transfer, channel and piece it is, so that a callback
- * that comes twice, or late, ends nothing else.
+ * A descriptor's ticket names its transfer, channel and piece, so that a duplicate or late
+ * callback cannot end another one.
  */
 #define PIECE_BITS 4
 #define CHANNEL_BITS 6
@@ -108,8 +107,8 @@ static unsigned long ticket_of(const struct channel *channel, unsigned int piece
 	       (unsigned long)channel->index << PIECE_BITS | piece;
 }
 
-/* Whether it had not ended before. */
-static bool end_piece(struct channel *channel, unsigned int piece, unsigned long ticket)
+/* True for the first caller with this ticket: a piece ends once. */
+static bool claim_piece_end(struct channel *channel, unsigned int piece, unsigned long ticket)
 {
 	return cmpxchg(&channel->tickets[piece], ticket, 0) == ticket;
 }
@@ -119,16 +118,16 @@ static void piece_ended(void *ticket_, const struct dmaengine_result *result)
 	unsigned long ticket = (unsigned long)ticket_;
 	unsigned int piece = ticket & GENMASK(PIECE_BITS - 1, 0);
 	struct channel *channel =
-		&engine.channels[ticket >> PIECE_BITS & GENMASK(CHANNEL_BITS - 1, 0)];
+		&cftu_engine.channels[ticket >> PIECE_BITS & GENMASK(CHANNEL_BITS - 1, 0)];
 
-	if (!end_piece(channel, piece, ticket))
+	if (!claim_piece_end(channel, piece, ticket))
 		return;
 	if (!result || result->result != DMA_TRANS_NOERROR)
 		WRITE_ONCE(channel->failed, true);
-	drop(channel);
+	drop_descriptor(channel);
 }
 
-static bool map(struct channel *channel, const struct piece *piece, unsigned int i)
+static bool map_piece(struct channel *channel, const struct piece *piece, unsigned int i)
 {
 	struct device *device = device_of(channel);
 
@@ -144,7 +143,7 @@ static bool map(struct channel *channel, const struct piece *piece, unsigned int
 	return false;
 }
 
-static void unmap(struct channel *channel, const struct piece *piece, unsigned int i)
+static void unmap_piece(struct channel *channel, const struct piece *piece, unsigned int i)
 {
 	struct device *device = device_of(channel);
 
@@ -153,24 +152,24 @@ static void unmap(struct channel *channel, const struct piece *piece, unsigned i
 }
 
 /* Hands pieces to the channel until it takes no more; returns how many it took. */
-static unsigned int submit(struct channel *channel, const struct piece *pieces,
-			   unsigned int count, dma_cookie_t *cookie)
+static unsigned int submit_pieces(struct channel *channel, const struct piece *pieces,
+				  unsigned int count, dma_cookie_t *cookie)
 {
 	struct dma_async_tx_descriptor *descriptor;
 	unsigned long ticket;
 	unsigned int i;
 
 	for (i = 0; i < count; i++) {
-		if (!map(channel, &pieces[i], i))
+		if (!map_piece(channel, &pieces[i], i))
 			break;
 		descriptor = dmaengine_prep_dma_memcpy(channel->dma, channel->targets[i],
 						       channel->sources[i], pieces[i].bytes,
 						       DMA_PREP_INTERRUPT | DMA_CTRL_ACK);
 		if (!descriptor) {
-			unmap(channel, &pieces[i], i);
+			unmap_piece(channel, &pieces[i], i);
 			break;
 		}
-		/* Each has its result: a provider need not give an earlier one's with the last. */
+		/* Each has a callback: the last one's result need not cover the others. */
 		ticket = ticket_of(channel, i);
 		WRITE_ONCE(channel->tickets[i], ticket);
 		descriptor->callback_result = piece_ended;
@@ -178,27 +177,27 @@ static unsigned int submit(struct channel *channel, const struct piece *pieces,
 		atomic_inc(&channel->left);
 		*cookie = dmaengine_submit(descriptor);
 		if (dma_submit_error(*cookie)) {
-			/* Unless it was called back already, as idxd does. */
-			if (end_piece(channel, i, ticket))
+			/* idxd calls back even a descriptor that it does not take. */
+			if (claim_piece_end(channel, i, ticket))
 				atomic_dec(&channel->left);
-			unmap(channel, &pieces[i], i);
+			unmap_piece(channel, &pieces[i], i);
 			break;
 		}
 	}
 	return i;
 }
 
-/*
- * Gives the channel back and takes it anew, which brings a driver's state in order after a
- * transfer was terminated. Only of a driver that is known to have stopped the hardware: what
- * it gives back may be descriptors that the hardware reads.
- */
-static bool is_this(struct dma_chan *dma, void *wanted)
+static bool is_same_channel(struct dma_chan *dma, void *wanted)
 {
 	return dma == wanted;
 }
 
-static void take_anew(struct channel *channel)
+/*
+ * Releases the channel and requests it again, which resets the driver's state after a
+ * transfer was terminated. Only for drivers that are known to stop the hardware: a release
+ * frees descriptors that running hardware would read.
+ */
+static void request_again(struct channel *channel)
 {
 	struct dma_chan *dma = channel->dma;
 	dma_cap_mask_t mask;
@@ -210,7 +209,7 @@ static void take_anew(struct channel *channel)
 	dma_cap_zero(mask);
 	dma_cap_set(DMA_MEMCPY, mask);
 	dma_release_channel(dma);
-	channel->dma = dma_request_channel(mask, is_this, dma);
+	channel->dma = dma_request_channel(mask, is_same_channel, dma);
 	channel->counted.recoveries++;
 	if (!channel->dma) {
 		pr_err("%s: it hung, and can't be taken anew; no copy uses it any more\n",
@@ -219,19 +218,19 @@ static void take_anew(struct channel *channel)
 		return;
 	}
 	mutex_lock(&channel->pausing);
-	channel->pausable = engine.can_pause;
+	channel->pausable = cftu_engine.can_pause;
 	if (channel->paused && channel->pausable)
 		dmaengine_pause(channel->dma);
 	mutex_unlock(&channel->pausing);
 }
 
 /*
- * Of many providers only a transfer under way can be paused, and an idle channel that was
- * told to goes on with the next one.
+ * Many providers pause a transfer, not a channel: an idle channel that was paused runs the
+ * next transfer. So a transfer is paused again after it has begun.
  */
 static void pause_what_began(struct channel *channel)
 {
-	/* Pairs with channel_pause(): one of the two sees what the other did. */
+	/* Pairs with cftu_channel_pause(): one of the two sees the other's store. */
 	smp_mb();
 	if (!READ_ONCE(channel->paused))
 		return;
@@ -241,13 +240,13 @@ static void pause_what_began(struct channel *channel)
 	mutex_unlock(&channel->pausing);
 }
 
-/* Waits for the transfer's end; false: it has not come in time. */
-static bool await(struct channel *channel, unsigned long bytes, dma_cookie_t cookie,
-		  u64 timeout_ns)
+/* Waits for the transfer's end. Returns false on timeout. */
+static bool wait_for_end(struct channel *channel, unsigned long bytes, dma_cookie_t cookie,
+			 u64 timeout_ns)
 {
 	unsigned long timeout = max(nsecs_to_jiffies(timeout_ns), 1UL);
 
-	if (bytes <= READ_ONCE(engine.poll_bytes)) {
+	if (bytes <= READ_ONCE(cftu_engine.poll_bytes)) {
 		u64 until = ktime_get_ns() + POLL_NS;
 
 		while (!completion_done(&channel->ended) && ktime_get_ns() < until) {
@@ -256,16 +255,17 @@ static bool await(struct channel *channel, unsigned long bytes, dma_cookie_t coo
 			cpu_relax();
 		}
 	}
-	/* Not to be interrupted: the engine writes to the pages until it has ended. */
+	/* Uninterruptible: the engine writes to the pages until the end. */
 	return wait_for_completion_timeout(&channel->ended, timeout);
 }
 
 /*
- * The engine may be at the pages yet, whatever its driver says. They stay allocated, and so
- * does all that it was given with them: the mappings, the channel with its descriptors, and
- * the module, which it may call back.
+ * The engine may still access the pages, whatever its driver says. So they stay allocated,
+ * and so do the mappings, the channel with its descriptors, and the module, which the
+ * driver may call back.
  */
-static void lose(struct channel *channel, const struct piece *pieces, unsigned int count)
+static void abandon_transfer(struct channel *channel, const struct piece *pieces,
+			     unsigned int count)
 {
 	unsigned int i;
 
@@ -280,31 +280,31 @@ static void lose(struct channel *channel, const struct piece *pieces, unsigned i
 	WRITE_ONCE(channel->dead, true);
 	__module_get(THIS_MODULE);
 	pr_err("%s: no copy uses it any more; %u pages stay allocated, and cftu loaded, until the next boot: %s is not known to stop the hardware\n",
-	       channel->counted.name, 2 * count, engine.provider);
+	       channel->counted.name, 2 * count, cftu_engine.provider);
 }
 
-bool engine_may_keep(struct page *page)
+bool cftu_engine_may_keep(struct page *page)
 {
-	return engine.known->stops || (!PageSlab(page) && page_count(page));
+	return cftu_engine.known->stops || (!PageSlab(page) && page_count(page));
 }
 
-/* After a transfer that has not ended in time. */
-static enum transfer_end give_up(struct channel *channel, const struct piece *pieces,
-				 unsigned int count, u64 timeout_ns)
+/* Handles a transfer that has not ended in time. */
+static enum transfer_end time_out(struct channel *channel, const struct piece *pieces,
+				  unsigned int count, u64 timeout_ns)
 {
 	channel->counted.timeouts++;
 	pr_warn_ratelimited("%s: no end of a transfer after %llu ms\n", channel->counted.name,
 			    div_u64(timeout_ns, NSEC_PER_MSEC));
-	/* It may help, also where it is not known to. */
+	/* Worth trying even if the driver is not known to stop the hardware. */
 	if (channel->dma->device->device_terminate_all)
 		dmaengine_terminate_sync(channel->dma);
-	if (engine.known->stops)
+	if (cftu_engine.known->stops)
 		return TRANSFER_FAILED;
-	lose(channel, pieces, count);
+	abandon_transfer(channel, pieces, count);
 	return TRANSFER_LOST;
 }
 
-static bool is_copied(const struct piece *piece)
+static bool piece_is_equal(const struct piece *piece)
 {
 	u8 *from = kmap_local_page(piece->from), *to = kmap_local_page(piece->to);
 	bool same = !memcmp(from + piece->from_at, to + piece->to_at, piece->bytes);
@@ -315,22 +315,22 @@ static bool is_copied(const struct piece *piece)
 }
 
 /*
- * Whether all bytes are where they should be. Where one isn't, the engine failed and its
- * driver kept it to itself, or the memory changed meanwhile, which its owner may do: then
- * the CPU's copy is as good as the engine's.
+ * True if source and target are equal. A difference means that the engine failed and its
+ * driver did not report it, or that the owner changed the memory meanwhile: in that case
+ * the CPU's copy is as valid as the engine's.
  */
-static bool are_copied(const struct piece *pieces, unsigned int count)
+static bool pieces_are_equal(const struct piece *pieces, unsigned int count)
 {
 	unsigned int i;
 
 	for (i = 0; i < count; i++)
-		if (!is_copied(&pieces[i]))
+		if (!piece_is_equal(&pieces[i]))
 			return false;
 	return true;
 }
 
-enum transfer_end engine_transfer(struct channel *channel, const struct piece *pieces,
-				  unsigned int *count, u64 timeout_ns)
+enum transfer_end cftu_engine_transfer(struct channel *channel, const struct piece *pieces,
+				       unsigned int *count, u64 timeout_ns)
 {
 	unsigned int taken, i, cpu = raw_smp_processor_id();
 	enum transfer_end end = TRANSFER_DONE;
@@ -342,7 +342,7 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 	channel->failed = false;
 	channel->sequence++;
 	atomic_set(&channel->left, 1);
-	taken = submit(channel, pieces, *count, &cookie);
+	taken = submit_pieces(channel, pieces, *count, &cookie);
 	*count = taken;
 	if (!taken)
 		return TRANSFER_REFUSED;
@@ -350,21 +350,21 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 		bytes += pieces[i].bytes;
 	dma_async_issue_pending(channel->dma);
 	pause_what_began(channel);
-	drop(channel);
+	drop_descriptor(channel);
 
-	if (!await(channel, bytes, cookie, timeout_ns)) {
-		end = give_up(channel, pieces, taken, timeout_ns);
+	if (!wait_for_end(channel, bytes, cookie, timeout_ns)) {
+		end = time_out(channel, pieces, taken, timeout_ns);
 	} else if (READ_ONCE(channel->failed)) {
 		channel->counted.errors++;
 		end = TRANSFER_FAILED;
 	}
 	if (end != TRANSFER_LOST)
 		for (i = 0; i < taken; i++)
-			unmap(channel, &pieces[i], i);
-	/* After the mappings are gone: they are of the device that the channel has now. */
+			unmap_piece(channel, &pieces[i], i);
+	/* After unmapping, which needs the device that the channel has now. */
 	if (end == TRANSFER_FAILED && atomic_read(&channel->left))
-		take_anew(channel);
-	if (end == TRANSFER_DONE && engine.compares && !are_copied(pieces, taken)) {
+		request_again(channel);
+	if (end == TRANSFER_DONE && cftu_engine.compares && !pieces_are_equal(pieces, taken)) {
 		channel->counted.mismatches++;
 		end = TRANSFER_FAILED;
 	}
@@ -380,7 +380,7 @@ enum transfer_end engine_transfer(struct channel *channel, const struct piece *p
 	return end;
 }
 
-void channel_pause(struct channel *channel, bool pause)
+void cftu_channel_pause(struct channel *channel, bool pause)
 {
 	u64 now = ktime_get_ns();
 
@@ -406,7 +406,7 @@ static const char *driver_of(struct dma_chan *dma)
 	return dma->device->dev->driver ? dma->device->dev->driver->name : "";
 }
 
-/* All channels are of one provider: the parameter's, or the first channel's. */
+/* All channels come from one provider: the parameter's, or the first channel's. */
 static bool is_wanted(struct dma_chan *dma, void *wanted)
 {
 	const char *name = wanted;
@@ -415,12 +415,12 @@ static bool is_wanted(struct dma_chan *dma, void *wanted)
 }
 
 /*
- * The longest transfer that is worth polling for: one whose end comes before a
- * sleeping task would be awake again. What sleeping costs is the difference of the
- * two for the smallest transfer, the best of a few.
+ * Measures the longest transfer that is worth polling for: one that ends before a sleeping
+ * task would be awake again. The cost of sleeping is the difference between a polled and an
+ * awaited transfer of the smallest size, each the best of POLL_TRIALS.
  */
 #define POLL_TRIALS 8
-/* A machine that is busy at load is no engine that hangs. */
+/* Generous, since a busy machine at load time does not mean a hanging engine. */
 #define TRIAL_TIMEOUT_NS (10 * NSEC_PER_SEC)
 
 static u64 best_ns(struct channel *channel, const struct piece *pieces, unsigned int count,
@@ -429,12 +429,13 @@ static u64 best_ns(struct channel *channel, const struct piece *pieces, unsigned
 	u64 best = U64_MAX;
 	int trial;
 
-	WRITE_ONCE(engine.poll_bytes, poll);
+	WRITE_ONCE(cftu_engine.poll_bytes, poll);
 	for (trial = 0; trial < POLL_TRIALS; trial++) {
 		u64 began = ktime_get_ns();
 		unsigned int taken = count;
 
-		if (engine_transfer(channel, pieces, &taken, TRIAL_TIMEOUT_NS) != TRANSFER_DONE)
+		if (cftu_engine_transfer(channel, pieces, &taken, TRIAL_TIMEOUT_NS) !=
+		    TRANSFER_DONE)
 			return U64_MAX;
 		best = min(best, ktime_get_ns() - began);
 	}
@@ -443,8 +444,8 @@ static u64 best_ns(struct channel *channel, const struct piece *pieces, unsigned
 
 static void measure_poll_bytes(void)
 {
-	struct channel *channel = &engine.channels[0];
-	unsigned long worth = 0, bytes, least = engine.align;
+	struct channel *channel = &cftu_engine.channels[0];
+	unsigned long worth = 0, bytes, least = cftu_engine.align;
 	u64 polled, slept, sleeping;
 	struct piece piece = {};
 
@@ -455,10 +456,10 @@ static void measure_poll_bytes(void)
 	rt_mutex_lock(&channel->lock);
 	piece.bytes = least;
 	slept = best_ns(channel, &piece, 1, 0);
-	/* One that failed may have taken the channel with it. */
+	/* After a failure the channel may be dead. */
 	polled = slept == U64_MAX ? U64_MAX : best_ns(channel, &piece, 1, ULONG_MAX);
 	sleeping = slept > polled ? slept - polled : 0;
-	for (bytes = least; sleeping && bytes <= min_t(size_t, PAGE_SIZE, engine.piece_bytes);
+	for (bytes = least; sleeping && bytes <= min_t(size_t, PAGE_SIZE, cftu_engine.piece_bytes);
 	     bytes *= 2) {
 		piece.bytes = bytes;
 		if (best_ns(channel, &piece, 1, ULONG_MAX) > polled + sleeping)
@@ -467,7 +468,7 @@ static void measure_poll_bytes(void)
 	}
 	rt_mutex_unlock(&channel->lock);
 out:
-	WRITE_ONCE(engine.poll_bytes, worth);
+	WRITE_ONCE(cftu_engine.poll_bytes, worth);
 	if (piece.from)
 		__free_page(piece.from);
 	if (piece.to)
@@ -485,21 +486,22 @@ static void channel_init(struct channel *channel, struct dma_chan *dma, unsigned
 	strscpy(channel->counted.name, dma_chan_name(dma), sizeof(channel->counted.name));
 }
 
-/* What the channels have in common is what the strictest of them needs. */
+/* The engine's limits are those of its strictest channel. */
 static void take_limits(struct dma_chan *dma)
 {
 	struct device *device = dmaengine_get_dma_device(dma);
 	bool coherent = dev_is_dma_coherent(device);
 
-	engine.align = max(engine.align, 1U << dma->device->copy_align);
+	cftu_engine.align = max(cftu_engine.align, 1U << dma->device->copy_align);
 	if (!coherent)
-		engine.align = max_t(unsigned int, engine.align, dma_get_cache_alignment());
-	engine.coherent &= coherent;
-	engine.piece_bytes = min(engine.piece_bytes, dma_get_max_seg_size(device));
-	engine.can_pause &= dma->device->device_pause && dma->device->device_resume;
+		cftu_engine.align = max_t(unsigned int, cftu_engine.align,
+					  dma_get_cache_alignment());
+	cftu_engine.coherent &= coherent;
+	cftu_engine.piece_bytes = min(cftu_engine.piece_bytes, dma_get_max_seg_size(device));
+	cftu_engine.can_pause &= dma->device->device_pause && dma->device->device_resume;
 }
 
-int engine_start(void)
+int cftu_engine_start(void)
 {
 	unsigned int wanted = channels ?: min(num_possible_cpus(), CFTU_CHANNELS_MAX + 0U);
 	dma_cap_mask_t mask;
@@ -513,63 +515,64 @@ int engine_start(void)
 		pr_err("align=%u: give a power of 2 from 1 to 4096\n", align);
 		return -EINVAL;
 	}
-	engine.channels = kcalloc(wanted, sizeof(*engine.channels), GFP_KERNEL);
-	if (!engine.channels)
+	cftu_engine.channels = kcalloc(wanted, sizeof(*cftu_engine.channels), GFP_KERNEL);
+	if (!cftu_engine.channels)
 		return -ENOMEM;
-	engine.align = align;
-	engine.piece_bytes = PAGE_SIZE;
-	engine.coherent = true;
-	engine.can_pause = true;
-	engine.provider = provider;
+	cftu_engine.align = align;
+	cftu_engine.piece_bytes = PAGE_SIZE;
+	cftu_engine.coherent = true;
+	cftu_engine.can_pause = true;
+	cftu_engine.provider = provider;
 	dma_cap_zero(mask);
 	dma_cap_set(DMA_MEMCPY, mask);
-	for (engine.count = 0; engine.count < wanted; engine.count++) {
+	for (cftu_engine.count = 0; cftu_engine.count < wanted; cftu_engine.count++) {
 		struct dma_chan *dma;
 
-		dma = dma_request_channel(mask, is_wanted, (void *)engine.provider);
+		dma = dma_request_channel(mask, is_wanted, (void *)cftu_engine.provider);
 		if (!dma)
 			break;
-		if (!engine.count)
-			engine.provider = driver_of(dma);
-		channel_init(&engine.channels[engine.count], dma, engine.count);
+		if (!cftu_engine.count)
+			cftu_engine.provider = driver_of(dma);
+		channel_init(&cftu_engine.channels[cftu_engine.count], dma, cftu_engine.count);
 		take_limits(dma);
 	}
-	if (!engine.count || engine.count < channels) {
+	if (!cftu_engine.count || cftu_engine.count < channels) {
 		pr_err("channels=%u provider=%s: %u free DMA channels that copy memory; load swdma, or ask for fewer\n",
-		       channels, provider, engine.count);
-		engine_stop();
+		       channels, provider, cftu_engine.count);
+		cftu_engine_stop();
 		return -ENODEV;
 	}
-	engine.known = provider_of(engine.provider);
-	engine.compares = compare && !engine.known->reports;
-	/* The longest whole piece; a provider that takes less than its alignment takes nothing. */
-	engine.piece_bytes = max(round_down(engine.piece_bytes, engine.align), engine.align);
-	for (i = 0; i < engine.count; i++)
-		engine.channels[i].pausable = engine.can_pause;
+	cftu_engine.known = cftu_provider_of(cftu_engine.provider);
+	cftu_engine.compares = compare && !cftu_engine.known->reports;
+	/* A multiple of the alignment, and at least one. */
+	cftu_engine.piece_bytes = max(round_down(cftu_engine.piece_bytes, cftu_engine.align),
+				      cftu_engine.align);
+	for (i = 0; i < cftu_engine.count; i++)
+		cftu_engine.channels[i].pausable = cftu_engine.can_pause;
 	if (poll_bytes < 0)
 		measure_poll_bytes();
 	else
-		WRITE_ONCE(engine.poll_bytes, poll_bytes);
+		WRITE_ONCE(cftu_engine.poll_bytes, poll_bytes);
 	pr_info("%u channels of %s, aligned to %u bytes, %s; up to %lu bytes are polled for%s\n",
-		engine.count, engine.provider, engine.align,
-		engine.can_pause ? "can pause" : "can't pause", engine.poll_bytes,
-		engine.compares ? "; bytes are compared, as errors may go unreported" : "");
+		cftu_engine.count, cftu_engine.provider, cftu_engine.align,
+		cftu_engine.can_pause ? "can pause" : "can't pause", cftu_engine.poll_bytes,
+		cftu_engine.compares ? "; bytes are compared, as errors may go unreported" : "");
 	return 0;
 }
 
-void engine_stop(void)
+void cftu_engine_stop(void)
 {
 	bool lost = false;
 	unsigned int i;
 
-	for (i = 0; i < engine.count; i++) {
-		/* Lost while it was measured, by a module that is not loaded after all. */
-		if (engine.channels[i].counted.held_pages)
+	for (i = 0; i < cftu_engine.count; i++) {
+		/* Lost during the measurement at load: its memory must stay. */
+		if (cftu_engine.channels[i].counted.held_pages)
 			lost = true;
-		else if (engine.channels[i].dma)
-			dma_release_channel(engine.channels[i].dma);
+		else if (cftu_engine.channels[i].dma)
+			dma_release_channel(cftu_engine.channels[i].dma);
 	}
-	engine.count = 0;
+	cftu_engine.count = 0;
 	if (!lost)
-		kfree(engine.channels);
+		kfree(cftu_engine.channels);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The engine: DMA channels, and one transfer on one of them. Who may take which
- * channel when is policy.h's; what is copied is copy.c's.
+ * The engine: DMA channels, and one transfer on one of them. policy.h chooses the channel
+ * and the time; copy.c chooses what is copied.
  */
 #ifndef CFTU_CHANNEL_H
 #define CFTU_CHANNEL_H
@@ -17,8 +17,8 @@
 #include "provider.h"
 
 /*
- * Descriptors in one transfer. A Zynq channel has 32; with 4 KiB pages 16 are 64
- * KiB, after which another task gets its turn.
+ * Descriptors in one transfer. A Zynq channel has 32; with 4 KiB pages 16 of them move 64
+ * KiB before another task gets the channel.
  */
 #define TRANSFER_PIECES 16
 
@@ -40,26 +40,26 @@ struct piece {
 
 /**
  * struct channel - a DMA channel and the transfer on it
- * @dma: it
- * @index: its number here
- * @lock: held over a transfer, and to take the channel anew
- * @load: tasks that hold or await @lock
- * @dead: it is not used any more; under @lock, read without it
- * @pausing: over @paused, @pausable and @paused_since
+ * @dma: the DMA channel
+ * @index: its index in the engine
+ * @lock: held over a transfer, and while the channel is requested again
+ * @load: tasks that hold or wait for @lock
+ * @dead: no copy uses the channel any more; written under @lock, read without it
+ * @pausing: protects @paused, @pausable and @paused_since
  * @paused: the policy paused it
  * @pausable: @dma may be told to pause
  * @paused_since: since when, in ns of CLOCK_MONOTONIC
  * @ended: all descriptors of the transfer have ended
- * @left: descriptors that have not, and one more while they are being made
- * @failed: one of them did
+ * @left: descriptors that have not ended, and one more while they are being submitted
+ * @failed: a descriptor of the transfer failed
  * @sequence: the transfer's number
- * @tickets: of the descriptors that have not ended, else 0: each ends once, and no other
- *	transfer's callback ends it
+ * @tickets: the ticket of each descriptor that has not ended, else 0. It lets a descriptor
+ *	end once, and by its own transfer's callback only
  * @sources: bus addresses of the pieces
  * @targets: bus addresses of the pieces
- * @piece_ns: what a piece takes of late, for admission
- * @counted: what CFTU_CHANNEL shows; written under @lock, but for @paused_ns,
- *	which is under @pausing
+ * @piece_ns: moving average of a piece's time, for admission
+ * @counted: what CFTU_CHANNEL reports; written under @lock, except @paused_ns,
+ *	written under @pausing
  */
 struct channel {
 	struct dma_chan *dma;
@@ -83,17 +83,17 @@ struct channel {
 };
 
 /**
- * struct engine - all channels, and what they have in common
- * @channels: them
- * @count: how many, at least 1
+ * struct engine - all channels, and their common limits
+ * @channels: the channels
+ * @count: number of channels, at least 1
  * @align: what addresses and lengths must be multiples of, a power of 2
  * @piece_bytes: the longest piece
  * @coherent: the engine sees the CPUs' caches
  * @can_pause: every channel can be paused and resumed
  * @poll_bytes: the longest transfer whose end is polled for
  * @provider: the channels' driver
- * @known: what is known about it
- * @compares: the CPU compares what was copied
+ * @known: what provider.c knows about that driver
+ * @compares: the CPU compares source and target after each transfer
  */
 struct engine {
 	struct channel *channels;
@@ -108,50 +108,50 @@ struct engine {
 	bool compares;
 };
 
-extern struct engine engine;
+extern struct engine cftu_engine;
 
-/* What one transfer came to. */
+/* The outcome of a transfer. */
 enum transfer_end {
-	TRANSFER_DONE,		/* the pieces said were copied */
-	TRANSFER_REFUSED,	/* the engine took not even the first: nothing was begun */
-	TRANSFER_FAILED,	/* the pieces said may have been copied, or not, or half */
-	TRANSFER_LOST,		/* the same, and the engine may be at them yet */
+	TRANSFER_DONE,		/* the pieces were copied */
+	TRANSFER_REFUSED,	/* the engine took no piece; nothing was begun */
+	TRANSFER_FAILED,	/* the pieces may be copied, partly copied, or not */
+	TRANSFER_LOST,		/* failed, and the engine may still access the pieces */
 };
 
 /**
- * engine_transfer() - copy pieces by a channel, and wait for the end
+ * cftu_engine_transfer() - copy pieces by a channel, and wait for the end
  * @channel: locked by the caller, not dead
  * @pieces: what to copy
  * @count: in: how many, 1 to TRANSFER_PIECES; out: how many were taken, from the first
  * @timeout_ns: when it counts as hanging
  *
- * On return the engine does not touch the pieces any more. Where it hung, and is not known to
- * stop when told to, that can't be said: TRANSFER_LOST. Then the pieces' pages have a
- * reference more, for good, and the channel is dead.
+ * On return the engine does not access the pieces any more, except after TRANSFER_LOST: it
+ * hung, and its driver is not known to stop it. The pieces' pages then keep an extra reference
+ * for good, and the channel is dead.
  */
-enum transfer_end engine_transfer(struct channel *channel, const struct piece *pieces,
-				  unsigned int *count, u64 timeout_ns);
+enum transfer_end cftu_engine_transfer(struct channel *channel, const struct piece *pieces,
+				       unsigned int *count, u64 timeout_ns);
 
 /**
- * engine_may_keep() - whether a page can be held back should a transfer be lost
- * @page: of kernel memory
+ * cftu_engine_may_keep() - test if a page can be kept allocated after a lost transfer
+ * @page: a page of kernel memory
  *
- * A reference keeps a page from the page allocator, and so from another owner; not an object
- * of a slab, nor a page that is a part of a larger one without being counted.
+ * A page reference keeps the page from being freed and reused. It does not keep a slab object,
+ * or a tail page of an uncounted compound page.
  *
- * Return: whether a reference keeps it, or none will be needed.
+ * Return: true if a reference keeps the page, or if none will be needed.
  */
-bool engine_may_keep(struct page *page);
+bool cftu_engine_may_keep(struct page *page);
 
 /**
- * channel_pause() - pause or resume a channel; may sleep
+ * cftu_channel_pause() - pause or resume a channel; may sleep
  * @channel: of an engine that can_pause
  * @pause: which
  */
-void channel_pause(struct channel *channel, bool pause);
+void cftu_channel_pause(struct channel *channel, bool pause);
 
-/* Takes the channels as the module's parameters say; 0 or an errno, with its line. */
-int engine_start(void);
-void engine_stop(void);
+/* Takes channels by the module's parameters. Returns 0, or an errno after logging a line. */
+int cftu_engine_start(void);
+void cftu_engine_stop(void);
 
 #endif /* CFTU_CHANNEL_H */

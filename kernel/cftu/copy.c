@@ -2,12 +2,12 @@
 /*
  * Copies between user and kernel memory, cut into what a channel takes.
  *
- * A copy goes in parts of 64 KiB. A part's user memory is held over the part's transfers,
- * if all of it is there; else the CPU copies the part, and its answer, down to the byte at
- * which it stops, is the one that copy_from_user() gives. Nothing is held while a page is
- * fetched or a lock of the process's memory awaited, for how long that takes may be another
- * process's choice (FUSE, userfaultfd). What is held can be copied whatever becomes of the
- * mapping: by the engine, or where it can't or fails, by CPU through the same pages.
+ * A copy goes in parts of 64 KiB. A part's user memory is held over the part's transfers if
+ * all of it is present. Otherwise the CPU copies the part, and the result, down to the byte
+ * at which it stops, is that of copy_from_user(). No memory is held during a page fault or
+ * a wait for mmap_lock, since another process may decide how long that takes (FUSE,
+ * userfaultfd). Held memory can be copied whatever happens to the mapping: by the engine,
+ * or, if it can't or fails, by CPU through the same pages.
  */
 #include <linux/highmem.h>
 #include <linux/kasan-checks.h>
@@ -32,7 +32,7 @@
 #include "kernel-copies.h"
 #include "policy.h"
 
-/* Shorter copies of others are the CPU's. */
+/* Shorter copies for the kernel and other modules go by CPU. */
 static unsigned long min_bytes;
 
 static int min_bytes_set(const char *text, const struct kernel_param *parameter)
@@ -44,7 +44,7 @@ static int min_bytes_set(const char *text, const struct kernel_param *parameter)
 		return err;
 	WRITE_ONCE(min_bytes, value);
 	*(bool *)parameter->arg = true;
-	kernel_copies_min_bytes(value);
+	cftu_kernel_copies_min_bytes(value);
 	return 0;
 }
 
@@ -63,14 +63,14 @@ module_param_cb(min_bytes, &min_bytes_operations, &min_bytes_given, 0644);
 MODULE_PARM_DESC(min_bytes, "shorter copies of others go by CPU (default: measured at load; memwarden copy breakeven measures more)");
 
 /*
- * What is held at a time. It is a multiple of what the CPU's functions copy in one round (64
- * bytes), so that one that goes on from there stops at the same byte as one from the start.
+ * Memory held at a time. A multiple of the 64 bytes that the CPU's functions copy in one
+ * round, so that a copy that continues here stops at the same byte as one from the start.
  */
 #define PART_BYTES SZ_64K
-/* The first and the last page may be needed in part. */
+/* One more, since the first and the last page may be partial. */
 #define PART_PAGES (PART_BYTES / PAGE_SIZE + 1)
 
-/* What the CPU copies, or flushes, between two looks at whether another task waits for it. */
+/* Bytes that the CPU copies or flushes between two calls of cond_resched(). */
 #define ROUND_BYTES SZ_1M
 #define ROUND_PAGES (ROUND_BYTES / PAGE_SIZE)
 
@@ -83,23 +83,23 @@ struct cftu_pinned {
 	bool writable;
 };
 
-/* Of each CPU, so that copies at once don't share a line; the sum is what counts. */
+/* Per CPU, so that concurrent copies share no cache line; readers sum them up. */
 static DEFINE_PER_CPU(struct cftu_statistics, counted);
 
 #define COUNT(field, bytes) this_cpu_add(counted.field, bytes)
 
-void copy_statistics(struct cftu_statistics *sum)
+void cftu_copy_statistics(struct cftu_statistics *sum)
 {
 	const struct cftu_statistics *part;
 	unsigned int i;
 	int cpu;
 
 	memset(sum, 0, sizeof(*sum));
-	for (i = 0; i < engine.count; i++) {
-		/* A sample, as that of a channel is. */
-		sum->mismatches += data_race(engine.channels[i].counted.mismatches);
-		/* As well. */
-		sum->held_pages += data_race(engine.channels[i].counted.held_pages);
+	for (i = 0; i < cftu_engine.count; i++) {
+		/* A sample of a running count: a race is harmless. */
+		sum->mismatches += data_race(cftu_engine.channels[i].counted.mismatches);
+		/* A sample, too. */
+		sum->held_pages += data_race(cftu_engine.channels[i].counted.held_pages);
 	}
 	for_each_possible_cpu(cpu) {
 		part = per_cpu_ptr(&counted, cpu);
@@ -117,17 +117,17 @@ void copy_statistics(struct cftu_statistics *sum)
 		sum->kernel_copies += part->kernel_copies;
 		sum->kernel_engine_bytes += part->kernel_engine_bytes;
 	}
-	sum->policies = policy_times();
+	sum->policies = cftu_policy_times();
 }
 
-unsigned long copy_min_bytes(void)
+unsigned long cftu_copy_min_bytes(void)
 {
 	return READ_ONCE(min_bytes);
 }
 
 /*
- * copy_from_user() and copy_to_user() as a kernel has them that does not ask an engine
- * for them; the _inatomic forms copy, and may fault, as the others do.
+ * copy_from_user() and copy_to_user() of an unpatched kernel, which call no engine. The
+ * _inatomic forms copy and may fault like the others.
  */
 static unsigned long cpu_copy(void *kernel, unsigned long user, unsigned long bytes,
 			      enum cftu_direction direction)
@@ -146,7 +146,7 @@ static unsigned long cpu_copy(void *kernel, unsigned long user, unsigned long by
 	return left;
 }
 
-/* The same of a caller that may sleep, which gives way at times. */
+/* cpu_copy() for a caller that may sleep, with cond_resched() between rounds. */
 static unsigned long cpu_copy_in_rounds(void *kernel, unsigned long user, unsigned long bytes,
 					enum cftu_direction direction)
 {
@@ -191,7 +191,7 @@ static void advance(struct span *span, size_t bytes)
 	span->at %= PAGE_SIZE;
 }
 
-/* The next so many bytes by CPU. */
+/* Copies the span's next @bytes by CPU. */
 static void span_by_cpu(struct span *span, size_t bytes)
 {
 	size_t part;
@@ -208,7 +208,7 @@ static void span_by_cpu(struct span *span, size_t bytes)
 	}
 }
 
-/* The page of kernel memory that an engine may touch, or NULL: also what is no memory. */
+/* Returns the page of kernel memory, or NULL where there is no such page. */
 static struct page *page_of(const void *kernel)
 {
 	unsigned long pfn;
@@ -222,32 +222,32 @@ static struct page *page_of(const void *kernel)
 }
 
 /*
- * Of others the engine takes what lies in the kernel's linear map, which is all cached:
- * what somebody has mapped elsewhere may not be, as is a device's own memory, and an
- * engine that sees the caches is not to look there for it.
+ * For other callers the engine copies memory in the kernel's linear map only, which is
+ * cached. Other mappings, such as device memory, may be uncached, and an engine that snoops
+ * the caches could find stale lines of it there.
  */
 static bool engine_may_touch(const void *kernel)
 {
 	return !is_vmalloc_addr(kernel) && virt_addr_valid(kernel) &&
-	       engine_may_keep(virt_to_page(kernel));
+	       cftu_engine_may_keep(virt_to_page(kernel));
 }
 
-/* How much of it, from the first byte on, is in one page on both sides. */
+/* Bytes from the span's start that lie in one page on both sides. */
 static unsigned int whole_piece(const struct span *span)
 {
-	size_t bytes = min_t(size_t, span->bytes, engine.piece_bytes);
+	size_t bytes = min_t(size_t, span->bytes, cftu_engine.piece_bytes);
 
 	bytes = min_t(size_t, bytes, PAGE_SIZE - span->at);
 	return min_t(size_t, bytes, PAGE_SIZE - offset_in_page(span->kernel));
 }
 
 /*
- * What the CPU has to do before the engine can: up to the first aligned byte, or
- * all where the two sides are aligned differently; 0: the engine can go on.
+ * Returns the bytes that the CPU must copy before the engine can go on: up to the first
+ * aligned byte; all of them if the two sides are aligned differently; else 0.
  */
-static size_t unaligned(const struct span *span)
+static size_t bytes_before_aligned(const struct span *span)
 {
-	unsigned int mask = engine.align - 1;
+	unsigned int mask = cftu_engine.align - 1;
 	size_t head = -span->at & mask;
 
 	if ((span->at ^ offset_in_page(span->kernel)) & mask)
@@ -257,8 +257,8 @@ static size_t unaligned(const struct span *span)
 	return span->bytes <= mask ? span->bytes : 0;
 }
 
-/* The next pieces of a copy on; the span itself stays. */
-static unsigned int cut(const struct span *span, struct piece *pieces, unsigned int most)
+/* Fills @pieces from the span, which stays where it is. Returns their number. */
+static unsigned int cut_pieces(const struct span *span, struct piece *pieces, unsigned int most)
 {
 	struct span rest = *span;
 	unsigned int count;
@@ -266,9 +266,9 @@ static unsigned int cut(const struct span *span, struct piece *pieces, unsigned 
 	for (count = 0; count < most && rest.bytes; count++) {
 		struct piece *piece = &pieces[count];
 		struct page *kernel = page_of(rest.kernel);
-		unsigned int bytes = whole_piece(&rest) & ~(engine.align - 1);
+		unsigned int bytes = whole_piece(&rest) & ~(cftu_engine.align - 1);
 
-		if (!kernel || !bytes || !engine_may_keep(kernel))
+		if (!kernel || !bytes || !cftu_engine_may_keep(kernel))
 			break;
 		piece->bytes = bytes;
 		if (rest.direction == CFTU_FROM_USER) {
@@ -297,11 +297,11 @@ static size_t sum_of(const struct piece *pieces, unsigned int count)
 	return bytes;
 }
 
-/* One transfer of it, or what has to go before by CPU. */
+/* Copies the unaligned head by CPU, or else makes one transfer. */
 static void span_step(struct span *span)
 {
 	struct piece pieces[TRANSFER_PIECES];
-	size_t bytes = unaligned(span);
+	size_t bytes = bytes_before_aligned(span);
 	enum transfer_end end;
 	struct claim claim;
 	unsigned int count;
@@ -312,25 +312,25 @@ static void span_step(struct span *span)
 		span_by_cpu(span, bytes);
 		return;
 	}
-	policy_claim(&claim);
+	cftu_policy_claim(&claim);
 	if (!claim.channel) {
-		policy_release(&claim);
+		cftu_policy_release(&claim);
 		COUNT(off_bytes, span->bytes);
 		span_by_cpu(span, span->bytes);
 		return;
 	}
 	channel = claim.channel->index;
-	count = cut(span, pieces, claim.pieces);
+	count = cut_pieces(span, pieces, claim.pieces);
 	if (!count) {
-		/* No page of the kernel's: there is none all the way, or it is a caller's error. */
-		policy_release(&claim);
+		/* No kernel page that the engine may touch. */
+		cftu_policy_release(&claim);
 		COUNT(unpinned_bytes, span->bytes);
 		span_by_cpu(span, span->bytes);
 		return;
 	}
 	bytes = pieces[0].bytes;
-	end = engine_transfer(claim.channel, pieces, &count, claim.timeout_ns);
-	policy_release(&claim);
+	end = cftu_engine_transfer(claim.channel, pieces, &count, claim.timeout_ns);
+	cftu_policy_release(&claim);
 	if (end != TRANSFER_REFUSED)
 		bytes = sum_of(pieces, count);
 	switch (end) {
@@ -366,15 +366,15 @@ static void span_copy(struct span *span)
 		invalidate_kernel_vmap_range(kernel, bytes);
 }
 
-/* Whether this task may wait here, and has the memory that it speaks of. */
+/* True if this task may sleep here and has user memory. */
 static bool may_wait(void)
 {
 	return !in_atomic() && !irqs_disabled() && !pagefault_disabled() && current->mm;
 }
 
 /*
- * A part, by the engine as far as that can. False: its user memory is not all there, or may
- * not be held, and nothing was copied.
+ * Copies a part, by the engine where it can. Returns false, with nothing copied, if its user
+ * memory is not all present or may not be held.
  */
 static bool copy_part(void *kernel, unsigned long user, size_t bytes,
 		      enum cftu_direction direction, struct copied *copied)
@@ -391,14 +391,14 @@ static bool copy_part(void *kernel, unsigned long user, size_t bytes,
 	};
 	unsigned int count = DIV_ROUND_UP(span.at + bytes, PAGE_SIZE);
 
-	if (!hold_present(user, count, write, pages))
+	if (!cftu_hold_pages(user, count, write, pages))
 		return false;
 	span_copy(&span);
-	let_go(pages, count, write);
+	cftu_release_pages(pages, count, write);
 	return true;
 }
 
-/* The parts until one that copy_part() refuses; returns how many bytes these are. */
+/* Copies parts until copy_part() refuses one. Returns the bytes copied. */
 static unsigned long copy_parts(void *kernel, unsigned long user, unsigned long bytes,
 				enum cftu_direction direction, struct copied *copied)
 {
@@ -413,8 +413,8 @@ static unsigned long copy_parts(void *kernel, unsigned long user, unsigned long 
 	return done;
 }
 
-unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
-			enum cftu_direction direction, struct copied *copied)
+unsigned long cftu_copy_user(void *kernel, unsigned long user, unsigned long bytes,
+			     enum cftu_direction direction, struct copied *copied)
 {
 	bool write = direction == CFTU_TO_USER;
 	unsigned long done, part, left;
@@ -426,7 +426,7 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 		COUNT(context_bytes, bytes);
 		return cpu_copy(kernel, user, bytes, direction);
 	}
-	/* What copy_from_user() does to find overruns. */
+	/* The checks for overruns that copy_from_user() makes. */
 	might_fault();
 	check_object_size(kernel, bytes, write);
 	if (write)
@@ -441,7 +441,7 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 		done += copy_parts(kernel + done, user + done, bytes - done, direction, copied);
 		if (done == bytes)
 			return 0;
-		/* The CPU fetches what is not there, or finds that it can't. */
+		/* The CPU's copy fetches missing pages, or fails like copy_from_user(). */
 		part = min_t(unsigned long, bytes - done, PART_BYTES);
 		COUNT(unpinned_bytes, part);
 		left = cpu_copy(kernel + done, user + done, part, direction);
@@ -454,13 +454,13 @@ unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
 	return bytes - done;
 }
 
-unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
-			      bool to_user, unsigned long *by_engine)
+unsigned long cftu_copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
+				   bool to_user, unsigned long *by_engine)
 {
 	struct copied copied = { .channel = CFTU_NO_CHANNEL };
 	unsigned long done;
 
-	if (policy_is_off() || !engine_may_touch(kernel))
+	if (cftu_policy_is_off() || !engine_may_touch(kernel))
 		return bytes;
 	COUNT(copies, 1);
 	COUNT(kernel_copies, 1);
@@ -472,8 +472,8 @@ unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long by
 	return bytes - done;
 }
 
-unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
-			  enum cftu_direction direction)
+unsigned long cftu_copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
+			       enum cftu_direction direction)
 {
 	COUNT(copies, 1);
 	COUNT(asked_bytes, bytes);
@@ -481,9 +481,9 @@ unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
 }
 
 /*
- * From where on the engine is faster, pinning included: the first size at which it
- * was, and at the next too. Each takes the best of a few. An engine that needs more
- * than that to win has its threshold from who measures at leisure.
+ * Measures from which size on the engine is faster, pinning included: the first size at
+ * which it wins and wins at the next one too. Each time is the best of MIN_BYTES_TRIALS.
+ * For an engine that wins at larger sizes only, memwarden copy breakeven sets min_bytes.
  */
 #define LEAST_BYTES 64
 #define MOST_BYTES SZ_64K
@@ -499,7 +499,7 @@ static u64 best_copy_ns(void *kernel, unsigned long user, unsigned long bytes, b
 		began = ktime_get_ns();
 		if (!by_engine)
 			cpu_copy(kernel, user, bytes, CFTU_FROM_USER);
-		else if (copy_user(kernel, user, bytes, CFTU_FROM_USER, &copied) ||
+		else if (cftu_copy_user(kernel, user, bytes, CFTU_FROM_USER, &copied) ||
 			 copied.engine_bytes < bytes)
 			return U64_MAX;
 		best = min(best, ktime_get_ns() - began);
@@ -527,7 +527,7 @@ static unsigned long measured_min_bytes(void *kernel, unsigned long user)
 	return ULONG_MAX;
 }
 
-void copy_measure_min_bytes(void)
+void cftu_copy_measure_min_bytes(void)
 {
 	unsigned long user = 0;
 	void *kernel;
@@ -536,7 +536,7 @@ void copy_measure_min_bytes(void)
 	if (min_bytes_given)
 		return;
 	WRITE_ONCE(min_bytes, ULONG_MAX);
-	/* In memory of the process that loads the module. */
+	/* User memory of the process that loads the module. */
 	if (current->mm)
 		user = vm_mmap(NULL, 0, MOST_BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, 0);
@@ -547,7 +547,7 @@ void copy_measure_min_bytes(void)
 		WRITE_ONCE(min_bytes, measured_min_bytes(kernel, user));
 	vfree(kernel);
 	vm_munmap(user, MOST_BYTES);
-	/* Nobody asked for these. */
+	/* The measurement's own copies don't count. */
 	for_each_possible_cpu(cpu)
 		memset(per_cpu_ptr(&counted, cpu), 0, sizeof(counted));
 }
@@ -559,7 +559,7 @@ static unsigned long copy_if_long(void *kernel, unsigned long user, unsigned lon
 	struct copied copied;
 
 	if (is_long && engine_may_touch(kernel))
-		return copy_user(kernel, user, bytes, direction, &copied);
+		return cftu_copy_user(kernel, user, bytes, direction, &copied);
 	COUNT(copies, 1);
 	if (is_long)
 		COUNT(unpinned_bytes, bytes);
@@ -580,7 +580,7 @@ unsigned long cftu_copy_to_user(void __user *to, const void *from, unsigned long
 }
 EXPORT_SYMBOL_GPL(cftu_copy_to_user);
 
-/* Lets the pages of pinned memory go, from the first one on. */
+/* Unpins @count pages. */
 static void unpin_pages(struct page **pages, unsigned long count, bool writable)
 {
 	unsigned long some;
@@ -592,7 +592,7 @@ static void unpin_pages(struct page **pages, unsigned long count, bool writable)
 	}
 }
 
-/* Pins all pages; 0 or an errno, and then none is. */
+/* Pins all pages, or none. Returns 0 or an errno. */
 static int pin_pages(struct cftu_pinned *pinned)
 {
 	unsigned int flags = FOLL_LONGTERM | (pinned->writable ? FOLL_WRITE : 0);
@@ -605,8 +605,8 @@ static int pin_pages(struct cftu_pinned *pinned)
 					  flags, pinned->pages + done);
 		if (got <= 0)
 			break;
-		/* The CPU's copies of what is pinned look at no tags either. */
-		if (have_tags(pinned->pages + done, got))
+		/* The CPU's copies of pinned memory don't check tags either. */
+		if (cftu_pages_have_tags(pinned->pages + done, got))
 			err = -EOPNOTSUPP;
 		cond_resched();
 	}
@@ -670,20 +670,20 @@ void cftu_unpin(struct cftu_pinned *pinned)
 }
 EXPORT_SYMBOL_GPL(cftu_unpin);
 
-bool pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_t bytes,
-		  size_t *offset)
+bool cftu_pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_t bytes,
+		       size_t *offset)
 {
 	*offset = address - pinned->address;
 	return address >= pinned->address && *offset <= pinned->bytes &&
 	       bytes <= pinned->bytes - *offset;
 }
 
-bool pinned_is_writable(const struct cftu_pinned *pinned)
+bool cftu_pinned_is_writable(const struct cftu_pinned *pinned)
 {
 	return pinned->writable;
 }
 
-void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
+void cftu_pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
 {
 	unsigned long at = offset_in_page(pinned->address) + offset;
 	size_t part;
@@ -692,7 +692,7 @@ void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes)
 		u8 *page = kmap_local_page(pinned->pages[at / PAGE_SIZE]);
 
 		part = min_t(size_t, bytes, PAGE_SIZE - offset_in_page(at));
-		flush_lines(page + offset_in_page(at), part);
+		cftu_flush_lines(page + offset_in_page(at), part);
 		kunmap_local(page);
 		cond_resched();
 	}
@@ -715,7 +715,7 @@ static int copy_held(void *kernel, struct cftu_pinned *pinned, size_t offset, si
 	copied->channel = CFTU_NO_CHANNEL;
 	if (offset > pinned->bytes || bytes > pinned->bytes - offset)
 		return -EINVAL;
-	if (direction == CFTU_TO_USER && !pinned_is_writable(pinned))
+	if (direction == CFTU_TO_USER && !cftu_pinned_is_writable(pinned))
 		return -EPERM;
 	might_sleep();
 	COUNT(copies, 1);
@@ -728,8 +728,8 @@ static int copy_held(void *kernel, struct cftu_pinned *pinned, size_t offset, si
 	return 0;
 }
 
-int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
-		enum cftu_direction direction, struct copied *copied)
+int cftu_copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
+		     enum cftu_direction direction, struct copied *copied)
 {
 	return copy_held(kernel, pinned, offset, bytes, direction, true, copied);
 }

@@ -9,8 +9,8 @@
 
 /**
  * struct copied - how a copy was done
- * @engine_bytes: by the engine; the CPU did the rest
- * @channel: that had its last part by engine, or CFTU_NO_CHANNEL
+ * @engine_bytes: bytes by the engine; the CPU copied the rest
+ * @channel: channel of the last part by engine, or CFTU_NO_CHANNEL
  */
 struct copied {
 	u64 engine_bytes;
@@ -18,33 +18,32 @@ struct copied {
 };
 
 /*
- * What the exported functions do, with the engine asked for however short the copy
- * is; and what came of it. @kernel is cftu's own memory: others' is the engine's in the
- * linear map alone.
+ * Like the exported functions, but the engine copies whatever the size, and @copied reports
+ * how. @kernel is cftu's own memory; for other callers the engine copies in the linear map only.
  */
-unsigned long copy_user(void *kernel, unsigned long user, unsigned long bytes,
-			enum cftu_direction direction, struct copied *copied);
-int copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
-		enum cftu_direction direction, struct copied *copied);
+unsigned long cftu_copy_user(void *kernel, unsigned long user, unsigned long bytes,
+			     enum cftu_direction direction, struct copied *copied);
+int cftu_copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, size_t bytes,
+		     enum cftu_direction direction, struct copied *copied);
 
-/* As a usercopy_engine: returns what is left to the CPU. */
-unsigned long copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
-			      bool to_user, unsigned long *by_engine);
+/* A usercopy_engine: returns the bytes left to the CPU. */
+unsigned long cftu_copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
+				   bool to_user, unsigned long *by_engine);
 
-/* The CPU's copy, counted as asked for. */
-unsigned long copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
-			  enum cftu_direction direction);
+/* Copies by CPU, counted as asked for. */
+unsigned long cftu_copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
+			       enum cftu_direction direction);
 
-/* Of pinned memory: whether this range of user memory is inside, and where. */
-bool pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_t bytes,
-		  size_t *offset);
-bool pinned_is_writable(const struct cftu_pinned *pinned);
+/* True if the range lies in the pinned memory; @offset: where. */
+bool cftu_pinned_holds(const struct cftu_pinned *pinned, unsigned long address, size_t bytes,
+		       size_t *offset);
+bool cftu_pinned_is_writable(const struct cftu_pinned *pinned);
 /* Writes the range's cache lines back and drops them. */
-void pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes);
+void cftu_pinned_flush(struct cftu_pinned *pinned, size_t offset, size_t bytes);
 
-void copy_statistics(struct cftu_statistics *statistics);
-unsigned long copy_min_bytes(void);
-/* Unless it was given; once there is an engine with a policy. */
-void copy_measure_min_bytes(void);
+void cftu_copy_statistics(struct cftu_statistics *statistics);
+unsigned long cftu_copy_min_bytes(void);
+/* Measures min_bytes unless the parameter gave it. Needs an engine with a policy. */
+void cftu_copy_measure_min_bytes(void);
 
 #endif /* CFTU_COPY_H */

@@ -60,7 +60,7 @@ static int device_release(struct inode *inode, struct file *file)
 	xa_for_each(&opened->pins, id, pinned)
 		cftu_unpin(pinned);
 	xa_destroy(&opened->pins);
-	region_put(&opened->region);
+	cftu_region_put(&opened->region);
 	kfree(opened);
 	return 0;
 }
@@ -74,9 +74,9 @@ static int set_region(struct opened *opened, const struct cftu_region *request)
 	if (down_write_killable(&opened->lock))
 		return -EINTR;
 	/* What it replaces goes first, so that both need not fit. */
-	region_put(&opened->region);
+	cftu_region_put(&opened->region);
 	if (request->bytes)
-		err = region_get(&opened->region, request->bytes);
+		err = cftu_region_get(&opened->region, request->bytes);
 	up_write(&opened->lock);
 	return err;
 }
@@ -136,10 +136,10 @@ static int flush_both(void *kernel, const struct cftu_copy *copy, struct cftu_pi
 		offset = 0;
 	}
 	for (at = 0; at < copy->bytes; at += PAGE_SIZE) {
-		flush_lines(kernel + at, min_t(size_t, PAGE_SIZE, copy->bytes - at));
+		cftu_flush_lines(kernel + at, min_t(size_t, PAGE_SIZE, copy->bytes - at));
 		cond_resched();
 	}
-	pinned_flush(pinned, offset, copy->bytes);
+	cftu_pinned_flush(pinned, offset, copy->bytes);
 	if (mine)
 		cftu_unpin(mine);
 	return 0;
@@ -163,11 +163,11 @@ static int copy_once(struct opened *opened, struct cftu_copy *copy)
 	kernel = opened->region.memory + array_index_nospec(copy->offset, opened->region.bytes);
 	if (copy->pin) {
 		pinned = xa_load(&opened->pins, copy->pin);
-		if (!pinned || !pinned_holds(pinned, copy->address, copy->bytes, &offset)) {
+		if (!pinned || !cftu_pinned_holds(pinned, copy->address, copy->bytes, &offset)) {
 			err = -EINVAL;
 			goto out;
 		}
-		if (copy->direction == CFTU_TO_USER && !pinned_is_writable(pinned)) {
+		if (copy->direction == CFTU_TO_USER && !cftu_pinned_is_writable(pinned)) {
 			err = -EPERM;
 			goto out;
 		}
@@ -180,11 +180,12 @@ static int copy_once(struct opened *opened, struct cftu_copy *copy)
 	copy->cpu = raw_smp_processor_id();
 	copy->begin_ns = ktime_get_ns();
 	if (copy->engine == CFTU_CPU)
-		left = copy_by_cpu(kernel, copy->address, copy->bytes, copy->direction);
+		left = cftu_copy_by_cpu(kernel, copy->address, copy->bytes, copy->direction);
 	else if (pinned)
-		err = copy_pinned(kernel, pinned, offset, copy->bytes, copy->direction, &copied);
+		err = cftu_copy_pinned(kernel, pinned, offset, copy->bytes, copy->direction,
+				       &copied);
 	else
-		left = copy_user(kernel, copy->address, copy->bytes, copy->direction, &copied);
+		left = cftu_copy_user(kernel, copy->address, copy->bytes, copy->direction, &copied);
 	copy->end_ns = ktime_get_ns();
 	copy->not_copied = left;
 	copy->engine_bytes = copied.engine_bytes;
@@ -222,30 +223,30 @@ static void tell_info(struct opened *opened, struct cftu_info *info)
 {
 	memset(info, 0, sizeof(*info));
 	info->version = CFTU_VERSION;
-	info->channels = engine.count;
-	info->flags = (engine.can_pause ? CFTU_CAN_PAUSE : 0) |
-		      (engine.coherent ? CFTU_COHERENT : 0) |
+	info->channels = cftu_engine.count;
+	info->flags = (cftu_engine.can_pause ? CFTU_CAN_PAUSE : 0) |
+		      (cftu_engine.coherent ? CFTU_COHERENT : 0) |
 		      (READ_ONCE(opened->region.reserved) ? CFTU_RESERVED : 0) |
-		      (engine.compares ? CFTU_COMPARES : 0) |
-		      (engine.known->stops ? CFTU_STOPS : 0);
-	info->min_bytes = copy_min_bytes();
-	info->poll_bytes = READ_ONCE(engine.poll_bytes);
+		      (cftu_engine.compares ? CFTU_COMPARES : 0) |
+		      (cftu_engine.known->stops ? CFTU_STOPS : 0);
+	info->min_bytes = cftu_copy_min_bytes();
+	info->poll_bytes = READ_ONCE(cftu_engine.poll_bytes);
 	info->region_bytes = READ_ONCE(opened->region.bytes);
-	info->align_bytes = engine.align;
-	strscpy(info->provider, engine.provider, sizeof(info->provider));
-	policy_show(info);
+	info->align_bytes = cftu_engine.align;
+	strscpy(info->provider, cftu_engine.provider, sizeof(info->provider));
+	cftu_policy_show(info);
 }
 
 static int tell_channel(struct cftu_channel *request)
 {
 	struct channel *channel;
 
-	if (request->channel >= engine.count)
+	if (request->channel >= cftu_engine.count)
 		return -EINVAL;
-	channel = &engine.channels[array_index_nospec(request->channel, engine.count)];
+	channel = &cftu_engine.channels[array_index_nospec(request->channel, cftu_engine.count)];
 	/* A sample: each number is whole, but they need not be of one moment. */
 	*request = data_race(channel->counted);
-	request->flags = (policy_is_high(channel->index) ? CFTU_HIGH : 0) |
+	request->flags = (cftu_policy_is_high(channel->index) ? CFTU_HIGH : 0) |
 			 (READ_ONCE(channel->dead) ? CFTU_DEAD : 0);
 	return 0;
 }
@@ -312,7 +313,7 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 		err = tell_channel(&request.channel);
 		break;
 	case CFTU_STATISTICS:
-		copy_statistics(&request.statistics);
+		cftu_copy_statistics(&request.statistics);
 		break;
 	}
 	/* A batch says how far it came also where it ends with an error. */
@@ -346,34 +347,34 @@ static int __init cftu_init(void)
 {
 	int err;
 
-	err = engine_start();
+	err = cftu_engine_start();
 	if (err)
 		return err;
-	err = policy_start();
+	err = cftu_policy_start();
 	if (err)
 		goto stop_engine;
-	copy_measure_min_bytes();
+	cftu_copy_measure_min_bytes();
 	err = misc_register(&device);
 	if (err) {
 		pr_err("no /dev/cftu: error %d\n", err);
 		goto stop_policy;
 	}
-	kernel_copies_start();
+	cftu_kernel_copies_start();
 	return 0;
 
 stop_policy:
 	cftu_stop();
 stop_engine:
-	engine_stop();
+	cftu_engine_stop();
 	return err;
 }
 
 static void __exit cftu_exit(void)
 {
-	kernel_copies_stop();
+	cftu_kernel_copies_stop();
 	misc_deregister(&device);
 	cftu_stop();
-	engine_stop();
+	cftu_engine_stop();
 }
 
 module_init(cftu_init);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Writing a range's cache lines back and dropping them, so that the next copy
- * finds it in memory alone. Kernels don't offer that to modules under one name.
+ * Writes a range's cache lines back and invalidates them, so that the next copy finds the
+ * data in memory only. Kernels export no common function for that.
  */
 #ifndef CFTU_FLUSH_H
 #define CFTU_FLUSH_H
@@ -11,7 +11,7 @@
 #if defined(CONFIG_X86)
 #include <asm/cacheflush.h>
 
-static inline void flush_lines(void *from, size_t bytes)
+static inline void cftu_flush_lines(void *from, size_t bytes)
 {
 	clflush_cache_range(from, bytes);
 }
@@ -21,7 +21,7 @@ static inline void flush_lines(void *from, size_t bytes)
 #include <asm/cache.h>
 #include <asm/cputype.h>
 
-static inline void flush_lines(void *from, size_t bytes)
+static inline void cftu_flush_lines(void *from, size_t bytes)
 {
 	/* DminLine: the shortest line of all data caches, log2 of its 4-byte words. */
 	unsigned long line = 4UL << (read_cpuid_cachetype() >> 16 & 0xf);
@@ -33,7 +33,7 @@ static inline void flush_lines(void *from, size_t bytes)
 }
 
 #else
-#error "cftu knows how to drop cache lines on x86 and arm64 only"
+#error "cftu can flush cache lines on x86 and arm64 only"
 #endif
 
 #endif /* CFTU_FLUSH_H */

@@ -2,10 +2,10 @@
 /*
  * User memory that is held for a transfer.
  *
- * To be read, by a reference each: a pin would have the kernel copy a page first that a fork
- * left to two processes. To be written to, by a pin, without which a fork meanwhile would
- * give the engine's bytes to one of the processes only. The kernel pins without waiting
- * under the lock of the process's memory alone, so that is taken if it is free.
+ * Pages to be read get a reference each: a pin would make the kernel copy a page that a fork
+ * has left shared. Pages to be written are pinned: otherwise a fork during the transfer would
+ * show the engine's bytes to one of the processes only. The kernel pins without faulting only
+ * under mmap_lock, so that lock is taken if it is free.
  */
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
@@ -20,7 +20,7 @@
 #include "hold.h"
 
 #ifdef CONFIG_ARM64_MTE
-/* Not all kernels tell it of a huge page: with MTE that counts as having some. */
+/* Not all kernels know it of a huge page: with MTE, huge pages count as tagged. */
 static bool has_tags(struct page *page)
 {
 	return system_supports_mte() &&
@@ -33,7 +33,7 @@ static bool has_tags(struct page *page)
 }
 #endif
 
-bool have_tags(struct page **pages, unsigned long count)
+bool cftu_pages_have_tags(struct page **pages, unsigned long count)
 {
 	while (count)
 		if (has_tags(pages[--count]))
@@ -42,8 +42,8 @@ bool have_tags(struct page **pages, unsigned long count)
 }
 
 /*
- * What was written to is marked so under the page's lock. Anonymous memory, tmpfs and huge pages
- * hold it for as long as the kernel's own work takes.
+ * Marking a page dirty takes its lock. For anonymous memory, tmpfs and huge pages only the
+ * kernel holds that lock, and briefly; a file system may hold it without a bound.
  */
 static bool may_be_written(struct page **pages, unsigned int count)
 {
@@ -84,18 +84,19 @@ static void put(struct page **pages, unsigned int count, bool write)
 			put_page(pages[--count]);
 }
 
-bool hold_present(unsigned long user, unsigned int count, bool write, struct page **pages)
+bool cftu_hold_pages(unsigned long user, unsigned int count, bool write, struct page **pages)
 {
 	unsigned int found = write ? find_to_write(user, count, pages) :
 				     find_to_read(user, count, pages);
 
-	if (found == count && !have_tags(pages, count) && (!write || may_be_written(pages, count)))
+	if (found == count && !cftu_pages_have_tags(pages, count) &&
+	    (!write || may_be_written(pages, count)))
 		return true;
 	put(pages, found, write);
 	return false;
 }
 
-void let_go(struct page **pages, unsigned int count, bool write)
+void cftu_release_pages(struct page **pages, unsigned int count, bool write)
 {
 	if (write)
 		unpin_user_pages_dirty_lock(pages, count, true);

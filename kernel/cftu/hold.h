@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * User memory that is held for a transfer: found without a page's being fetched, and without
- * a lock's being awaited that another task may hold for as long as it likes.
+ * User memory that is held for a transfer. Finding it fetches no page, and waits for no lock
+ * that another task may hold without a bound.
  */
 #ifndef CFTU_HOLD_H
 #define CFTU_HOLD_H
@@ -10,21 +10,29 @@
 #include <linux/types.h>
 
 /**
- * hold_present() - hold user pages that are there
- * @user: memory of the calling task, which access_ok() allows
- * @count: of the pages from its first one on
+ * cftu_hold_pages() - hold user pages that are present
+ * @user: address in the calling task, checked with access_ok()
+ * @count: number of pages, from the one that @user is in
  * @write: the engine writes to them
- * @pages: out: they, @count of them
+ * @pages: out: the @count pages
  *
- * Return: whether all are held, for let_go(); else none is. Not held are pages that have to
- * be fetched, or copied, or made writable; those that check tags (MTE), which an engine does
- * not; and to be written to those of a file, but in tmpfs, whose file system may keep them
- * locked.
+ * A page is not held if it has to be fetched, copied or made writable first; if it has memory
+ * tags (MTE), which an engine does not check; or, with @write, if it belongs to a file outside
+ * tmpfs, whose file system may keep it locked.
+ *
+ * Return: true if all are held, for cftu_release_pages(); false if none is.
  */
-bool hold_present(unsigned long user, unsigned int count, bool write, struct page **pages);
-void let_go(struct page **pages, unsigned int count, bool write);
+bool cftu_hold_pages(unsigned long user, unsigned int count, bool write, struct page **pages);
 
-/* Whether one of them has memory tags: an access with another tag is to fail. */
-bool have_tags(struct page **pages, unsigned long count);
+/**
+ * cftu_release_pages() - release pages that cftu_hold_pages() holds
+ * @pages: the pages
+ * @count: number of pages
+ * @write: as it was for cftu_hold_pages(); true marks them dirty
+ */
+void cftu_release_pages(struct page **pages, unsigned int count, bool write);
+
+/* True if a page has memory tags: an access through another tag must fail. */
+bool cftu_pages_have_tags(struct page **pages, unsigned long count);
 
 #endif /* CFTU_HOLD_H */

@@ -14,50 +14,51 @@
 
 static bool started;
 
-enum cftu_policy_kind kernel_copies_policy(void)
+enum cftu_policy_kind cftu_kernel_copies_policy(void)
 {
 	return usercopy_dma_policy() == USERCOPY_DMA_POLICY_EXCLUSIVE ? CFTU_POLICY_EXCLUSIVE :
 									CFTU_POLICY_SHARED;
 }
 
-void kernel_copies_start(void)
+void cftu_kernel_copies_start(void)
 {
 	if (usercopy_dma_policy() == USERCOPY_DMA_POLICY_OFF)
 		return;
-	if (usercopy_dma_start(copy_for_kernel, copy_min_bytes())) {
+	if (usercopy_dma_start(cftu_copy_for_kernel, cftu_copy_min_bytes())) {
 		pr_warn("another module does the kernel's copies\n");
 		return;
 	}
 	started = true;
-	pr_info("the kernel's copies of %lu bytes and more take a channel\n", copy_min_bytes());
+	pr_info("the kernel's copies of %lu bytes and more take a channel\n",
+		cftu_copy_min_bytes());
 }
 
-void kernel_copies_stop(void)
+void cftu_kernel_copies_stop(void)
 {
 	if (started)
 		usercopy_dma_stop();
 }
 
-void kernel_copies_min_bytes(unsigned long min_bytes)
+void cftu_kernel_copies_min_bytes(unsigned long min_bytes)
 {
 	if (started)
 		usercopy_dma_min_bytes(min_bytes);
 }
 #else
-enum cftu_policy_kind kernel_copies_policy(void)
+enum cftu_policy_kind cftu_kernel_copies_policy(void)
 {
 	return CFTU_POLICY_SHARED;
 }
 
-void kernel_copies_start(void)
+void cftu_kernel_copies_start(void)
 {
 }
 
-void kernel_copies_stop(void)
+void cftu_kernel_copies_stop(void)
 {
 }
 
-void kernel_copies_min_bytes(unsigned long min_bytes)
+void cftu_kernel_copies_min_bytes(unsigned long min_bytes)
 {
 }
 #endif

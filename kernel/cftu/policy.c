@@ -8,11 +8,10 @@
  * priority	exclusive, and time is cut into windows: in each one's first part only
  *		the high channels copy, in the rest all do.
  *
- * What keeps a low channel back is the engine's pause, switched by a thread. An
- * engine that can't pause is kept back between transfers: a low one begins only
- * where it will end in time, as far as the channel's last ones tell, and is cut to
- * what fits. A transfer that takes longer than those before reaches into the next
- * window's high part.
+ * A thread pauses and resumes low channels. On an engine that can't pause, low transfers
+ * wait instead: one begins only if, by the time that the channel's last ones took, it will
+ * end within the low part, and it is shortened to fit. A transfer that takes longer than
+ * expected runs into the next window's high part.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
@@ -35,7 +34,7 @@ static bool fold;
 module_param(fold, bool, 0444);
 MODULE_PARM_DESC(fold, "at load: let CPUs share a channel where there are more CPUs (default 0)");
 
-/* An hour: so much that a sum of it and the windows' parts is still a number of ns. */
+/* An hour: with the windows' parts added it still fits a u64 of ns. */
 #define TIMEOUT_MS_MAX 3600000U
 
 static uint timeout_ms = 10000;
@@ -47,7 +46,7 @@ MODULE_PARM_DESC(timeout_ms, "when a transfer counts as hanging (default 10000; 
 #define QUANTUM_HIGH_NS (30 * NSEC_PER_USEC)
 #define QUANTUM_LOW_NS (60 * NSEC_PER_USEC)
 
-/* For reading held over a transfer: who writes, waits for all that are under way. */
+/* Held for reading over a transfer, so that a writer waits for all transfers under way. */
 static DECLARE_RWSEM(lock);
 
 static struct {
@@ -73,8 +72,8 @@ static const char *const names[] = {
 };
 
 /*
- * The CPUs that are online have a channel each, then those that may come: as long as
- * there are any, unless they may be shared.
+ * Assigns channels to online CPUs first, then to CPUs that may come online. When channels
+ * run out, CPUs share them if folded, else get none.
  */
 static void assign_channels(void)
 {
@@ -85,8 +84,8 @@ static void assign_channels(void)
 		for_each_possible_cpu(cpu) {
 			if (cpu_online(cpu) != online)
 				continue;
-			state.channel_of[cpu] = state.folded || next < engine.count ?
-						next % engine.count : NO_CHANNEL;
+			state.channel_of[cpu] = state.folded || next < cftu_engine.count ?
+						next % cftu_engine.count : NO_CHANNEL;
 			next++;
 		}
 		if (!online)
@@ -103,12 +102,12 @@ static void pause_low(bool pause)
 {
 	unsigned int i;
 
-	for (i = 0; i < engine.count; i++)
+	for (i = 0; i < cftu_engine.count; i++)
 		if (!is_high(i))
-			channel_pause(&engine.channels[i], pause);
+			cftu_channel_pause(&cftu_engine.channels[i], pause);
 }
 
-/* The first border between two parts after @ns. */
+/* Returns the first boundary between two parts after @ns. */
 static u64 border_after(u64 ns)
 {
 	u64 part, window = state.quantum_high_ns + state.quantum_low_ns;
@@ -118,9 +117,9 @@ static u64 border_after(u64 ns)
 }
 
 /*
- * At each window's begin, and where its high part ends, the low channels are paused
- * and resumed. A thread does it, before all others: softirqs wait for ksoftirqd when
- * there are many of them, and a provider's pause may sleep.
+ * Pauses the low channels at each window's start and resumes them where its high part ends.
+ * A real-time thread does it: softirqs wait for ksoftirqd under load, and a provider's pause
+ * may sleep.
  */
 static int windows(void *unused)
 {
@@ -134,9 +133,9 @@ static int windows(void *unused)
 		pause_low(part < state.quantum_high_ns);
 		ended = ktime_get_ns();
 		/*
-		 * Until the next border. Not shorter than this took, so that a window which
-		 * is too short for this machine costs half a CPU, not all of it; the channels
-		 * are then brought to where they should be.
+		 * Sleep until the next boundary, but at least as long as this round took:
+		 * windows that are too short for this machine then cost half a CPU, not all
+		 * of it.
 		 */
 		next = ns_to_ktime(max(border_after(began), ended + (ended - began)));
 		set_current_state(TASK_INTERRUPTIBLE);
@@ -148,7 +147,7 @@ static int windows(void *unused)
 	return 0;
 }
 
-/* Before the state changes that the thread reads. */
+/* Call before a change of the state that the thread reads. */
 static void windows_stop(void)
 {
 	if (state.windows)
@@ -160,7 +159,7 @@ static int windows_start(void)
 {
 	struct task_struct *thread;
 
-	if (state.kind != CFTU_POLICY_PRIORITY || !engine.can_pause)
+	if (state.kind != CFTU_POLICY_PRIORITY || !cftu_engine.can_pause)
 		return 0;
 	thread = kthread_run(windows, NULL, "cftu/windows");
 	if (IS_ERR(thread))
@@ -181,7 +180,7 @@ static bool needs_a_channel_each(const struct cftu_policy *wanted)
 
 int cftu_start(const struct cftu_policy *wanted)
 {
-	u64 all = GENMASK_ULL(engine.count - 1, 0);
+	u64 all = GENMASK_ULL(cftu_engine.count - 1, 0);
 	u64 high_ns = wanted->quantum_high_ns ?: QUANTUM_HIGH_NS;
 	u64 low_ns = wanted->quantum_low_ns ?: QUANTUM_LOW_NS;
 	int err = 0;
@@ -196,13 +195,13 @@ int cftu_start(const struct cftu_policy *wanted)
 	}
 	cpus_read_lock();
 	down_write(&lock);
-	if (needs_a_channel_each(wanted) && num_online_cpus() > engine.count) {
+	if (needs_a_channel_each(wanted) && num_online_cpus() > cftu_engine.count) {
 		if (!(wanted->flags & CFTU_FOLD)) {
 			err = -EINVAL;
 			goto out;
 		}
 		pr_warn_ratelimited("%s: %u CPUs share %u channels\n", names[wanted->policy],
-				    num_online_cpus(), engine.count);
+				    num_online_cpus(), cftu_engine.count);
 	}
 	windows_stop();
 	state.kind = wanted->policy;
@@ -214,7 +213,7 @@ int cftu_start(const struct cftu_policy *wanted)
 	state.origin_ns = ktime_get_ns();
 	state.times++;
 	err = windows_start();
-	/* Without its windows it would be another policy. */
+	/* Priority without windows would be exclusive under another name. */
 	if (err)
 		state.kind = CFTU_POLICY_OFF;
 out:
@@ -232,7 +231,7 @@ void cftu_stop(void)
 }
 EXPORT_SYMBOL_GPL(cftu_stop);
 
-/* The channel with the fewest tasks; of several, they take turns. */
+/* Returns the channel with the fewest tasks; equal ones take turns. */
 static struct channel *least_loaded(void)
 {
 	static atomic_t turns = ATOMIC_INIT(0);
@@ -240,8 +239,8 @@ static struct channel *least_loaded(void)
 	struct channel *least = NULL;
 	unsigned int i;
 
-	for (i = 0; i < engine.count; i++) {
-		struct channel *channel = &engine.channels[(first + i) % engine.count];
+	for (i = 0; i < cftu_engine.count; i++) {
+		struct channel *channel = &cftu_engine.channels[(first + i) % cftu_engine.count];
 
 		if (READ_ONCE(channel->dead))
 			continue;
@@ -251,15 +250,15 @@ static struct channel *least_loaded(void)
 	return least;
 }
 
-/* The CPU's own, or the next one that is alive. */
-static struct channel *own(unsigned int first)
+/* Returns the CPU's channel, or the next one that is alive. */
+static struct channel *own_channel(unsigned int first)
 {
 	unsigned int i;
 
 	if (first == NO_CHANNEL)
 		return NULL;
-	for (i = 0; i < engine.count; i++) {
-		struct channel *channel = &engine.channels[(first + i) % engine.count];
+	for (i = 0; i < cftu_engine.count; i++) {
+		struct channel *channel = &cftu_engine.channels[(first + i) % cftu_engine.count];
 
 		if (!READ_ONCE(channel->dead))
 			return channel;
@@ -268,17 +267,17 @@ static struct channel *own(unsigned int first)
 }
 
 /*
- * How often a transfer is made to wait for a low part: who wakes later than that each
- * time goes then, on a machine for which such windows are too short.
+ * Windows that a transfer waits for a low part. On a machine for which the windows are too
+ * short a task may wake too late each time; then the transfer begins anyway.
  */
 #define WINDOWS_AT_MOST 8
 
 /*
- * Sleeps until a low channel's transfer may begin, and says how many pieces fit. Where
- * none does any more it begins with the next low part; where none fits into a whole
- * one, with one piece.
+ * Sleeps until a low channel's transfer may begin. Returns how many pieces fit. If none fits
+ * into the rest of this low part, waits for the next one; if none fits into a whole low
+ * part, allows one piece.
  */
-static unsigned int admit(struct channel *channel, unsigned int pieces)
+static unsigned int wait_for_low_part(struct channel *channel, unsigned int pieces)
 {
 	u64 window = state.quantum_high_ns + state.quantum_low_ns, part, began = ktime_get_ns();
 	u64 piece_ns = max(channel->piece_ns, 1ULL), fit = 0, now;
@@ -305,7 +304,7 @@ static unsigned int admit(struct channel *channel, unsigned int pieces)
 	return clamp_t(u64, fit, 1, pieces);
 }
 
-void policy_claim(struct claim *claim)
+void cftu_policy_claim(struct claim *claim)
 {
 	down_read(&lock);
 	switch (state.kind) {
@@ -316,13 +315,13 @@ void policy_claim(struct claim *claim)
 		claim->channel = least_loaded();
 		break;
 	default:
-		claim->channel = own(state.channel_of[raw_smp_processor_id()]);
+		claim->channel = own_channel(state.channel_of[raw_smp_processor_id()]);
 	}
 	if (!claim->channel)
 		return;
 	atomic_inc(&claim->channel->load);
 	rt_mutex_lock(&claim->channel->lock);
-	/* It may have died since. */
+	/* The channel may have died while this task waited. */
 	if (claim->channel->dead) {
 		rt_mutex_unlock(&claim->channel->lock);
 		atomic_dec(&claim->channel->load);
@@ -333,14 +332,14 @@ void policy_claim(struct claim *claim)
 	claim->timeout_ns = clamp(READ_ONCE(timeout_ms), 1U, TIMEOUT_MS_MAX) * (u64)NSEC_PER_MSEC;
 	if (state.kind != CFTU_POLICY_PRIORITY || is_high(claim->channel->index))
 		return;
-	/* What is paused for a part of the time may take so much longer. */
+	/* Pauses stretch a transfer: add their share to the timeout. */
 	claim->timeout_ns += 2 * state.quantum_high_ns +
 		mul_u64_u64_div_u64(claim->timeout_ns, state.quantum_high_ns, state.quantum_low_ns);
-	if (!engine.can_pause)
-		claim->pieces = admit(claim->channel, claim->pieces);
+	if (!cftu_engine.can_pause)
+		claim->pieces = wait_for_low_part(claim->channel, claim->pieces);
 }
 
-void policy_release(const struct claim *claim)
+void cftu_policy_release(const struct claim *claim)
 {
 	if (claim->channel) {
 		rt_mutex_unlock(&claim->channel->lock);
@@ -349,7 +348,7 @@ void policy_release(const struct claim *claim)
 	up_read(&lock);
 }
 
-void policy_show(struct cftu_info *info)
+void cftu_policy_show(struct cftu_info *info)
 {
 	down_read(&lock);
 	info->policy = state.kind;
@@ -362,18 +361,18 @@ void policy_show(struct cftu_info *info)
 	up_read(&lock);
 }
 
-u64 policy_times(void)
+u64 cftu_policy_times(void)
 {
 	return READ_ONCE(state.times);
 }
 
-bool policy_is_off(void)
+bool cftu_policy_is_off(void)
 {
 	/* Not of one moment with anything: a transfer asks again, under the lock. */
 	return data_race(state.kind) == CFTU_POLICY_OFF;
 }
 
-bool policy_is_high(unsigned int channel)
+bool cftu_policy_is_high(unsigned int channel)
 {
 	bool high;
 
@@ -383,12 +382,12 @@ bool policy_is_high(unsigned int channel)
 	return high;
 }
 
-int policy_start(void)
+int cftu_policy_start(void)
 {
 	struct cftu_policy wanted = { .flags = fold ? CFTU_FOLD : 0 };
 	int kind, err;
 
-	kind = policy ? sysfs_match_string(names, policy) : kernel_copies_policy();
+	kind = policy ? sysfs_match_string(names, policy) : cftu_kernel_copies_policy();
 	if (kind < 0) {
 		pr_err("policy=%s: give off, exclusive, shared or priority\n", policy);
 		return -EINVAL;
@@ -397,6 +396,6 @@ int policy_start(void)
 	err = cftu_start(&wanted);
 	if (err)
 		pr_err("policy=%s: %u CPUs, %u channels: give fold=1 for CPUs to share one, or policy=shared\n",
-		       names[kind], num_online_cpus(), engine.count);
+		       names[kind], num_online_cpus(), cftu_engine.count);
 	return err;
 }

@@ -10,9 +10,9 @@
 
 /**
  * struct claim - a channel, for one transfer
- * @channel: locked; NULL: there is none, the CPU copies
- * @pieces: at most so many in this transfer
- * @timeout_ns: when it counts as hanging
+ * @channel: locked, or NULL: the CPU copies
+ * @pieces: the most pieces of this transfer
+ * @timeout_ns: after this the transfer counts as hanging
  */
 struct claim {
 	struct channel *channel;
@@ -20,19 +20,19 @@ struct claim {
 	u64 timeout_ns;
 };
 
-/* May sleep until the channel is free and its time has come. */
-void policy_claim(struct claim *claim);
-/* Also for a claim without a channel. */
-void policy_release(const struct claim *claim);
+/* May sleep until the channel is free and the policy lets it go. */
+void cftu_policy_claim(struct claim *claim);
+/* Call it for claims without a channel too. */
+void cftu_policy_release(const struct claim *claim);
 
-/* The policy that is in force, how often one was set; and whether a channel is high. */
-void policy_show(struct cftu_info *info);
-u64 policy_times(void);
-bool policy_is_high(unsigned int channel);
-/* As it was a moment ago. */
-bool policy_is_off(void);
+/* The policy in force; how often one was set; whether a channel is high. */
+void cftu_policy_show(struct cftu_info *info);
+u64 cftu_policy_times(void);
+bool cftu_policy_is_high(unsigned int channel);
+/* Unlocked: the answer may be out of date. */
+bool cftu_policy_is_off(void);
 
-/* The policy of the module's parameters; 0 or an errno, with its line. */
-int policy_start(void);
+/* Sets the policy of the parameters. Returns 0, or an errno after logging a line. */
+int cftu_policy_start(void);
 
 #endif /* CFTU_POLICY_H */

@@ -43,7 +43,7 @@ static const struct provider known[] = {
 
 static const struct provider unknown = { .driver = "" };
 
-const struct provider *provider_of(const char *driver)
+const struct provider *cftu_provider_of(const char *driver)
 {
 	unsigned int i;
 

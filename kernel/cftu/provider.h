@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What is known about the drivers whose channels cftu takes, and what a client can't see
- * from outside: whether they tell of errors, and whether they stop when told to.
+ * What is known about the drivers whose channels cftu takes, and a client cannot find out:
+ * whether they report errors, and whether a terminate stops the hardware.
  */
 #ifndef CFTU_PROVIDER_H
 #define CFTU_PROVIDER_H
@@ -10,7 +10,7 @@
 
 /**
  * struct provider - a driver
- * @driver: its name
+ * @driver: name
  * @reports: each descriptor that the hardware failed is called back with its error
  * @stops: after a terminate and a synchronize the hardware touches no memory
  */
@@ -20,7 +20,7 @@ struct provider {
 	bool stops;
 };
 
-/* Neither is known of a driver that is not on the list. */
-const struct provider *provider_of(const char *driver);
+/* A driver that is not on the list is taken to do neither. */
+const struct provider *cftu_provider_of(const char *driver);
 
 #endif /* CFTU_PROVIDER_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Kernel memory that an open file copies to and from: the piece that the kernel keeps
- * from boot on, or pages from wherever there are some.
+ * Kernel memory that an open file copies to and from: the block that the kernel reserves at
+ * boot, or else vmalloc()ed pages.
  */
 #include <linux/kernel.h>
 #include <linux/mm.h>
@@ -35,14 +35,14 @@ static void usercopy_region_give(void)
 }
 #endif
 
-int region_get(struct region *region, size_t bytes)
+int cftu_region_get(struct region *region, size_t bytes)
 {
 	u8 *memory = take_reserved(bytes);
 
 	region->reserved = memory;
 	if (memory)
 		memset(memory, 0, bytes);
-	/* Taking what isn't there would have other programs killed first. */
+	/* Unchecked, the OOM killer would end other programs before the allocation fails. */
 	else if (si_mem_available() >= (long)(bytes >> PAGE_SHIFT))
 		memory = __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);
 	if (!memory)
@@ -52,7 +52,7 @@ int region_get(struct region *region, size_t bytes)
 	return 0;
 }
 
-void region_put(struct region *region)
+void cftu_region_put(struct region *region)
 {
 	if (region->reserved)
 		usercopy_region_give();

@@ -8,10 +8,10 @@
 #include <linux/types.h>
 
 /**
- * struct region - it
- * @memory: NULL: none
- * @bytes: of it
- * @reserved: it is what the kernel keeps from boot on (kernel/patches)
+ * struct region - an open file's kernel memory
+ * @memory: the memory, or NULL
+ * @bytes: its size
+ * @reserved: it is the memory that the kernel reserves at boot (kernel/patches)
  */
 struct region {
 	u8 *memory;
@@ -19,9 +19,9 @@ struct region {
 	bool reserved;
 };
 
-/* Zeroed memory; 0 or -ENOMEM. */
-int region_get(struct region *region, size_t bytes);
-/* Also of none. */
-void region_put(struct region *region);
+/* Allocates zeroed memory. Returns 0 or -ENOMEM. */
+int cftu_region_get(struct region *region, size_t bytes);
+/* Frees the memory, if there is any. */
+void cftu_region_put(struct region *region);
 
 #endif /* CFTU_REGION_H */
