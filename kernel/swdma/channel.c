@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A channel: what dmaengine asks of it, the thread that copies, and the tasklet that
- * calls back.
+ * A channel: dmaengine's operations, the thread that copies, and the tasklet that calls
+ * clients back.
  *
- * A descriptor goes through the lists in order: free, prepared, submitted, issued,
- * the thread's hands (active), done, free. The thread holds the lock to decide and not
- * to copy; while it copies a step, the active descriptor is its own. Who terminates
- * takes it away from the channel, and the thread gives it back when its step is over.
+ * A descriptor moves through the lists in order: free, prepared, submitted, issued, active
+ * (the thread's), done, free. The thread holds the lock to decide but not to copy: during a
+ * step the active descriptor belongs to it. A terminate during a step detaches that descriptor
+ * from the channel, and the thread frees it after the step.
  */
 #include <linux/dma-direct.h>
 #include <linux/dma-mapping.h>
@@ -23,11 +23,11 @@
 #include "faults.h"
 #include "swdma.h"
 
-/* What is copied between two looks at pause and terminate: some microseconds. */
+/* Bytes copied between two checks for pause and terminate: some microseconds. */
 #define STEP SZ_4K
-/* How many callbacks a tasklet makes before others get their turn. */
+/* Callbacks of one tasklet run, after which it is scheduled again. */
 #define CALLBACKS 64
-/* As a wait: until somebody kicks. */
+/* As a waiting time: until kick(). */
 #define NEVER U64_MAX
 
 static struct swdma_channel *to_channel(struct dma_chan *chan)
@@ -48,8 +48,8 @@ static int add_length(struct resource *part, void *data)
 }
 
 /*
- * All of the range is RAM, and so in the kernel's linear mapping. Asked by whole pages:
- * the walk finds nothing in a range of one byte.
+ * True if all of the range is RAM, and so in the kernel's linear mapping. Rounded to whole
+ * pages, since the walk finds nothing in a range of one byte.
  */
 static bool is_ram(phys_addr_t start, u32 length)
 {
@@ -64,7 +64,7 @@ static bool is_ram(phys_addr_t start, u32 length)
 	return found == end - first;
 }
 
-/* The thread's part that needs no lock: copies a step, at the first after a look at both ends. */
+/* Copies a step, without the lock; before the first one checks that both sides are RAM. */
 static enum dmaengine_tx_result copy_step(const struct swdma_descriptor *desc, u32 length)
 {
 	if (!desc->copied && !is_ram(desc->from, desc->length))
@@ -81,7 +81,7 @@ static bool is_nth(u64 count, unsigned int every)
 	return every && count % every == 0;
 }
 
-static struct swdma_descriptor *begin(struct swdma_channel *channel)
+static struct swdma_descriptor *begin_next(struct swdma_channel *channel)
 {
 	struct swdma_descriptor *desc;
 	bool fails;
@@ -102,7 +102,7 @@ static struct swdma_descriptor *begin(struct swdma_channel *channel)
 	return desc;
 }
 
-/* How long the descriptor, of which all is copied, has yet to wait. */
+/* The rest of the delay before a descriptor whose bytes are all copied completes. */
 static u64 delay_left(struct swdma_descriptor *desc)
 {
 	unsigned int delay_ns = READ_ONCE(swdma_faults.delay_ns);
@@ -129,7 +129,7 @@ static void complete_active(struct swdma_channel *channel)
 	channel->done_count++;
 }
 
-/* Copies a step of the active descriptor. The lock is held, but not meanwhile. */
+/* Copies a step of the active descriptor. Drops the lock for the copy. */
 static void step(struct swdma_channel *channel, struct swdma_descriptor *desc)
 	__must_hold(&channel->lock)
 {
@@ -141,7 +141,7 @@ static void step(struct swdma_channel *channel, struct swdma_descriptor *desc)
 	result = copy_step(desc, length);
 	spin_lock_irq(&channel->lock);
 	if (channel->active != desc) {
-		/* Terminated: what it holds is given back before anybody may use it anew. */
+		/* Terminated: unmap the descriptor before it is free for a new copy. */
 		spin_unlock_irq(&channel->lock);
 		dma_descriptor_unmap(&desc->tx);
 		spin_lock_irq(&channel->lock);
@@ -157,8 +157,8 @@ static void step(struct swdma_channel *channel, struct swdma_descriptor *desc)
 	wake_up(&channel->settled);
 }
 
-/* Writes what a terminated descriptor has left. Return: in how long (ns). */
-static u64 run_away(struct swdma_channel *channel)
+/* Writes a terminated descriptor's rest when due. Return: ns until then, or NEVER. */
+static u64 finish_runaway(struct swdma_channel *channel)
 	__must_hold(&channel->lock)
 {
 	struct swdma_runaway runaway = channel->runaway;
@@ -176,7 +176,7 @@ static u64 run_away(struct swdma_channel *channel)
 	return NEVER;
 }
 
-/* Does what is next. Return: for how long (ns) there is nothing more to do. */
+/* Takes the next step. Return: for how long (ns) there is nothing more to do. */
 static u64 advance(struct swdma_channel *channel)
 {
 	struct swdma_descriptor *desc;
@@ -185,10 +185,10 @@ static u64 advance(struct swdma_channel *channel)
 
 	spin_lock_irq(&channel->lock);
 	WRITE_ONCE(channel->kicked, false);
-	next = run_away(channel);
+	next = finish_runaway(channel);
 	desc = channel->active;
 	if (!desc && !channel->paused)
-		desc = begin(channel);
+		desc = begin_next(channel);
 	if (!desc || channel->paused) {
 		rest = NEVER;
 	} else if (desc->copied < desc->stop) {
@@ -203,7 +203,7 @@ static u64 advance(struct swdma_channel *channel)
 	}
 	spin_unlock_irq(&channel->lock);
 	if (completed) {
-		/* Enabling runs the tasklet here and now, as after an interrupt. */
+		/* Enabling runs the tasklet at once, as after an interrupt. */
 		local_bh_disable();
 		tasklet_schedule(&channel->tasklet);
 		local_bh_enable();
@@ -211,7 +211,7 @@ static u64 advance(struct swdma_channel *channel)
 	return min(rest, next);
 }
 
-static bool has_to_look(struct swdma_channel *channel)
+static bool has_work(struct swdma_channel *channel)
 {
 	return READ_ONCE(channel->kicked) || kthread_should_stop();
 }
@@ -221,14 +221,14 @@ int swdma_channel_thread(void *data)
 	struct swdma_channel *channel = data;
 	u64 rest;
 
-	/* A delay is meant to the nanosecond; tasks are given 50 us of slack. */
+	/* The default timer slack, 50 us, would spoil short delays. */
 	current->timer_slack_ns = 1;
 	while (!kthread_should_stop()) {
 		rest = advance(channel);
 		if (rest == NEVER)
-			wait_event_idle(channel->wake, has_to_look(channel));
+			wait_event_idle(channel->wake, has_work(channel));
 		else if (rest)
-			wait_event_interruptible_hrtimeout(channel->wake, has_to_look(channel),
+			wait_event_interruptible_hrtimeout(channel->wake, has_work(channel),
 							   ns_to_ktime(rest));
 		else
 			cond_resched();
@@ -262,7 +262,7 @@ static bool call_back(struct swdma_channel *channel)
 	calls = desc->twice ? 2 : 1;
 	result.result = desc->result;
 	result.residue = desc->length - desc->copied;
-	/* Free before the call, which may want to prepare the next one. */
+	/* Free before the callback, which may prepare the next descriptor. */
 	spin_lock_irqsave(&channel->lock, flags);
 	list_add_tail(&desc->node, &channel->free);
 	spin_unlock_irqrestore(&channel->lock, flags);
@@ -281,7 +281,7 @@ static bool call_back(struct swdma_channel *channel)
 	return true;
 }
 
-static void interrupt(struct tasklet_struct *tasklet)
+static void call_clients_back(struct tasklet_struct *tasklet)
 {
 	struct swdma_channel *channel = from_tasklet(channel, tasklet, tasklet);
 	unsigned int left;
@@ -292,7 +292,7 @@ static void interrupt(struct tasklet_struct *tasklet)
 	tasklet_schedule(tasklet);
 }
 
-/* Fails a submission as idxd's driver does: the client is called back, and then told. */
+/* Fails a submission as idxd's driver does: calls the client back, then returns an error. */
 static dma_cookie_t fail_submission(struct swdma_channel *channel, struct swdma_descriptor *desc)
 {
 	const struct dmaengine_result aborted = {
@@ -320,7 +320,7 @@ static dma_cookie_t submit(struct dma_async_tx_descriptor *tx)
 	dma_cookie_t cookie;
 
 	spin_lock_irqsave(&channel->lock, flags);
-	/* Submitted before, or dropped by a terminate. */
+	/* Already submitted, or dropped by a terminate. */
 	if (tx->cookie != -EBUSY) {
 		cookie = -EINVAL;
 		goto unlock;
@@ -436,8 +436,8 @@ static int resume_channel(struct dma_chan *chan)
 	return 0;
 }
 
-/* What is not written yet is, later, whatever becomes of the descriptor. */
-static void flee(struct swdma_channel *channel, const struct swdma_descriptor *desc)
+/* Schedules the write of the descriptor's rest, whatever happens to the descriptor. */
+static void start_runaway(struct swdma_channel *channel, const struct swdma_descriptor *desc)
 {
 	channel->runaway = (struct swdma_runaway){
 		.to = desc->to + desc->copied,
@@ -447,7 +447,7 @@ static void flee(struct swdma_channel *channel, const struct swdma_descriptor *d
 	};
 }
 
-/* Also what was prepared only, as dmaengine knows no other way to give it back. */
+/* Drops prepared descriptors too: dmaengine has no other way to release them. */
 static int terminate_all(struct dma_chan *chan)
 {
 	struct swdma_channel *channel = to_channel(chan);
@@ -461,10 +461,10 @@ static int terminate_all(struct dma_chan *chan)
 	list_splice_tail_init(&channel->done, &dropped);
 	if (channel->active) {
 		channel->active->status = DMA_ERROR;
-		/* One at a time runs away. */
+		/* One runaway at a time. */
 		if (channel->active->runs_away && !channel->stepping && !channel->runaway.length)
-			flee(channel, channel->active);
-		/* Within a step it is the thread's to give back. */
+			start_runaway(channel, channel->active);
+		/* During a step the thread frees it. */
 		if (!channel->stepping)
 			list_add_tail(&channel->active->node, &dropped);
 		channel->active = NULL;
@@ -505,9 +505,8 @@ static bool is_settled(struct swdma_channel *channel, u64 steps, u64 done_count)
 }
 
 /*
- * Waits for the step and the callbacks that were under way. tasklet_kill() would do
- * for the latter, but for a tasklet that is scheduled meanwhile: that is lost, and a
- * channel may be synchronized while it works.
+ * Waits for the step and the callbacks that were under way. tasklet_kill() would lose a
+ * tasklet that is scheduled meanwhile, and a channel may be synchronized while it works.
  */
 static void synchronize(struct dma_chan *chan)
 {
@@ -524,7 +523,7 @@ static void synchronize(struct dma_chan *chan)
 static int alloc_resources(struct dma_chan *chan)
 {
 	struct swdma_channel *channel = to_channel(chan);
-	/* One more, as cookies go on from the highest at 1, not at 0. */
+	/* One more, since cookies wrap from the highest to 1, not to 0. */
 	unsigned int i, recent = roundup_pow_of_two(channel->limit + 1);
 
 	channel->descriptors = kvcalloc(channel->limit, sizeof(*channel->descriptors), GFP_KERNEL);
@@ -559,7 +558,7 @@ void swdma_device_init(struct dma_device *device)
 {
 	INIT_LIST_HEAD(&device->channels);
 	dma_cap_set(DMA_MEMCPY, device->cap_mask);
-	/* For who asks for it: to have RAID's copies done by another thread helps nobody. */
+	/* Only for clients that request a channel: copies of RAID gain nothing from a thread. */
 	dma_cap_set(DMA_PRIVATE, device->cap_mask);
 	device->directions = BIT(DMA_MEM_TO_MEM);
 	device->residue_granularity = DMA_RESIDUE_GRANULARITY_BURST;
@@ -580,7 +579,7 @@ void swdma_channel_init(struct swdma_channel *channel, struct dma_device *device
 	spin_lock_init(&channel->lock);
 	init_waitqueue_head(&channel->wake);
 	init_waitqueue_head(&channel->settled);
-	tasklet_setup(&channel->tasklet, interrupt);
+	tasklet_setup(&channel->tasklet, call_clients_back);
 	channel->limit = limit;
 	INIT_LIST_HEAD(&channel->free);
 	INIT_LIST_HEAD(&channel->prepared);

@@ -7,9 +7,9 @@
 #include <linux/version.h>
 
 /*
- * swdma_set_coherent() - have the device's memory left in the caches. The copy is the
- * CPU's and goes through them; invalidating them, as after a device's write that went
- * round them, would lose it. Where all devices are coherent there is nothing to set.
+ * swdma_set_coherent() - mark the device cache-coherent. The CPU copies through its caches;
+ * an invalidation, as after a write by a non-coherent device, would lose the data. On
+ * architectures where all devices are coherent there is nothing to set.
  */
 #if defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_DEVICE) || defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU) || \
 	defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU_ALL)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What swdma does wrong on demand: parameters, and an export for tests. */
+/* Faults that swdma injects on demand: parameters, and an export for tests. */
 #ifndef SWDMA_FAULTS_H
 #define SWDMA_FAULTS_H
 
 /**
- * struct swdma_faults - what goes wrong from the next descriptor on
+ * struct swdma_faults - faults of the descriptors that begin from now on
  * @fail_every: of each channel's descriptors every n-th fails, 0 for none: half of
  *              it is copied, and its result is DMA_TRANS_ABORTED
  * @hang: of each channel's descriptors every n-th never ends, 0 for none: half of it
@@ -20,11 +20,11 @@
  *                it is submitted, and the submission fails as well, 0 for none
  * @twice: of each channel's descriptors every n-th is called back twice, 0 for none
  *
- * A channel counts what it has begun since it was requested, and for @submit_fails what was
- * submitted. What is to fail and to hang hangs.
+ * A channel counts the descriptors that it has begun since it was requested, for @submit_fails
+ * the submissions. If a descriptor is to fail and to hang, it hangs.
  *
- * A client that knows swdma as a provider that reports errors, and that stops when told to,
- * is deceived by @fail_silent and @runaway: the parameter driver= gives swdma another name.
+ * @fail_silent and @runaway deceive a client that knows swdma as a provider that reports errors
+ * and stops on terminate: use them with another name, by the parameter driver=.
  */
 struct swdma_faults {
 	unsigned int fail_every;
@@ -36,7 +36,7 @@ struct swdma_faults {
 	unsigned int twice;
 };
 
-/* Long enough for a client to have given its memory back. */
+/* Long enough for a client to have freed its memory. */
 #define SWDMA_RUNAWAY_NS (100 * NSEC_PER_MSEC)
 
 extern struct swdma_faults swdma_faults;

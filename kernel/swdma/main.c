@@ -2,9 +2,9 @@
 /*
  * A dmaengine provider in software: parameters, the device, loading and unloading.
  *
- * dmaengine wants its providers bound to a driver, so there is a platform device that
- * stands for no hardware. Nothing translates its DMA addresses but the kernel's direct
- * mapping; where something else would, loading is refused.
+ * dmaengine's providers must be bound to a driver, so there is a platform device without
+ * hardware. Its DMA addresses are those of the kernel's direct mapping; loading is refused if
+ * an IOMMU or other DMA operations would translate them.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpumask.h>
@@ -75,8 +75,8 @@ MODULE_PARM_DESC(twice, "every n-th descriptor of a channel is called back twice
 
 /**
  * struct swdma - the device
- * @device: what clients see
- * @count: how many channels there are
+ * @device: the dmaengine device
+ * @count: number of channels
  * @channel: the channels
  */
 struct swdma {
@@ -88,7 +88,7 @@ struct swdma {
 static struct platform_device *platform_device;
 static cpumask_var_t allowed;
 
-/* After the device is unregistered, or before it ever was. */
+/* Call after the device is unregistered, or before it is registered. */
 static void stop_channels(void *data)
 {
 	struct swdma *swdma = data;
@@ -140,7 +140,7 @@ static int swdma_probe(struct platform_device *pdev)
 		return dev_err_probe(dev, err, "no 64-bit DMA addresses\n");
 	if (get_dma_ops(dev) || device_iommu_mapped(dev))
 		return dev_err_probe(dev, -ENODEV, "DMA addresses aren't memory's here\n");
-	/* Clients ask for it before they cut their copies. */
+	/* Clients read it to split their copies. */
 	dma_set_max_seg_size(dev, max_length);
 
 	swdma->device.dev = dev;
@@ -162,7 +162,7 @@ static int swdma_probe(struct platform_device *pdev)
 	return 0;
 }
 
-/* Its name is the parameter's. */
+/* Named by the parameter driver=. */
 static struct platform_driver driver;
 
 static int refuse_parameters(void)
@@ -194,7 +194,7 @@ static int __init swdma_init(void)
 	if (err)
 		goto free_cpumask;
 	driver.driver.name = driver_name;
-	/* Nor can it be unbound by hand: who holds a channel holds the module, not that. */
+	/* Not bindable by hand: a client's channel pins the module, not the binding. */
 	platform_device = platform_create_bundle(&driver, swdma_probe, NULL, 0, NULL, 0);
 	err = PTR_ERR_OR_ZERO(platform_device);
 

@@ -12,20 +12,20 @@
 
 /**
  * struct swdma_descriptor - one copy
- * @tx: what the client sees; its cookie is -EBUSY from preparation to submission
- * @node: in one of the channel's lists, but for the active one
+ * @tx: the client's descriptor; its cookie is -EBUSY from preparation to submission
+ * @node: in one of the channel's lists, except while active
  * @to: destination, a physical address
  * @from: source, a physical address
  * @length: bytes
  * @copied: bytes, so far
- * @stop: how many bytes to copy; fewer than @length where it is to fail or hang
+ * @stop: bytes to copy; fewer than @length if it is to fail or hang
  * @due_ns: when it completes; 0 until all is copied
  * @hangs: it never completes
- * @runs_away: nor does it end when the channel is terminated
- * @silent: what is not copied is not told
+ * @runs_away: the rest is written after the channel is terminated
+ * @silent: it fails, and reports success
  * @twice: its client is called back twice
- * @status: as tx_status tells it, from submission until the next preparation
- * @result: as its callback is told it
+ * @status: for tx_status, from submission until the next preparation
+ * @result: for the callback
  */
 struct swdma_descriptor {
 	struct dma_async_tx_descriptor tx;
@@ -45,11 +45,11 @@ struct swdma_descriptor {
 };
 
 /**
- * struct swdma_runaway - what a terminated descriptor writes yet
+ * struct swdma_runaway - the rest of a terminated descriptor, to be written later
  * @to: destination, a physical address
  * @from: source, a physical address
- * @length: bytes; 0: there is none
- * @due_ns: when
+ * @length: bytes; 0 if there is no runaway
+ * @due_ns: when to write
  */
 struct swdma_runaway {
 	phys_addr_t to;
@@ -59,32 +59,32 @@ struct swdma_runaway {
 };
 
 /**
- * struct swdma_channel - a thread, and the descriptors that are on their way to it
- * @chan: what the client sees
+ * struct swdma_channel - a channel: its thread, and its descriptors
+ * @chan: dmaengine's channel
  * @thread: copies
  * @tasklet: calls the clients back, as an interrupt would
  * @wake: where the thread waits
  * @settled: where synchronize waits
- * @lock: all that follows, and the cookies in @chan
- * @limit: how many descriptors a client may have
- * @descriptors: all of them, while the channel is held
+ * @lock: protects all that follows, and the cookies in @chan
+ * @limit: number of descriptors
+ * @descriptors: all descriptors, while a client holds the channel
  * @recent: descriptors by the low bits of their cookies
- * @recent_mask: those bits
- * @free: to prepare, the longest unused first
+ * @recent_mask: mask of those bits
+ * @free: unused, the longest unused first
  * @prepared: not submitted
  * @submitted: not issued
  * @issued: waiting for the thread
  * @done: waiting for the tasklet
- * @active: the thread's
- * @runaway: of a descriptor that was terminated
- * @begun: how many the thread has taken up, for the faults that come every so often
- * @submissions: how many were submitted, for the same
- * @done_count: how many have entered @done since the module was loaded
- * @settled_count: how many of those were called back or dropped
- * @steps: how many steps the thread has ended
+ * @active: the descriptor that the thread works on
+ * @runaway: rest of a terminated descriptor
+ * @begun: descriptors begun since the request, for the periodic faults
+ * @submissions: descriptors submitted since the request, for the same
+ * @done_count: descriptors that entered @done since the module was loaded
+ * @settled_count: those of them that were called back or dropped
+ * @steps: steps that the thread has ended
  * @stepping: the thread is in a step, and uses @active without the lock
  * @paused: the thread begins no step
- * @kicked: the thread has to look again
+ * @kicked: the thread has to check its lists again
  */
 struct swdma_channel {
 	struct dma_chan chan;
@@ -115,22 +115,22 @@ struct swdma_channel {
 };
 
 /**
- * swdma_device_init() - say what the channels can do
- * @device: gets the operations; the rest of it is the caller's
+ * swdma_device_init() - set the device's capabilities and operations
+ * @device: the caller sets the other fields
  */
 void swdma_device_init(struct dma_device *device);
 
 /**
- * swdma_channel_init() - make a channel, without its thread
+ * swdma_channel_init() - initialise a channel, without its thread
  * @channel: zeroed memory
- * @device: gets the channel
- * @limit: how many descriptors a client may have
+ * @device: the channel is added to it
+ * @limit: number of descriptors
  */
 void swdma_channel_init(struct swdma_channel *channel, struct dma_device *device,
 			unsigned int limit);
 
 /**
- * swdma_channel_thread() - what a channel's thread runs until it is stopped
+ * swdma_channel_thread() - a channel's thread, until it is stopped
  * @data: the channel
  *
  * Return: 0.
