@@ -27,7 +27,7 @@ MODULE_PARM_DESC(exclusive, "let one open the device at a time (default 0)");
 
 void *mymem_shim_allocate(size_t size)
 {
-	/* Taking what isn't there would have other programs killed first. */
+	/* Unchecked, the OOM killer would end other programs before the allocation fails. */
 	if (si_mem_available() < (long)(size >> PAGE_SHIFT))
 		return NULL;
 	return vmalloc_user(size);

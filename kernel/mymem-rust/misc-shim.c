@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The C half of misc.rs. Both modules of this folder include it, since an
- * object may not be in two modules.
+ * The C half of misc.rs. Both modules of this folder include this file: Kbuild does not allow
+ * one object in two modules.
  */
 #include <linux/fs.h>
 #include <linux/miscdevice.h>

@@ -15,7 +15,7 @@ struct task_struct *mymem_test_shim_thread(int (*run)(void *state), void *state,
 	struct task_struct *task = kthread_create(run, state, "mymem_test/%u", number);
 
 	if (!IS_ERR(task)) {
-		/* It may end before anybody asks it to. */
+		/* The thread may end before kthread_stop(). */
 		get_task_struct(task);
 		wake_up_process(task);
 	}

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /dev/mymem: some memory of the kernel, as a file.
+ * /dev/mymem: kernel memory as a file.
  *
- * Every call takes the whole of it: readers share, a writer is alone, so that
- * one call sees or makes another's change as a whole, however long it is. Only
- * mappings go round that.
+ * One reader-writer lock covers all of the memory, so that a call is atomic against other
+ * calls, whatever its length. Accesses through a mapping bypass the lock.
  *
- * The lock is held while user memory is copied, and may be waited for under a
- * page fault; so nothing that runs under mmap_lock (mmap) may take it.
+ * User memory is copied under the lock, and the copy may fault; so code that runs under
+ * mmap_lock, such as mmap, must not take it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/fs.h>
@@ -25,7 +24,7 @@
 #include "mymem.h"
 
 #define SIZE_MAX_BYTES SZ_1G
-/* What is copied between two offers to other tasks: a fraction of a millisecond. */
+/* Bytes between two calls of cond_resched(): a fraction of a millisecond. */
 #define STRETCH SZ_1M
 
 static unsigned long size = SZ_512K;
@@ -45,8 +44,8 @@ static DECLARE_RWSEM(lock);
 static atomic_t opened = ATOMIC_INIT(0);
 
 /*
- * admit() - how many of the @count bytes from @pos on a call may touch, or why
- * none; @at_end is the answer to a call that begins where the memory ends.
+ * admit() - how many of the @count bytes from @pos a call may access, or an errno. @at_end is
+ * the result for a call that begins at the end of the memory.
  */
 static ssize_t admit(loff_t pos, size_t count, ssize_t at_end)
 {
@@ -61,7 +60,7 @@ static ssize_t admit(loff_t pos, size_t count, ssize_t at_end)
 	return strict ? -EINVAL : size - pos;
 }
 
-/* The word at @offset, or NULL where there is none. */
+/* The word at @offset, or NULL if the offset is out of range or unaligned. */
 static atomic64_t *word(u64 offset)
 {
 	if (size < sizeof(u64) || offset > size - sizeof(u64) ||
@@ -155,7 +154,7 @@ static int device_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* What lay before a fault may have been copied; the call fails as a whole. */
+/* A fault fails the whole call; bytes before it may have been copied. */
 static ssize_t device_read(struct file *file, char __user *to, size_t count, loff_t *pos)
 {
 	ssize_t admitted = admit(*pos, count, 0);
@@ -272,7 +271,7 @@ static int __init mymem_init(void)
 		pr_err("size=%lu: give 1 to %u bytes\n", size, SIZE_MAX_BYTES);
 		return -EINVAL;
 	}
-	/* Taking what isn't there would have other programs killed first. */
+	/* Unchecked, the OOM killer would end other programs before the allocation fails. */
 	if (si_mem_available() >= (long)(size >> PAGE_SHIFT))
 		memory = vmalloc_user(size);
 	if (!memory) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What mymem offers to other modules: its memory, under the same rules as for
- * user space. All three may sleep. A caller keeps mymem loaded.
+ * mymem's interface for other modules: access to its memory by the same rules as user space.
+ * All three functions may sleep. A caller keeps mymem loaded.
  */
 #ifndef MYMEM_H
 #define MYMEM_H
@@ -10,20 +10,20 @@
 
 /**
  * mymem_read() - copy from the device's memory
- * @to: where to, @count bytes of kernel memory
- * @count: how many bytes
- * @pos: from which offset
+ * @to: kernel memory, @count bytes
+ * @count: number of bytes
+ * @pos: offset in the device's memory
  *
- * Return: the bytes copied, fewer than @count only where strict=0; 0 at the
- * end; -EINVAL for a range that isn't inside; -EINTR when the caller is killed.
+ * Return: the bytes copied, fewer than @count only with strict=0; 0 at the end;
+ * -EINVAL for a range that is not inside; -EINTR if the caller is killed.
  */
 ssize_t mymem_read(void *to, size_t count, loff_t pos);
 
 /**
  * mymem_write() - copy to the device's memory
- * @from: where from, @count bytes of kernel memory
- * @count: how many bytes
- * @pos: to which offset
+ * @from: kernel memory, @count bytes
+ * @count: number of bytes
+ * @pos: offset in the device's memory
  *
  * Return: as mymem_read(), but -ENOSPC at the end.
  */
@@ -31,10 +31,10 @@ ssize_t mymem_write(const void *from, size_t count, loff_t pos);
 
 /**
  * mymem_fetch_add() - add to a 64-bit word, as MYMEM_FETCH_ADD does
- * @offset: of the word, a multiple of 8
- * @operand: what to add; afterwards what the word was before
+ * @offset: offset of the word, a multiple of 8
+ * @operand: in: the value to add; out: the word's previous value
  *
- * Return: 0, -EINVAL, or -EINTR when the caller is killed.
+ * Return: 0, -EINVAL, or -EINTR if the caller is killed.
  */
 int mymem_fetch_add(loff_t offset, u64 *operand);
 
