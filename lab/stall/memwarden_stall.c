@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * memwarden_stall: /dev/memwarden_stall, whose pages are fetched when the test wants it.
+ * memwarden_stall: /dev/memwarden_stall, whose page faults wait for the test.
  *
- * A fault on its mapping waits until a byte is written to the device, as one of FUSE waits
- * for its server. A read gives the number of tasks that wait. The lab's kernels have neither
- * FUSE nor userfaultfd.
+ * A fault on its mapping waits until a byte is written to the device, like a FUSE fault that
+ * waits for its server. A read returns the number of waiting tasks. The lab's kernels have
+ * neither FUSE nor userfaultfd.
  */
 #include <linux/atomic.h>
 #include <linux/fs.h>
@@ -18,7 +18,7 @@ static DECLARE_WAIT_QUEUE_HEAD(queue);
 static atomic_t waiting;
 static bool open_to_all;
 
-/* Waits without the lock of the process's memory, as userfaultfd does. */
+/* Waits without mmap_lock, as userfaultfd does. */
 static vm_fault_t stall_fault(struct vm_fault *fault)
 {
 	if (READ_ONCE(open_to_all)) {

@@ -3,9 +3,9 @@
 # clock: free
 # kernel: own-debug
 # append: usercopy.dma=shared
-# cftu on an engine that deceives: it hides errors, calls back twice, fails a submission that
-# it has called back, goes on after it was told to stop; and user memory that is not there
-# when it is copied. KASAN, kmemleak and lockdep watch, and what they find fails the run.
+# cftu on a faulty engine, which hides errors, calls back twice, fails a submission after its
+# callback, and continues after a terminate; and with user memory that is not present during
+# the copy. A report of KASAN, kmemleak or lockdep fails the run.
 . /host/lab/check.sh
 
 operations=$((OPERATIONS / 40))
@@ -55,7 +55,7 @@ echo 3 >$engine/twice
 echo 5 >$engine/submit_fails
 check "the same where nothing is compared" "model $operations 25" 0 'no difference'
 
-# User memory that is not there, in a kernel whose own copies are the engine's and in a request.
+# User memory that is not present, in the kernel's own copies and in a request.
 modprobe memwarden_stall
 fresh '' min_bytes=1
 stall() { /host/lab/cftu-stall "$@"; }
@@ -67,10 +67,10 @@ check "  the read is right in the end" "modprobe cftu min_bytes=1; stall to 'rmm
 check "cftu goes while a write waits for its memory" "modprobe cftu min_bytes=1; stall from 'rmmod cftu'" 0 '^rmmod cftu: ends'
 rmmod memwarden_stall
 
-# An engine that goes on after it was told to stop, as zynqmp_dma's. It is the last: cftu stays.
+# An engine that continues after a terminate, like zynqmp_dma's. Last, since cftu stays loaded.
 fresh driver=other timeout_ms=20
 echo 9 >$engine/runaway
-check "an engine that goes on: its memory is nobody else's" "/host/lab/cftu-lost 20" 0 '^20 copies, all as they must be'
+check "an engine that goes on: its memory has no new owner" "/host/lab/cftu-lost 20" 0 '^20 copies, all as they must be'
 echo 0 >$engine/runaway
 check "  pages stay allocated" "value held_pages" 0 '^[1-9]'
 check "  and channels are dead" "value dead" 0 '^[1-4]$'

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock on Debian's kernel
-# cftu's policies by what the channels say that they did, on the counted clock; and pointers with
-# tags, for which the own kernels are not configured.
+# cftu's policies by the channels' counts, on the counted clock; and pointers with tags, which the own
+# kernels are not configured for.
 . /host/lab/check.sh
 . /host/lab/cftu-share.sh
 

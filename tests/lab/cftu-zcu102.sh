@@ -26,8 +26,7 @@ check "shared: all sixteen are used" "/host/lab/cftu-policies shared | awk '\$4 
 check "policies change under traffic" "/host/lab/cftu-policies switch $((operations / 100))" 0 'times'
 rmmod cftu
 
-# An interrupt that comes too late is a transfer that hangs. It is the last, as cftu stays
-# loaded then.
+# A late interrupt counts as a transfer that hangs. Last, since cftu then stays loaded.
 modprobe cftu timeout_ms=0 poll_bytes=0
 check "transfers whose end is not awaited" "/host/lab/cftu-disturbed $(at_most 50 $((operations / 20)))" 0 'all as they must be'
 check "  a channel that was given up has its pages kept" \

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
 # kernel: own-debug
-# cftu on the software engine, which fails and hangs when it is told to: what comes
-# of a copy is what the CPU makes of it, whatever the engine, the policy and the
-# memory do. KASAN, kmemleak, UBSAN and lockdep watch, and what they find fails the run.
+# cftu on the software engine, which fails and hangs on demand. The result of a copy must be
+# that of the CPU, whatever the engine, the policy and the memory do. A report of KASAN,
+# kmemleak, UBSAN or lockdep fails the run.
 . /host/lab/check.sh
 
 operations=$OPERATIONS
@@ -34,7 +34,7 @@ check "CPUs fold onto fewer channels when asked" "modprobe cftu policy=exclusive
 check "the device is root's alone" "stat -c %a /dev/cftu" 0 '^600$'
 check "while it is loaded its engine stays" "rmmod swdma" 1 ''
 
-# A CPU that comes when all channels are somebody's.
+# A CPU that comes online when all channels are assigned.
 value() { /host/lab/cftu-statistics | sed -n "s/^$1 //p"; }
 on_the_last_cpu() { taskset 8 /host/lab/cftu-disturbed 20 >/dev/null && value off_bytes; }
 echo 0 >/sys/devices/system/cpu/cpu3/online
@@ -68,7 +68,7 @@ echo 20000 >$engine/delay_ns
 check "one that is slow" "model $((operations / 40)) 8" 0 'no difference'
 echo 0 >$engine/delay_ns
 echo 40 >$engine/hang
-check "one that hangs: nobody else does" "model $((operations / 40)) 9" 0 'no difference'
+check "one that hangs: no copy does" "model $((operations / 40)) 9" 0 'no difference'
 check "  also while memory goes" "/host/lab/cftu-disturbed $(at_most 500 $((operations / 1000)))" 0 'all as they must be'
 echo 0 >$engine/hang
 check "after it all channels are alive" "/host/lab/cftu-policies exclusive | grep -c 'channels [1248]\$'" 0 '^4$'

@@ -28,8 +28,8 @@ check() {
 	fi
 }
 
-# What was allocated and nothing points at any more, on a kernel that has kmemleak. It
-# wants two looks. Its list begins anew with forget_leaks.
+# Lists leaked allocations, on a kernel with kmemleak, which needs two scans. forget_leaks empties
+# its list.
 leaks() {
 	echo scan >/sys/kernel/debug/kmemleak && sleep 6 && echo scan >/sys/kernel/debug/kmemleak &&
 		cat /sys/kernel/debug/kmemleak
@@ -39,8 +39,8 @@ forget_leaks() {
 	leaks >/dev/null && echo clear >/sys/kernel/debug/kmemleak
 }
 
-# at_most N COUNT: the smaller of both; for what takes a hundred times as long as the
-# other operations of a test.
+# at_most N COUNT: the smaller of both, for operations that take a hundred times as long as the
+# others of a test.
 at_most() { if [ "$2" -lt "$1" ]; then echo "$2"; else echo "$1"; fi; }
 
 # skip "what" "reason"

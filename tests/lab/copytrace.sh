@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
 # kernel: own-debug
-# copytrace on a kernel with hooks: each copy has its record or is counted as dropped,
-# on all CPUs at once; KASAN, kmemleak and lockdep watch.
+# copytrace on a kernel with hooks: on all CPUs at once, each copy has a record or is counted as
+# dropped. KASAN, kmemleak and lockdep are on.
 . /host/lab/check.sh
 
 operations=$OPERATIONS
@@ -62,7 +62,7 @@ check "  and what a full ring does not take" \
 
 second_reader() {
 	fresh
-	# Not through the function, which would be a process of its own.
+	# Called directly: through the function, $! would be the PID of a subshell.
 	/host/lab/copytrace-count hold 100 &
 	first=$!
 	# Of the rings it maps the last one is that of __to_user.
@@ -89,7 +89,7 @@ while :; do uname -a; done >/dev/null &
 busy=$!
 check "loaded and unloaded again and again under traffic" "cycle" 0 ''
 kill $busy
-check "somebody's reader that is killed leaves nothing" \
+check "a reader that is killed leaves nothing" \
 	"fresh; /host/lab/copytrace-count rate 60000 & sleep 1; kill -9 \$!; wait \$!; rmmod copytrace" 0 ''
 check "nothing is leaked" "leaks" 0 '!copytrace'
 finish

@@ -3,8 +3,8 @@
 # clock: free
 # kernel: own-debug
 # append: usercopy.dma=exclusive usercopy_region=8M
-# A kernel whose own copies are the engine's, from the first byte on: programs run as
-# they do without, also on an engine with faults. KASAN, kmemleak and lockdep watch.
+# A kernel that leaves its copies to the engine, from the first byte on: programs run as without,
+# also on an engine with faults. KASAN, kmemleak and lockdep are on.
 . /host/lab/check.sh
 
 engine=/sys/module/swdma/parameters

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# tests/packages/foreign.sh: the package for arm64 that was built on another machine. Prints TAP;
-# skips what there is no emulator for. packages: the folder; version: theirs.
+# tests/packages/foreign.sh: tests the arm64 package, built on a machine of another architecture. Prints
+# TAP; skips if there is no emulator. packages: the packages' folder; version: their version.
 cd "$(dirname "$0")/../.." || exit
 . tests/lab/check.sh
 

@@ -16,8 +16,8 @@ names="memguard copytrace cftu swdma mymem"
 unset LANGUAGE
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 HOME=/root MANWIDTH=80
 
-# What there is, and what is in /etc. Left out: what dpkg, apt and man keep for themselves, logs,
-# and what dkms and depmod keep of a kernel: the key that signs modules, the index of modules.
+# Lists all files, with checksums of those in /etc. Skips the databases of dpkg, apt and man, logs, and
+# files that dkms and depmod keep for a kernel: the signing key, the index of modules.
 inventory() {
 	find / \( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /tmp -o -path /root \
 		-o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \) -prune \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `/dev/cftu`: copies between user memory and a region of kernel memory, by the CPU or by a DMA engine.
 //!
-//! Whoever measures copies sees a [`Copier`] and the [`Session`]s that it opens: the [`Device`], or [`Null`], which copies
-//! within this process and so lets the measuring itself be tried where there is no module.
+//! A measurement uses a [`Copier`] and the [`Session`]s that it opens: the [`Device`], or [`Null`], which copies within
+//! this process, to test measurements without the module.
 
 mod device;
 mod null;
@@ -287,7 +287,7 @@ impl Copy {
 
 /// Where copies are made.
 pub trait Copier: Sync {
-    /// What there is.
+    /// The available engine, channels and limits.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -26,7 +26,7 @@ pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
         .map(|(_, module)| module)
 }
 
-/// A module that was loaded for us. It is unloaded when this goes, unless somebody else has come to use it.
+/// A module that this process had loaded. Dropping it unloads the module, unless another process uses it by then.
 #[derive(Debug)]
 #[must_use = "the module is unloaded when this goes"]
 pub struct Loaded {
@@ -99,8 +99,8 @@ pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Resu
     }
     match provide_with(path, parameters) {
         Ok(loaded) => providers.loaded.extend(loaded),
-        // What cftu says when it finds no channel; ENODEV, as modprobe words it.
-        // swdma's own channels, if somebody loaded it, are then all taken, and it is not ours to load anew.
+        // modprobe's text for ENODEV, which cftu returns if it finds no channel. If swdma is loaded already, its
+        // channels are all taken, and loading it again is no remedy.
         Err(Error::NotLoaded { reason, .. })
             if reason.contains("No such device") && !Path::new("/sys/module/swdma").exists() =>
         {

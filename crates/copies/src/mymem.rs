@@ -184,7 +184,7 @@ impl Device {
             .map_err(|reason| self.no_request("compare-exchange", reason))
     }
 
-    /// One call must move everything: its time is that of the whole, and nobody else's bytes are in between.
+    /// One call must move all bytes: it is timed as a whole, and must not interleave with another writer's.
     #[inline]
     fn whole(
         &self,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `/dev/copytrace`: who copies how much between user and kernel memory.
+//! `/dev/copytrace`: records of copies between user and kernel memory.
 //!
-//! Whoever traces sees a [`Tracer`], which opens the rings of one CPU: a [`Reader`] for the thread that reads them, and a
-//! [`Control`] for the one that starts and stops them. The tracer is the kernel's [`Devices`], or [`Null`], which makes
-//! records of its own and so lets all that reads them be tried where there is no module.
+//! A trace uses a [`Tracer`], which opens the rings of one CPU: a [`Reader`] for the thread that reads them, and a
+//! [`Control`] for the thread that starts and stops them. The tracer is the kernel's [`Devices`], or [`Null`], which makes
+//! up records, to test readers without the module.
 
 mod devices;
 mod null;

@@ -46,7 +46,7 @@ pub(crate) fn apply(patch: &Path, tree: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A build under way, and how its progress is told.
+/// A running build, and the text of its progress line.
 pub(crate) struct Watched<'a> {
     /// What is built: "the kernel".
     pub what: &'a str,

@@ -13,14 +13,14 @@ use serde::Serialize;
 
 use crate::error::{Error, OnFile, Result};
 
-/// How a folder's name begins that is being filled, or was when its maker was killed.
+/// Prefix of an incomplete entry's name: one that is being filled, or that a killed run left.
 const PARTIAL: &str = ".unfinished-";
 
-/// What there is: kernels and headers of Debian, kernels that the lab built, programs for the guest, packages for it, and
-/// programs for building.
+/// Kinds of entries: Debian's kernels and headers, kernels that the lab built, programs and packages for the guest, and
+/// build tools.
 const KINDS: [&str; 6] = ["kernel", "headers", "own", "busybox", "packages", "tools"];
 
-/// The cache's folder, locked by whoever adds to it.
+/// The cache's folder. A process that adds an entry holds the lock of that entry's kind.
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
@@ -155,7 +155,7 @@ impl Cache {
     }
 }
 
-/// Removes what killed runs left behind. The lock is ours, so nobody is at work there.
+/// Removes incomplete entries of killed runs. The caller holds the lock, so no other process is filling one.
 fn remove_partial(home: &Path) -> Result<()> {
     for entry in fs::read_dir(home).on("read", home)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(PARTIAL) {

@@ -154,7 +154,7 @@ mod tests {
         };
         assert!(faults(&log("sched_fair_server_write")).is_empty());
         assert_eq!(faults(&log("dequeue_task_fair")).len(), 1);
-        // Of two warnings the second one's trace says nothing of the first.
+        // The second warning's trace must not excuse the first one.
         let two = log("dequeue_task_fair") + &log("sched_fair_server_write");
         assert_eq!(faults(&two).len(), 1);
     }

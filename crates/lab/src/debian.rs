@@ -18,7 +18,7 @@ const MACHINE_LISTS: &str = "/var/lib/apt/lists";
 pub(crate) struct Suites {
     /// The folder's name in the cache.
     name: &'static str,
-    /// What they are called in what the user is told.
+    /// Their name in messages.
     what: &'static str,
     /// apt's sources.list.
     sources: &'static str,

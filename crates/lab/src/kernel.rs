@@ -155,7 +155,7 @@ impl Kernel {
             .join(board)
     }
 
-    /// A kernel that somebody built: the build tree, with the image in it.
+    /// A kernel that the user built: the build tree with its image.
     ///
     /// # Errors
     /// When the folder is not such a tree.

@@ -4,7 +4,7 @@
 //!
 //! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
 //! - [`STOCK`], [`Kernel`], [`Headers`]: Debian's kernels and headers, fetched and cached, never installed.
-//! - [`Flavour`], [`build_tree`]: the lab's own kernel, and one built of somebody's own source tree.
+//! - [`Flavour`], [`build_tree`]: the lab's own kernel, and kernels built from a user's source tree.
 //! - [`Emulator`]: the lab's own emulator, whose CPUs run at the same time.
 //! - [`check_modules`]: builds the modules with all warnings against a kernel's headers.
 //! - [`Cache`]: what is kept between runs.

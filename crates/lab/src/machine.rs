@@ -192,7 +192,7 @@ pub struct Machine {
     pub packages: BTreeSet<String>,
     /// Whether the command's output is passed on while it runs.
     pub live: bool,
-    /// Whether steps are told on the error output.
+    /// Print the lab's steps on standard error.
     pub talkative: bool,
 }
 
@@ -604,7 +604,7 @@ impl<'a> Boot<'a> {
         }
         let said = File::create(self.file("qemu")).on("create", &self.file("qemu"))?;
         qemu.stdout(Stdio::null()).stderr(said);
-        // A group of its own, so that Ctrl-C comes to us alone, who clean up.
+        // A process group of its own, so that Ctrl-C reaches only this process, which cleans up.
         std::os::unix::process::CommandExt::process_group(&mut qemu, 0);
         let child = qemu
             .spawn()

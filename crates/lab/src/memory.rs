@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A modelled memory behind the emulated CPUs: a platform of the simulator's, as a library for the emulator and as what
-//! the guest is told of its caches.
+//! A modelled memory behind the emulated CPUs: one of the simulator's platforms, as a library for the emulator, and as
+//! cache properties in the guest's device tree.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -17,7 +17,7 @@ use crate::headers::Headers;
 use crate::program;
 use crate::source::Source;
 
-/// What make leaves behind, never copied from a checkout somebody built in.
+/// Suffixes of make's products, which are not copied from a checkout with a build in it.
 const PRODUCTS: [&str; 6] = ["o", "ko", "mod", "cmd", "symvers", "order"];
 
 /// Builds all modules and returns their files. Only what changed is compiled.
@@ -25,7 +25,7 @@ const PRODUCTS: [&str; 6] = ["o", "ko", "mod", "cmd", "symvers", "order"];
 /// # Errors
 /// With the compiler's message when a module does not build.
 pub(crate) fn build(source: &Source, headers: &Headers) -> Result<Vec<PathBuf>> {
-    // Two kernels of one release may be configured differently: each tree has objects of its own.
+    // Kernels of one release may be configured differently, so each tree needs separate objects.
     let digest = digest::short([headers.path.as_os_str().as_encoded_bytes()]);
     let tree = source.built(&format!("modules/{}-{digest}", headers.release))?;
     let _lock = cache::lock(&tree.join("lock"))?;

@@ -33,8 +33,8 @@ const LLVM: &str = "LLVM=-19";
 /// Makes the kernel's C declarations known to Rust; Debian 12's own is older than the kernel asks for.
 const BINDGEN: &str = "0.72.1";
 
-/// What is left out when the source is unpacked: other architectures' code, large drivers of which only the Kconfig is
-/// read, and what only people read. tar's `*` goes across folders.
+/// Files not unpacked from the source: code of other architectures, large drivers (only their Kconfig is read), and
+/// documentation. tar's `*` matches across folders.
 const NOT_UNPACKED: [&str; 15] = [
     "linux-source-6.12/Documentation/*.rst",
     "linux-source-6.12/arch/mips/*.[chS]",
@@ -261,8 +261,8 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
     fs::write(&path, text).on("write", &path)
 }
 
-/// Builds somebody's own source tree, which stays as it is: all that is made lies in target/lab/kernel. Only what
-/// changed is compiled. Returns the build tree, for `--kernel PATH`, and the options that the tree does not take.
+/// Builds the user's own source tree out of tree, in target/lab/kernel; the sources stay unchanged. Compiles changed files
+/// only. Returns the build tree, for `--kernel PATH`, and the options that the tree does not know.
 ///
 /// # Errors
 /// When the folder is no kernel source, or with the end of what the failing step said.
@@ -403,7 +403,7 @@ fn bindgen(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
     Ok(entry.join("bin/bindgen"))
 }
 
-/// Removes what neither booting nor building modules needs: objects and sources. What is left is a third.
+/// Removes objects and sources that neither a boot nor a module build needs, two thirds of the tree.
 fn reduce(root: &Path, folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).on("read", folder)? {
         let path = entry.on("read", folder)?.path();

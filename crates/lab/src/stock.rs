@@ -64,7 +64,7 @@ impl Stock {
         STOCK.iter().find(|stock| stock.name == name)
     }
 
-    /// All names, as they are told to a user.
+    /// All names, for messages.
     #[must_use]
     pub fn names() -> String {
         STOCK

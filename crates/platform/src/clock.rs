@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clock of every measurement: CLOCK_MONOTONIC_RAW, which nobody slews.
+//! The clock of every measurement: CLOCK_MONOTONIC_RAW, which NTP does not slew.
 
 use std::mem::MaybeUninit;
 

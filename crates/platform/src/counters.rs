@@ -180,8 +180,8 @@ pub struct Counters {
     pub pmus: Vec<String>,
     /// Every event of [`EVENTS`] and what became of it.
     pub events: Vec<Found>,
-    /// How many cycle counters can run at once, which is how many the PMU has
-    /// for general use and is not lent to somebody else; `None` without a PMU.
+    /// How many cycle counters can run at once: the PMU's general-purpose counters that no other
+    /// user holds; `None` without a PMU.
     pub hardware_counters: Option<usize>,
 }
 

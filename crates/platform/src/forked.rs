@@ -62,7 +62,7 @@ impl Forked {
     /// Kills it, and tells how it ended: by that, or by something before.
     pub fn kill(&mut self) -> Option<Ended> {
         if self.ended().is_none() {
-            // SAFETY: a child that nobody has waited for, so that the number is still its own.
+            // SAFETY: the child has not been waited for, so the process ID is still its own.
             unsafe { libc::kill(self.pid, libc::SIGKILL) };
         }
         self.wait(0)
@@ -81,7 +81,7 @@ impl Forked {
                     self.ended = Some(Ended::Exited(libc::WEXITSTATUS(status)));
                 }
                 _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
-                // Somebody else waited for it: it is gone.
+                // Other code has waited for it already.
                 _ => return None,
             }
         }

@@ -13,7 +13,7 @@ const PERF_EVENT: &str = "anon_inode:[perf_event]";
 /// The kernel's lockup detector counts cycles on every CPU of most PMUs.
 const NMI_WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
 
-/// Somebody with open counters.
+/// A holder of open counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
     /// A process.

@@ -12,7 +12,7 @@ pub struct Pool {
     pub page_bytes: u64,
     /// Pages reserved.
     pub total: u64,
-    /// Of them, pages that nobody uses.
+    /// Reserved pages that are not in use.
     pub free: u64,
 }
 

@@ -23,8 +23,8 @@ pub struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to the thread that made it;
-// nobody else has its address.
+// SAFETY: the mapping belongs to the process, not to the thread that made it, and no
+// other value holds its address.
 unsafe impl Send for Mapping {}
 
 impl Mapping {

@@ -109,21 +109,21 @@ pub struct Counts {
     pub resident_bytes: Option<u64>,
     /// Pages in memory, each divided by the number of processes that map it (`Pss`).
     pub proportional_bytes: Option<u64>,
-    /// Pages that others map too, unchanged.
+    /// Pages that other processes map too, clean.
     pub shared_clean_bytes: Option<u64>,
-    /// Pages that others map too, changed.
+    /// Pages that other processes map too, dirty.
     pub shared_dirty_bytes: Option<u64>,
-    /// Pages that nobody else maps, unchanged.
+    /// Pages that no other process maps, clean.
     pub private_clean_bytes: Option<u64>,
-    /// Pages that nobody else maps, changed.
+    /// Pages that no other process maps, dirty.
     pub private_dirty_bytes: Option<u64>,
     /// Pages that no file backs: in a private mapping of a file, the copies of those written (`Anonymous`).
     pub anonymous_bytes: Option<u64>,
     /// Pages that were moved to swap.
     pub swapped_bytes: Option<u64>,
-    /// Pages of hugetlbfs that others map too.
+    /// Pages of hugetlbfs that other processes map too.
     pub shared_hugetlb_bytes: Option<u64>,
-    /// Pages of hugetlbfs that nobody else maps.
+    /// Pages of hugetlbfs that no other process maps.
     pub private_hugetlb_bytes: Option<u64>,
     /// Two letters each (`VmFlags`; Documentation/filesystems/proc.rst lists them).
     pub flags: Vec<String>,

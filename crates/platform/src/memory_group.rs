@@ -158,7 +158,7 @@ impl Drop for MemoryGroup {
             }
         }
         if let Some(control) = &self.switched_on {
-            // Refused while somebody else uses it: then it stays on.
+            // The kernel refuses this while another group uses the controller; then it stays on.
             let _ = fs::write(control, "-memory");
         }
     }

@@ -5,10 +5,11 @@ use crate::{Error, Result, Root};
 
 const SCORE: &str = "/proc/self/oom_score_adj";
 
-/// The score that keeps a process from being killed; to lower one's own takes CAP_SYS_RESOURCE, which root has outside containers.
+/// The score that exempts a process from the OOM killer. A process needs CAP_SYS_RESOURCE to lower its own score; root
+/// has that outside containers.
 pub const NEVER: i32 = -1000;
 
-/// The score that has a process killed before any other.
+/// The score of the OOM killer's first choice.
 pub const FIRST: i32 = 1000;
 
 /// This process's score, changed until this is dropped.

@@ -177,7 +177,7 @@ impl OverflowCounter {
         Err(Error::Invalid(format!(
             "there is no counter left: others hold all of this CPU ({})",
             if others.is_empty() {
-                "nobody that /proc shows".into()
+                "none that /proc shows".into()
             } else {
                 others.join(", ")
             }
@@ -366,7 +366,7 @@ struct Buffer {
     data: usize,
 }
 
-// SAFETY: the mapping belongs to the process; nobody else has its address.
+// SAFETY: the mapping belongs to the process, and no other value holds its address.
 unsafe impl Send for Buffer {}
 
 struct Record<'a> {

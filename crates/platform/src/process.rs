@@ -20,7 +20,7 @@ pub fn end_with_us(command: &mut Command, signal: i32) {
         }
         // SAFETY: takes nothing, touches nothing.
         if u32::try_from(unsafe { libc::getppid() }) != Ok(parent) {
-            // The parent ended before the kernel was asked: nobody waits for this process.
+            // The parent ended before the prctl: no process waits for this one.
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(())

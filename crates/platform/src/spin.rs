@@ -19,8 +19,8 @@ pub fn relax() {
     std::hint::spin_loop();
 }
 
-/// Lets a moment pass, or up to [`COARSE_NS`] with the pipeline asleep where a CPU can do that in user space; ends at
-/// once when somebody writes `word`, if it held `seen` before.
+/// Waits for a moment, or, on CPUs that can sleep in user space, for up to [`COARSE_NS`]. Returns at once when another
+/// CPU writes `word`, if it held `seen` before.
 #[inline]
 pub fn wait_for_change(word: &AtomicU64, seen: u64) {
     #[cfg(target_arch = "aarch64")]

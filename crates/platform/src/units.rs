@@ -86,8 +86,7 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
         return Err(invalid("not a number"));
     }
     let number: f64 = digits.parse().map_err(|_| invalid("not a number"))?;
-    // A century is more than anybody waits, and far from any overflow of the
-    // nanoseconds in 64 bits.
+    // A century is longer than any measurement, and its nanoseconds fit 64 bits by far.
     match Duration::try_from_secs_f64(number * unit) {
         Ok(time) if time <= Duration::from_secs(100 * 365 * 86400) => Ok(time),
         _ => Err(invalid("too long a time")),

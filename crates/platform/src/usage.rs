@@ -29,9 +29,9 @@ pub struct Usage {
     pub minor_faults: u64,
     /// Page faults that did.
     pub major_faults: u64,
-    /// Times that the thread waited of its own accord.
+    /// Context switches because the thread waited.
     pub voluntary_switches: u64,
-    /// Times that somebody else had its CPU before it was done.
+    /// Context switches because another thread took its CPU.
     pub involuntary_switches: u64,
     /// Blocks of 512 bytes read from a disk.
     pub blocks_in: u64,

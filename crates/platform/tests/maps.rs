@@ -68,7 +68,7 @@ impl Pages {
         };
         assert_ne!(start, libc::MAP_FAILED);
         for index in 0..written {
-            // SAFETY: one of the mapping's pages, which nobody else knows.
+            // SAFETY: one of the mapping's pages; no other code has its address.
             unsafe { start.byte_add(index * page).cast::<u64>().write_volatile(1) };
         }
         Self { start, count }
@@ -77,7 +77,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping with the page on either side, made above and used by nobody else.
+        // SAFETY: the mapping made above, with the page on either side; no other code uses it.
         unsafe {
             let first = self.start.byte_sub(page_bytes());
             libc::munmap(first, (self.count + 2) * page_bytes());
@@ -146,7 +146,7 @@ fn a_private_file_has_copies_of_what_was_written() {
 fn a_memfd_and_shared_anonymous_memory_have_their_kinds() {
     // SAFETY: the name is a C string; the descriptor is closed with the process.
     let fd = unsafe { libc::memfd_create(c"a name".as_ptr(), 0) };
-    // SAFETY: as above, and nobody else has it.
+    // SAFETY: as above, and no other value owns the descriptor.
     let file = unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
     file.set_len(4 * page_bytes() as u64).unwrap();
     let memfd = Pages::map(4, 4, libc::MAP_SHARED, Some(&file));

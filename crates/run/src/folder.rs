@@ -347,7 +347,7 @@ impl Recorded {
         write_json(&partial.join("run.json"), &self.run)?;
         write_json(&partial.join("summary.json"), &self.summary)?;
         complete(&partial, &directory, existing)?;
-        // The copy is complete and has its name: what is left behind is rubbish at worst.
+        // The copy is complete under its final name, so a failure here leaves only an unused folder.
         let _ = fs::remove_dir_all(&self.directory);
         Ok(directory)
     }

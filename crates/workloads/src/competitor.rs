@@ -81,17 +81,17 @@ impl Words {
     }
 }
 
-/// A copy of this process that competes for `bytes`, from when it is told to go.
+/// Forks a child that competes for `bytes` once [`Words`] lets it go.
 ///
 /// # Errors
 /// When there can be no more processes.
 pub fn fork(bytes: usize, words: &Words) -> Result<Forked> {
     let page = page_bytes();
-    // SAFETY: it makes system calls, and touches its own memory and the words.
+    // SAFETY: the closure makes system calls, and touches its own memory and the words.
     unsafe { Forked::start(|| compete(bytes, page, &words.0)) }
 }
 
-/// Competes for `bytes`, from when it is told to go, and returns only if it gets no memory: then with 1.
+/// Competes for `bytes` once `words` lets it go. Returns, with 1, only if it gets no memory.
 pub fn run(bytes: usize, words: &Words) -> i32 {
     compete(bytes, page_bytes(), &words.0)
 }
@@ -109,7 +109,7 @@ fn compete(bytes: usize, page: usize, words: &[AtomicU64]) -> i32 {
             ptr::null_mut(),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
-            // Without NORESERVE the kernel might refuse more than it has, where we want to see what becomes of it.
+            // Without NORESERVE the kernel might refuse more memory than it has; the experiment needs it to run out.
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,

@@ -56,7 +56,7 @@ impl Config {
     }
 }
 
-/// The same in a process of its own, which begins when it is told to: its memory is its own, and can be limited.
+/// The same in a child process, which begins on request. Its memory is separate, and can be limited.
 #[derive(Debug)]
 pub struct Running {
     child: Forked,
@@ -96,8 +96,8 @@ impl Running {
             words[DONE].store(1, Ordering::Release);
             0
         };
-        // SAFETY: it maps and touches memory of its own, asks for its usage, and writes the words; all else (texts of
-        // errors) is made only where a system call failed.
+        // SAFETY: the closure maps and touches its own memory, calls getrusage, and writes the words. It allocates only
+        // for error texts, after a failed system call.
         let child = unsafe { Forked::start(work) }?;
         Ok(Self { child, words })
     }

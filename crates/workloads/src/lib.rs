@@ -4,8 +4,8 @@
 //! A workload is one file with its [`Descriptor`] at the end; the command line,
 //! its help and its limits come from there. Each has a `Config`, and a
 //! `run(&Config, &Stop, ...) -> Result<Outcome>` that can be called in-process.
-//! The [`automotive`] applications have no settings: they are prepared once and
-//! run as often as somebody times them.
+//! The [`automotive`] applications have no settings: a caller prepares them once and
+//! times any number of runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,13 +85,13 @@ impl Stop {
         Self(flag)
     }
 
-    /// Asks the workload to end at its next look (every few microseconds to
-    /// milliseconds of its own work).
+    /// Asks the workload to end. It checks every few microseconds to milliseconds of
+    /// its work.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked.
+    /// Returns true once [`Stop::request`] was called.
     #[must_use]
     #[inline]
     pub fn requested(&self) -> bool {
@@ -132,7 +132,7 @@ impl Placement {
     }
 }
 
-/// What happens while a workload runs, for whoever wants to know.
+/// Callbacks of a running workload.
 pub trait Observer {
     /// Called once, when the buffer is ready and the first lines have been touched.
     fn started(&mut self) -> Result<()> {
@@ -145,7 +145,7 @@ pub trait Observer {
     }
 }
 
-/// Nobody wants to know.
+/// Ignores progress.
 impl Observer for () {}
 
 /// One interval of a run.

@@ -2,8 +2,8 @@
 //! Walks over a mapping, at random places or one after the other.
 //!
 //! An outer step picks a place, and walks the span of lines that begins there as often as the locality says, storing to
-//! every eighth line and loading the others. The walk is known as a list of accesses, too ([`Walk::steps`] and [`span`]), for
-//! whoever wants to know what caches make of it.
+//! every eighth line and loading the others. The walk is also available as a list of accesses ([`Walk::steps`] and
+//! [`span`]), for cache models.
 
 use memwarden_platform::clock;
 use memwarden_platform::mapping::Mapping;
@@ -268,7 +268,7 @@ mod tests {
         let lines: Vec<usize> = all(&walk).into_iter().map(|(line, _)| line).collect();
         let once: Vec<usize> = (0..4 * 512).collect();
         assert_eq!(lines, [once.clone(), once].concat());
-        // What is left at the end is no span.
+        // The rest at the end is shorter than a span, and is not walked.
         let walk = Walk {
             lines: 2 * 512 + 511,
             ..walk

@@ -261,7 +261,7 @@ fn check(config: &Config) -> Result<(u64, u64)> {
 /// Below this, waking up takes a good part of the period.
 const PERIOD_NS_MIN: u64 = 100_000;
 
-/// A minute: nobody waits longer for a frame, and times stay far from any overflow.
+/// A minute: longer than any frame's period, and times stay far below overflow.
 const PERIOD_NS_MAX: u64 = 60_000_000_000;
 
 /// Each is kept, at 40 bytes, and is a row of the samples: 40 MB.

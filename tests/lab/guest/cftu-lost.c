@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cftu-lost COPIES: copies by the engine, each in a process of its own whose memory and
- * region are given back at once, and taken and filled by another one. An engine that is at a
- * copy that was given up would write there. Exit code 1, and a line, if a copy is not what it
- * should be, or a word changes within half a second.
+ * cftu-lost COPIES: copies by the engine, each in a new process whose memory and region are
+ * freed at once, and allocated and filled by another one. An engine that still works on an
+ * abandoned copy would write there. Prints a line and exits with 1 if a copy is wrong, or a
+ * word changes within half a second.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: cftu-lost COPIES\n");
 		return 2;
 	}
-	/* Each CPU has pages of its own at hand. */
+	/* One CPU, since each CPU has its own list of free pages. */
 	CPU_ZERO(&one);
 	CPU_SET(0, &one);
 	if (sched_setaffinity(0, sizeof(one), &one)) {

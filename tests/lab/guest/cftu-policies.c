@@ -52,7 +52,7 @@ static int device(void)
 	return fd;
 }
 
-/* Copies on CPU number until it has done enough, or is told to stop. */
+/* Copies on CPU @cpu until @copies are done, or until the stop flag is set. */
 static void copy_on(long cpu, long copies)
 {
 	struct cftu_region region = { .bytes = BYTES };

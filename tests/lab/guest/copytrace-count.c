@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * copytrace-count count N | overflow N | rate MS | cost N | requests N |
- * hold S | addresses N: what copytrace's rings say, beside copies that are counted by who makes them.
+ * hold S | addresses N: compares copytrace's rings with copies whose number is known.
  *
- *   count     N times on each CPU uname(), adjtimex() and a signal; a line for each copy
- *             of theirs, which nothing else here makes: function, bytes, how many, of how
- *             many. The rings are read meanwhile.
- *   overflow  N signals that nobody reads: what was taken and what was not, and how often
- *             a signal copies.
- *   rate      copies on all CPUs, as fast as they come, with a reader each
- *   cost      what a traced copy takes more, in ns: of N copies of 390 bytes
- *   hold      all rings, for so many seconds
- *   addresses whose callers are told of N calls of uname(): with CAP_PERFMON, and without
- *   requests  N of them, of any kind, on files in any state
+ *   count     N times on each CPU uname(), adjtimex() and a signal. Prints a line for each
+ *             kind of copy that only these make: function, bytes, number recorded, number
+ *             expected. Readers empty the rings meanwhile.
+ *   overflow  N signals without a reader: records taken and dropped, and the copies of a signal
+ *   rate      copies on all CPUs at full speed, with a reader on each
+ *   cost      the extra time of a traced copy, in ns, over N copies of 390 bytes
+ *   hold      claims all rings for S seconds
+ *   addresses callers recorded for N calls of uname(), with CAP_PERFMON and without
+ *   requests  N random requests on files in any state
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -260,7 +259,7 @@ static void count(void)
 	start(threads, copy_on);
 	join(threads);
 	all_rings(COPYTRACE_CLOSE);
-	/* Which nobody counts any more. */
+	/* These come after the close, and must not be counted. */
 	for (int i = 0; i < 100; i++)
 		uname(&name);
 	all_rings(COPYTRACE_STOP);

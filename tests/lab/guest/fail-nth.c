@@ -30,7 +30,7 @@ static int put(const char *path, const char *text)
 
 enum outcome { LOADED, LOADED_IN_SPITE, FAILED, NO_INJECTION };
 
-/* In a process of its own: the allocation that fails is counted for one task. */
+/* In a child process, since the kernel counts allocations to fail for each task. */
 static enum outcome load(const char *file, int nth)
 {
 	int status;

@@ -282,7 +282,8 @@ fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
     }
 }
 
-/// With the kernel's work if that is to be had, else without; and why not, where neither has the event `needed`.
+/// Opens the groups with the kernel's work if it is permitted, else without. Returns the reason if neither has the event
+/// `needed`.
 fn with_or_without_kernel(needed: &str, open: impl Fn(bool) -> Groups) -> (Groups, Option<String>) {
     let refusal = |groups: &Groups| {
         let refused = groups.refused.iter().find(|refused| refused.name == needed);

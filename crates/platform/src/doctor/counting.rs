@@ -72,7 +72,7 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
     }
 }
 
-/// What there is to regulate memory traffic by.
+/// The event by which the guard can regulate memory traffic here.
 enum Traffic {
     /// The processors' own events.
     Own(Vec<(Event, CpuSet)>),
@@ -183,7 +183,7 @@ pub(super) fn counters_at_once(patient: &Patient) -> Finding {
             Level::Ok,
             name,
             format!("{number}"),
-            "enough for the guard (2) and somebody else",
+            "enough for the guard (2) and another user of the PMU",
         ),
         Some(number) => Finding::new(
             Level::Limited,

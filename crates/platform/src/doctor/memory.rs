@@ -42,7 +42,7 @@ const INTEL_PREFETCH_CONTROL: u64 = 0x1a4;
 pub(super) fn prefetchers(patient: &Patient) -> Finding {
     let name = "prefetchers";
     let hides =
-        "prefetchers hide latency of accesses in order, and move lines that nobody asked for";
+        "prefetchers hide the latency of sequential accesses, and fetch lines that no load needs";
     match machine::cpuinfo(patient.root, "vendor_id").as_deref() {
         Some("GenuineIntel") => {}
         Some(_) => {

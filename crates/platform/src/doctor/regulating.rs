@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Finding, Level, Patient, Verdict, counting};
 
-/// What there is of the module.
+/// The module's state.
 enum Module {
     Loaded,
     Loadable,

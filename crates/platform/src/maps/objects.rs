@@ -183,7 +183,7 @@ mod tests {
         7f0000005000-7f0000006000 rw-p 00004000 08:01 7 /l\n";
 
     #[test]
-    fn a_page_of_two_segments_misleads_nobody() {
+    fn a_page_that_two_segments_share_does_not_mislead() {
         let found = loaded_from(&library(), ONCE);
         let expected = Loaded {
             bias: 0x7f00_0000_0000,

@@ -34,7 +34,7 @@ static NEARNESS: [[u8; SIDE]; SIDE] = {
     weights
 };
 
-/// An image, and room for what becomes of it.
+/// An image, and a buffer for the result.
 pub(super) struct Smoothing {
     image: Image,
     /// The image with a border of [`RADIUS`] mirrored pixels, so that the mask finds a whole neighbourhood everywhere.
