@@ -37,7 +37,7 @@ pub const QUANTUM_NS: RangeInclusive<u64> = 1000..=1_000_000_000;
 /// Which channel a copy takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyKind {
-    /// None, the CPU copies.
+    /// No engine: the CPU copies.
     Off,
     /// Its CPU's own.
     Exclusive,
@@ -162,7 +162,7 @@ impl Info {
 /// What a channel did since the module was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Channel {
-    /// As /sys/class/dma has it.
+    /// Name in /sys/class/dma.
     pub name: String,
     /// One of the priority policy's high ones.
     pub high: bool,
@@ -210,7 +210,7 @@ pub enum Direction {
     To,
 }
 
-/// Who copies.
+/// The copying engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// The CPU.

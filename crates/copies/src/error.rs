@@ -103,9 +103,9 @@ pub enum Error {
         bytes: usize,
         /// The first that differs, from 0.
         first: usize,
-        /// As it was written.
+        /// The byte written.
         wrote: u8,
-        /// As it was read.
+        /// The byte read back.
         got: u8,
     },
     /// A result that this version doesn't understand.

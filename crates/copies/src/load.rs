@@ -48,7 +48,7 @@ pub fn provide(path: &Path) -> Result<Option<Loaded>> {
     provide_with(path, &[])
 }
 
-/// As [`provide`], with parameters for the module.
+/// Like [`provide`], with module parameters.
 fn provide_with(path: &Path, parameters: &[&str]) -> Result<Option<Loaded>> {
     if path.exists() {
         return Ok(None);

@@ -53,7 +53,7 @@ pub struct Count {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Lock {
-    /// Nothing: read, add one, write back.
+    /// No lock: read, add one, write back.
     None,
     /// The same, with a mutex around.
     Mutex,

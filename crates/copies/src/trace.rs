@@ -113,7 +113,7 @@ impl From<Function> for String {
 pub enum Source {
     /// In the functions themselves, inlined ones too: the kernel has the patch.
     Hooks,
-    /// By probes on what they call.
+    /// Probes on the functions that they call.
     Probes,
 }
 
@@ -204,7 +204,7 @@ pub trait Control: Sync {
     /// When the kernel refuses.
     fn close(&self) -> Result<()>;
 
-    /// None are being recorded any more, and what the rings have is all.
+    /// Ends recording: the rings' contents are then complete.
     ///
     /// # Errors
     /// When the kernel refuses.

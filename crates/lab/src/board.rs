@@ -35,7 +35,7 @@ pub enum Board {
 }
 
 impl Board {
-    /// As the command line has it.
+    /// Name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -307,7 +307,7 @@ pub(crate) struct SourcePackage {
 }
 
 impl SourcePackage {
-    /// Of lines such as `'URI' qemu_7.2+dfsg-7+deb12u18.dsc 6645 SHA256:...`.
+    /// Parses lines such as `'URI' qemu_7.2+dfsg-7+deb12u18.dsc 6645 SHA256:...`.
     pub(crate) fn parse(apt: &Apt, name: &str, uris: &str) -> Option<Self> {
         let files: Vec<&str> = uris
             .lines()

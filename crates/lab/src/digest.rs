@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SHA-256, as names and checksums have it: in hexadecimal digits.
+//! SHA-256 in hexadecimal digits, for names and checksums.
 
 use sha2::{Digest, Sha256};
 
-/// Of all the parts, one behind the other.
+/// The digest of all parts, concatenated.
 pub(crate) fn hex<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -13,7 +13,7 @@ pub(crate) fn hex<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> String 
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// As much of one as tells a few trees apart.
+/// A shortened digest, long enough to tell a few trees apart.
 pub(crate) fn short<T: AsRef<[u8]>>(parts: impl IntoIterator<Item = T>) -> String {
     hex(parts)[..12].to_owned()
 }

@@ -31,7 +31,7 @@ pub enum GuestProgram {
     Build,
     /// This static arm64 program.
     File(PathBuf),
-    /// None: for work on the lab or the kernel modules alone.
+    /// No program: for work on the lab or the kernel modules.
     None,
 }
 

@@ -380,10 +380,10 @@ impl Machine {
         self.run_with_steps(command, results, &mut |_| {})
     }
 
-    /// As [`Self::run`]; `tell` hears each step that a memwarden in the guest begins.
+    /// Like [`Self::run`]; calls `tell` for each step that a memwarden in the guest begins.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Self::run`].
     pub fn run_with_steps(
         &self,
         command: &[OsString],

@@ -40,7 +40,7 @@ pub struct ModelledMemory {
 }
 
 impl ModelledMemory {
-    /// By the platform's name or file, as `sim:PLATFORM` has it.
+    /// Loads a platform by its name or file, like `sim:PLATFORM`.
     ///
     /// # Errors
     /// When there is no such platform, or its file does not say which CPU executes for its cores.

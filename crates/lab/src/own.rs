@@ -63,7 +63,7 @@ const REPEATABLE: [&str; 3] = [
 /// Which of the own kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// As fast as an emulated kernel gets.
+    /// Without debug checks, the fastest.
     Plain,
     /// With the checkers of memory, arithmetic and locks: KASAN, kmemleak, UBSAN, lockdep.
     Debug,

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use crate::error::{Error, Result};
 use crate::source::Source;
 
-/// As many lines of a failed program's output as fit a screen beside the message.
+/// Lines of a failed program's output in a message: with it they fit a screen.
 const TAIL_LINES: usize = 30;
 
 /// A command that finds Debian's own tools first: another tool chain earlier in

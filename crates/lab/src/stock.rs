@@ -15,7 +15,7 @@ pub struct Stock {
     debian: Debian,
 }
 
-/// Whose kernel it is.
+/// The suite that the kernel comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Debian {
     /// The machine's.

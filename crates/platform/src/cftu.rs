@@ -323,7 +323,7 @@ pub fn channel(device: &impl AsFd, number: u32) -> io::Result<Channel> {
 /// What all copies did.
 ///
 /// # Errors
-/// As [`info`].
+/// As for [`info`].
 pub fn statistics(device: &impl AsFd) -> io::Result<Statistics> {
     let mut record = Statistics::default();
     // SAFETY: the record is the request's own.
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_requests_are_those_of_the_header() {
-        // As the kernel's C compiler has them: direction, size of the record, type, number.
+        // Layout of the kernel's _IOC(): direction, size of the record, type, number.
         for (request, number) in [
             (INFO, 0x8068_BC01),
             (POLICY, 0x4020_BC02),

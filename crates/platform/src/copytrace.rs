@@ -179,7 +179,7 @@ pub fn close(device: &impl AsFd) -> io::Result<()> {
     unsafe { request::<()>(device, CLOSE, std::ptr::null_mut()) }
 }
 
-/// None are, and what the ring has is all. It may take some hundredths of a second.
+/// Ends recording: the ring's contents are then complete. May take some hundredths of a second.
 ///
 /// # Errors
 /// EINVAL before a claim.

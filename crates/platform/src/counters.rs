@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::mapping::{Mapping, page_bytes};
 use crate::{Error, Result, Root};
 
-/// Who counts an event.
+/// The source of an event's count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -29,7 +29,7 @@ pub enum Source {
 pub struct Event {
     /// perf's name for it.
     pub name: &'static str,
-    /// Who counts it.
+    /// The source of its count.
     pub source: Source,
     kind: u32,
     config: u64,
@@ -158,7 +158,7 @@ pub enum Trial {
 pub struct Found {
     /// perf's name for the event.
     pub event: String,
-    /// Who counts it.
+    /// The source of its count.
     pub source: Source,
     /// What became of it.
     #[serde(flatten)]

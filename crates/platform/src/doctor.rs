@@ -19,7 +19,7 @@ mod steadiness;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// Nothing to change.
     Ok,
     /// Usable, with the consequence that the finding tells.
     Limited,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who else holds performance counters, as far as /proc and the kernel tell.
+//! Other holders of performance counters, as far as /proc and the kernel show them.
 
 use std::fmt;
 use std::fs;

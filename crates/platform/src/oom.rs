@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whom the kernel kills when memory runs out, and how often it has.
+//! The OOM killer: a process's score, and the number of kills.
 
 use crate::{Error, Result, Root};
 

@@ -67,7 +67,7 @@ impl EventCode {
     }
 }
 
-/// Whose events are counted.
+/// The tasks whose events are counted.
 #[derive(Debug, Clone, Copy)]
 pub enum Of<'a> {
     /// Everything that runs on the CPU.

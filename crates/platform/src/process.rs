@@ -45,7 +45,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// Of a line `42 (a name) S 1 42 ...`: the name may hold anything.
+    /// Parses a line `42 (a name) S 1 42 ...`; the name may contain any byte.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         // proc(5) counts from 1 and has the state, our first field, as number 3.

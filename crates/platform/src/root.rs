@@ -44,7 +44,7 @@ impl Root {
             })
     }
 
-    /// As [`Root::read`], `None` where the file is missing or unreadable.
+    /// Like [`Root::read`]; `None` if the file is missing or unreadable.
     #[must_use]
     pub fn text(&self, path: &str) -> Option<String> {
         self.read(path).ok()

@@ -63,7 +63,7 @@ pub struct Running {
     words: SharedWords,
 }
 
-/// Of the words: whether it may begin, whether it is done, and the outcome.
+/// Indices of the words: permission to begin, completion, and the outcome.
 const GO: usize = 0;
 const DONE: usize = 1;
 const FIGURES: usize = 2;

@@ -66,9 +66,9 @@ pub struct Outcome {
     pub deadline_ns: u64,
     /// Releases that came up.
     pub releases: u64,
-    /// Of these, those whose job never began, because the one before was still running.
+    /// Releases whose job never began, because the previous one was still running.
     pub skipped: u64,
-    /// Of the releases, those whose job was late or skipped.
+    /// Releases whose job was late or skipped.
     pub misses: u64,
     /// Every job that ran, in order.
     pub jobs: Vec<Job>,

@@ -63,7 +63,7 @@ impl State {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As `cftu_start()` judges it.
+    /// Checks the policy like `cftu_start()`.
     fn fits(&self, policy: &Policy) -> bool {
         let quantum = |ns| ns == 0 || QUANTUM_NS.contains(&ns);
         let windows = match policy.kind {
@@ -262,7 +262,7 @@ mod tests {
         Null::of(2, 2)
             .set_policy(&Policy::new(PolicyKind::Exclusive))
             .unwrap();
-        // As many as a mask has bits.
+        // The number of bits in a mask.
         Null::of(64, 64)
             .set_policy(&windows(PolicyKind::Priority, 0, 0, 1 << 63))
             .unwrap();

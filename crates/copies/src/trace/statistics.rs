@@ -38,7 +38,7 @@ pub struct SizeStatistics {
     pub calls: u64,
     /// Asked for.
     pub bytes: u64,
-    /// Of them not copied.
+    /// Bytes of them that were not copied.
     pub left_bytes: u64,
     /// Calls of which an engine copied something.
     pub engine_calls: u64,
@@ -145,7 +145,7 @@ impl SizeStatistics {
     }
 }
 
-/// Of two reservoirs, each with the number of calls that it stands for, one for both.
+/// Merges two reservoirs, each with the number of calls that it represents.
 fn picked(
     (mine, my_calls): (&[Sampled], u64),
     (other, other_calls): (&[Sampled], u64),

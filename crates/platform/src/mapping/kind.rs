@@ -16,7 +16,7 @@ use crate::{Error, Result, Root};
 pub struct Kind {
     /// What a person types.
     pub name: &'static str,
-    /// As the case study has it.
+    /// The case study's name.
     pub text: &'static str,
     shared: bool,
     populate: bool,

@@ -35,7 +35,7 @@ pub struct Segment {
 /// A section that has memory when the file is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// Such as `.text`.
+    /// Name, such as `.text`.
     pub name: String,
     /// Its link-time address.
     pub address: u64,

@@ -21,7 +21,7 @@ use crate::{Result, Root, mapping};
 /// A process's mappings, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Whose they are.
+    /// Their process.
     pub process: Process,
     /// In the order of their addresses.
     pub regions: Vec<Explained>,
@@ -63,7 +63,7 @@ pub struct Explained {
     pub end_address: Address,
     /// The length.
     pub size_bytes: u64,
-    /// As the kernel prints them, `rw-p`.
+    /// Permissions as the kernel prints them, `rw-p`.
     pub permissions: String,
     /// What it is.
     pub kind: Kind,
@@ -89,7 +89,7 @@ pub struct Explained {
 /// A section, or the part of one that lies in a region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Such as `.text`.
+    /// Name, such as `.text`.
     pub name: String,
     /// The first byte here.
     pub start_address: Address,

@@ -29,7 +29,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Of a line `42 (a name) S 1 42 ...`: the name may hold anything.
+    /// Parses a line `42 (a name) S 1 42 ...`; the name may contain any byte.
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.rsplit_once(')')?;
         let fields: Vec<&str> = after.split_ascii_whitespace().collect();

@@ -76,7 +76,7 @@ impl Usage {
         }
     }
 
-    /// Of hugetlbfs the kernel counts pages only, outside `Rss`; whether they are dirty it does not tell.
+    /// For hugetlbfs the kernel counts pages only, outside `Rss`; it does not report which are dirty.
     fn huge(counts: &Counts) -> Self {
         Self {
             page_bytes: counts.page_bytes,

@@ -43,7 +43,7 @@ impl Arrays {
                 kind.arrays
             )));
         }
-        // Whole strides, so that every array's lines are lines of the cache.
+        // A multiple of the stride, so that each array begins at a cache line.
         let apart = share.bytes / config.stride * config.stride;
         // SAFETY: the offsets of the arrays in use lie within the mapping; those
         // of the others are never used, and wrapping makes no promise about them.
