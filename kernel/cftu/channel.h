@@ -47,7 +47,7 @@ struct piece {
  * @dead: no copy uses the channel any more; written under @lock, read without it
  * @pausing: protects @paused, @pausable and @paused_since
  * @paused: the policy paused it
- * @pausable: @dma may be told to pause
+ * @pausable: dmaengine_pause() may be called for @dma
  * @paused_since: since when, in ns of CLOCK_MONOTONIC
  * @ended: all descriptors of the transfer have ended
  * @left: descriptors that have not ended, and one more while they are being submitted

@@ -14,10 +14,10 @@
 #define COPIES 20000
 
 /**
- * struct rig - a ring, and who else has to do with it
+ * struct rig - a ring under test, with an interrupt that copies and a reader
  * @ring: the ring
  * @between: an interrupt that copies
- * @told: how often who waits was told
+ * @told: wake-ups of the reader
  * @taken: records of the interrupt
  */
 struct rig {

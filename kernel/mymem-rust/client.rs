@@ -22,7 +22,7 @@ pub(crate) fn read(to: &mut [u8], at: i64) -> Result {
 
 /// Writes all of `from` at the device's offset `at`.
 pub(crate) fn write(from: &[u8], at: i64) -> Result {
-    // SAFETY: the slice is initialised, and borrowed so that nobody changes it.
+    // SAFETY: the slice is initialised, and no other code changes it while it is borrowed.
     whole(
         unsafe { mymem_rust_write(from.as_ptr().cast(), from.len(), at) },
         from.len(),

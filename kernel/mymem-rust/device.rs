@@ -170,7 +170,7 @@ impl Operations for Device {
 }
 
 struct Module {
-    // In the order in which they go: first nobody can open the device any more.
+    // Fields are dropped in this order: first the device, so that it cannot be opened any more.
     _registration: Registration<Device>,
     _exported: exports::Exported,
 }

@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn mymem_rust_read(to: *mut c_void, count: usize, p
 
 /// # Safety
 ///
-/// `from` points at `count` initialised bytes of the kernel's memory that nobody changes meanwhile.
+/// `from` points at `count` initialised bytes of kernel memory that do not change meanwhile.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn mymem_rust_write(
     from: *const c_void,

@@ -125,7 +125,7 @@ impl Memory {
 #[pinned_drop]
 impl PinnedDrop for Memory {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: `new` allocated it, and nobody has it mapped: a mapping keeps the module loaded.
+        // SAFETY: `new` allocated it, and it is not mapped: a mapping keeps the module loaded.
         unsafe { mymem_shim_free(self.start.as_ptr().cast()) };
     }
 }
@@ -200,7 +200,7 @@ impl Writer<'_> {
     pub(crate) fn copy_from_kernel(&self, at: usize, from: &[u8]) -> Result {
         let to = self.memory.range(at, from.len())?;
         in_stretches(from.len(), |done, part| {
-            // SAFETY: both ranges are checked, and don't overlap, as nobody has a reference into the memory.
+            // SAFETY: both ranges are checked, and don't overlap, as no reference into the memory exists.
             unsafe {
                 bindings::memcpy(
                     to.wrapping_add(done).cast(),

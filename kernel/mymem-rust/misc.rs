@@ -125,7 +125,7 @@ impl<T: Operations> Registration<T> {
 
 impl<T: Operations> Drop for Registration<T> {
     fn drop(&mut self) {
-        // SAFETY: `misc_shim_register` returned it, and nobody has it open: an open device keeps its module loaded.
+        // SAFETY: `misc_shim_register` returned it, and it is not open: an open device keeps its module loaded.
         unsafe { misc_shim_deregister(self.shim) };
         // SAFETY: nothing calls the operations any more; `into_raw` made the pointer.
         drop(unsafe { Arc::from_raw(self.state.cast::<T>()) });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Kernel threads that are joined before their code can go. Linux 6.12 has no abstraction of them, and a work item's
-//! last instructions may run after whoever waited for it unloaded the module.
+//! Kernel threads that are joined before their module can be unloaded. Linux 6.12 has no abstraction of threads, and the
+//! last instructions of a work item may run after a waiter has unloaded the module.
 
 use core::marker::PhantomData;
 use kernel::error::from_err_ptr;

@@ -80,8 +80,8 @@ struct cftu_info {
  */
 #define CFTU_COMPARES 0x10
 /*
- * The engine's driver is known to stop a transfer when told to. Without it a channel that
- * hangs is dead, and the pages of its transfer stay allocated.
+ * The engine's driver is known to stop a transfer on terminate. Without this flag a channel
+ * that hangs is dead, and the pages of its transfer stay allocated.
  */
 #define CFTU_STOPS 0x20
 
@@ -105,11 +105,11 @@ struct cftu_policy {
 #define CFTU_FOLD 0x1
 
 /**
- * struct cftu_region - kernel memory for this file's copies, in place of what it had
+ * struct cftu_region - kernel memory for this file's copies; replaces the file's previous one
  * @bytes: 1 to CFTU_REGION_MAX, zeroed; 0: none
  *
- * It is the one that the kernel keeps from boot on (usercopy_region=SIZE) where that is
- * large enough and nobody has it.
+ * It is the region that the kernel reserves at boot (usercopy_region=SIZE), if that is large
+ * enough and no file has it; else it is allocated.
  */
 struct cftu_region {
 	__u64 bytes;

@@ -53,11 +53,11 @@ struct copytrace_info {
 };
 
 /*
- * The __ forms, and those for callers that must not sleep, can't be told from the
- * others: from_user and to_user have them all, __from_user and __to_user have none.
+ * The source cannot tell the __ forms, and those for callers that must not sleep, from the
+ * others: from_user and to_user record all, __from_user and __to_user none.
  */
 #define COPYTRACE_MERGED 0x1
-/* The calling task has not CAP_PERFMON: callers in a ring that it claims are 0. */
+/* The calling task lacks CAP_PERFMON: callers in a ring that it claims are 0. */
 #define COPYTRACE_NO_ADDRESSES 0x2
 
 /**
