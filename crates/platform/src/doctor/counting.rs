@@ -136,7 +136,7 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             unknown.to_string(),
-            "the guard needs an --event, and its self-test tells whether that counts memory traffic",
+            "the guard needs an --event, and its self-test checks that it counts memory traffic",
         )
         .change(format!(
             "try memwarden guard start --event {}; memwarden guard events lists what is known",

@@ -46,11 +46,11 @@ pub(super) fn prefetchers(patient: &Patient) -> Finding {
     match machine::cpuinfo(patient.root, "vendor_id").as_deref() {
         Some("GenuineIntel") => {}
         Some(_) => {
-            return Finding::new(Level::Unknown, name, "Linux does not tell", hides)
+            return Finding::new(Level::Unknown, name, "Linux does not report them", hides)
                 .change("the firmware's setup, where it has a switch");
         }
         None => {
-            return Finding::new(Level::Unknown, name, "Linux does not tell", hides).change(
+            return Finding::new(Level::Unknown, name, "Linux does not report them", hides).change(
                 "the firmware (a Cortex-A53's CPUACTLR_EL1 can be written from EL3 alone)",
             );
         }
@@ -141,7 +141,7 @@ pub(super) fn transparent_huge_pages(patient: &Patient) -> Finding {
 pub(super) fn dma(patient: &Patient) -> Finding {
     let channels = patient.root.names("/sys/class/dma");
     if channels.is_empty() {
-        return Finding::new(Level::Missing, "DMA engines", "none", "copies by DMA engine have nothing to run on")
+        return Finding::new(Level::Missing, "DMA engines", "none", "copies by DMA have no engine here")
             .change("modprobe the driver of this machine's engine (ioatdma, ptdma, idxd, zynqmp_dma, bcm2835-dma)");
     }
     Finding::new(

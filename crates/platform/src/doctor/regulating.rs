@@ -81,7 +81,7 @@ pub(super) fn verdict(patient: &Patient) -> Verdict {
         }
         _ => can(
             "user",
-            "there is no module to load, but perf events and SCHED_FIFO serve user space",
+            "no module can be loaded, but perf events and SCHED_FIFO work in user space",
         ),
     }
 }
@@ -92,7 +92,7 @@ pub(super) fn privileges(patient: &Patient) -> Finding {
             Level::Ok,
             "privileges",
             "root",
-            "all that follows can be changed from here",
+            "all settings below can be changed from here",
         )
     } else {
         Finding::new(
@@ -111,7 +111,7 @@ pub(super) fn module(patient: &Patient) -> Finding {
         Module::Loaded if patient.root.has("/dev/memguard") => {
             Finding::new(Level::Ok, name, "loaded", "the kernel regulates")
         }
-        Module::Loaded => Finding::new(Level::Limited, name, "loaded, its files are out of sight", "it runs, but cannot be set from here")
+        Module::Loaded => Finding::new(Level::Limited, name, "loaded, but its files are not visible", "it runs, but cannot be set from here")
             .change("in a container, bind /dev/memguard into it; its files are devices, which udev or devtmpfs makes"),
         Module::Loadable => Finding::new(Level::Ok, name, "can be loaded", "memwarden guard start loads it"),
         Module::Refused(why) => Finding::new(Level::Limited, name, format!("built, but {why}"), "user space can regulate, with later throttling")
@@ -147,14 +147,14 @@ pub(super) fn lockdown(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             "integrity",
-            "modules must be signed; debugfs is out of reach, and with it the fair server's settings (the guard module's files are in /dev/memguard)",
+            "modules must be signed; debugfs cannot be used, so the fair server's settings are not visible (the guard module's files are in /dev/memguard)",
         )
         .change("sign the module with a key that the firmware knows (mokutil), or turn Secure Boot off"),
         Some(mode) => Finding::new(
             Level::Limited,
             name,
             mode,
-            "modules must be signed, and neither perf nor tracefs is to be used: user space can't regulate",
+            "modules must be signed, and perf and tracefs are blocked: user space can't regulate",
         )
         .change("boot with lockdown=integrity, or turn Secure Boot off"),
     }
@@ -173,7 +173,7 @@ pub(super) fn tracefs(patient: &Patient) -> Finding {
             Level::Missing,
             "tracefs",
             "not mounted",
-            "every period's figures are out of reach",
+            "the trace of the periods cannot be read",
         )
         .change("mount -t tracefs none /sys/kernel/tracing")
     }
@@ -229,7 +229,7 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
         );
     }
     if !root.has(DIRECTORY) {
-        let found = "its settings are in debugfs, and out of sight";
+        let found = "its settings are in debugfs, which cannot be read";
         let meaning =
             "it gives normal tasks up to 50 ms of each second under a real-time thread, by default";
         return if mounted(patient, "debugfs") {

@@ -74,7 +74,7 @@ pub(super) fn governor(patient: &Patient) -> Finding {
         Some(governor) if governor == "performance" => Finding::new(Level::Ok, name, governor, "the frequency stays where it is"),
         Some(governor) => Finding::new(Level::Limited, name, governor, "the frequency follows the load, and figures with it")
             .change("for f in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance > $f; done"),
-        None => Finding::new(Level::Unknown, name, "no cpufreq here", "the frequency is the firmware's or the hypervisor's affair"),
+        None => Finding::new(Level::Unknown, name, "no cpufreq here", "the firmware or the hypervisor sets the frequency"),
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) fn boost(patient: &Patient) -> Finding {
             Level::Ok,
             name,
             "off",
-            "a core is as fast alone as in company",
+            "a core is as fast alone as beside busy cores",
         )
     }
 }
