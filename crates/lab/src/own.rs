@@ -189,6 +189,16 @@ pub(crate) fn tree(
     })
 }
 
+/// Whether [`tree`] would find its kernel in the cache.
+pub(crate) fn is_built(cache: &Cache, source: &Source, flavour: Flavour) -> bool {
+    match Apt::Machine.find(SOURCE_PACKAGE) {
+        // A compiler that is missing has built nothing.
+        Ok(package) => Recipe::new(source, flavour, package.version)
+            .is_ok_and(|recipe| cache.names("own").contains(&recipe.name())),
+        Err(_) => newest(cache, flavour).is_some(),
+    }
+}
+
 /// The newest kernel of a flavour in the cache, of whatever recipe.
 fn newest(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
     cache
@@ -450,6 +460,12 @@ fn name_of(path: &Path) -> String {
 }
 
 impl Kernel {
+    /// Whether the lab's own kernel is in the cache.
+    #[must_use]
+    pub fn own_is_built(cache: &Cache, source: &Source, flavour: Flavour) -> bool {
+        is_built(cache, source, flavour)
+    }
+
     /// The lab's own kernel, built if it is not in the cache: minutes the first time.
     ///
     /// # Errors

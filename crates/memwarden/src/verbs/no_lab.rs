@@ -30,6 +30,10 @@ impl Lab {
         self
     }
 
+    pub fn with_our_patches_only(self) -> Self {
+        self
+    }
+
     pub fn without_prefetcher(self) -> Self {
         self
     }

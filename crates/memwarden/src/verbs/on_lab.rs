@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use memwarden_experiments::Progress;
-use memwarden_lab::{Board, Clock, KernelChoice, LabOutcome, Machine, ModelledMemory};
+use memwarden_lab::{
+    Board, Cache, Clock, Flavour, Kernel, KernelChoice, LabOutcome, Machine, ModelledMemory, Source,
+};
 use memwarden_run::{Existing, LabFacts, Recorded};
 
 use super::experiment::{Found, Target};
+use super::output::errln;
 use super::terminal::Bar;
 
 /// Where the guest leaves the run folder: below what is carried back.
@@ -22,8 +25,8 @@ const SETTINGS: &str = "settings.toml";
 /// Which emulated machine, where an experiment leaves the choice.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own; on
-    /// lab:PLATFORM stock, unless a patch of ours is needed]
+    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own if it is built, else stock; on
+    /// lab:PLATFORM stock, unless our patches are measured]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
     /// How time passes in the lab: counted (one ns an instruction of each CPU, repeatable) or free [default: counted]
@@ -38,9 +41,9 @@ impl MachineArgs {
     /// The machine.
     pub fn lab(&self) -> anyhow::Result<Lab> {
         let clock = self.clock.unwrap_or(Clock::Counted);
-        let kernel = match &self.kernel {
-            Some(kernel) => kernel.clone(),
-            None => "own".parse()?,
+        let (kernel, wish) = match &self.kernel {
+            Some(kernel) => (kernel.clone(), Wish::Named),
+            None => (KernelChoice::Own(Flavour::Plain), Wish::Any),
         };
         let lab = Lab::new(Machine {
             kernel,
@@ -48,10 +51,7 @@ impl MachineArgs {
             cpus: self.cpus.unwrap_or(4),
             ..machine()
         });
-        Ok(Lab {
-            debians_on_platform: self.kernel.is_none(),
-            ..lab
-        })
+        Ok(Lab { wish, ..lab })
     }
 
     /// What is said of the emulated machine must not be meant for this one.
@@ -101,12 +101,24 @@ pub fn machine() -> Machine {
     }
 }
 
-/// The emulated machine for an experiment, and what is to be said of it.
+/// The kernel that an experiment needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// That of the machine.
+    Named,
+    /// Debian's on a platform, else as [`Self::Patched`].
+    Any,
+    /// The lab's own with our patches; Debian's until that is built.
+    Patched,
+    /// The lab's own, built first if necessary.
+    PatchedOnly,
+}
+
+/// The emulated machine for an experiment, and the notes that its report gets.
 pub struct Lab {
     machine: Machine,
-    note: Option<String>,
-    /// A platform's caches and memory are for Debian's kernel, which is soon there; another one was not asked for.
-    debians_on_platform: bool,
+    notes: Vec<String>,
+    wish: Wish,
     prefetcher: bool,
 }
 
@@ -114,8 +126,8 @@ impl Lab {
     fn new(machine: Machine) -> Self {
         Self {
             machine,
-            note: None,
-            debians_on_platform: false,
+            notes: Vec::new(),
+            wish: Wish::Named,
             prefetcher: true,
         }
     }
@@ -130,9 +142,19 @@ impl Lab {
         self
     }
 
-    /// What is measured is in our patches, whatever the machine.
+    /// Our patches measure better than modules alone, on a platform, too.
     pub fn with_our_patches(mut self) -> Self {
-        self.debians_on_platform = false;
+        if self.wish == Wish::Any {
+            self.wish = Wish::Patched;
+        }
+        self
+    }
+
+    /// What is measured is in our patches.
+    pub fn with_our_patches_only(mut self) -> Self {
+        if self.wish == Wish::Any {
+            self.wish = Wish::PatchedOnly;
+        }
         self
     }
 
@@ -148,10 +170,12 @@ impl Lab {
             let mut memory = ModelledMemory::find(name)?;
             if !self.prefetcher {
                 memory = memory.without_prefetcher();
-                self.note = Some(format!("The prefetcher of the platform {name} is off."));
+                self.notes
+                    .push(format!("The prefetcher of the platform {name} is off."));
             }
             let modelled = Machine::modelled(memory);
-            let kernel = if self.debians_on_platform {
+            let kernel = if self.wish == Wish::Any {
+                self.wish = Wish::Named;
                 modelled.kernel
             } else {
                 self.machine.kernel
@@ -173,6 +197,28 @@ impl Lab {
         self
     }
 
+    /// Takes Debian's kernel if ours would have to be built first, and says so.
+    fn choose_kernel(&mut self) -> anyhow::Result<()> {
+        let either = matches!(self.wish, Wish::Any | Wish::Patched);
+        if !either || self.machine.board != Board::Virt {
+            return Ok(());
+        }
+        let (cache, source) = (Cache::of_user()?, Source::find()?);
+        if !Kernel::own_is_built(&cache, &source, Flavour::Plain) {
+            self.machine.kernel = KernelChoice::default();
+            errln!(
+                "lab: taking Debian's kernel, without mymem_rust and the hooks of our patches; `memwarden lab kernel` builds \
+                 one with them, in 6 to 20 minutes"
+            );
+            self.notes.push(
+                "This ran on Debian's kernel, since the lab's own (`memwarden lab kernel`) was not built: mymem_rust and the \
+                 hooks of our patches are missing."
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// Runs `command` there with these settings, and gives the run folder its place here.
     pub fn carry_out(
         mut self,
@@ -181,6 +227,7 @@ impl Lab {
         out: Option<&Path>,
         existing: Existing,
     ) -> anyhow::Result<Found> {
+        self.choose_kernel()?;
         let carried = tempfile::tempdir().context("making a folder for the settings")?;
         let file = carried.path().join(SETTINGS);
         std::fs::write(&file, settings)
@@ -190,7 +237,7 @@ impl Lab {
         words.extend(["--config".into(), format!("/host/{SETTINGS}")]);
         let mut home = run(&self.machine, words)?;
         let Recorded { run, summary, .. } = &mut home.recorded;
-        if let Some(note) = self.note {
+        for note in self.notes {
             summary.note(note);
         }
         for note in memwarden_report::notes::of_lab(run) {

@@ -61,7 +61,7 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
-    let lab = || Ok(args.machine.lab()?.with_our_patches());
+    let lab = || Ok(args.machine.lab()?.with_our_patches_only());
     let command = ["memwarden", "mmap", "reclaim"];
     if let Some((folder, summary)) = args.place.carry_out(&command, &config, lab, reclaim::run)? {
         args.place.tell(&folder, &summary)?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::throughput::{self, Config};
+use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
 use super::Common;
@@ -12,15 +13,15 @@ use super::Common;
 /// Time writes and reads of each size, on each device and from inside the kernel
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "Sizes are bytes; MB/s is 10^6 bytes a second. Each write is of fresh random bytes, and each read is\n\
+    after_help = "MB/s is 10^6 bytes a second. Each write is of fresh random bytes, and each read is\n\
     compared with it, both outside the timing. A device's module is loaded if it is not there, and unloaded after.\n\
     Examples:\n  memwarden mymem throughput --sweep\n  \
     memwarden mymem throughput --device /dev/mymem --sizes 64,4096\n  \
     memwarden mymem throughput --on lab"
 )]
 pub(super) struct Args {
-    /// Bytes of a transfer [default: 1,64,1024,65536,524288]
-    #[arg(long, value_name = "BYTES,...", value_delimiter = ',')]
+    /// Bytes of a transfer, or with a unit (K, M, G) [default: 1,64,1K,64K,512K]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Option<Vec<u64>>,
     /// All powers of two from 1 to 524288 bytes
     #[arg(long, conflicts_with = "sizes")]
@@ -84,11 +85,18 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_bytes_or_have_a_unit() {
+        let sizes = settings(&["--sizes", "1,64K,1M"]).unwrap().sizes;
+        assert_eq!(sizes, [1, 64 << 10, 1 << 20]);
+    }
+
+    #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--sizes", "0"][..], "--sizes 0"),
-            (&["--sizes", "1,x"], "invalid value 'x'"),
+            (&["--sizes", "1,x"], "a size is bytes, or has a unit"),
             (&["--sizes", "-1"], "unexpected argument"),
+            (&["--sizes", "64x"], "unknown unit"),
             (&["--sizes", "64,64"], "64 is given twice"),
             (&["--sizes", "2000000000"], "--sizes 2000000000"),
             (&["--sizes", "64", "--sweep"], "cannot be used with"),
