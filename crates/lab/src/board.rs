@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machines that can be emulated, and in what they differ.
+//! The machines that can be emulated, and their differences.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::guest::Carry;
 use crate::machine::{Clock, KernelChoice, Machine};
 use crate::own::Flavour;
 
-/// The emulated machine's interrupt controller and our initial file system cope
-/// with more; beyond this a boot on an emulator takes minutes.
+/// The interrupt controller and the initial file system support more CPUs, but a boot
+/// would take minutes.
 const MAX_CPUS: u32 = 32;
 
 /// The Cortex-A53 of a zcu102; QEMU would take its two Cortex-R5 for more.
 const ZCU102_CPUS: u32 = 4;
 
-/// What lies at address 0. More would lie elsewhere, and QEMU tells the kernel of one place only.
+/// The memory at address 0. More would be elsewhere, and QEMU describes one range to the kernel.
 const ZCU102_MEMORY_MIB: u64 = 2048;
 
 /// Which machine is emulated.
@@ -27,7 +27,7 @@ pub enum Board {
     /// QEMU's own: any number of CPUs with a PMU, any memory, either clock.
     #[default]
     Virt,
-    /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. It has nothing but a serial line to carry results by.
+    /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. Results come over its serial line.
     Raspi3b,
     /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, either clock, sixteen DMA channels. Results come over the
     /// serial line here too.
@@ -95,7 +95,7 @@ impl Board {
         }
     }
 
-    /// Whether it has a clock that tells the date, which QEMU sets.
+    /// True if it has a real-time clock, which QEMU sets.
     pub(crate) fn has_clock(self) -> bool {
         match self {
             Self::Virt => true,
@@ -103,7 +103,7 @@ impl Board {
         }
     }
 
-    /// Whether the emulator ends when the guest powers off or panics.
+    /// True if the emulator ends when the guest powers off or panics.
     pub(crate) fn powers_off(self) -> bool {
         self != Self::Raspi3b
     }
@@ -118,7 +118,7 @@ impl Board {
         }
     }
 
-    /// Refuses what this machine cannot have.
+    /// Refuses settings that this machine does not support.
     pub(crate) fn check(self, machine: &Machine) -> Result<()> {
         let (cpus, memory) = (machine.cpus, machine.memory);
         if !(1..=MAX_CPUS).contains(&cpus) {

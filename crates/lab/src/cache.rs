@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was fetched and unpacked, kept between runs.
+//! The cache of fetched, unpacked and built files.
 //!
 //! `$XDG_CACHE_HOME/memwarden` (or `~/.cache/memwarden`). Each entry is a folder
 //! `KIND/NAME_VERSION`, made in a temporary sibling and renamed when complete, so
-//! that what is there is whole. A lock file keeps two runs from fetching the same.
+//! that existing entries are complete. A lock file keeps two runs from fetching the same.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

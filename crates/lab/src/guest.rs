@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the guest finds when it is up: busybox, memwarden, the modules, the job.
+//! The guest's initial file system: busybox, memwarden, the modules, the job.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -23,10 +23,10 @@ const KERNEL_MODULES: [&str; 4] = ["9p", "9pnet_virtio", "virtio_pci", "dmatest"
 /// The target that the guest's programs are compiled for.
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// Which `memwarden` the guest has.
+/// The guest's `memwarden`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum GuestProgram {
-    /// Compiled from the checkout, if that has changed.
+    /// Compiled from the checkout.
     #[default]
     Build,
     /// This static arm64 program.
@@ -44,7 +44,7 @@ pub(crate) enum Carry {
     Serial,
 }
 
-/// What this boot is for.
+/// The job of a boot.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     /// The command's words; none for an interactive shell.
@@ -53,9 +53,9 @@ pub(crate) struct Job<'a> {
     pub carry: Carry,
     /// The date at its start, as busybox's `date -u -s` takes it, for a machine that has no clock to tell it.
     pub date: Option<String>,
-    /// Files and folders of the host, to be found in /host.
+    /// Files and folders of the host, for /host.
     pub with: &'a [PathBuf],
-    /// Debian's packages, to be found where they belong.
+    /// Debian's packages, unpacked to their usual places.
     pub packages: &'a BTreeSet<String>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn assemble(
     archive.link("bin", "usr/bin");
     archive.link("sbin", "usr/sbin");
     archive.link("lib", "usr/lib");
-    // First: what follows comes over it.
+    // First, since the next files are unpacked over it.
     if !job.packages.is_empty() {
         let folder = packages::unpacked(cache, job.packages, say)?;
         archive.overlay(&folder, &packages::place)?;
@@ -146,7 +146,7 @@ fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
         .unwrap_or_else(|| entry.join(places[0])))
 }
 
-/// The guest's memwarden, without the symbols that only a debugger reads.
+/// The guest's memwarden, without debug symbols.
 fn guest_program(
     guest: &GuestProgram,
     source: &Source,
@@ -237,7 +237,7 @@ fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result
     Ok(staged.join("lib/modules"))
 }
 
-/// Copies a module, uncompressed: unpacking in the emulator is what takes long.
+/// Copies a module uncompressed, since unpacking in the emulator is slow.
 fn unpack_module(file: &Path, folder: &Path) -> Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let to = folder.join(name.trim_end_matches(".xz"));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The trees that out-of-tree modules are built against.
 //!
-//! Debian's headers expect to be in /usr/src, on the Debian that they are of, with its compiler. Here they are in the
-//! cache, on Debian 12, with [`COMPILER`]; what that takes is done once, when they are unpacked.
+//! Debian's headers expect to be in /usr/src of their own Debian release, with its compiler. The lab keeps them in the
+//! cache, on Debian 12, for [`COMPILER`], and adapts them once, when it unpacks them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,11 +14,11 @@ use crate::error::{Error, OnFile, Result};
 use crate::program;
 use crate::stock::Stock;
 
-/// What modules are compiled with, of Debian 12.
+/// Debian 12's compiler, for modules.
 const COMPILER: &str = "gcc-12";
 
-/// Options that a newer Debian's kernel has and that do not hold here: abilities of a newer compiler, and Rust, whose
-/// compiled core only the kernel's own rustc could read.
+/// Options of a newer Debian's kernel that must be off here: features of a newer compiler, and Rust, whose compiled core
+/// only the kernel's own rustc can read.
 const NOT_HERE: [&str; 5] = [
     "CONFIG_CC_HAS_ASSUME",
     "CONFIG_CC_HAS_COUNTED_BY",
@@ -66,7 +66,7 @@ impl Headers {
         Self::of_release(cache, &apt, release, architecture, say)
     }
 
-    /// The headers of a release. That is one version for ever, so that a cached one is as good as apt's.
+    /// The headers of a release. A release has one version, so a cached one is as good as apt's.
     pub(crate) fn of_release(
         cache: &Cache,
         apt: &Apt,
@@ -105,14 +105,14 @@ impl Headers {
     }
 }
 
-/// Makes headers work where they are going to be, with the compiler that is here.
+/// Adapts headers to their place in the cache and to this machine's compiler.
 fn adapt(headers: &Path, home: &Path) -> Result<()> {
     let sources = format!("{}/usr/src/", home.display());
     edit(&headers.join("Makefile"), |text| {
         text.replace("/usr/src/", &sources)
     })?;
     edit(&headers.join(".kernelvariables"), |text| {
-        // Else a newer kernel warns of a pahole that is missing or another; nothing here calls it.
+        // Otherwise a newer kernel warns of a missing or different pahole, which is not used here.
         with_compiler(text) + "override PAHOLE_VERSION = $(CONFIG_PAHOLE_VERSION)\n"
     })?;
     for file in ["include/config/auto.conf", "include/generated/autoconf.h"] {
@@ -305,7 +305,7 @@ mod tests {
         }
         let libc = folder.path().join("libc");
         fs::create_dir(&libc).unwrap();
-        // A stand-in for the loader that says what it was asked to run.
+        // A stand-in for the loader that prints its arguments.
         let loader = libc.join("ld-linux-x86-64.so.2");
         fs::write(&loader, "#!/bin/sh\necho \"$@\"\n").unwrap();
         fs::set_permissions(&loader, PermissionsExt::from_mode(0o755)).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The emulated machine: its settings, one boot, and what came of it.
+//! The emulated machine: its settings, one boot, and its outcome.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -30,40 +30,39 @@ use crate::program;
 use crate::source::Source;
 use crate::stock::Stock;
 
-/// The kernel's command line. An oops may leave locks held: better an end than
-/// a guest that hangs. The kernel's self-tests of its ciphers would go on for
-/// 0.2 s of guest time after the boot, beside what is measured. The last line makes
-/// a page fault cheaper (with the next, 4500 to 3900 instructions), so that a core
-/// can make more of them in a period.
+/// The kernel's command line. An oops panics, since it may leave locks held and the
+/// guest hanging. The self-tests of ciphers are off: they would run for 0.2 s of guest
+/// time after the boot, beside a measurement. The last line makes page faults cheaper
+/// (with the next constant, 3900 instructions instead of 4500), so that a core can make
+/// more of them in a period.
 const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
      cryptomgr.notests=1 \
      mitigations=off init_on_alloc=0";
 
-/// Beside these, for Debian's kernel, on which budgets are measured. Ours has its groups' memory limited.
+/// Further parameters of Debian's kernel, on which budgets are measured. Our kernels need memory limits of groups.
 const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
 const QEMU: &str = "qemu-system-aarch64";
 
-/// Instructions that each CPU executes in a round of the counted clock, after which all are at the same time.
+/// Instructions of each CPU in a round of the counted clock; at a round's end all CPUs have the same time.
 const QUANTUM: u64 = 1000;
 
 /// On the counted clock every run begins on this day.
 const COUNTED_DATE: &str = "2026-01-01T00:00:00";
 
-/// Between two looks at the guest's output. Short against what a person notices.
+/// Interval of reading the guest's output, shorter than a user notices.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Enough of a console to see what led to the end.
+/// Lines of the console in an error, enough to show its cause.
 const TAIL_LINES: usize = 25;
 
-/// Debian's kernel with its initial file system does not come up with less.
+/// Debian's kernel with its initial file system needs this much to boot.
 const MIN_MEMORY_MIB: u64 = 256;
 
-/// More than an emulated experiment has been seen to need, and less than takes
-/// hosts by surprise.
+/// More than any emulated experiment has needed, and little enough for most hosts.
 const MAX_MEMORY_MIB: u64 = 64 * 1024;
 
-/// With all checkers on, emulated, on a host with two busy cores, a CPU may well be away for half a minute.
+/// With all checkers on, on a busy host with two cores, an emulated CPU may stall for half a minute.
 const DEBUG_PARAMETERS: &str =
     " rcupdate.rcu_cpu_stall_timeout=120 sysctl.kernel.hung_task_timeout_secs=600";
 
@@ -71,10 +70,10 @@ const DEBUG_PARAMETERS: &str =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// One nanosecond an instruction on each CPU, all at the same time; idle time is skipped. Two runs of the same
-    /// command are the same. It wants the lab's own emulator.
+    /// One nanosecond for each CPU's instruction, on all CPUs concurrently; idle time is skipped. Two runs of a command
+    /// are identical. Needs the lab's own emulator.
     Counted,
-    /// The host's time; the CPUs run at once, as far as the host has cores. It runs on Debian's emulator.
+    /// The host's time; the CPUs run concurrently on the host's cores. Runs on Debian's emulator.
     Free,
 }
 
@@ -182,7 +181,7 @@ pub struct Machine {
     pub modelled: Option<ModelledMemory>,
     /// Wall-clock limit of a run, from the emulator's start.
     pub timeout: Duration,
-    /// What stands at the end of the kernel's command line.
+    /// Further parameters, at the end of the kernel's command line.
     pub append: String,
     /// Which memwarden the guest has.
     pub guest: GuestProgram,
@@ -217,7 +216,7 @@ impl Default for Machine {
 }
 
 impl Clock {
-    /// The date at the guest's start: the same for all runs that are to be the same.
+    /// The date at the guest's start, fixed for repeatable runs.
     fn date(self) -> String {
         match self {
             Self::Counted => COUNTED_DATE.replace('T', " "),
@@ -229,7 +228,7 @@ impl Clock {
     }
 }
 
-/// What a run was made on, for a run folder's `run.json`.
+/// The machine of a run, for a run folder's `run.json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct LabFacts {
     /// The emulated machine.
@@ -251,19 +250,19 @@ pub struct LabFacts {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// What stood at the end of the kernel's command line.
+    /// The further parameters at the end of the kernel's command line.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub append: String,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct LabOutcome {
-    /// The command's exit code; none when the guest died before it ended.
+    /// The command's exit code; `None` if the guest died before the command ended.
     pub exit_code: Option<u8>,
-    /// What the guest's kernel complained about. Any of it fails the run.
+    /// Warnings and errors of the guest's kernel. Each of them fails the run.
     pub kernel_faults: Vec<String>,
-    /// What the machine was.
+    /// The machine.
     pub lab: LabFacts,
     /// Where the command's files are, if there are any.
     pub results: Option<PathBuf>,
@@ -336,7 +335,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The emulator's arguments that say what the guest finds.
+    /// The emulator's arguments for the guest's devices.
     fn hardware(&self) -> Vec<String> {
         let mut arguments: Vec<String> = self
             .board
@@ -444,7 +443,7 @@ fn version(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
-/// Everything of one boot that lies in files.
+/// The files of one boot.
 struct Boot<'a> {
     machine: &'a Machine,
     /// The emulator.
@@ -531,7 +530,7 @@ impl<'a> Boot<'a> {
             memory,
             source,
             folder,
-            // What had to be built first doesn't count: that may be a kernel.
+            // The limit starts here, after builds, which may include a kernel.
             started: Instant::now(),
         })
     }
@@ -543,7 +542,7 @@ impl<'a> Boot<'a> {
     /// The emulator's command line. `console` says where the console goes.
     fn qemu(&self, console: &[&str]) -> Command {
         let machine = self.machine;
-        // The kernel ends the emulator with us, however we end.
+        // The kernel kills the emulator when this process ends, however it ends.
         let mut qemu = program::command("setpriv");
         qemu.args(["--pdeathsig", "KILL"]).arg(&self.program);
         qemu.args(machine.hardware());
@@ -675,7 +674,7 @@ impl<'a> Boot<'a> {
                     self.machine.say("running the command");
                 }
             }
-            // A Raspberry Pi does not power itself off, whatever its end.
+            // A Raspberry Pi never powers itself off.
             end += &String::from_utf8_lossy(&news);
             let over = [
                 "memwarden-lab: carried",
@@ -724,7 +723,7 @@ impl<'a> Boot<'a> {
         }
     }
 
-    /// An error unless the guest came to its proper end.
+    /// Returns an error unless the guest shut down properly.
     fn explain_end(&self, progress: &Progress, log: &str) -> Result<()> {
         let tail = || program::last_lines(log, TAIL_LINES);
         if progress.carried {
@@ -794,7 +793,7 @@ impl<'a> Boot<'a> {
         Ok(Some(folder))
     }
 
-    /// The console outlives the boot's other files: the last one of this checkout.
+    /// Keeps the console of this checkout's last run, after its other files are gone.
     fn keep_console(&self) -> PathBuf {
         let kept = self.source.root().join("target/lab/console.log");
         let text = self.text("console").replace('\r', "");
@@ -830,13 +829,13 @@ impl<'a> Boot<'a> {
     }
 }
 
-/// The emulator while it runs; gone when this is dropped.
+/// The running emulator. Dropping it kills the emulator.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has nothing to save, and one that is stuck in a device ignores a
-        // gentler signal.
+        // The emulator has nothing to save, and ignores gentler signals while it is stuck
+        // in a device.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -888,7 +887,7 @@ pub(crate) fn interrupt_flag() -> Arc<AtomicBool> {
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGHUP,
     ] {
-        // Without the handler the default action ends us; the emulator goes with us.
+        // Without the handler the default action ends this process, and the emulator with it.
         let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
     }
     flag

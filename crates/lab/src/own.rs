@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The lab's own kernel: Debian's source with our patches and options, built once and kept.
 //!
-//! Stock kernels have no Rust, and no checker of memory and locks. The whole build lies in the cache under the hash of
-//! all that went into it, reduced to what booting it and building modules for it needs.
+//! Stock kernels have no Rust, and no checkers of memory and locks. A build is kept in the cache under a hash of its inputs,
+//! reduced to the files that a boot and module builds need.
 
 use std::fmt;
 use std::fs;
@@ -26,8 +26,8 @@ use crate::source::Source;
 /// The package with the source; its tarball has the same name.
 const SOURCE_PACKAGE: &str = "linux-source-6.12";
 
-/// The compiler of C, for the kernel and its modules. With Rust, 6.12 takes KASAN from clang alone; and one compiler's
-/// back end for both languages is what makes their times comparable.
+/// The C compiler for the kernel and its modules. With Rust, 6.12 supports KASAN with clang only, and one back end for both
+/// languages makes their times comparable.
 const LLVM: &str = "LLVM=-19";
 
 /// Makes the kernel's C declarations known to Rust; Debian 12's own is older than the kernel asks for.
@@ -53,7 +53,7 @@ const NOT_UNPACKED: [&str; 15] = [
     "linux-source-6.12/tools/testing",
 ];
 
-/// The same build twice gives the same bytes.
+/// Settings that make builds reproducible.
 const REPEATABLE: [&str; 3] = [
     "KBUILD_BUILD_TIMESTAMP=2026-01-01",
     "KBUILD_BUILD_USER=memwarden",
@@ -67,7 +67,7 @@ pub enum Flavour {
     Plain,
     /// With the checkers of memory, arithmetic and locks: KASAN, kmemleak, UBSAN, lockdep.
     Debug,
-    /// With what a real Raspberry Pi 3 needs beside.
+    /// With the drivers of a real Raspberry Pi 3.
     RaspberryPi3,
 }
 
@@ -92,10 +92,10 @@ impl fmt::Display for Flavour {
     }
 }
 
-/// What was built, and what that took. Kept beside the kernel.
+/// The facts of a build, kept beside the kernel.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Built {
-    /// What `uname -r` says.
+    /// The output of `uname -r`.
     pub release: String,
     /// Debian's version of the source.
     pub source: String,
@@ -109,7 +109,7 @@ pub struct Built {
     pub image_bytes: u64,
 }
 
-/// All that goes into a kernel.
+/// The inputs of a kernel's build.
 struct Recipe {
     flavour: Flavour,
     version: String,
@@ -172,7 +172,7 @@ pub(crate) fn tree(
 ) -> Result<PathBuf> {
     let version = match Apt::Machine.find(SOURCE_PACKAGE) {
         Ok(package) => package.version,
-        // Without apt's lists (offline, or removed) what was built of another version has to do.
+        // Without apt's lists (offline, or removed) a cached kernel of another version is used.
         Err(error) => {
             let tree = newest(cache, flavour).ok_or(error)?;
             say(&format!(
@@ -302,8 +302,8 @@ pub fn build_tree(
     Ok((tree, missing))
 }
 
-/// Writes the configuration: of all options none but those that the fragments name, and what these need. Returns the
-/// lines that the kernel did not take.
+/// Writes the configuration: the fragments' options and their dependencies, and no others. Returns the lines that the
+/// kernel rejected.
 fn configure(
     linux: &Path,
     tree: &Path,
@@ -327,7 +327,7 @@ fn configure(
     Ok(not_taken(&wanted, &taken))
 }
 
-/// The last word on each option in `wanted`, where `.config` says something else.
+/// The last setting of each option in `wanted` that differs from `.config`.
 fn not_taken(wanted: &str, taken: &str) -> Vec<String> {
     let mut last: indexmap::IndexMap<&str, &str> = indexmap::IndexMap::new();
     for line in wanted.lines() {
@@ -354,7 +354,7 @@ fn option(line: &str) -> Option<&str> {
     name.starts_with("CONFIG_").then_some(name)
 }
 
-/// Compiles the image and the modules. Returns how many objects that took.
+/// Compiles the image and the modules. Returns the number of objects compiled.
 fn compile(linux: &Path, tree: &Path, bindgen: &Path, say: &dyn Fn(&str)) -> Result<u64> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut make = kernel_make(linux, tree, bindgen);
@@ -370,7 +370,7 @@ fn compile(linux: &Path, tree: &Path, bindgen: &Path, say: &dyn Fn(&str)) -> Res
     watched.run(&mut make)
 }
 
-/// make for the sources in `linux`, what is made going to `tree`, which may be the same.
+/// A make command for the sources in `linux` with output in `tree`, which may be the same folder.
 fn kernel_make(linux: &Path, tree: &Path, bindgen: &Path) -> Command {
     let mut make = program::make();
     make.arg("-C").arg(linux).args(["ARCH=arm64", LLVM]);
@@ -476,7 +476,7 @@ impl Kernel {
         flavour: Flavour,
         say: &dyn Fn(&str),
     ) -> Result<(Self, Built)> {
-        // From here on, so that what is half made is removed whenever the user stops it.
+        // Installed before the build, so that a stop by the user removes its partial files.
         let stop = interrupt_flag();
         let tree = tree(cache, source, flavour, say).map_err(|error| {
             if stop.load(Ordering::Relaxed) {
