@@ -22,7 +22,7 @@ pub use null::Null;
 /// The device's file.
 pub const DEVICE: &str = "/dev/cftu";
 
-/// What an option says instead of a path, for [`Null`].
+/// The option's value for [`Null`], instead of a path.
 pub const NULL: &str = "null";
 
 /// The largest region, and the longest copy: `CFTU_REGION_MAX`, `CFTU_LENGTH_MAX`.
@@ -39,16 +39,16 @@ pub const QUANTUM_NS: RangeInclusive<u64> = 1000..=1_000_000_000;
 pub enum PolicyKind {
     /// No engine: the CPU copies.
     Off,
-    /// Its CPU's own.
+    /// The channel of its CPU.
     Exclusive,
-    /// The least loaded.
+    /// The least loaded channel.
     Shared,
-    /// Its CPU's own, and part of the time is the high ones' alone.
+    /// The channel of its CPU; only high channels copy for a part of the time.
     Priority,
 }
 
 impl PolicyKind {
-    /// In the header's order.
+    /// All, in the header's order.
     const ALL: [Self; 4] = [Self::Off, Self::Exclusive, Self::Shared, Self::Priority];
 
     /// Its name.
@@ -72,11 +72,11 @@ impl fmt::Display for PolicyKind {
 /// A policy with its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Which.
+    /// The policy.
     pub kind: PolicyKind,
-    /// CPUs may share a channel where there are more of them.
+    /// CPUs may share a channel if there are more CPUs than channels.
     pub fold: bool,
-    /// Priority: what each window begins with, for the high channels alone; 0 is the module's 30 us.
+    /// Priority: the first part of each window, for the high channels only; 0 is the module's 30 us.
     pub quantum_high_ns: u64,
     /// Priority: the rest of the window; 0 is the module's 60 us.
     pub quantum_low_ns: u64,
@@ -85,7 +85,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy with the module's own settings.
+    /// The policy with the module's default settings.
     #[must_use]
     pub fn new(kind: PolicyKind) -> Self {
         Self {
@@ -112,31 +112,31 @@ impl Policy {
     }
 }
 
-/// What the module has.
+/// The module's properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// DMA channels that it holds.
     pub channels: u32,
     /// The policy in force.
     pub policy: Policy,
-    /// The engine pauses a transfer; else low copies are admitted in their time.
+    /// The engine can pause a transfer; otherwise low copies wait for their part of the window.
     pub can_pause: bool,
-    /// The engine sees the CPUs' caches.
+    /// The engine snoops the CPUs' caches.
     pub coherent: bool,
-    /// The CPU compares what the engine copied, as its driver is not known to report errors.
+    /// The CPU compares source and target, since the engine's driver is not known to report errors.
     pub compares: bool,
     /// Shorter copies of other modules go by CPU.
     pub min_bytes: u64,
-    /// Up to here a copy's end is polled for, above it an interrupt awaited.
+    /// The longest copy whose end is polled for; longer ones wait for an interrupt.
     pub poll_bytes: u64,
-    /// What addresses and lengths must be multiples of for the engine.
+    /// The engine's alignment of addresses and lengths, in bytes.
     pub align_bytes: u32,
     /// The channels' driver.
     pub provider: String,
 }
 
 impl Info {
-    /// None from a module with another header.
+    /// `None` if the module was built with another header.
     fn of(record: &raw::Info) -> Option<Self> {
         let kind = PolicyKind::ALL.get(record.policy as usize)?;
         (record.version == raw::VERSION).then(|| Self {
@@ -159,24 +159,24 @@ impl Info {
     }
 }
 
-/// What a channel did since the module was loaded.
+/// A channel's counts since the module was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Channel {
     /// Name in /sys/class/dma.
     pub name: String,
-    /// One of the priority policy's high ones.
+    /// It is high in the priority policy.
     pub high: bool,
     /// It was lost: no copy uses it.
     pub dead: bool,
-    /// What was submitted and awaited in one go.
+    /// Transfers submitted.
     pub transfers: u64,
-    /// Copied.
+    /// Bytes copied.
     pub bytes: u64,
-    /// Transfers that the engine failed; the CPU did them.
+    /// Transfers that failed; the CPU copied them.
     pub errors: u64,
-    /// Transfers that it did not end in time; the CPU did them.
+    /// Transfers that did not end in time; the CPU copied them.
     pub timeouts: u64,
-    /// Time that the priority policy kept it from copying.
+    /// Time that the priority policy held it back.
     pub paused_ns: u64,
 }
 
@@ -195,13 +195,13 @@ impl Channel {
     }
 }
 
-/// A name in a fixed room, ended by a zero.
+/// A zero-terminated name in a fixed array.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// From where to where.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Out of user memory, as copy_from_user().
@@ -219,7 +219,7 @@ pub enum Engine {
     Dma,
 }
 
-/// One copy, and what came of it.
+/// One copy and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copy(raw::Copy);
 
@@ -235,7 +235,7 @@ impl Copy {
         })
     }
 
-    /// The same with both sides' cache lines dropped before the clock is read.
+    /// The same, with both sides' cache lines flushed before the timing.
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.0.flags = if uncached { raw::UNCACHED } else { 0 };
@@ -254,19 +254,19 @@ impl Copy {
         self.0.begin_ns
     }
 
-    /// And after.
+    /// CLOCK_MONOTONIC after it.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.0.end_ns
     }
 
-    /// What it took.
+    /// Its duration.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.0.end_ns.saturating_sub(self.0.begin_ns)
     }
 
-    /// Bytes that the engine copied; the CPU did the rest.
+    /// Bytes that the engine copied; the CPU copied the rest.
     #[must_use]
     pub fn engine_bytes(&self) -> u64 {
         self.0.engine_bytes
@@ -278,14 +278,14 @@ impl Copy {
         self.0.cpu
     }
 
-    /// The channel that had the last part of it.
+    /// The channel of its last part.
     #[must_use]
     pub fn channel(&self) -> Option<u32> {
         (self.0.channel != raw::NO_CHANNEL).then_some(self.0.channel)
     }
 }
 
-/// Where copies are made.
+/// A maker of copies.
 pub trait Copier: Sync {
     /// The available engine, channels and limits.
     ///
@@ -293,42 +293,42 @@ pub trait Copier: Sync {
     /// When the kernel refuses.
     fn info(&self) -> Result<Info>;
 
-    /// Chooses the policy, from now on.
+    /// Sets the policy.
     ///
     /// # Errors
     /// When it doesn't fit the channels.
     fn set_policy(&self, policy: &Policy) -> Result<()>;
 
-    /// What one channel did.
+    /// The counts of one channel.
     ///
     /// # Errors
-    /// When there is none of that number.
+    /// When there is no such channel.
     fn channel(&self, number: u32) -> Result<Channel>;
 
-    /// What all copies did.
+    /// The counts of all copies.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn statistics(&self) -> Result<Statistics>;
 
-    /// User memory and a region of so many bytes each, for one thread's copies; `pinned` is whether the user memory is
-    /// pinned now, or by each copy anew.
+    /// Allocates user memory and a region of that many bytes each, for one thread's copies. With `pinned` the user memory
+    /// is pinned now, otherwise by each copy.
     ///
     /// # Errors
-    /// When the kernel has not so much memory, or may not pin it.
+    /// When the kernel has too little memory, or may not pin it.
     fn open(&self, bytes: u64, pinned: bool) -> Result<Box<dyn Session>>;
 }
 
-/// The two memories of one thread's copies.
+/// The user memory and the region of one thread.
 pub trait Session: Send {
     /// The user memory.
     fn memory(&mut self) -> &mut Memory;
 
-    /// Makes the copies in one request, in their order, and says how many it made: fewer than all where a signal came, or
-    /// the process was stopped for a while.
+    /// Makes the copies in one request, in order, and returns how many it made: fewer than all after a signal, or if the
+    /// process was stopped meanwhile.
     ///
     /// # Errors
-    /// When the kernel refuses one, or bytes were left out.
+    /// When the kernel refuses one, or does not copy all bytes.
     fn copy(&mut self, copies: &mut [Copy]) -> Result<usize>;
 }
 
@@ -343,11 +343,10 @@ pub fn open(path: &Path) -> Result<Box<dyn Copier>> {
     Ok(Box::new(Device::open(path)?))
 }
 
-/// Sends bytes through the region and back, and looks whether they are the same: a copier that loses some has no time
-/// worth measuring.
+/// Copies bytes to the region and back, and compares them. A copier that corrupts data is not worth measuring.
 ///
 /// # Errors
-/// When it refuses, or other bytes come back.
+/// When the copier refuses, or the bytes differ.
 pub fn check(session: &mut dyn Session, engine: Engine, bytes: u64, path: &Path) -> Result<()> {
     let length = usize::try_from(bytes).unwrap_or(usize::MAX);
     let mut random = fastrand::Rng::with_seed(bytes);
@@ -372,7 +371,7 @@ pub fn check(session: &mut dyn Session, engine: Engine, bytes: u64, path: &Path)
     }
 }
 
-/// Whatever signal comes between.
+/// Retries after signals.
 fn one_copy(session: &mut dyn Session, copy: Copy) -> Result<()> {
     while session.copy(&mut [copy])? == 0 {}
     Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients of the kernel's copying devices: what crosses between user space and the kernel, and how long it takes.
+//! Clients of the kernel's copying devices, which measure copies between user space and the kernel.
 #![deny(missing_docs)]
 
 pub mod cftu;

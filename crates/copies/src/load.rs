@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices whose module is not in the kernel yet.
+//! Loads the modules of devices that are missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,15 +35,15 @@ pub struct Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // Refused when it is in use: then it is no longer ours to unload.
+        // Refused if it is in use: then its user unloads it.
         let _ = Command::new("modprobe").args(["-r", self.module]).output();
     }
 }
 
-/// Sees to it that the device's file is there: loads its module if it is not.
+/// Loads the device's module if its file does not exist.
 ///
 /// # Errors
-/// When it isn't there and no module makes it, or modprobe can't load that.
+/// When the file does not exist and no module makes it, or modprobe can't load the module.
 pub fn provide(path: &Path) -> Result<Option<Loaded>> {
     provide_with(path, &[])
 }
@@ -66,7 +66,7 @@ fn provide_with(path: &Path, parameters: &[&str]) -> Result<Option<Loaded>> {
     Err(failed("it was loaded, but made no such device".into()))
 }
 
-/// The modules that were loaded so that there are copies to measure; the last is unloaded first.
+/// The modules loaded for a measurement; the last one is unloaded first.
 #[derive(Debug, Default)]
 pub struct Providers {
     loaded: Vec<Loaded>,
@@ -74,7 +74,7 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// The channels are those of `swdma`, which was loaded because the machine had none that is free.
+    /// The channels are swdma's, which was loaded because the machine had no free channel.
     #[must_use]
     pub fn are_software(&self) -> bool {
         self.software
@@ -87,11 +87,11 @@ impl Drop for Providers {
     }
 }
 
-/// Sees to it that `/dev/cftu` is there: loads cftu, and where no DMA channel is free for it, swdma with `channels` of them
-/// before. `parameters` are those of cftu.
+/// Loads cftu if `/dev/cftu` does not exist; if no DMA channel is free for it, loads swdma with `channels` channels first.
+/// `parameters` are cftu's.
 ///
 /// # Errors
-/// When the device isn't there and no module makes it, or modprobe can't load that.
+/// When the device does not exist and no module makes it, or modprobe can't load the module.
 pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Result<Providers> {
     let mut providers = Providers::default();
     if path == Path::new(cftu::NULL) {
@@ -119,10 +119,10 @@ pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Resu
     Ok(providers)
 }
 
-/// Sees to it that the devices that trace copies are in the folder `path`: loads copytrace if they are not.
+/// Loads copytrace if its devices do not exist in the folder `path`.
 ///
 /// # Errors
-/// When they aren't there and it can't be loaded.
+/// When they do not exist and copytrace can't be loaded.
 pub fn provide_trace(path: &Path) -> Result<Option<Loaded>> {
     if path == Path::new(trace::NULL) {
         return Ok(None);
@@ -130,7 +130,7 @@ pub fn provide_trace(path: &Path) -> Result<Option<Loaded>> {
     provide(&path.join(Function::From.device()))
 }
 
-/// Loads a module, or says why not.
+/// Loads a module, or returns the reason of the failure.
 fn load(module: &'static str, parameters: &[&str]) -> std::result::Result<Loaded, String> {
     let output = Command::new("modprobe")
         .arg(module)

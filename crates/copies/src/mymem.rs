@@ -26,10 +26,10 @@ pub const C_DEVICE: &str = "/dev/mymem";
 /// The device in Rust.
 pub const RUST_DEVICE: &str = "/dev/mymem_rust";
 
-/// The measurements from inside the kernel.
+/// The device that measures from inside the kernel.
 pub const IN_KERNEL: &str = "/dev/mymem_test";
 
-/// What one trial took.
+/// The times of one trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trial {
     /// Writing, nanoseconds.
@@ -38,18 +38,18 @@ pub struct Trial {
     pub read_ns: u64,
 }
 
-/// What came of counting.
+/// The outcome of a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     /// Increments made.
     pub expected: u64,
-    /// What the counter says.
+    /// The counter's final value.
     pub actual: u64,
-    /// From the workers' common start to the last one's end, nanoseconds.
+    /// From the workers' common start to the end of the last one, nanoseconds.
     pub elapsed_ns: u64,
 }
 
-/// What keeps two workers from incrementing the same value.
+/// The protection of an increment against other workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Lock {
@@ -57,12 +57,12 @@ pub enum Lock {
     None,
     /// The same, with a mutex around.
     Mutex,
-    /// The device adds.
+    /// The device adds atomically.
     FetchAdd,
 }
 
 impl Lock {
-    /// Every one.
+    /// All locks.
     pub const ALL: [Self; 3] = [Self::None, Self::Mutex, Self::FetchAdd];
 
     /// Its name.
@@ -107,7 +107,7 @@ impl From<Lock> for String {
     }
 }
 
-/// An open memory device. Any file of fixed size will do for reading and writing.
+/// An open memory device. For reads and writes any file of fixed size works, too.
 #[derive(Debug)]
 pub struct Device {
     file: File,
@@ -132,7 +132,7 @@ impl Device {
         })
     }
 
-    /// Where it was opened.
+    /// The path that it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -147,7 +147,7 @@ impl Device {
     /// Reads all of `buffer` in one call, from `offset` bytes on.
     ///
     /// # Errors
-    /// When the kernel refuses, or gives less.
+    /// When the kernel refuses, or reads less.
     #[inline]
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let moved = self.file.read_at(buffer, offset);
@@ -157,14 +157,14 @@ impl Device {
     /// Writes all of `buffer` in one call, from `offset` bytes on.
     ///
     /// # Errors
-    /// When the kernel refuses, or takes less.
+    /// When the kernel refuses, or writes less.
     #[inline]
     pub fn write_at(&self, offset: u64, buffer: &[u8]) -> Result<()> {
         let moved = self.file.write_at(buffer, offset);
         self.whole("writing", offset, buffer.len(), moved)
     }
 
-    /// Adds `operand` to the 64-bit word at `offset` (a multiple of 8), in the kernel; gives back the value before.
+    /// Adds `operand` to the 64-bit word at `offset` (a multiple of 8), in the kernel. Returns the previous value.
     ///
     /// # Errors
     /// When the kernel refuses, or the file is no memory device.
@@ -174,8 +174,8 @@ impl Device {
             .map_err(|reason| self.no_request("fetch-add", reason))
     }
 
-    /// Replaces the 64-bit word at `offset` (a multiple of 8) by `desired` if it is `expected`, in the kernel; gives
-    /// back the value that it had.
+    /// Replaces the 64-bit word at `offset` (a multiple of 8) by `desired` if it is `expected`, in the kernel.
+    /// Returns the previous value.
     ///
     /// # Errors
     /// When the kernel refuses, or the file is no memory device.
@@ -209,7 +209,7 @@ impl Device {
     }
 
     fn no_request(&self, request: &'static str, reason: io::Error) -> Error {
-        // What Linux answers for a request that the driver doesn't know.
+        // Linux's error for a request that the driver doesn't know.
         const ENOTTY: i32 = 25;
         if reason.raw_os_error() == Some(ENOTTY) {
             return Error::NotADevice {

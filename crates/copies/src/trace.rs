@@ -27,7 +27,7 @@ pub use statistics::{Caller, FunctionStatistics, Sampled, SizeStatistics};
 /// The folder of the devices.
 pub const DEVICES: &str = "/dev/copytrace";
 
-/// What an option says instead of a path, for [`Null`].
+/// The option's value for [`Null`], instead of a path.
 pub const NULL: &str = "null";
 
 /// A function that copies.
@@ -45,7 +45,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// Every one, in the devices' order.
+    /// All, in the devices' order.
     pub const ALL: [Self; 4] = [
         Self::From,
         Self::To,
@@ -111,7 +111,7 @@ impl From<Function> for String {
 /// Where copies are seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// In the functions themselves, inlined ones too: the kernel has the patch.
+    /// Hooks in the functions themselves, inlined ones too, of a patched kernel.
     Hooks,
     /// Probes on the functions that they call.
     Probes,
@@ -128,21 +128,21 @@ impl Source {
     }
 }
 
-/// What the tracer has.
+/// The tracer's properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
-    /// Where it sees copies.
+    /// The source of its records.
     pub source: Source,
     /// The `__` forms, and those for callers that must not sleep, are counted with the others.
     pub merged: bool,
-    /// Records tell callers; else they are 0, for a process without CAP_PERFMON.
+    /// Records have callers; without CAP_PERFMON callers are 0.
     pub addresses: bool,
-    /// Records of each ring.
+    /// Size of each ring in records.
     pub records: u32,
 }
 
 impl Info {
-    /// None from a module with another header.
+    /// `None` if the module was built with another header.
     fn of(record: &raw::Info) -> Option<Self> {
         let source = match record.source {
             0 => Source::Hooks,
@@ -158,47 +158,47 @@ impl Info {
     }
 }
 
-/// Where copies are traced.
+/// A source of traces.
 pub trait Tracer {
-    /// What it has.
+    /// Its properties.
     fn info(&self) -> Info;
 
     /// The rings of these functions on one CPU, claimed and empty; not started.
     ///
     /// # Errors
-    /// When the kernel refuses, or another one has them.
+    /// When the kernel refuses, or another process has claimed them.
     fn open(&self, cpu: usize, functions: &[Function]) -> Result<Opened>;
 }
 
-/// The rings of one CPU, functions in the order in which they were asked for.
+/// The rings of one CPU, in the order of the requested functions.
 pub struct Opened {
-    /// For the thread that reads.
+    /// For the reading thread.
     pub reader: Box<dyn Reader>,
-    /// For the one that starts and stops.
+    /// For the thread that starts and stops them.
     pub control: Box<dyn Control>,
 }
 
 /// Reads rings.
 pub trait Reader: Send {
-    /// Waits until one has much to read, for so long at most.
+    /// Waits until a ring is a quarter full, or the time has passed.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn wait(&mut self, timeout: Duration) -> Result<()>;
 
-    /// Takes what is whole in the ring of the `nth` function, at most all that it has room for; returns how many.
+    /// Takes complete records from the ring of the `nth` function. Returns their number.
     fn read(&mut self, nth: usize, each: &mut dyn FnMut(&Record)) -> usize;
 }
 
 /// Starts and stops rings, while another thread reads them.
 pub trait Control: Sync {
-    /// Copies are recorded from now on.
+    /// Starts recording.
     ///
     /// # Errors
     /// When the kernel refuses, or another module traces.
     fn start(&self) -> Result<()>;
 
-    /// No copy that ends from now on is. It takes no time, so that the rings of all CPUs can end together.
+    /// Stops recording copies that end from now on. It is quick, so that the rings of all CPUs end together.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -210,7 +210,7 @@ pub trait Control: Sync {
     /// When the kernel refuses.
     fn stop(&self) -> Result<()>;
 
-    /// What the ring of the `nth` function took and what not.
+    /// Records taken and dropped by the ring of the `nth` function.
     ///
     /// # Errors
     /// When the kernel refuses.

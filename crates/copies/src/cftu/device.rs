@@ -11,21 +11,20 @@ use memwarden_platform::cftu as raw;
 use super::{Channel, Copier, Copy, Info, Memory, Policy, Session, Statistics};
 use crate::{Error, Result};
 
-/// What Linux answers for a request that the driver doesn't know, for one that makes no sense, for want of memory, and
-/// where a signal came.
+/// Linux's errors for an unknown request, an invalid one, a lack of memory, and a signal.
 const ENOTTY: i32 = 25;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
 const EINTR: i32 = 4;
 
-/// An open `/dev/cftu`. Each opening has a region and pinned memory of its own.
+/// An open `/dev/cftu`, with its own region and pinned memory.
 #[derive(Debug, Clone)]
 pub struct Device {
     file: Arc<File>,
     path: PathBuf,
 }
 
-/// Pinned user memory, released when this goes.
+/// Pinned user memory. Dropping it unpins the memory.
 #[derive(Debug)]
 #[must_use = "the memory is released when this goes"]
 pub struct Pinned {
@@ -41,7 +40,7 @@ impl Drop for Pinned {
 }
 
 impl Device {
-    /// Opens it, and looks whether it is this version's.
+    /// Opens it and checks its version.
     ///
     /// # Errors
     /// When it is not there, refuses, or is no such device.
@@ -63,10 +62,10 @@ impl Device {
         Ok(device)
     }
 
-    /// Gives this opening a region of kernel memory in place of what it had; 0 is none.
+    /// Replaces this file's region of kernel memory; 0 frees it.
     ///
     /// # Errors
-    /// When there is not so much.
+    /// When there is too little memory.
     pub fn set_region(&self, bytes: u64) -> Result<()> {
         raw::set_region(&self.file, bytes).map_err(|reason| {
             let hint = hint(
@@ -84,7 +83,7 @@ impl Device {
     /// Pins all of the memory.
     ///
     /// # Errors
-    /// When the limit of locked memory does not allow it.
+    /// When it exceeds the limit of locked memory.
     pub fn pin(&self, memory: &Memory) -> Result<Pinned> {
         let id = raw::pin(&self.file, memory).map_err(|reason| {
             let bytes = memory.as_slice().len();
@@ -113,8 +112,8 @@ impl Device {
         self.whole(copy)
     }
 
-    /// Makes many copies in one request, in their order, and says how many it made: fewer than all where a signal came. A
-    /// process that is stopped and goes on has one, too, which it never hears of.
+    /// Makes many copies in one request, in order, and returns how many it made: fewer than all after a signal. Stopping and
+    /// continuing the process counts as a signal, though the process does not see it.
     ///
     /// # Errors
     /// When the kernel refuses one, or bytes were left out.
@@ -217,7 +216,7 @@ impl Copier for Device {
     }
 }
 
-/// One opening with its user memory, which is released before it is unmapped.
+/// An open device with its user memory, which is unpinned before it is unmapped.
 struct Opened {
     device: Device,
     pin: Option<Pinned>,
@@ -235,7 +234,7 @@ impl Session for Opened {
     }
 }
 
-/// What to do about one errno.
+/// The remedy for an errno.
 fn hint(reason: &io::Error, errno: i32, text: &'static str) -> &'static str {
     if reason.raw_os_error() == Some(errno) {
         text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies within this process: what measures copies can be tried with it anywhere. Its times are those of a copy in user
-//! space, and its engine is the CPU.
+//! Copies within this process, to test measurements on any machine. Its times are those of copies in user space, and its
+//! engine is the CPU.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// Channels that it plays: so few that a test can name them all, on a larger machine one for each CPU, and never more than a
-/// mask has bits.
+/// Channels that it simulates: few, so that a test can name them all; on larger machines one for each CPU; and never more
+/// than a mask has bits.
 const CHANNELS: RangeInclusive<u32> = 4..=64;
 
-/// Stands in for the device.
+/// Replaces the device.
 #[derive(Debug)]
 pub struct Null {
     state: Arc<State>,

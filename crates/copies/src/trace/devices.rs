@@ -12,7 +12,7 @@ use memwarden_platform::copytrace as raw;
 use super::{Control, Counts, Function, Info, Opened, Reader, Record, Tracer};
 use crate::{Error, Result};
 
-/// What Linux answers for a request that the driver doesn't know, for what another one has, and where memory is short.
+/// Linux's errors for an unknown request, a ring that is claimed, and a lack of memory.
 const ENOTTY: i32 = 25;
 const EBUSY: i32 = 16;
 const ENOMEM: i32 = 12;
@@ -25,10 +25,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Looks whether they are there and of this version.
+    /// Checks that they exist, and their version.
     ///
     /// # Errors
-    /// When they are not there, refuse, or are no such devices.
+    /// When they do not exist, refuse, or are other devices.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(Function::From.device());
         let info = info(&open(&path)?, &path)?.0;
@@ -135,7 +135,7 @@ impl Reader for Rings {
 struct Files(Vec<Claimed>);
 
 impl Files {
-    /// Asks all of them, whatever one says.
+    /// Makes the request to all of them, whatever errors occur.
     fn all(&self, action: &str, request: fn(&Arc<File>) -> io::Result<()>) -> Result<()> {
         let mut outcome = Ok(());
         for one in &self.0 {
@@ -172,7 +172,7 @@ impl Control for Files {
     }
 }
 
-/// What to do about one that is taken.
+/// The remedy for a claimed ring.
 fn hint(reason: &io::Error, text: &'static str) -> &'static str {
     if reason.raw_os_error() == Some(EBUSY) {
         text

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of a fixed pattern: what traces copies can be tried with it anywhere. It says nothing of any kernel.
+//! Records of a fixed pattern, to test traces on any machine.
 //!
 //! Each ring begins with [`BATCH`] records and gets as many at each wait, up to [`MOST`]. Record n copies the n-th of
 //! [`SIZES`], and takes 20 ns and one more for each 16 bytes; n % 3 chooses its caller, each 10th is an engine's, and of each
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{Control, Counts, Function, Info, Opened, Reader, Record, Source, Tracer};
 use crate::Result;
 
-/// Records that a ring gets at once.
+/// Records that a ring gets at a time.
 const BATCH: u64 = 100;
 
 /// Records that a ring gets in all.
@@ -20,14 +20,14 @@ const MOST: u64 = 1000;
 /// Bytes of the copies, one after the other.
 const SIZES: [u64; 8] = [8, 64, 8, 1102, 8, 4096, 64, 65_536];
 
-/// Where the copies are from.
+/// The callers of the copies.
 const CALLERS: [u64; 3] = [
     0xffff_8000_8044_c129,
     0xffff_8000_8012_0040,
     0xffff_8000_8099_9990,
 ];
 
-/// Stands in for the devices.
+/// Replaces the devices.
 #[derive(Debug, Clone, Copy)]
 pub struct Null;
 

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of the records of one function: sums for each size and each caller, and some of the times, picked evenly.
+//! Statistics of one function's records: sums for each size and each caller, and a uniform sample of the times.
 //!
-//! A trace may last for days and meet any size: what is kept is bounded. Sizes and callers beyond the first so many are in
-//! `other`, where nothing is lost but their names.
+//! A trace may last for days and see any size, so the memory is bounded. Sizes and callers beyond a limit are summed up in
+//! `other`, which loses only their names.
 
 use std::collections::HashMap;
 
 use memwarden_platform::copytrace::Record;
 
-/// Sizes that are kept apart. A machine at work has some hundred; what sends packets has all up to their largest, 1500 or so.
+/// Sizes that are kept apart. A busy machine has some hundred; with network traffic all up to the packet size, 1500 or so.
 const SIZES: usize = 2048;
 
-/// Callers that are kept apart: a kernel has some thousand places that copy, most of which are never reached.
+/// Callers that are kept apart: a kernel has some thousand copying places, most of which are never reached.
 const CALLERS: usize = 4096;
 
-/// Times that are kept of one size: of fewer, the 99th percentile is the longest. Those of all sizes of a ring take 6 MiB.
+/// Times kept for each size: with fewer, the 99th percentile would be the maximum. Those of all sizes of a ring take 6 MiB.
 const RESERVOIR: usize = 128;
 
-/// Any constant will do; the same records give the same picks.
+/// An arbitrary constant, so that the same records give the same sample.
 const SEED: u64 = 1;
 
-/// A time that was picked.
+/// A sampled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
     /// The clock before the copy.
     pub before_ns: u64,
-    /// What it took.
+    /// Its duration.
     pub elapsed_ns: u64,
     /// The CPU that began it.
     pub cpu: u32,
@@ -34,15 +34,15 @@ pub struct Sampled {
 /// Copies of one size, or of several.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SizeStatistics {
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Asked for.
+    /// Bytes requested.
     pub bytes: u64,
     /// Bytes of them that were not copied.
     pub left_bytes: u64,
-    /// Calls of which an engine copied something.
+    /// Calls in which an engine copied.
     pub engine_calls: u64,
-    /// What an engine copied.
+    /// Bytes that an engine copied.
     pub engine_bytes: u64,
     /// The shortest time.
     pub min_ns: u64,
@@ -138,7 +138,7 @@ impl SizeStatistics {
         (self.calls > 1).then(|| (self.squares / (self.calls - 1) as f64).sqrt())
     }
 
-    /// Some of the times, or all of few.
+    /// A sample of the times, or all if there are few.
     #[must_use]
     pub fn sampled(&self) -> &[Sampled] {
         &self.sampled
@@ -169,12 +169,12 @@ fn picked(
     kept
 }
 
-/// What one place in the kernel copied.
+/// The copies of one caller in the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
     /// How often.
     pub calls: u64,
-    /// Asked for.
+    /// Bytes requested.
     pub bytes: u64,
 }
 
