@@ -173,7 +173,7 @@ impl Memory {
         Ok(Self { mapping, bytes })
     }
 
-    /// What is in it.
+    /// Its contents.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: within the mapping, which is ours; the kernel writes to it only in calls that borrow it mutably.
@@ -229,7 +229,7 @@ pub fn set_region(device: &impl AsFd, bytes: u64) -> io::Result<()> {
     unsafe { request(device, REGION, &raw mut record) }
 }
 
-/// Pins all of the memory, to be written to as well; gives back what [`unpin`] takes.
+/// Pins all of the memory for reading and writing. Returns the argument of [`unpin`].
 ///
 /// # Errors
 /// ENOMEM above RLIMIT_MEMLOCK.
@@ -241,7 +241,7 @@ pub fn pin(device: &impl AsFd, memory: &Memory) -> io::Result<u32> {
         flags: WRITABLE,
         id: 0,
     };
-    // SAFETY: the record is the request's own. What is pinned stays the kernel's concern when the mapping goes.
+    // SAFETY: the record is the request's. The kernel keeps the pinned pages when the mapping is gone.
     unsafe { request(device, PIN, &raw mut record) }?;
     Ok(record.id)
 }

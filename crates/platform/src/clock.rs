@@ -12,7 +12,7 @@ pub fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC_RAW)
 }
 
-/// The clock's smallest step in nanoseconds, as the kernel tells it.
+/// The clock's resolution in nanoseconds, as the kernel reports it.
 #[must_use]
 pub fn resolution() -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();

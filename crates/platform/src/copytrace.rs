@@ -70,7 +70,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// What it took. The clocks of two CPUs may differ by a little: never less than 0.
+    /// Its duration, at least 0, since the clocks of two CPUs may differ slightly.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.after_ns.saturating_sub(self.before_ns)

@@ -21,7 +21,7 @@ mod steadiness;
 pub enum Level {
     /// Nothing to change.
     Ok,
-    /// Usable, with the consequence that the finding tells.
+    /// Usable, with a consequence.
     Limited,
     /// Not there.
     Missing,

@@ -12,7 +12,7 @@ pub enum Ended {
     Killed(i32),
 }
 
-/// A running child; dropped, it is killed.
+/// A running child. Dropping it kills the child.
 #[derive(Debug)]
 pub struct Forked {
     pid: libc::pid_t,
@@ -20,15 +20,15 @@ pub struct Forked {
 }
 
 impl Forked {
-    /// Forks, and has the child carry out `work`, whose value is its exit code. The kernel kills the child when the
-    /// calling thread ends.
+    /// Forks a child that runs `work` and exits with its result. The kernel kills the child when the calling thread
+    /// ends.
     ///
     /// # Safety
-    /// `work` may do nothing but what is safe in a child of a process with several threads: system calls and memory of
-    /// its own, no allocation, no lock, no panic (signal-safety(7)).
+    /// `work` runs in a child of a process with several threads: it may make system calls and use its own memory, but
+    /// must not allocate, lock or panic (signal-safety(7)).
     ///
     /// # Errors
-    /// When there can be no more processes.
+    /// When the kernel can't create a process.
     pub unsafe fn start(work: impl FnOnce() -> i32) -> Result<Self> {
         let parent = std::process::id();
         // SAFETY: the child does nothing but what is safe in it, as the caller promises.
@@ -48,18 +48,18 @@ impl Forked {
         }
     }
 
-    /// Its process.
+    /// Its process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.pid.unsigned_abs()
     }
 
-    /// How it ended, if it has.
+    /// How it ended, or `None` while it runs.
     pub fn ended(&mut self) -> Option<Ended> {
         self.wait(libc::WNOHANG)
     }
 
-    /// Kills it, and tells how it ended: by that, or by something before.
+    /// Kills it, unless it has ended, and returns how it ended.
     pub fn kill(&mut self) -> Option<Ended> {
         if self.ended().is_none() {
             // SAFETY: the child has not been waited for, so the process ID is still its own.

@@ -92,7 +92,7 @@ impl Mapping {
         unsafe { self.start().add(offset).write_volatile(1) };
     }
 
-    /// Gives the memory back, and tells if that failed (dropping cannot).
+    /// Unmaps the memory and returns an error if that fails; a drop cannot.
     #[inline]
     pub fn unmap(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);

@@ -148,7 +148,7 @@ impl Counts {
                 self.flags = text.split_whitespace().map(str::to_owned).collect();
                 return Some(());
             }
-            // What is not asked for, and what kernels to come will write.
+            // Fields that are not used, and fields of future kernels.
             _ => return Some(()),
         };
         let kilobytes = std::str::from_utf8(value).ok()?.trim().strip_suffix("kB")?;

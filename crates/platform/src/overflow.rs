@@ -278,7 +278,7 @@ impl AsFd for OverflowCounter {
     }
 }
 
-/// Tells whether a CPU ran anything but its idle task and its watcher, from the context switches on it.
+/// Detects, by context switches, whether a CPU ran other tasks than its idle task and its watcher.
 #[derive(Debug)]
 pub struct IdleWitness {
     file: File,

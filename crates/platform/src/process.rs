@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cpus::CpuSet;
 use crate::{Result, Root, affinity};
 
-/// Sees to it that what `command` starts gets `signal` when the thread that starts it ends, however that ends.
+/// Has the kernel send `signal` to the process of `command` when the thread that starts it ends, for any reason.
 ///
 /// What the new process starts itself is its own affair.
 pub fn end_with_us(command: &mut Command, signal: i32) {
@@ -58,7 +58,7 @@ impl Stat {
     }
 }
 
-/// CPU time of process `pid` since it began; `None` when it is gone. The kernel tells it in hundredths of a second.
+/// CPU time of process `pid` since its start; `None` if it is gone. The kernel counts in hundredths of a second.
 #[must_use]
 pub fn cpu_time(root: &Root, pid: u32) -> Option<Duration> {
     let stat = Stat::parse(&root.text(&format!("/proc/{pid}/stat"))?)?;

@@ -132,7 +132,7 @@ fn block(info: &str, cpu: usize) -> Option<Vec<&str>> {
         })
 }
 
-/// The kinds of processor that a machine tells of, each with its online CPUs.
+/// The machine's kinds of processor, each with its online CPUs.
 ///
 /// # Errors
 /// When it can't be read which CPUs there are.

@@ -16,7 +16,7 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     parse(text, 0, "a size is bytes, or has a unit: 4096, 64K, 2M").map(|bytes| bytes as u64)
 }
 
-/// A size, whose figure without a unit is shifted by `plain`; `how` tells people what to type.
+/// Parses a size; a number without a unit is shifted by `plain`. `how` is the error's hint of the syntax.
 fn parse(text: &str, plain: u32, how: &str) -> Result<usize> {
     let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

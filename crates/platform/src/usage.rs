@@ -75,7 +75,7 @@ impl Usage {
         })
     }
 
-    /// What was used from `before` until this.
+    /// The usage since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

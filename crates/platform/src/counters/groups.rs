@@ -95,7 +95,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
     /// Events by perf's names, scaled to the whole time; `None` for one whose group had no turn.

@@ -14,7 +14,7 @@ use crate::{Error, Result, Root};
 /// One of the six ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// What a person types.
+    /// Name on the command line.
     pub name: &'static str,
     /// The case study's name.
     pub text: &'static str,
@@ -61,7 +61,7 @@ impl Kind {
         ]
     };
 
-    /// Whether a file is behind it.
+    /// True if it maps a file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.file

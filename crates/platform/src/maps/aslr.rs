@@ -43,9 +43,9 @@ pub struct Aslr {
 pub struct Base {
     /// Which part.
     pub part: &'static str,
-    /// Where it is; null when the process has none.
+    /// Its address; null if the process has none.
     pub address: Option<Address>,
-    /// Where it is without randomisation; null when that cannot be known.
+    /// Its address without randomisation; null if unknown.
     pub default_address: Option<Address>,
     /// The first less the second.
     pub moved_bytes: Option<i64>,
@@ -53,7 +53,7 @@ pub struct Base {
     pub note: Option<String>,
 }
 
-/// What is known of the process.
+/// The known facts of the process.
 pub(super) struct Facts<'a> {
     /// The program's file, and how far it was moved.
     pub program: Option<(&'a Elf, u64)>,
@@ -98,7 +98,7 @@ pub(super) fn examine(facts: &Facts) -> Aslr {
     ];
     let bases: Vec<Base> = std::iter::once(program).chain(bases).collect();
     let no_randomize = facts.personality.map(|bits| bits & ADDR_NO_RANDOMIZE != 0);
-    // The program's own heap lies beside it by default: moved or not, that is always known.
+    // By default the heap follows the program, so its unrandomised address is always known.
     let mut known = bases.iter().filter_map(|base| base.moved_bytes).peekable();
     let moved = known
         .peek()
@@ -135,7 +135,7 @@ fn base(part: &'static str, address: Option<u64>, default: Result<u64, String>) 
     }
 }
 
-/// The end of a process's addresses, and what its parts are put beside.
+/// The end of a process's address space, and the reference points of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     /// Where the stack ends.

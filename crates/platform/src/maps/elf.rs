@@ -41,7 +41,7 @@ pub struct Section {
     pub address: u64,
     /// How much memory it takes.
     pub bytes: u64,
-    /// Where it is in the file; `None` for one that is all zero, such as `.bss`.
+    /// Its offset in the file; `None` for zero-initialised sections such as `.bss`.
     pub offset: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ pub struct Elf {
     pub movable: bool,
     /// The dynamic loader that it asks for.
     pub interpreter: Option<PathBuf>,
-    /// What is loaded, in the file's order.
+    /// The loaded segments, in the file's order.
     pub segments: Vec<Segment>,
     /// What lies in the segments; empty in a file that has been stripped of its section headers.
     pub sections: Vec<Section>,

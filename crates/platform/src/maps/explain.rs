@@ -103,9 +103,9 @@ pub struct Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// What was executed.
+    /// The program.
     Program,
-    /// The dynamic loader that the kernel put beside it.
+    /// The program's dynamic loader.
     Loader,
     /// Loaded by one of these.
     Library,
@@ -329,7 +329,7 @@ fn plain(region: &Region) -> Explained {
     }
 }
 
-/// Says of a file's regions, and of the memory beside them, which parts of the file they are.
+/// Finds the parts of a file that its regions, and the adjacent memory, contain.
 fn describe(group: &Group, regions: &[Region], explained: &mut [Explained]) {
     let name = group.mapped.name.to_string_lossy().into_owned();
     for index in &group.regions {
@@ -356,7 +356,7 @@ fn describe(group: &Group, regions: &[Region], explained: &mut [Explained]) {
                 words(elf, loaded.bias, &regions[*index], &name, &remark(group));
         }
         for (region, explained) in regions.iter().zip(explained.iter_mut()) {
-            // What the file doesn't have lies beside it, as memory; a heap may have grown together with it.
+            // Memory beyond the file's contents follows it; a heap may be merged with that memory.
             let beside = explained.kind.is_private_memory() && explained.sections.is_empty();
             let in_file = explained.kind == Kind::Elf && explained.file.as_ref() == Some(&name);
             if !(beside || in_file) {

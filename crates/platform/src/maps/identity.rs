@@ -13,7 +13,7 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Where the kernel put the dynamic loader, as a key of the auxiliary vector (getauxval(3)).
 const AT_BASE: u64 = 7;
 
-/// What /proc/PID/stat says that tells one process, and one program in it, from the next.
+/// The fields of /proc/PID/stat that identify a process and its program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     /// The program's short name.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Region;
 use super::elf::{Elf, Section, Segment, round_down, round_up};
 
-/// A file that was loaded once. One may be loaded several times, and be mapped as data besides.
+/// One load of a file. A file may be loaded several times, and also be mapped as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Loaded {
     /// Load address less link-time address, modulo 2^64.
