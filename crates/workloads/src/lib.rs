@@ -132,7 +132,7 @@ impl Placement {
     }
 }
 
-/// Callbacks of a running workload.
+/// What happens while a workload runs.
 pub trait Observer {
     /// Called once, when the buffer is ready and the first lines have been touched.
     fn started(&mut self) -> Result<()> {
