@@ -47,13 +47,14 @@ BASH_COMPLETIONS := $(PREFIX)/share/bash-completion/completions
 ZSH_COMPLETIONS := $(PREFIX)/share/zsh/site-functions
 FISH_COMPLETIONS := $(PREFIX)/share/fish/vendor_completions.d
 UNITS := $(PREFIX)/lib/systemd/system
+SHARED := $(PREFIX)/share/memwarden
 DOCUMENTS := $(PREFIX)/share/doc/memwarden
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' Cargo.toml)
 DKMS_SOURCE := /usr/src/memwarden-$(VERSION)
 # The program that is installed. The pages and completions are written by $(MEMWARDEN), which runs here.
 PROGRAM = $(MEMWARDEN)
 
-install: ## memwarden, its manual pages, completions and service, under $(DESTDIR)$(PREFIX)
+install: ## memwarden, its manual pages, completions, headers and service, under $(DESTDIR)$(PREFIX)
 	@test -x $(PROGRAM) || { echo '$(PROGRAM) is missing: make build makes it' >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/memwarden
 	$(MEMWARDEN) manual $(DESTDIR)$(PREFIX)/share/man/man1
@@ -61,6 +62,7 @@ install: ## memwarden, its manual pages, completions and service, under $(DESTDI
 	$(MEMWARDEN) completions bash > $(DESTDIR)$(BASH_COMPLETIONS)/memwarden
 	$(MEMWARDEN) completions zsh > $(DESTDIR)$(ZSH_COMPLETIONS)/_memwarden
 	$(MEMWARDEN) completions fish > $(DESTDIR)$(FISH_COMPLETIONS)/memwarden.fish
+	for file in share/*; do install -D -m 644 $$file $(DESTDIR)$(SHARED)/$${file#share/} || exit; done
 	mkdir -p $(DESTDIR)$(UNITS)
 	sed 's,/usr/bin/memwarden,$(PREFIX)/bin/memwarden,; s,/etc/memwarden,$(SYSCONFDIR)/memwarden,' \
 		packaging/systemd/memwarden-guard.service > $(DESTDIR)$(UNITS)/memwarden-guard.service

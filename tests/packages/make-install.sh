@@ -17,6 +17,7 @@ check "the program is there" "$folder/opt/it/bin/memwarden --version" 0 '^memwar
 for file in share/man/man1/memwarden.1 share/man/man1/memwarden-guard-run.1 \
 	share/bash-completion/completions/memwarden share/zsh/site-functions/_memwarden \
 	share/fish/vendor_completions.d/memwarden.fish share/doc/memwarden/docs/install.md \
+	share/memwarden/memwarden_job.h share/memwarden/memwarden_job.rs share/memwarden/memwarden_job.py \
 	etc/memwarden/guard.toml; do
 	check "$file is there" "test -s $folder/opt/it/$file" 0 ''
 done

@@ -30,15 +30,24 @@ pub struct Child {
     process: std::process::Child,
     ready: Option<File>,
     what: String,
+    /// It has a program of its own to end.
+    drives: bool,
 }
 
 impl Child {
+    /// One that runs a program: dropped, it gets the time to end it, with all that the program has started.
+    #[must_use]
+    pub fn driving(mut self) -> Self {
+        self.drives = true;
+        self
+    }
+
     /// Starts this program with `arguments`.
     ///
     /// # Errors
     /// When the process can't be started.
     pub fn start(arguments: &[String], tells_when_ready: bool) -> Result<Self, Error> {
-        let what = arguments.join(" ");
+        let what = name_of(arguments);
         let failed = |source| Error::Process {
             action: "starting",
             what: what.clone(),
@@ -67,6 +76,7 @@ impl Child {
             process,
             ready,
             what,
+            drives: false,
         })
     }
 
@@ -240,7 +250,9 @@ impl Child {
             .rev()
             .find(|line| !line.trim().is_empty())
             .unwrap_or("ended and said nothing");
-        line.trim().trim_start_matches("memwarden: ").to_owned()
+        let said = line.trim().trim_start_matches("memwarden: ");
+        let named = format!("{}: ", self.what);
+        said.strip_prefix(&named).unwrap_or(said).to_owned()
     }
 
     fn broken(&self, reason: impl Into<String>) -> Error {
@@ -253,8 +265,27 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
+        if self.drives {
+            self.tell_to_end();
+            let deadline = Instant::now() + END_WITHIN;
+            while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// What errors call a workload: a program by its own name.
+fn name_of(arguments: &[String]) -> String {
+    match arguments.iter().position(|word| word == "--") {
+        Some(end) => arguments
+            .last()
+            .filter(|_| end + 1 < arguments.len())
+            .cloned()
+            .unwrap_or_default(),
+        None => arguments.join(" "),
     }
 }
 

@@ -180,7 +180,7 @@ pub fn run(
 
     let solo: Vec<f64> = results
         .get(&0)
-        .map(|measured| measured.victim.clone())
+        .map(|measured| measured.victim.concat())
         .unwrap_or_default();
     for (index, measured) in &results {
         summary
@@ -309,10 +309,12 @@ fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
     let cpu = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut rows = Vec::new();
     for (repeat, victim) in (0..).zip(&measured.victim) {
-        rows.push(
-            Sample::new(&name, repeat, "victim", metric, unit, *victim)
-                .on_cpu(cpu(config.victim_cpu)),
-        );
+        for value in victim {
+            rows.push(
+                Sample::new(&name, repeat, "victim", metric, unit, *value)
+                    .on_cpu(cpu(config.victim_cpu)),
+            );
+        }
         for aggressor in &measured.aggressors {
             let value = aggressor.mib_s.get(repeat as usize).copied();
             rows.push(
@@ -378,20 +380,18 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
             })
             .collect()
     });
+    let victim = measured.victim.concat();
     let slowdown = if config.victim.more_is_worse() {
-        ratio_of_medians(&measured.victim, solo)
+        ratio_of_medians(&victim, solo)
     } else {
-        ratio_of_medians(solo, &measured.victim)
+        ratio_of_medians(solo, &victim)
     };
     Case {
         name: plan.name(),
         guard: settings
             .zip(plan.guard.as_ref())
             .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec)),
-        victim: Some(Metric::from_samples(
-            config.victim.metric().0,
-            &measured.victim,
-        )),
+        victim: Some(Metric::from_samples(config.victim.metric().0, &victim)),
         cores,
         lost_trace_events: settings.map(|_| measured.guarded.iter().map(|g| g.proof.lost).sum()),
         long_s: plan

@@ -15,6 +15,7 @@ mod interrupt;
 pub mod mmap;
 pub mod mymem;
 mod pinned;
+pub mod program;
 mod proof;
 pub mod realtime;
 pub mod schema;

@@ -299,6 +299,12 @@ impl Time {
         jobs.map(|job| self.ns(job)).collect()
     }
 
+    /// Whether it was measured: a program that marks no release of its jobs has no jitter.
+    fn is_known(&self, config: &Config, tasks: &[TaskRun]) -> bool {
+        let by_program = matches!(config.victim, crate::Workload::Program(_));
+        !by_program || self.pooled(tasks).iter().any(|ns| *ns > 0.0)
+    }
+
     /// The same, summed up.
     fn summed_up(&self, tasks: &[TaskRun]) -> Option<Metric> {
         Some(Metric::from_samples(self.metric, &self.pooled(tasks)))
@@ -309,10 +315,14 @@ impl Time {
 fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec<Sample> {
     let cpu = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut rows = Vec::new();
+    let times = [RESPONSE, EXECUTION, RELEASE_JITTER];
     if let (Some(task), Ok(period)) = (measured.tasks.last(), config.period()) {
         let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         for job in &task.jobs {
-            for time in [RESPONSE, EXECUTION, RELEASE_JITTER] {
+            for time in times
+                .iter()
+                .filter(|time| time.is_known(config, &measured.tasks))
+            {
                 rows.push(
                     Sample::new(name, repeat, "victim", time.metric, "ns", time.ns(job))
                         .on_cpu(cpu(config.victim_cpu))
@@ -346,7 +356,7 @@ fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<
     let frame = cases.iter().find_map(|case| case.measured.tasks.first());
     summary.whole = Whole {
         self_test: summary.whole.self_test.take(),
-        frame_bytes: frame.map(|task| task.frame_bytes),
+        frame_bytes: frame.and_then(|task| task.frame_bytes),
         period_ns: nanoseconds(config.period()?),
         deadline_ns: nanoseconds(config.deadline()?),
         access: config.victim.to_string(),
@@ -386,7 +396,9 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Cas
             .map(|((backend, settings), spec)| guarding::describe(backend, settings, spec)),
         victim: RESPONSE.summed_up(tasks),
         execution: EXECUTION.summed_up(tasks),
-        release_jitter: RELEASE_JITTER.summed_up(tasks),
+        release_jitter: RELEASE_JITTER
+            .summed_up(tasks)
+            .filter(|_| RELEASE_JITTER.is_known(config, tasks)),
         releases: Some(releases),
         skipped: Some(sum(|task| task.skipped)),
         misses: Some(misses),
@@ -436,8 +448,18 @@ fn middle(values: Vec<f64>) -> Option<f64> {
 fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
     for task in cases.iter().filter_map(|case| case.measured.tasks.first()) {
         for note in &task.notes {
-            summary.note(format!("The task's frame: {note}."));
+            summary.note(match config.victim {
+                crate::Workload::Program(_) => format!("The task: {note}."),
+                _ => format!("The task's frame: {note}."),
+            });
         }
+    }
+    let without_release = |case: &Running| !RELEASE_JITTER.is_known(config, &case.measured.tasks);
+    if cases.iter().any(without_release) {
+        summary.note(
+            "The task marks no planned release: its times count from the begin of each job, and its release jitter is \
+             not known.",
+        );
     }
     if !config.rt {
         summary.note(

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::program::Delimiter;
 
 /// Kinds of `bandwidth`, as its `-a` takes them; `fresh-pages` is its `--fresh-pages`.
 const KINDS: [&str; 9] = [
@@ -24,7 +25,10 @@ const KINDS: [&str; 9] = [
 /// Maps, touches and unmaps: each page costs a fault.
 const FRESH_PAGES: &str = "fresh-pages";
 
-/// `latency`, `bandwidth:KIND` or `trace:FILE`.
+/// In front of a command for the shell.
+pub(crate) const COMMAND: &str = "cmd:";
+
+/// `latency`, `bandwidth:KIND`, `trace:FILE` or `cmd: COMMAND`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Workload {
@@ -34,6 +38,8 @@ pub enum Workload {
     Bandwidth(String),
     /// A recorded trace, on a simulated machine.
     Trace(String),
+    /// The user's own program, as a line for the shell: a victim, whose jobs are timed.
+    Program(String),
 }
 
 /// What a workload is to do.
@@ -53,6 +59,33 @@ impl Workload {
         match self {
             Self::Latency => ("latency_ns", "ns"),
             Self::Bandwidth(_) | Self::Trace(_) => ("mib_s", "MiB/s"),
+            Self::Program(_) => ("job_time_ns", "ns"),
+        }
+    }
+
+    /// Whether an experiment that needs its traffic, not its times, can have it.
+    ///
+    /// # Errors
+    /// When it is a program.
+    pub fn check_aggressor(&self) -> Result<(), Error> {
+        match self {
+            Self::Program(_) => Err(Error::BadInput(format!(
+                "--aggressors: `{self}` can be the victim alone; memwarden realtime has commands as its load"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a simulated machine has it.
+    ///
+    /// # Errors
+    /// When it is a program.
+    pub fn check_modelled(&self) -> Result<(), Error> {
+        match self {
+            Self::Program(_) => Err(Error::BadInput(format!(
+                "`{self}`: a program runs on a machine (--on native or --on lab); a model has its trace (trace:FILE)"
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -71,7 +104,7 @@ impl Workload {
 
     /// More of the metric is worse.
     pub fn more_is_worse(&self) -> bool {
-        matches!(self, Self::Latency)
+        matches!(self, Self::Latency | Self::Program(_))
     }
 
     /// Its traffic is new pages, each a page fault.
@@ -79,7 +112,7 @@ impl Workload {
         matches!(self, Self::Bandwidth(kind) if kind == FRESH_PAGES)
     }
 
-    /// memwarden's arguments that run it; none when no real machine has it.
+    /// memwarden's arguments that run it; none when no real machine has it, or it is a program.
     pub fn arguments(&self, task: Task) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         match self {
@@ -88,7 +121,7 @@ impl Workload {
                 words.extend(["bandwidth".into(), "--fresh-pages".into()]);
             }
             Self::Bandwidth(kind) => words.extend(["bandwidth".into(), "-a".into(), kind.clone()]),
-            Self::Trace(_) => return words,
+            Self::Trace(_) | Self::Program(_) => return words,
         }
         words.extend(["-c".into(), task.cpu.to_string()]);
         if !task.memory.is_empty() {
@@ -110,16 +143,39 @@ impl Workload {
     }
 }
 
+/// memwarden's arguments that run a program's jobs.
+pub(crate) fn program(
+    line: &str,
+    cpu: usize,
+    by: Delimiter,
+    jobs: u64,
+    more: &[(&str, String)],
+) -> Vec<String> {
+    let (cpu, by, jobs) = (cpu.to_string(), by.to_string(), jobs.to_string());
+    let mut words = vec!["jobs", "--json", "-c", &cpu, "--by", &by, "--jobs", &jobs];
+    for (option, value) in more {
+        words.extend([*option, value].into_iter().filter(|word| !word.is_empty()));
+    }
+    words.extend(["--", "sh", "-c", line]);
+    words.into_iter().map(str::to_owned).collect()
+}
+
 impl FromStr for Workload {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
+        if let Some(line) = text.strip_prefix(COMMAND).map(str::trim)
+            && !line.is_empty()
+        {
+            return Ok(Self::Program(line.to_owned()));
+        }
         match text.split_once(':') {
             None if text == "latency" => Ok(Self::Latency),
             Some(("trace", file)) if !file.is_empty() => Ok(Self::Trace(file.into())),
             Some(("bandwidth", kind)) if KINDS.contains(&kind) => Ok(Self::Bandwidth(kind.into())),
             _ => Err(Error::BadInput(format!(
-                "workload `{text}`: give latency, bandwidth:KIND, KIND one of {}, or trace:FILE on a simulated machine",
+                "workload `{text}`: give latency, bandwidth:KIND, KIND one of {}, trace:FILE on a simulated machine, or, \
+                 as a victim, '{COMMAND} COMMAND'",
                 KINDS.join(", ")
             ))),
         }
@@ -146,6 +202,7 @@ impl fmt::Display for Workload {
             Self::Latency => f.write_str("latency"),
             Self::Bandwidth(kind) => write!(f, "bandwidth:{kind}"),
             Self::Trace(file) => write!(f, "trace:{file}"),
+            Self::Program(line) => write!(f, "{COMMAND} {line}"),
         }
     }
 }
@@ -167,6 +224,7 @@ mod tests {
                 })
                 .join(" ")
         };
+
         assert_eq!(
             line("latency", "64K", Some(10)),
             "latency -c 2 -m 64K -i 10 --json"
@@ -178,6 +236,25 @@ mod tests {
         assert_eq!(
             line("bandwidth:fresh-pages", "", Some(5)),
             "bandwidth --fresh-pages -c 2 -t 0 -i 5 --json"
+        );
+    }
+
+    #[test]
+    fn a_program_is_a_victim_on_a_machine() {
+        let workload: Workload = "cmd: ./my task".parse().unwrap();
+        assert_eq!(workload.to_string(), "cmd: ./my task");
+        assert!(workload.check_real().is_ok());
+        assert!(workload.check_modelled().is_err() && workload.check_aggressor().is_err());
+        let words = program(
+            "./my task",
+            2,
+            Delimiter::Line,
+            7,
+            &[("--tell-miss", String::new())],
+        );
+        assert_eq!(
+            words.join(" "),
+            "jobs --json -c 2 --by line --jobs 7 --tell-miss -- sh -c ./my task"
         );
     }
 
@@ -199,6 +276,8 @@ mod tests {
             "bandwidth:reed",
             "latency:read",
             "trace:",
+            "cmd:",
+            "cmd: ",
             "Latency",
             "stress",
         ] {

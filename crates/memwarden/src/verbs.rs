@@ -10,6 +10,7 @@ mod experiment;
 pub mod foreign;
 pub mod guard;
 pub mod interfere;
+pub mod jobs;
 #[cfg(feature = "host")]
 pub mod lab;
 pub mod latency;

@@ -78,19 +78,25 @@ pub struct Outcome {
 
 /// When jobs are released.
 #[derive(Debug, Clone, Copy)]
-struct Schedule {
-    first_ns: u64,
-    period_ns: u64,
-    deadline_ns: u64,
+pub struct Schedule {
+    /// The first release.
+    pub first_ns: u64,
+    /// From one release to the next.
+    pub period_ns: u64,
+    /// From a release to its deadline.
+    pub deadline_ns: u64,
 }
 
 impl Schedule {
-    fn release_ns(&self, number: u64) -> u64 {
+    /// When job `number` is released.
+    #[must_use]
+    pub fn release_ns(&self, number: u64) -> u64 {
         self.first_ns + number * self.period_ns
     }
 
     /// The job of release `number`, which began and ended at these times.
-    fn job(&self, number: u64, begin_ns: u64, end_ns: u64) -> Job {
+    #[must_use]
+    pub fn job(&self, number: u64, begin_ns: u64, end_ns: u64) -> Job {
         let release_ns = self.release_ns(number);
         let response_ns = end_ns.saturating_sub(release_ns);
         Job {
@@ -103,7 +109,8 @@ impl Schedule {
     }
 
     /// The first release after `number` that has not passed at `now_ns`.
-    fn after(&self, number: u64, now_ns: u64) -> u64 {
+    #[must_use]
+    pub fn after(&self, number: u64, now_ns: u64) -> u64 {
         let passed = now_ns
             .saturating_sub(self.first_ns)
             .div_ceil(self.period_ns);

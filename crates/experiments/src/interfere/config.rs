@@ -13,6 +13,8 @@ use memwarden_sim::Platform;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::program::Delimiter;
+use crate::workload::{Task, program};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
 /// The fair server of Linux 6.12 and later keeps 50 ms of each second for ordinary tasks, and gets its way with a core
@@ -24,14 +26,16 @@ const LONG_CASE: &str = "5s";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who is measured.
+    /// Who is measured; `cmd: COMMAND` is a program of the user's.
     #[schemars(with = "String")]
     pub victim: Workload,
+    /// What delimits the jobs of a program.
+    pub jobs_by: Delimiter,
     /// Where.
     pub victim_cpu: usize,
     /// Its buffer, as `-m` takes it: KiB, or with a unit.
     pub victim_memory: String,
-    /// How often it goes over its buffer in each repeat.
+    /// How often it goes over its buffer in each repeat; of a program, its jobs.
     pub victim_iterations: u64,
     /// Who is in its way, one kind at a time.
     #[schemars(with = "Vec<String>")]
@@ -80,6 +84,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             victim: Workload::Latency,
+            jobs_by: Delimiter::Exit,
             victim_cpu: 0,
             victim_memory: "16M".into(),
             // With 16 MiB of DRAM at 100 ns a load: half a second, which no single disturbance decides.
@@ -181,6 +186,9 @@ impl Settings for Config {
         if self.aggressors.is_empty() {
             return bad("no aggressors: give --aggressors bandwidth:read, for example".into());
         }
+        self.aggressors
+            .iter()
+            .try_for_each(Workload::check_aggressor)?;
         if self.cpus.contains(self.victim_cpu) {
             return bad(format!(
                 "CPU {} is both --victim-cpu and one of the aggressors' --cpus {}",
@@ -234,12 +242,25 @@ impl Config {
             .collect()
     }
 
-    /// How the guard is started.
+    /// memwarden's arguments that run the victim.
+    pub(super) fn victim_arguments(&self) -> Vec<String> {
+        let (cpu, jobs) = (self.victim_cpu, self.victim_iterations);
+        match &self.victim {
+            Workload::Program(line) => program(line, cpu, self.jobs_by, jobs, &[]),
+            victim => victim.arguments(Task {
+                cpu,
+                memory: &self.victim_memory,
+                iterations: Some(jobs),
+            }),
+        }
+    }
+
     /// The CPUs of `count` aggressors: the last of [`Self::cpus`].
     pub(super) fn busy(&self, count: usize) -> impl Iterator<Item = usize> {
         self.cpus.iter().skip(self.cpus.len() - count)
     }
 
+    /// How the guard is started.
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),

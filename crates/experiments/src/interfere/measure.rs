@@ -24,8 +24,8 @@ const SLEEP: Duration = Duration::from_millis(200);
 /// What came out of a case.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// The victim's figure in each repeat.
-    pub victim: Vec<f64>,
+    /// The victim's figures in each repeat: one, or of a program each job's.
+    pub victim: Vec<Vec<f64>>,
     pub aggressors: Vec<MeasuredAggressor>,
     /// Backend and settings that the case ran under.
     pub settings: Option<(String, Settings)>,
@@ -107,14 +107,13 @@ fn repeat(
     }
     std::thread::sleep(config.settle()?);
 
-    let task = Task {
-        cpu: config.victim_cpu,
-        memory: &config.victim_memory,
-        iterations: Some(config.victim_iterations),
-    };
     // Before the victim starts: whatever this costs is not in its way.
     let watch = guard.map(|guard| Watch::begin(guard, hold)).transpose()?;
-    let result = Child::start(&config.victim.arguments(task), false)?.wait(interrupt)?;
+    let mut victim = Child::start(&config.victim_arguments(), false)?;
+    if matches!(config.victim, Workload::Program(_)) {
+        victim = victim.driving();
+    }
+    let result = victim.wait(interrupt)?;
     if let (Some(watch), Some(guard)) = (watch, guard) {
         watch.go_on(hold, &mut aggressors, interrupt)?;
         measured.guarded.push(watch.end(guard)?);
@@ -129,9 +128,10 @@ fn repeat(
             .push(figure(&aggressor.kind, "mib_s", &result)?);
     }
     on_its_cpu(&config.victim, config.victim_cpu, &result)?;
-    measured
-        .victim
-        .push(figure(&config.victim, config.victim.metric().0, &result)?);
+    measured.victim.push(match config.victim {
+        Workload::Program(_) => job_times(&config.victim, &result)?,
+        _ => vec![figure(&config.victim, config.victim.metric().0, &result)?],
+    });
     Ok(())
 }
 
@@ -210,6 +210,21 @@ fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Err
             ),
         }),
     }
+}
+
+/// The times of a program's jobs.
+fn job_times(workload: &Workload, result: &Value) -> Result<Vec<f64>, Error> {
+    let jobs = result.get("jobs").and_then(Value::as_array);
+    let times = jobs.into_iter().flatten();
+    let times: Option<Vec<f64>> = times
+        .map(|job| job.get("execution_ns").and_then(Value::as_f64))
+        .collect();
+    times
+        .filter(|times| !times.is_empty())
+        .ok_or_else(|| Error::Workload {
+            what: workload.to_string(),
+            reason: "gave no times of its jobs".into(),
+        })
 }
 
 fn figure(workload: &Workload, key: &str, result: &Value) -> Result<f64, Error> {

@@ -108,7 +108,7 @@ pub fn simulate(
         lines.push(ran.iter().map(|ran| ran.lines).sum::<u64>());
         results.insert(index, measured);
     }
-    let solo: Vec<f64> = results[&0].victim.clone();
+    let solo: Vec<f64> = results[&0].victim.concat();
     for (index, measured) in &results {
         let mut case = case(&config, &cases[*index].plan, measured, &solo);
         let time_ps = window_ps * u64::from(config.repeat);
@@ -133,6 +133,7 @@ fn picoseconds(time: std::time::Duration) -> u64 {
 
 /// The configuration with what only the platform can say.
 fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
+    config.victim.check_modelled()?;
     let mut config = config.clone();
     // There is no kernel that does something once a second.
     config.long_case = "0s".into();
@@ -265,7 +266,7 @@ fn measured(
         })
     });
     Measured {
-        victim: ran.iter().map(victim).collect(),
+        victim: ran.iter().map(|ran| vec![victim(ran)]).collect(),
         aggressors: aggressors.collect(),
         settings: case.settings.take(),
         guarded: ran.iter().filter_map(|ran| ran.guarded.clone()).collect(),

@@ -17,7 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
+use crate::program::Delimiter;
 use crate::settings::not_twice;
+use crate::workload::program;
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
 /// A guard's settings, or `none`.
@@ -63,9 +65,11 @@ impl From<Setting> for String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What the real-time task does with its frame: `bandwidth:KIND`.
+    /// What the real-time task does with its frame, `bandwidth:KIND`; or a program of the user's, `cmd: COMMAND`.
     #[schemars(with = "String")]
     pub victim: Workload,
+    /// What delimits the jobs of a program.
+    pub jobs_by: Delimiter,
     /// Where it runs.
     pub victim_cpu: usize,
     /// The frame, as `-m` takes it: KiB, or with a unit.
@@ -132,6 +136,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             victim: Workload::Bandwidth("read".into()),
+            jobs_by: Delimiter::Mark,
             victim_cpu: 0,
             frame: STUDY_FRAME.into(),
             frames: 1,
@@ -220,9 +225,9 @@ impl Settings for Config {
 
     fn check(&self) -> Result<(), Error> {
         let bad = |text: String| Err(Error::BadInput(text));
-        if !matches!(self.victim, Workload::Bandwidth(_)) {
+        if !matches!(self.victim, Workload::Bandwidth(_) | Workload::Program(_)) {
             return bad(format!(
-                "--victim {}: give bandwidth:KIND, as a job goes once over a frame",
+                "--victim {}: give bandwidth:KIND, as a job goes once over a frame, or 'cmd: COMMAND'",
                 self.victim
             ));
         }
@@ -306,10 +311,27 @@ impl Config {
             .collect()
     }
 
+    /// memwarden's arguments that run the user's program.
+    fn program(&self, line: &str) -> Vec<String> {
+        let mut more = vec![
+            ("--period", self.period.clone()),
+            ("--deadline", self.deadline.clone()),
+        ];
+        if self.rt {
+            more.push(("-r", PRIORITY.to_string()));
+        }
+        if !self.on_miss.is_empty() {
+            more.push(("--tell-miss", String::new()));
+        }
+        program(line, self.victim_cpu, self.jobs_by, self.jobs, &more)
+    }
+
     /// memwarden's arguments that run the task.
     pub(super) fn task(&self) -> Vec<String> {
-        let Workload::Bandwidth(access) = &self.victim else {
-            return Vec::new();
+        let access = match &self.victim {
+            Workload::Bandwidth(access) => access,
+            Workload::Program(line) => return self.program(line),
+            _ => return Vec::new(),
         };
         let mut words: Vec<String> = ["periodic", "--json", "-a"].map(String::from).into();
         words.push(access.clone());

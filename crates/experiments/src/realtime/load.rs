@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::xserver::Xserver;
 use crate::group::Group;
-use crate::workload::Task;
+use crate::workload::{COMMAND, Task};
 use crate::{Child, Error, Interrupt, Workload};
 
 /// A workload that isn't running after this long never will.
@@ -24,9 +24,6 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The kind of `bandwidth` that scrolls.
 const SCREEN: &str = "screen";
-
-/// In front of a command.
-const COMMAND: &str = "cmd:";
 
 /// A load, as a person names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,14 +13,14 @@ use serde::Deserialize;
 use super::Config;
 use super::load::{Achieved, Load, Place, Running};
 use super::on_miss::OnMiss;
-use crate::{Child, Error, Interrupt};
+use crate::{Child, Error, Interrupt, Workload};
 
 /// What the task printed.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct TaskRun {
     cpu: usize,
-    /// Bytes that a job goes over.
-    pub frame_bytes: u64,
+    /// Bytes that a job goes over; a program doesn't say.
+    pub frame_bytes: Option<u64>,
     pub releases: u64,
     pub skipped: u64,
     pub misses: u64,
@@ -36,7 +36,7 @@ impl TaskRun {
         let late = jobs.iter().filter(|job| job.missed).count() as u64;
         Self {
             cpu,
-            frame_bytes,
+            frame_bytes: Some(frame_bytes),
             releases,
             skipped,
             misses: skipped + late,
@@ -106,8 +106,11 @@ pub(super) fn measure(
     if let Some(running) = &mut running {
         running.watch();
     }
-    let result = Child::start(&config.task(), false)?
-        .wait_and_hear(interrupt, &mut |line| on_miss.hear(line))?;
+    let mut task = Child::start(&config.task(), false)?;
+    if matches!(config.victim, Workload::Program(_)) {
+        task = task.driving();
+    }
+    let result = task.wait_and_hear(interrupt, &mut |line| on_miss.hear(line))?;
     let task: TaskRun = serde_json::from_value(result).map_err(|error| Error::Workload {
         what: "periodic".into(),
         reason: format!("gave no result that can be read: {error}"),

@@ -218,11 +218,12 @@ pub(crate) mod options {
         "1G",
         "50",
         "50%",
+        "line",
     ];
 
     /// These choose the lab's machine or name a file.
-    const ELSEWHERE: [&str; 7] = [
-        "on", "config", "timeout", "kernel", "clock", "cpus", "machine",
+    const ELSEWHERE: [&str; 8] = [
+        "on", "config", "timeout", "with", "kernel", "clock", "cpus", "machine",
     ];
 
     /// Gives each of a command's options alone. None may be unknown to the settings under it, and each is taken with some

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::interfere::{self, Config};
+use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
 use super::experiment::{Place, off, on};
-use super::on_lab::Lab;
+use super::on_lab::{Lab, not_native};
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
 #[derive(clap::Args, Serialize)]
@@ -20,24 +21,29 @@ use super::on_lab::Lab;
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     --on lab is --on lab:raspberry-pi-3, where the published experiment was made.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
+    memwarden interfere --victim 'cmd: ./my-program' --jobs-by line --cpus 1-3\n  \
     memwarden interfere --on lab\n  \
     memwarden interfere --on lab:raspberry-pi-4\n  \
     memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
 )]
 pub struct Args {
-    /// Who is measured: latency, bandwidth:KIND, or trace:FILE with --on sim:PLATFORM
+    /// The victim: latency, bandwidth:KIND, 'cmd: COMMAND' (a program of yours), or trace:FILE with --on sim:PLATFORM
     #[arg(long, value_name = "WORKLOAD")]
     victim: Option<Workload>,
+    /// What delimits the jobs of a program: exit (each run), line (on its standard output) or mark (memwarden_job.h)
+    /// [default: exit]
+    #[arg(long, value_name = "exit|line|mark")]
+    jobs_by: Option<Delimiter>,
     /// The victim's CPU
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
     /// The victim's buffer: KiB, or with a unit
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     victim_memory: Option<String>,
-    /// How often the victim goes over its buffer in each repeat
+    /// How often the victim goes over its buffer in each repeat; of a program, its jobs
     #[arg(long, value_name = "N")]
     victim_iterations: Option<u64>,
-    /// Who is in its way, one kind at a time (comma-separated): as --victim
+    /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND or trace:FILE
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     aggressors: Option<Vec<Workload>>,
     /// An aggressor's buffer
@@ -97,6 +103,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
     module: Option<PathBuf>,
+    /// Put this file or folder into the lab's guest, below /host (repeatable)
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
+    with: Vec<PathBuf>,
     #[command(flatten)]
     #[serde(skip)]
     place: Place,
@@ -121,11 +131,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Measures, and tells nothing of it.
 pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
+    not_native(&args.place.on, "--with", !args.with.is_empty())?;
     let command = ["memwarden", "interfere"];
     args.place.carry_out(
         &command,
         &config,
-        || Ok(Lab::usual()),
+        || Ok(Lab::usual().with(&args.with)),
         |config, out, existing, interrupt, progress| {
             let module = args.module.clone();
             interfere::run(config, module, out, existing, interrupt, progress)
@@ -174,6 +185,9 @@ mod tests {
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--victim", "stress"][..], "workload `stress`"),
+            (&["--victim", "cmd:"], "workload `cmd:`"),
+            (&["--aggressors", "cmd: true"], "can be the victim alone"),
+            (&["--jobs-by", "second"], "exit, line or mark"),
             (
                 &["--aggressors", "bandwidth:reed"],
                 "workload `bandwidth:reed`",

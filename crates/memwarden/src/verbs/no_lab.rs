@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In the place of `on_lab`, in a memwarden that was built without the lab.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -42,6 +42,10 @@ impl Lab {
         Ok(self)
     }
 
+    pub fn with(self, _: &[PathBuf]) -> Self {
+        self
+    }
+
     pub fn within(self, _: Option<Duration>) -> Self {
         self
     }
@@ -55,6 +59,14 @@ impl Lab {
     ) -> anyhow::Result<Found> {
         bail!(MISSING)
     }
+}
+
+/// No machine, no option of it.
+pub fn not_native(_: &Target, option: &str, given: bool) -> anyhow::Result<()> {
+    if given {
+        bail!("{option}: this chooses the lab's machine, and {MISSING}");
+    }
+    Ok(())
 }
 
 /// No options for a machine that isn't there.

@@ -191,6 +191,12 @@ impl Lab {
         Ok(self)
     }
 
+    /// With files and folders of this machine, which the guest finds below /host.
+    pub fn with(mut self, files: &[PathBuf]) -> Self {
+        self.machine.with.extend_from_slice(files);
+        self
+    }
+
     /// Another wall-clock limit than the usual.
     pub fn within(mut self, limit: Option<Duration>) -> Self {
         self.machine.timeout = limit.unwrap_or(self.machine.timeout);

@@ -157,8 +157,9 @@ fn telling(
     })
 }
 
+/// The line that tells of the first miss.
 #[allow(clippy::cast_precision_loss)]
-fn miss_line(as_json: bool, job: u64, late_ns: u64) -> String {
+pub(super) fn miss_line(as_json: bool, job: u64, late_ns: u64) -> String {
     if as_json {
         json!({"miss": {"job": job, "late_ns": late_ns}}).to_string()
     } else {
@@ -170,18 +171,7 @@ fn miss_line(as_json: bool, job: u64, late_ns: u64) -> String {
 }
 
 fn for_people(outcome: &Outcome) -> String {
-    let line = |name: &str, figure: fn(&Job) -> u64| {
-        #[allow(clippy::cast_precision_loss)]
-        let samples: Vec<f64> = outcome.jobs.iter().map(|job| figure(job) as f64).collect();
-        let metric = Metric::from_samples(name, &samples);
-        format!(
-            "{name}: min {} | median {} | 99 % {} | max {}\n",
-            ms(metric.min),
-            ms(metric.median),
-            ms(metric.p99),
-            ms(metric.max)
-        )
-    };
+    let line = |name: &str, figure: fn(&Job) -> u64| time_line(name, &outcome.jobs, figure);
     format!(
         "{}{}{}releases {} | skipped {} | deadline misses {}",
         line("release jitter", |job| job.release_jitter_ns),
@@ -190,6 +180,20 @@ fn for_people(outcome: &Outcome) -> String {
         outcome.releases,
         outcome.skipped,
         outcome.misses
+    )
+}
+
+/// The distribution of one of the jobs' times, as a line.
+pub(super) fn time_line(name: &str, jobs: &[Job], figure: fn(&Job) -> u64) -> String {
+    #[allow(clippy::cast_precision_loss)]
+    let samples: Vec<f64> = jobs.iter().map(|job| figure(job) as f64).collect();
+    let metric = Metric::from_samples(name, &samples);
+    format!(
+        "{name}: min {} | median {} | 99 % {} | max {}\n",
+        ms(metric.min),
+        ms(metric.median),
+        ms(metric.p99),
+        ms(metric.max)
     )
 }
 

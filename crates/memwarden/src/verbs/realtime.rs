@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
+use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::realtime::{self, Config, Load, Setting};
 use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
@@ -14,7 +15,7 @@ use memwarden_workloads::periodic::DESCRIPTOR;
 use serde::Serialize;
 
 use super::experiment::{Place, off, on};
-use super::on_lab::Lab;
+use super::on_lab::{Lab, not_native};
 
 /// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
 #[derive(clap::Args, Serialize)]
@@ -25,13 +26,18 @@ use super::on_lab::Lab;
     --on lab is --on lab:xeon-w3530, where the published case was measured: it has two CPUs.\n\
     --on-miss has MEMWARDEN_CASE, MEMWARDEN_JOB, MEMWARDEN_LATE_NS and MEMWARDEN_DEADLINE_NS in its environment.\n\
     Examples:\n  memwarden realtime --load screen --guard none --guard 600,600 --guard 600,600+ps\n  \
+    memwarden realtime --victim 'cmd: ./player' --period 20ms --deadline 13ms --load bandwidth:write\n  \
     memwarden realtime --jobs 200 -- stress-ng --vm 1 --vm-bytes 256M\n  \
     memwarden realtime --on lab"
 )]
 pub struct Args {
-    /// What the task does with its frame: bandwidth:KIND
+    /// What the task does with its frame, bandwidth:KIND; or a program of yours, 'cmd: COMMAND'
     #[arg(long, value_name = "WORKLOAD")]
     victim: Option<Workload>,
+    /// What delimits the jobs of a program: mark (memwarden_job.h; the program has its own timer), line (it answers each
+    /// line with a line) or exit (a run at each release) [default: mark]
+    #[arg(long, value_name = "exit|line|mark")]
+    jobs_by: Option<Delimiter>,
     /// The task's CPU
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
@@ -102,6 +108,10 @@ pub struct Args {
     #[command(flatten)]
     #[serde(skip)]
     place: Place,
+    /// Put this file or folder into the lab's guest, below /host (repeatable)
+    #[arg(long, value_name = "PATH")]
+    #[serde(skip)]
+    with: Vec<PathBuf>,
     /// A command as the load
     #[arg(last = true, value_name = "COMMAND")]
     #[serde(skip)]
@@ -132,11 +142,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Measures, and tells nothing of it.
 pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
+    not_native(&args.place.on, "--with", !args.with.is_empty())?;
     let command = ["memwarden", "realtime"];
     args.place.carry_out(
         &command,
         &config,
-        || Ok(Lab::usual()),
+        || Ok(Lab::usual().with(&args.with)),
         |config, out, existing, interrupt, progress| {
             let module = args.module.clone();
             realtime::run(config, module, out, existing, interrupt, progress)

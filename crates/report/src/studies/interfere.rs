@@ -13,6 +13,9 @@ pub(crate) const QUESTION: &str = "How much does a program slow down when the ot
     can, and does a budget on each of those cores give it its speed back? The victim runs alone, then beside each kind \
     of aggressor, without and with the guard.";
 
+/// The metric of a program: a sample is a job, not a run of a workload.
+const JOB_TIME: &str = "job_time_ns";
+
 /// Who runs beside the victim: `alone`, `3 x bandwidth:write`.
 fn company(aggressors: &[Aggressor]) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
@@ -246,24 +249,30 @@ fn victim_table(cases: &[&Case]) -> Table {
         .figures("median", unit)
         .figures("95 % interval", unit)
         .figures("st. dev.", unit)
-        .figures("min", unit)
-        .figures("max", unit)
-        .figures("samples", "");
+        .figures("min", unit);
+    // Of a few runs of a workload it is the maximum.
+    let of_jobs = metric == JOB_TIME;
+    if of_jobs {
+        table = table.figures("99 %", unit);
+    }
+    table = table.figures("max", unit).figures("samples", "");
     let missing = Metric::default();
     for case in cases {
         let m = case.victim.as_ref().unwrap_or(&missing);
-        table.row(vec![
+        let mut row = vec![
             company(&case.aggressors),
             guard_cell(case.guard.as_ref()),
-            case.slowdown
-                .map_or_else(|| crate::number::NOT_MEASURED.into(), times),
+            case.slowdown.map_or_else(|| NOT_MEASURED.into(), times),
             optional(m.median),
             interval(m.median_ci95),
             optional(m.stdev),
             optional(m.min),
-            optional(m.max),
-            m.samples.to_string(),
-        ]);
+        ];
+        if of_jobs {
+            row.push(optional(m.p99));
+        }
+        row.extend([optional(m.max), m.samples.to_string()]);
+        table.row(row);
     }
     let counts: Vec<String> = table
         .rows

@@ -201,24 +201,29 @@ fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
 #[allow(clippy::cast_precision_loss)]
 fn task(summary: &Summary) -> String {
     let Whole {
-        frame_bytes: Some(frame),
+        frame_bytes,
         period_ns: Some(period),
         deadline_ns: Some(deadline),
+        access,
         // In the notes.
         self_test: _,
         // In the settings.
-        access: _,
         real_time: _,
-    } = summary.whole
+    } = &summary.whole
     else {
         return String::new();
     };
-    format!(
-        "The task goes over {} every {} ms and must finish within {} ms. ",
-        bytes(frame),
-        figure(period as f64 / MS),
-        figure(deadline as f64 / MS)
-    )
+    let (period, deadline) = (figure(*period as f64 / MS), figure(*deadline as f64 / MS));
+    match frame_bytes {
+        Some(frame) => format!(
+            "The task goes over {} every {period} ms and must finish within {deadline} ms. ",
+            bytes(*frame)
+        ),
+        None if access.starts_with("cmd:") => format!(
+            "The task, `{access}`, has a job every {period} ms, which must finish within {deadline} ms. "
+        ),
+        None => String::new(),
+    }
 }
 
 fn scaled(value: Option<f64>, unit: f64) -> String {

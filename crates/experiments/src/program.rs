@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The user's own program as the measured task: started, its jobs told apart and timed, and ended.
+//!
+//! The driver runs on the program's CPU, so that no aggressor and no budget of another core delays a time that it takes.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use memwarden_platform::{affinity, clock, sched};
+use memwarden_workloads::periodic::{Job, Schedule};
+use memwarden_workloads::{Placement, Stop};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::group::Group;
+
+/// The environment variable with the pipe that marks are written to; `share/` has the headers that do it.
+pub const MARKS: &str = "MEMWARDEN_JOBS";
+
+/// Between two looks at the marks: few wake-ups on the program's CPU, and far from a full pipe.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+
+/// A program that has not finished a job after this long never will.
+const JOB_WITHIN: Duration = Duration::from_secs(60);
+
+/// Where a job begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Delimiter {
+    /// A job is a run of the program.
+    Exit,
+    /// A job ends with a line on the program's standard output.
+    Line,
+    /// The program marks both ends itself, with a header from `share/`.
+    Mark,
+}
+
+impl Delimiter {
+    /// All, as they are typed.
+    pub const NAMES: [&str; 3] = ["exit", "line", "mark"];
+
+    fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl FromStr for Delimiter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let all = [Self::Exit, Self::Line, Self::Mark];
+        let named = all.into_iter().find(|one| one.name() == text);
+        named.ok_or_else(|| {
+            Error::BadInput(format!(
+                "`{text}`: jobs are delimited by exit, line or mark"
+            ))
+        })
+    }
+}
+
+impl fmt::Display for Delimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// When jobs are released.
+#[derive(Debug, Clone, Copy)]
+pub struct Release {
+    /// From one release to the next.
+    pub period: Duration,
+    /// From a release to when its job must have finished.
+    pub deadline: Duration,
+}
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// What delimits a job.
+    pub by: Delimiter,
+    /// Jobs; with a period, releases.
+    pub jobs: u64,
+    /// The releases; without them a job begins when the one before has ended.
+    pub release: Option<Release>,
+    /// Where it runs.
+    pub placement: Placement,
+}
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    /// The CPU that the driver ended on.
+    pub cpu: usize,
+    /// Releases that came up; without a period the jobs.
+    pub releases: u64,
+    /// Releases whose job never began.
+    pub skipped: u64,
+    /// Releases whose job was late or skipped; 0 without a period.
+    pub misses: u64,
+    /// Every job after the first one, which is left out.
+    pub jobs: Vec<Job>,
+    /// What else to know.
+    pub notes: Vec<String>,
+}
+
+/// Runs all jobs, or until `stop` is requested; the first job warms caches up and is left out. `late` is called at the
+/// first job that misses its deadline, with its lateness in nanoseconds.
+///
+/// # Errors
+/// When the program can't be started, fails, or tells no jobs apart.
+pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Error> {
+    let what = match config.command.as_slice() {
+        [] => {
+            let none = "no program to run: give one behind --";
+            return Err(Error::BadInput(none.into()));
+        }
+        [shell, option, line] if shell == "sh" && option == "-c" => line,
+        [program, ..] => program,
+    };
+    let what = what.to_string_lossy().into_owned();
+    if config.jobs == 0 {
+        return Err(Error::BadInput("0 jobs: give 1 or more".into()));
+    }
+    config.placement.apply()?;
+    if config.release.is_some() && config.placement.fifo_priority.is_none() {
+        // Otherwise each release would be up to 50 us late, for the kernel may put sleeps together.
+        sched::no_timer_slack()?;
+    }
+    let mut driver = Driver {
+        config,
+        stop,
+        errors: tempfile::tempfile().map_err(|source| Error::Process {
+            action: "making a file for the errors of",
+            what: what.clone(),
+            source,
+        })?,
+        what,
+        jobs: Vec::new(),
+        schedule: None,
+        marked_release_ns: None,
+        notes: Vec::new(),
+        late: Some(late),
+    };
+    match config.by {
+        Delimiter::Exit => driver.by_exit()?,
+        Delimiter::Line => driver.by_line()?,
+        Delimiter::Mark => driver.by_mark()?,
+    }
+    driver.outcome()
+}
+
+/// Told of the first job that misses its deadline, and of its lateness in nanoseconds.
+pub type Late<'a> = dyn FnMut(&Job, u64) + 'a;
+
+struct Driver<'a> {
+    config: &'a Config,
+    stop: &'a Stop,
+    what: String,
+    /// What the program writes to standard error.
+    errors: File,
+    jobs: Vec<Job>,
+    schedule: Option<Schedule>,
+    /// The release of the last job that the program marked.
+    marked_release_ns: Option<u64>,
+    notes: Vec<String>,
+    late: Option<&'a mut Late<'a>>,
+}
+
+impl Driver<'_> {
+    /// A new run of the program.
+    fn start(&self, shape: impl FnOnce(&mut Command)) -> Result<Group, Error> {
+        let mut command = Command::new(&self.config.command[0]);
+        command
+            .args(&self.config.command[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(
+                self.errors
+                    .try_clone()
+                    .map_err(|source| self.system("starting", source))?,
+            );
+        shape(&mut command);
+        let Some(priority) = self.config.placement.fifo_priority else {
+            return Group::start(command, &self.what);
+        };
+        // The program inherits the priority; the driver is above it, to take a time while the program runs on.
+        sched::set_fifo(priority)?;
+        let group = Group::start(command, &self.what)?;
+        sched::set_fifo((priority + 1).min(99))?;
+        Ok(group)
+    }
+
+    /// One run after the other.
+    fn by_exit(&mut self) -> Result<(), Error> {
+        let mut number = None;
+        loop {
+            let Some(begin) = self.release(number)? else {
+                return Ok(());
+            };
+            let mut group = self.start(|_| {})?;
+            let Some(status) = self.wait(&mut group)? else {
+                return Ok(());
+            };
+            let end = clock::monotonic_ns();
+            if !status.success() {
+                return Err(self.failed(status));
+            }
+            number = self.finish(number, begin, end);
+            if self.is_done(number) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A line to the program asks for a job, and a line from it ends one.
+    fn by_line(&mut self) -> Result<(), Error> {
+        let mut group = self.start(|command| {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        })?;
+        let (Some(mut ask), Some(mut lines)) =
+            (group.leader.stdin.take(), group.leader.stdout.take())
+        else {
+            return Err(self.broken("has no standard input or output"));
+        };
+        // A program that reads nothing must not stop its driver.
+        rustix::io::ioctl_fionbio(&ask, true)
+            .map_err(|errno| self.system("starting", errno.into()))?;
+        let mut number = None;
+        loop {
+            let Some(begin) = self.release(number)? else {
+                return Ok(());
+            };
+            if self.config.release.is_some() && self.readable(&lines, Some(&Timespec::default()))? {
+                // Its end is seen below.
+                if self.lines(&mut lines)?.is_some_and(|count| count > 0) {
+                    return Err(self.broken(
+                        "wrote a line before its job was released: with a period, a program reads a line for each job \
+                         and answers with one; a program with a timer of its own marks its jobs (--jobs-by mark)",
+                    ));
+                }
+            }
+            // It need not read them.
+            let _ = writeln!(ask, "{}", number.map_or(0, |number: u64| number + 1));
+            match self.next_line(&mut lines)? {
+                Some(end) => number = self.finish(number, begin, end),
+                None if self.stop.requested() => return Ok(()),
+                None => return self.ended_early(&mut group),
+            }
+            if self.is_done(number) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The program says when its jobs begin and end.
+    fn by_mark(&mut self) -> Result<(), Error> {
+        let folder =
+            tempfile::tempdir().map_err(|source| self.system("making a pipe for", source))?;
+        let path = folder.path().join("jobs");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .map_err(|errno| self.system("making a pipe for", errno.into()))?;
+        // Opened for writing, too: no program that opens it waits, and none that closes it ends it.
+        let mut marks = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| self.system("making a pipe for", source))?;
+        rustix::io::ioctl_fionbio(&marks, true)
+            .map_err(|errno| self.system("making a pipe for", errno.into()))?;
+        let mut group = self.start(|command| {
+            command.env(MARKS, &path);
+        })?;
+        let mut text = Vec::new();
+        let mut number = None;
+        let mut since = clock::monotonic_ns();
+        loop {
+            // Before the look at the pipe: what it wrote before its end is then in it.
+            let ended = group.ended()?;
+            if self.read_marks(&mut marks, &mut text)? {
+                since = clock::monotonic_ns();
+            }
+            while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = text.drain(..=end).collect();
+                number = self.marked(number, &line)?;
+                if self.is_done(number) {
+                    return Ok(());
+                }
+            }
+            if self.stop.requested() {
+                return Ok(());
+            }
+            if ended.is_some() {
+                return self.ended_early(&mut group);
+            }
+            if clock::monotonic_ns() - since > nanoseconds(JOB_WITHIN) {
+                return Err(self.broken(format!("marked no job for {} s", JOB_WITHIN.as_secs())));
+            }
+            let pause = Duration::from_nanos(LOOK_EVERY.tv_nsec.unsigned_abs());
+            std::thread::sleep(pause);
+        }
+    }
+
+    /// All that is in the pipe; whether there was anything.
+    fn read_marks(&self, marks: &mut File, text: &mut Vec<u8>) -> Result<bool, Error> {
+        let before = text.len();
+        match marks.read_to_end(text) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(source) => return Err(self.system("reading the marks of", source)),
+        }
+        Ok(text.len() > before)
+    }
+
+    /// A job as the program marked it: `BEGIN END`, or `RELEASE BEGIN END`, in nanoseconds of `CLOCK_MONOTONIC`.
+    fn marked(&mut self, number: Option<u64>, line: &[u8]) -> Result<Option<u64>, Error> {
+        let line = String::from_utf8_lossy(line);
+        let bad = || {
+            self.broken(format!(
+                "wrote `{}` to ${MARKS}: a job is a line `BEGIN END` or `RELEASE BEGIN END`, in nanoseconds of \
+                 CLOCK_MONOTONIC",
+                line.trim_end()
+            ))
+        };
+        let times: Result<Vec<u64>, _> = line.split_ascii_whitespace().map(str::parse).collect();
+        let (release, begin, end) = match times.as_deref() {
+            Ok([begin, end]) => (*begin, *begin, *end),
+            Ok([release, begin, end]) => (*release, *begin, *end),
+            _ => return Err(bad()),
+        };
+        if begin < release || end < begin {
+            return Err(bad());
+        }
+        let deadline_ns = self
+            .config
+            .release
+            .map_or(u64::MAX, |of| nanoseconds(of.deadline));
+        // The schedule is the program's own. Periods are counted from one release to the next, so that a timer that
+        // drifts skips none.
+        let periods = match (self.marked_release_ns, self.config.release) {
+            (Some(before), Some(of)) => {
+                let period_ns = nanoseconds(of.period);
+                ((release.saturating_sub(before) + period_ns / 2) / period_ns).max(1)
+            }
+            _ => 1,
+        };
+        let next = number.map_or(0, |number| number + periods);
+        self.marked_release_ns = Some(release);
+        if number.is_some() && next <= self.config.jobs {
+            self.push(Job {
+                number: next - 1,
+                release_jitter_ns: begin - release,
+                response_ns: end - release,
+                execution_ns: end - begin,
+                missed: end - release > deadline_ns,
+            });
+        }
+        Ok(Some(next))
+    }
+
+    /// Waits for the next release after job `number`; the time at which the job begins, or none when it is to stop.
+    fn release(&mut self, number: Option<u64>) -> Result<Option<u64>, Error> {
+        // The first job warms up, and the releases begin after it.
+        if let (Some(of), Some(_)) = (self.config.release, number) {
+            let period_ns = nanoseconds(of.period);
+            let schedule = *self.schedule.get_or_insert(Schedule {
+                first_ns: clock::monotonic_ns() + period_ns,
+                period_ns,
+                deadline_ns: nanoseconds(of.deadline),
+            });
+            let release_ns = schedule.release_ns(number.unwrap_or(0));
+            while clock::monotonic_ns() < release_ns && !self.stop.requested() {
+                clock::sleep_until(release_ns)?;
+            }
+        }
+        Ok((!self.stop.requested()).then(clock::monotonic_ns))
+    }
+
+    /// Keeps job `number` (none: the first, which is left out), and gives the number of the next.
+    fn finish(&mut self, number: Option<u64>, begin: u64, end: u64) -> Option<u64> {
+        let Some(number) = number else {
+            return Some(0);
+        };
+        let Some(schedule) = self.schedule else {
+            self.push(Job {
+                number,
+                release_jitter_ns: 0,
+                response_ns: end - begin,
+                execution_ns: end - begin,
+                missed: false,
+            });
+            return Some(number + 1);
+        };
+        self.push(schedule.job(number, begin, end));
+        Some(schedule.after(number, end))
+    }
+
+    fn push(&mut self, job: Job) {
+        if let (true, Some(of)) = (job.missed, self.config.release)
+            && let Some(late) = self.late.take()
+        {
+            late(
+                &job,
+                job.response_ns.saturating_sub(nanoseconds(of.deadline)),
+            );
+        }
+        self.jobs.push(job);
+    }
+
+    /// Whether the release `number` lies behind the last.
+    fn is_done(&self, number: Option<u64>) -> bool {
+        number.is_some_and(|number| number >= self.config.jobs)
+    }
+
+    /// Waits for the end of a run; none when it is to stop.
+    fn wait(&self, group: &mut Group) -> Result<Option<ExitStatus>, Error> {
+        let watching = |errno: rustix::io::Errno| self.system("watching", errno.into());
+        let pid = i32::try_from(group.leader.id())
+            .ok()
+            .and_then(Pid::from_raw);
+        let Some(pid) = pid else {
+            return Err(self.broken("has no process"));
+        };
+        let watched = pidfd_open(pid, PidfdFlags::empty()).map_err(watching)?;
+        while !self.readable(&watched, Some(&LOOK_EVERY))? {
+            if self.stop.requested() {
+                return Ok(None);
+            }
+        }
+        group.ended()
+    }
+
+    /// When the next line came; none at the end of its output, or when it is to stop.
+    fn next_line(&self, lines: &mut ChildStdout) -> Result<Option<u64>, Error> {
+        let since = clock::monotonic_ns();
+        loop {
+            if !self.readable(lines, Some(&LOOK_EVERY))? {
+                if self.stop.requested() {
+                    return Ok(None);
+                }
+                if clock::monotonic_ns() - since > nanoseconds(JOB_WITHIN) {
+                    return Err(self.broken(format!(
+                        "wrote no line for {} s: each job ends with a line on standard output, which the program \
+                         flushes (stdbuf -oL does it for some)",
+                        JOB_WITHIN.as_secs()
+                    )));
+                }
+                continue;
+            }
+            let now = clock::monotonic_ns();
+            match self.lines(lines)? {
+                None => return Ok(None),
+                Some(0) => {}
+                Some(1) => return Ok(Some(now)),
+                Some(count) => {
+                    return Err(self.broken(format!(
+                        "wrote {count} lines at once: its output is buffered, or its jobs are too short to be timed so; \
+                         flush after each line (stdbuf -oL does it for some), or mark the jobs (--jobs-by mark)"
+                    )));
+                }
+            }
+        }
+    }
+
+    /// How many line ends there are to read; none at the end of the output.
+    fn lines(&self, lines: &mut ChildStdout) -> Result<Option<usize>, Error> {
+        let mut chunk = [0; 1 << 12];
+        match lines.read(&mut chunk) {
+            Ok(0) => Ok(None),
+            Ok(length) => {
+                let read = chunk[..length].iter();
+                Ok(Some(read.filter(|byte| **byte == b'\n').count()))
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(0)),
+            Err(source) => Err(self.system("reading the lines of", source)),
+        }
+    }
+
+    fn readable(
+        &self,
+        from: &impl std::os::fd::AsFd,
+        within: Option<&Timespec>,
+    ) -> Result<bool, Error> {
+        let mut polled = [PollFd::new(from, PollFlags::IN)];
+        match poll(&mut polled, within) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(self.system("watching", errno.into())),
+        }
+    }
+
+    /// Its output or its marks have come to an end before all jobs were done.
+    fn ended_early(&mut self, group: &mut Group) -> Result<(), Error> {
+        let status = loop {
+            if let Some(status) = group.ended()? {
+                break status;
+            }
+            if self.stop.requested() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        if !status.success() {
+            return Err(self.failed(status));
+        }
+        if self.jobs.is_empty() {
+            let remedy = match self.config.by {
+                Delimiter::Mark => {
+                    "mark each job with memwarden_job.h, .rs or .py from share/memwarden, or choose --jobs-by exit"
+                }
+                _ => "write a line to standard output at the end of each, or choose --jobs-by exit",
+            };
+            return Err(self.broken(format!(
+                "ended after fewer than two jobs, of which the first is left out: {remedy}"
+            )));
+        }
+        self.notes.push(format!(
+            "{} ended by itself after {} of {} jobs",
+            self.what,
+            self.jobs.len(),
+            self.config.jobs
+        ));
+        Ok(())
+    }
+
+    fn outcome(self) -> Result<Outcome, Error> {
+        if self.jobs.is_empty() {
+            return Err(self.broken("stopped before its second job: nothing was measured"));
+        }
+        let last = self.jobs.last().map_or(0, |job| job.number + 1);
+        let releases = match self.config.release {
+            // Those that the last job overran were its own turn.
+            Some(_) if !self.stop.requested() && self.notes.is_empty() => self.config.jobs,
+            _ => last,
+        };
+        let skipped = releases - self.jobs.len() as u64;
+        Ok(Outcome {
+            cpu: affinity::current()?,
+            releases,
+            skipped,
+            misses: skipped + self.jobs.iter().filter(|job| job.missed).count() as u64,
+            jobs: self.jobs,
+            notes: self.notes,
+        })
+    }
+
+    /// The error for a run that failed, with the last thing that the program said.
+    fn failed(&self, status: ExitStatus) -> Error {
+        let mut said = String::new();
+        let mut errors = &self.errors;
+        let _ = errors.seek(SeekFrom::Start(0));
+        let _ = errors.read_to_string(&mut said);
+        let said = said.lines().rev().find(|line| !line.trim().is_empty());
+        let shell = match status.code() {
+            // What a shell returns for a program that it could not start, or that a signal ended.
+            Some(126 | 127) => " (the shell could not start it)".to_owned(),
+            Some(code @ 129..=159) => format!(" (signal {} in a shell)", code - 128),
+            _ => String::new(),
+        };
+        self.broken(match said {
+            Some(said) => format!("failed: {status}{shell}: {}", said.trim()),
+            None => format!("failed: {status}{shell}"),
+        })
+    }
+
+    fn broken(&self, reason: impl Into<String>) -> Error {
+        Error::Workload {
+            what: self.what.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    fn system(&self, action: &'static str, source: std::io::Error) -> Error {
+        Error::Process {
+            action,
+            what: self.what.clone(),
+            source,
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden jobs`: times the jobs of the user's own program, as `interfere` and `realtime` do with their victim.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use memwarden_experiments::program::{self, Config, Delimiter, Outcome, Release};
+use memwarden_platform::units;
+use memwarden_workloads::Placement;
+use memwarden_workloads::periodic::Job;
+use serde::Serialize;
+
+use super::periodic::{miss_line, time_line};
+use super::{output, workload};
+
+/// Time the jobs of your own program: its runs, its lines, or what it marks
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "exit: a job is a run of the program. line: memwarden writes a line to the program's standard input, and\n\
+    the next line of its standard output ends the job. mark: the program marks begin and end of each job, with\n\
+    memwarden_job.h, .rs or .py from share/memwarden. The first job warms up and is left out.\n\
+    Examples:\n  memwarden jobs --jobs 20 -- sort -o /dev/null words\n  \
+    memwarden jobs --by mark --period 20ms --deadline 13ms -c 1 -r 50 -- ./player"
+)]
+pub struct Args {
+    /// What delimits a job
+    #[arg(long, value_name = "exit|line|mark", default_value = "exit")]
+    by: Delimiter,
+    /// Jobs; with --period, releases
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    jobs: u64,
+    /// From one release of a job to the next [default: a job begins when the one before has ended]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+    period: Option<Duration>,
+    /// From a release to when its job must have finished [default: the period]
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "period")]
+    deadline: Option<Duration>,
+    /// Run on this CPU
+    #[arg(short = 'c', value_name = "CPU")]
+    cpu: Option<usize>,
+    /// SCHED_FIFO priority of the program, 1 to 98 [default: none]
+    #[arg(short = 'r', value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=98))]
+    fifo_priority: Option<i32>,
+    /// Print a line at once when a job misses its deadline for the first time
+    #[arg(long, requires = "period")]
+    tell_miss: bool,
+    /// Print the result as one line of JSON, with every job
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the program, and prints how its jobs went.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let signals = workload::stop_on_signals()?;
+    let release = args.release()?;
+    let config = Config {
+        command: args.command,
+        by: args.by,
+        jobs: args.jobs,
+        release,
+        placement: Placement {
+            cpu: args.cpu,
+            nice: None,
+            fifo_priority: args.fifo_priority,
+        },
+    };
+    let mut told = Ok(true);
+    let outcome = program::run(&config, &signals.stop, &mut |job, late_ns| {
+        if args.tell_miss {
+            told = output::write(&format!("{}\n", miss_line(args.json, job.number, late_ns)));
+        }
+    })?;
+    told.context("telling of a miss")?;
+    if args.json {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            workload: &'a str,
+            #[serde(flatten)]
+            outcome: &'a Outcome,
+        }
+        output::print(&serde_json::to_string(&Line {
+            workload: "jobs",
+            outcome: &outcome,
+        })?)?;
+    } else {
+        workload::print_remarks(&outcome.notes)?;
+        output::print(&for_people(&outcome, release.is_some()))?;
+    }
+    Ok(signals.exit_code())
+}
+
+impl Args {
+    fn release(&self) -> Result<Option<Release>> {
+        let Some(period) = self.period else {
+            return Ok(None);
+        };
+        let deadline = self.deadline.unwrap_or(period);
+        if deadline.is_zero() || deadline > period {
+            bail!("--deadline: give one above 0 and not above the period");
+        }
+        Ok(Some(Release { period, deadline }))
+    }
+}
+
+fn for_people(outcome: &Outcome, periodic: bool) -> String {
+    let line = |name: &str, figure: fn(&Job) -> u64| time_line(name, &outcome.jobs, figure);
+    let job = line("from start to end", |job| job.execution_ns);
+    if !periodic {
+        return format!("{job}jobs {}", outcome.jobs.len());
+    }
+    format!(
+        "{job}{}releases {} | skipped {} | deadline misses {}",
+        line("from release to end", |job| job.response_ns),
+        outcome.releases,
+        outcome.skipped,
+        outcome.misses
+    )
+}

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The user's own program as the measured task: told apart by exits, lines and marks. No figure of time is judged here.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use memwarden_platform::cpus;
+use memwarden_run::Recorded;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
+
+/// A program that reads a line, does its job, and answers.
+const ANSWERS: &str = "while read number; do echo $number; done";
+
+fn memwarden(arguments: &[&str]) -> Output {
+    let mut command = Command::new(MEMWARDEN);
+    command.args(arguments).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn result(arguments: &[&str]) -> Value {
+    let output = memwarden(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+fn refusal(arguments: &[&str]) -> String {
+    let output = memwarden(arguments);
+    assert!(!output.status.success(), "{arguments:?} was taken");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// As `memwarden jobs OPTIONS -- sh -c SCRIPT`.
+fn with_script<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+    let mut words = vec!["jobs", "--json"];
+    words.extend(options);
+    words.extend(["--", "sh", "-c", script]);
+    words
+}
+
+fn jobs(result: &Value) -> &Vec<Value> {
+    result["jobs"].as_array().unwrap()
+}
+
+#[test]
+fn every_run_every_answer_and_every_line_is_a_job() {
+    for (options, script) in [
+        (["--by", "exit", "--jobs", "5"], "true"),
+        (["--by", "line", "--jobs", "5"], ANSWERS),
+        // One that reads nothing and ends its jobs by itself.
+        (
+            ["--by", "line", "--jobs", "5"],
+            "while :; do sleep 0.002; echo; done",
+        ),
+    ] {
+        let result = result(&with_script(&options, script));
+        assert_eq!(jobs(&result).len(), 5, "{script}");
+        assert_eq!(
+            (&result["releases"], &result["misses"]),
+            (&5.into(), &0.into())
+        );
+    }
+}
+
+#[test]
+fn marked_times_are_taken_as_they_are_and_the_first_job_is_left_out() {
+    let marks = "printf '5 100\\n1000 1030\\n2000 2010 2050\\n' >$MEMWARDEN_JOBS; sleep 100";
+    let result = result(&with_script(&["--by", "mark", "--jobs", "2"], marks));
+    let times = |name: &str| {
+        jobs(&result)
+            .iter()
+            .map(|job| job[name].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(times("execution_ns"), [30, 40]);
+    assert_eq!(times("response_ns"), [30, 50]);
+    assert_eq!(times("release_jitter_ns"), [0, 10]);
+}
+
+#[test]
+fn a_period_that_has_no_mark_is_a_job_that_was_skipped() {
+    // Releases at 0, 10, 20 and 40 ms, and the last job lasts 6 ms.
+    let marks = "printf '0 1\\n10000000 11000000\\n20000000 21000000\\n40000000 46000000\\n' >$MEMWARDEN_JOBS; sleep 100";
+    let options = [
+        "--by",
+        "mark",
+        "--jobs",
+        "4",
+        "--period",
+        "10ms",
+        "--deadline",
+        "5ms",
+    ];
+    let result = result(&with_script(&options, marks));
+    let numbers: Vec<_> = jobs(&result)
+        .iter()
+        .map(|job| job["number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, [0, 1, 3]);
+    assert_eq!(
+        (&result["releases"], &result["skipped"]),
+        (&4.into(), &1.into())
+    );
+    assert_eq!(result["misses"], 2, "the one skipped, and the late one");
+}
+
+#[test]
+fn with_a_period_every_release_is_a_job_or_skipped_and_a_deadline_of_nothing_is_missed() {
+    for (by, script) in [("exit", "true"), ("line", ANSWERS)] {
+        let options = [
+            "--by",
+            by,
+            "--jobs",
+            "10",
+            "--period",
+            "20ms",
+            "--deadline",
+            "1ns",
+            "--tell-miss",
+        ];
+        let result = result(&with_script(&options, script));
+        assert_eq!(result["releases"], 10);
+        assert_eq!(result["misses"], 10);
+        let ran = jobs(&result).len() as u64;
+        assert_eq!(ran + result["skipped"].as_u64().unwrap(), 10);
+    }
+}
+
+#[test]
+fn what_goes_wrong_is_told_once_with_the_programs_own_words() {
+    for (options, script, words) in [
+        (&["--by", "exit"][..], "./nothing", "could not start it"),
+        (
+            &["--by", "exit"],
+            "echo why >&2; exit 3",
+            "exit status: 3: why",
+        ),
+        (&["--by", "exit"], "kill -SEGV $$", "signal: 11"),
+        (&["--by", "line"], "kill -KILL $$", "signal: 9"),
+        (&["--by", "mark"], "kill -KILL $$", "signal: 9"),
+        (&["--by", "mark"], "true", "memwarden_job.h"),
+        (&["--by", "line"], "true", "write a line to standard output"),
+        (
+            &["--by", "line"],
+            "seq 100; sleep 100",
+            "its output is buffered",
+        ),
+        (
+            &["--by", "mark"],
+            "echo hello >$MEMWARDEN_JOBS; sleep 100",
+            "`hello`",
+        ),
+        (
+            &["--by", "mark"],
+            "echo 2 1 >$MEMWARDEN_JOBS; sleep 100",
+            "`2 1`",
+        ),
+        (
+            &["--by", "line", "--period", "50ms"],
+            "while :; do echo; sleep 0.01; done",
+            "before its job was released",
+        ),
+    ] {
+        let said = refusal(&with_script(options, script));
+        assert!(said.contains(words), "{script}: {said}");
+        assert_eq!(said.matches("memwarden: ").count(), 1, "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let said = refusal(&["jobs", "--", "/nonexistent/program"]);
+    assert!(
+        said.contains("/nonexistent/program: No such file"),
+        "{said}"
+    );
+}
+
+#[test]
+fn one_that_ends_by_itself_has_the_jobs_that_it_did() {
+    let marks = "printf '1 2\\n3 4\\n5 6\\n' >$MEMWARDEN_JOBS";
+    let result = result(&with_script(&["--by", "mark", "--jobs", "9"], marks));
+    assert_eq!((jobs(&result).len(), &result["releases"]), (2, &2.into()));
+    assert!(result["notes"][0].as_str().unwrap().contains("2 of 9 jobs"));
+}
+
+fn share() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share")
+}
+
+/// Runs a compiler; false when this machine has none.
+fn compiled(command: &mut Command) -> bool {
+    match command.output() {
+        Err(_) => false,
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{said}");
+            true
+        }
+    }
+}
+
+/// A program that marks 40 jobs, in each language that this machine has.
+fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
+    let mut programs = Vec::new();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+    write(
+        "c.c",
+        "#include \"memwarden_job.h\"\nint main(void)\n{\n\tfor (int i = 0; i < 40; i++)\n\t\tmemwarden_job_end(memwarden_job_begin());\n}\n",
+    );
+    let mut cc = Command::new("cc");
+    cc.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(share());
+    if compiled(cc.args([&path("c.c"), "-o", &path("c")])) {
+        programs.push(vec![path("c")]);
+    }
+    std::fs::copy(share().join("memwarden_job.rs"), path("memwarden_job.rs")).unwrap();
+    write(
+        "r.rs",
+        "mod memwarden_job;\nfn main() {\n    for _ in 0..40 {\n        memwarden_job::end(memwarden_job::begin());\n    }\n}\n",
+    );
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    if compiled(rustc.args(["--edition", "2021", &path("r.rs"), "-o", &path("r")])) {
+        programs.push(vec![path("r")]);
+    }
+    std::fs::copy(share().join("memwarden_job.py"), path("memwarden_job.py")).unwrap();
+    write(
+        "p.py",
+        "import memwarden_job\nfor _ in range(40):\n    with memwarden_job.job():\n        pass\n",
+    );
+    if Command::new("python3").arg("--version").output().is_ok() {
+        programs.push(vec!["python3".into(), path("p.py")]);
+    }
+    programs
+}
+
+#[test]
+fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = marking_programs(&folder);
+    if programs.is_empty() {
+        println!("skipped: no compiler and no Python here");
+    }
+    for program in programs {
+        let words: Vec<&str> = program.iter().map(String::as_str).collect();
+        let mut line = vec!["jobs", "--json", "--by", "mark", "--jobs", "30", "--"];
+        line.extend(&words);
+        let result = result(&line);
+        assert_eq!(jobs(&result).len(), 30, "{program:?}");
+        let by_itself = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        assert!(by_itself.status.success() && by_itself.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
+    if cpus::online().unwrap().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("interfere");
+    let victim = format!("cmd: {ANSWERS}");
+    let output = memwarden(&[
+        "interfere",
+        "--victim",
+        &victim,
+        "--jobs-by",
+        "line",
+        "--victim-iterations",
+        "10",
+        "--victim-cpu",
+        "0",
+        "--cpus",
+        "1",
+        "--aggressors",
+        "bandwidth:read",
+        "--aggressor-memory",
+        "64K",
+        "--repeat",
+        "2",
+        "--settle",
+        "1ms",
+        "--json",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let recorded = Recorded::read(&out).unwrap();
+    let summary = &recorded.summary;
+    assert_eq!(summary.cases.len(), 2);
+    for case in &summary.cases {
+        let of_case = recorded
+            .samples
+            .iter()
+            .filter(|s| s.case == case.name && s.metric == "job_time_ns");
+        assert_eq!(
+            of_case.count(),
+            20,
+            "{}: ten jobs in each of two runs",
+            case.name
+        );
+    }
+
+    let out = folder.path().join("realtime");
+    let output = memwarden(&[
+        "realtime",
+        "--victim",
+        &victim,
+        "--jobs-by",
+        "line",
+        "--jobs",
+        "10",
+        "--period",
+        "5ms",
+        "--deadline",
+        "5ms",
+        "--no-rt",
+        "--load",
+        "bandwidth:read",
+        "--load-memory",
+        "64K",
+        "--settle",
+        "1ms",
+        "--json",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(summary["cases"][1]["releases"], 10);
+
+    let said = refusal(&[
+        "interfere",
+        "--victim",
+        "cmd: ./nothing",
+        "--victim-cpu",
+        "0",
+        "--cpus",
+        "1",
+    ]);
+    assert!(
+        said.contains("cannot be started") || said.contains("could not start it"),
+        "{said}"
+    );
+    let said = refusal(&[
+        "interfere",
+        "--on",
+        "sim:raspberry-pi-3",
+        "--victim",
+        "cmd: true",
+    ]);
+    assert!(said.contains("--on native or --on lab"), "{said}");
+    let said = refusal(&["interfere", "--with", "x"]);
+    assert!(said.contains("add --on lab"), "{said}");
+}
+
+#[test]
+fn an_interrupted_experiment_leaves_nothing_of_the_program() {
+    if cpus::online().unwrap().len() < 2 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("runs");
+    let script = format!("cmd: echo $$ >{}; sleep 1000 & sleep 1001", mark.display());
+    let mut run = Command::new(MEMWARDEN)
+        .args([
+            "interfere",
+            "--victim",
+            &script,
+            "--victim-cpu",
+            "0",
+            "--cpus",
+            "1",
+            "--out",
+        ])
+        .arg(folder.path().join("out"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let group = loop {
+        match std::fs::read_to_string(&mark)
+            .ok()
+            .and_then(|text| text.trim().parse::<i32>().ok())
+        {
+            Some(group) => break rustix::process::Pid::from_raw(group).unwrap(),
+            None => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&run),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    assert!(!run.wait().unwrap().success());
+    assert!(
+        rustix::process::test_kill_process_group(group).is_err(),
+        "a process of the program is left"
+    );
+}
