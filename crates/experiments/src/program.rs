@@ -409,13 +409,13 @@ impl Driver<'_> {
     }
 
     fn push(&mut self, job: Job) {
-        if let (true, Some(of)) = (job.missed, self.config.release)
-            && let Some(late) = self.late.take()
-        {
-            late(
-                &job,
-                job.response_ns.saturating_sub(nanoseconds(of.deadline)),
-            );
+        if let (true, Some(of)) = (job.missed, self.config.release) {
+            if let Some(late) = self.late.take() {
+                late(
+                    &job,
+                    job.response_ns.saturating_sub(nanoseconds(of.deadline)),
+                );
+            }
         }
         self.jobs.push(job);
     }

@@ -164,10 +164,10 @@ impl FromStr for Workload {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        if let Some(line) = text.strip_prefix(COMMAND).map(str::trim)
-            && !line.is_empty()
-        {
-            return Ok(Self::Program(line.to_owned()));
+        if let Some(line) = text.strip_prefix(COMMAND).map(str::trim) {
+            if !line.is_empty() {
+                return Ok(Self::Program(line.to_owned()));
+            }
         }
         match text.split_once(':') {
             None if text == "latency" => Ok(Self::Latency),
