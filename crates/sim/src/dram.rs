@@ -35,7 +35,9 @@
 //! - *Commands* at clock edges, one a clock on each channel, each as early as every
 //!   rule allows: of the commands that could go first, RD and WR before ACT and PRE,
 //!   then the older request's. Row hits go before older requests up to a cap.
-//! - *Reads and writes* in turns. A read finds its line among the writes that wait.
+//! - *Reads and writes* in turns. When a turn ends, what had a row opened for it is still
+//!   served, and free command slots open rows for the other direction meanwhile. A read
+//!   finds its line among the writes that wait.
 //! - *Refresh* of all banks of a rank, when it is due: the rank's requests stand
 //!   still from then on.
 //!

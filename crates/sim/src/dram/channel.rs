@@ -74,9 +74,14 @@ pub(super) struct Channel {
     /// Reads and writes that were taken and aren't done: what has room.
     taken: [usize; 2],
     done: VecDeque<Done>,
-    /// Whose turn it is, and how many it has had of it.
+    /// The direction whose turn it is, and its data commands so far.
     writing: bool,
     turn: u32,
+    /// Banks with a row that was opened for the direction before: its data go first, while
+    /// rows are opened for this one.
+    finishing: u64,
+    /// Banks whose choice is a data command.
+    with_data: u64,
     /// Banks with an open row, and banks of ranks that are to be refreshed.
     open: u64,
     blocked: u64,
@@ -121,6 +126,8 @@ impl Channel {
             done: VecDeque::with_capacity(4 * depth),
             writing: false,
             turn: 0,
+            finishing: 0,
+            with_data: 0,
             open: 0,
             blocked: 0,
             // One rank after the other, so that they don't all stand still at once.
@@ -308,7 +315,7 @@ impl Channel {
         let open_pages = self.settings.page_policy == PagePolicy::Open;
         if self.turn_is_over() || (own && own_turn) || !open_pages {
             self.decide();
-        } else if own_turn && self.blocked & (1 << bank) == 0 {
+        } else if own_turn && self.candidates() & (1 << bank) != 0 {
             let order = self.order(bank);
             if order < (u128::from(self.next_ps) << 64) | u128::from(self.next_key) {
                 self.next_ps = (order >> 64) as u64;
@@ -320,7 +327,9 @@ impl Channel {
 
     /// What the bank would do next.
     fn choose(&mut self, bank: usize) {
-        let list = self.queue.lists[bank][usize::from(self.writing)];
+        let finishing = self.finishing & (1 << bank) != 0;
+        let write = self.writing != finishing;
+        let list = self.queue.lists[bank][usize::from(write)];
         if list.head == NONE {
             return;
         }
@@ -329,11 +338,11 @@ impl Channel {
             past_older,
             ..
         } = self.banks[bank];
-        let may_hit = list.hit == list.head || past_older < self.settings.row_hit_cap;
+        let may_hit = finishing || list.hit == list.head || past_older < self.settings.row_hit_cap;
         let (kind, slot) = if open_row == CLOSED {
             (ACT, list.head)
         } else if list.hit != NONE && may_hit {
-            (if self.writing { WR } else { RD }, list.hit)
+            (if write { WR } else { RD }, list.hit)
         } else {
             (PRE, list.head)
         };
@@ -345,6 +354,20 @@ impl Channel {
             gate: gate(bank >> self.bank_bits, kind),
             slot,
         };
+        self.with_data &= !(1 << bank);
+        self.with_data |= u64::from(kind >= RD) << bank;
+    }
+
+    /// Banks whose choice may be made: data of this turn wait for those of the turn before.
+    #[inline]
+    fn candidates(&self) -> u64 {
+        let finishing = self.finishing & !self.blocked;
+        let banks = self.queue.banks[usize::from(self.writing)] & !self.blocked;
+        if finishing == 0 {
+            banks
+        } else {
+            (banks & !self.with_data) | finishing
+        }
     }
 
     /// When a bank's choice can be made, and its key: as one number, so that the least is
@@ -371,11 +394,27 @@ impl Channel {
         }
     }
 
+    /// Banks with a row that was opened for a request of a direction, which still waits.
+    fn opened(&self, write: bool) -> u64 {
+        let mut opened = 0;
+        let mut banks = self.queue.banks[usize::from(write)] & self.open;
+        while banks != 0 {
+            let bank = banks.trailing_zeros() as usize;
+            banks &= banks - 1;
+            let hit = self.queue.lists[bank][usize::from(write)].hit;
+            if hit != NONE && self.queue.slots[usize::from(hit)].opened {
+                opened |= 1 << bank;
+            }
+        }
+        opened
+    }
+
     fn take_turns(&mut self) {
         if self.turn_is_over() {
+            self.finishing = self.opened(self.writing);
             self.writing = !self.writing;
             self.turn = 0;
-            let mut banks = self.queue.banks[usize::from(self.writing)];
+            let mut banks = self.queue.banks[usize::from(self.writing)] | self.finishing;
             while banks != 0 {
                 self.choose(banks.trailing_zeros() as usize);
                 banks &= banks - 1;
@@ -392,7 +431,7 @@ impl Channel {
     /// first, then the oldest.
     fn decide(&mut self) {
         self.take_turns();
-        let mut banks = self.queue.banks[usize::from(self.writing)] & !self.blocked;
+        let mut banks = self.candidates();
         let (mut best_ps, mut best_key, mut best) = (NEVER_PS, LAST, What::Nothing);
         if banks != 0 {
             let mut least = u128::MAX;
@@ -549,6 +588,7 @@ impl Channel {
             past_older: 0,
             used_ps: at_ps,
         };
+        self.finishing &= !(1 << bank);
         self.open &= !(1 << bank);
         self.open |= u64::from(row != CLOSED) << bank;
         self.queue.row_changed(bank, row);
@@ -566,8 +606,10 @@ impl Channel {
         } else {
             state.past_older + 1
         };
+        let of_this_turn = write == self.writing;
+        self.finishing &= !(1 << bank);
         self.choose(bank);
-        self.turn = self.turn.saturating_add(1);
+        self.turn = self.turn.saturating_add(u32::from(of_this_turn));
         self.taken[usize::from(write)] -= 1;
         let statistics = &mut self.statistics;
         statistics.row_conflicts += u64::from(slot.closed);

@@ -141,6 +141,68 @@ fn the_same_requests_give_the_same_run() {
     assert_eq!(run(), run());
 }
 
+/// Random lines as fast as they are taken, a share of them writes: commands, and GB/s.
+fn random_lines(write_share: f64) -> (Vec<Command>, f64) {
+    const LINES: u64 = 20_000;
+    let (memory, _) = ddr4();
+    let settings = ControllerSettings::default();
+    let mut controller = Controller::observed(&memory, &settings, Recorder::default()).unwrap();
+    let mut random = fastrand::Rng::with_seed(11);
+    let lines = memory.organisation.capacity_bytes() / 64;
+    let end_ps = saturate(&mut controller, LINES, |_| {
+        (random.u64(..lines) * 64, random.f64() < write_share)
+    });
+    (
+        controller.into_observer().0,
+        (LINES * 64) as f64 * 1e3 / end_ps as f64,
+    )
+}
+
+#[test]
+fn a_row_that_was_opened_before_the_turn_is_used_before_it_is_closed() {
+    let (commands, _) = random_lines(0.2);
+    let count = |kinds: &[Kind]| {
+        let of_kind = |command: &&Command| kinds.contains(&command.kind);
+        commands.iter().filter(of_kind).count()
+    };
+    let data = count(&[Kind::Read, Kind::Write]);
+    let opened = count(&[Kind::Activate]);
+    // Refreshes close rows before their use.
+    let refreshed = 16 * count(&[Kind::Refresh]);
+    assert!(opened <= data + refreshed, "{opened} ACTs for {data} lines");
+}
+
+#[test]
+fn rows_of_the_next_turn_are_opened_while_data_of_this_one_go() {
+    let (commands, _) = random_lines(0.2);
+    let data: Vec<usize> = (0..commands.len())
+        .filter(|at| matches!(commands[*at].kind, Kind::Read | Kind::Write))
+        .collect();
+    let turns = data
+        .windows(2)
+        .filter(|two| commands[two[0]].kind != commands[two[1]].kind);
+    let (mut all, mut ready) = (0, 0);
+    for two in turns {
+        let place = |command: &Command| (command.group, command.bank);
+        let first = &commands[two[1]];
+        all += 1;
+        // The row of the first line of the turn was opened before the last line of the turn before.
+        ready += usize::from(
+            commands[two[0]..two[1]]
+                .iter()
+                .all(|command| command.kind != Kind::Activate || place(command) != place(first)),
+        );
+    }
+    assert!(all > 100 && ready * 4 > all * 3, "{ready} of {all} turns");
+}
+
+#[test]
+fn turns_cost_random_lines_less_than_two_percent() {
+    let (_, reads) = random_lines(0.0);
+    let (_, mixed) = random_lines(0.2);
+    assert!(mixed > 0.98 * reads, "{mixed} of {reads} GB/s");
+}
+
 #[test]
 fn reads_are_served_while_writes_never_end() {
     let (memory, _) = ddr4();
