@@ -20,7 +20,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`memory`] | organisation and timings, as plain data |
-//! | [`memory_file`] | the same as TOML files: seven that come with the program, and one's own |
+//! | [`memory_file`] | the same as TOML files: nine that come with the program, and one's own |
 //! | [`mapping`] | which bits of an address say what, and back |
 //! | [`controller`] | queues, the order of requests, pages, refresh; a [`MainMemory`] |
 //! | [`ready`] | the controller's own account of when a command may go out |
@@ -44,6 +44,8 @@
 //! # What is not
 //! - Requests of other than one burst. All memories here move 64 bytes a burst.
 //! - Refresh of single banks, postponed or pulled in; power-down; self-refresh.
+//! - LPDDR5's CAS command that synchronises WCK; HBM3's second burst of a line as a
+//!   command of its own.
 //! - The gap between two PREs (tPPD), commands of several clocks (LPDDR, DDR5), a
 //!   longer tRP for all banks (LPDDR), tDQSCK, on-die termination.
 //! - The controller's own time: it decides in no time, and a write is done when its

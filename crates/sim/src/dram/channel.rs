@@ -107,11 +107,11 @@ impl Channel {
             settings: *settings,
             tck: timings.tck,
             trefi: timings.trefi,
-            read_ps: timings.tcl + timings.burst_ps(organisation.burst_length),
+            read_ps: timings.tcl + memory.burst_ps(),
             line_bytes: organisation.burst_bytes(),
             group_bits: organisation.bank_groups.ilog2(),
             bank_bits: organisation.banks.ilog2(),
-            ready: ReadyTimes::new(organisation, &memory.timings),
+            ready: ReadyTimes::new(memory),
             banks: vec![
                 Bank {
                     open_row: CLOSED,

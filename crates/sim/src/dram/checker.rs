@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::command::{Command, Kind, Observer};
-use super::memory::{Memory, Organisation, Timings};
+use super::memory::{Memory, Organisation, Standard, Timings};
 
 /// REFs that may be put off: a rank's next is at most nine tREFI after the last
 /// (JESD79-4, section on refresh; the same in the others).
@@ -105,16 +105,29 @@ struct ChannelPast {
 pub struct Checker {
     organisation: Organisation,
     timings: Timings,
+    burst_ps: u64,
     rules: Vec<Rule>,
     channels: Vec<ChannelPast>,
     report: CheckReport,
 }
 
-fn rules(organisation: &Organisation, t: &Timings) -> Vec<Rule> {
+/// How long a burst is on the data bus: a data clock has two transfers, and the command
+/// bus's clock is the data clock, but for LPDDR5 (JESD209-5, WCK:CK of 4:1) and HBM3
+/// (JESD238, WDQS of twice CK).
+fn burst_ps(memory: &Memory) -> u64 {
+    let data_clocks = match memory.standard {
+        Standard::Lpddr5 => 4,
+        Standard::Hbm3 => 2,
+        _ => 1,
+    };
+    memory.organisation.burst_length * memory.timings.tck / (2 * data_clocks)
+}
+
+fn rules(memory: &Memory) -> Vec<Rule> {
     use Kind::{Activate, Precharge, PrechargeAll, Read, Refresh, Write};
     use Scope::{OtherGroup, SameBank, SameGroup, SameRank};
-    let burst_ps = organisation.burst_length * t.tck / 2;
-    let written_ps = t.tcwl + burst_ps;
+    let t = &memory.timings;
+    let written_ps = t.tcwl + burst_ps(memory);
     let rule = |name, first, then, scope, gap_ps| Rule {
         name,
         first,
@@ -172,7 +185,8 @@ impl Checker {
         Self {
             organisation,
             timings: memory.timings,
-            rules: rules(&organisation, &memory.timings),
+            burst_ps: burst_ps(memory),
+            rules: rules(memory),
             channels: (0..organisation.channels).map(|_| channel()).collect(),
             report: CheckReport::default(),
         }
@@ -264,7 +278,7 @@ impl Checker {
             _ => return,
         };
         let begin_ps = then.at_ps + latency_ps;
-        let end_ps = begin_ps + self.organisation.burst_length * self.timings.tck / 2;
+        let end_ps = begin_ps + self.burst_ps;
         let before = self.channels[channel].data.replace((*then, end_ps));
         let Some((first, free_ps)) = before else {
             return;

@@ -17,11 +17,13 @@ pub enum Standard {
     Lpddr2,
     Lpddr3,
     Lpddr4,
+    Lpddr5,
+    Hbm3,
 }
 
 impl Standard {
     /// Each standard and its name in a file.
-    pub const NAMES: [(&'static str, Self); 7] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("ddr2", Self::Ddr2),
         ("ddr3", Self::Ddr3),
         ("ddr4", Self::Ddr4),
@@ -29,7 +31,20 @@ impl Standard {
         ("lpddr2", Self::Lpddr2),
         ("lpddr3", Self::Lpddr3),
         ("lpddr4", Self::Lpddr4),
+        ("lpddr5", Self::Lpddr5),
+        ("hbm3", Self::Hbm3),
     ];
+
+    /// Transfers of a data pin in a clock of the command bus. LPDDR5 and HBM3 have clocks of
+    /// their own for data (WCK, WDQS), four times and twice as fast.
+    #[must_use]
+    pub fn transfers_per_clock(self) -> u64 {
+        match self {
+            Self::Lpddr5 => 8,
+            Self::Hbm3 => 4,
+            _ => 2,
+        }
+    }
 }
 
 /// A numeric field of a memory file: its name, and what it may be.
@@ -79,7 +94,7 @@ fields! {
     /// How a memory is divided. All figures are powers of two.
     Organisation, true;
     /// Channels, each with its own buses and queues.
-    channels: 1..=16,
+    channels: 1..=64,
     /// Ranks on each channel.
     ranks: 1..=8,
     /// Bank groups of each rank; 1 where the standard has none.
@@ -100,7 +115,7 @@ fields! {
     /// The least times between commands, ps. "Same group" and "other group" are
     /// of one rank; without bank groups both are alike.
     Timings, false;
-    /// A clock; two transfers.
+    /// A clock of the command bus.
     tck: 100..=20000,
     /// ACT to RD or WR, same bank.
     trcd: 100..=100000,
@@ -171,12 +186,6 @@ impl Organisation {
 }
 
 impl Timings {
-    /// What a burst of `length` takes on the data bus, ps.
-    #[must_use]
-    pub fn burst_ps(&self, length: u64) -> u64 {
-        length / 2 * self.tck
-    }
-
     /// The same with every time rounded up to whole clocks, as a controller keeps it.
     #[must_use]
     pub fn in_clocks(&self) -> Self {
@@ -206,11 +215,16 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// What a burst takes on the data bus, ps.
+    #[must_use]
+    pub fn burst_ps(&self) -> u64 {
+        self.organisation.burst_length / self.standard.transfers_per_clock() * self.timings.tck
+    }
+
     /// The most that all channels' data buses can move, bytes a second.
     #[must_use]
     pub fn peak_bytes_per_s(&self) -> f64 {
-        let burst_ps = self.timings.burst_ps(self.organisation.burst_length);
         let bytes = self.organisation.burst_bytes() * self.organisation.channels;
-        bytes as f64 * 1e12 / burst_ps as f64
+        bytes as f64 * 1e12 / self.burst_ps() as f64
     }
 }

@@ -14,7 +14,7 @@ use super::memory::{Field, Memory, Organisation, Standard, Timings};
 use crate::faults::{Fault, Listed};
 
 /// The memories that come with the program: name and file.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("ddr2-800", include_str!("../../memories/ddr2-800.toml")),
     ("ddr3-1333", include_str!("../../memories/ddr3-1333.toml")),
     ("ddr4-2400", include_str!("../../memories/ddr4-2400.toml")),
@@ -28,6 +28,11 @@ const BUILT_IN: [(&str, &str); 7] = [
         "lpddr4-3200",
         include_str!("../../memories/lpddr4-3200.toml"),
     ),
+    (
+        "lpddr5-6400",
+        include_str!("../../memories/lpddr5-6400.toml"),
+    ),
+    ("hbm3-6400", include_str!("../../memories/hbm3-6400.toml")),
 ];
 
 /// Why there is no memory.

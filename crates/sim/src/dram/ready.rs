@@ -3,7 +3,7 @@
 //! for each bank, and for each bank group what its group, rank and channel say.
 
 use super::command::Kind;
-use super::memory::{Organisation, Timings};
+use super::memory::{Memory, Timings};
 
 /// Kinds that are for a bank, as indices.
 pub(super) const ACT: usize = 0;
@@ -41,12 +41,12 @@ fn later(time: &mut u64, least: u64) {
 impl ReadyTimes {
     /// A channel that has been idle for long; every time is rounded up to clocks.
     #[must_use]
-    pub fn new(organisation: &Organisation, timings: &Timings) -> Self {
-        let timings = timings.in_clocks();
+    pub fn new(memory: &Memory) -> Self {
+        let organisation = &memory.organisation;
         let groups = (organisation.ranks * organisation.bank_groups) as usize;
         Self {
-            timings,
-            burst_ps: timings.burst_ps(organisation.burst_length),
+            timings: memory.timings.in_clocks(),
+            burst_ps: memory.burst_ps(),
             group_bits: organisation.bank_groups.ilog2(),
             bank_bits: organisation.banks.ilog2(),
             bank: vec![[0; 4]; organisation.banks_per_channel() as usize],

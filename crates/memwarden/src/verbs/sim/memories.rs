@@ -37,12 +37,11 @@ struct Listed {
 fn listed(option: &'static str) -> Result<Listed> {
     let memory = Memory::named(option)?;
     let timings = memory.timings.in_clocks();
-    let burst_ps = timings.burst_ps(memory.organisation.burst_length);
     Ok(Listed {
         option,
         capacity_bytes: memory.organisation.capacity_bytes(),
         peak_bytes_per_s: memory.peak_bytes_per_s(),
-        idle_latency_ps: timings.trcd + timings.tcl + burst_ps,
+        idle_latency_ps: timings.trcd + timings.tcl + memory.burst_ps(),
         memory,
     })
 }

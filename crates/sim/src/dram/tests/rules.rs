@@ -17,7 +17,11 @@ const OTHER_RANK: usize = 16;
 const BURST: u64 = 4;
 
 fn memory() -> Memory {
-    let mut memory = Memory::named("ddr4-2400").unwrap();
+    two_ranks("ddr4-2400")
+}
+
+fn two_ranks(name: &str) -> Memory {
+    let mut memory = Memory::named(name).unwrap();
     memory.organisation.ranks = 2;
     memory
 }
@@ -44,21 +48,24 @@ fn found(memory: &Memory, rule: &str, commands: &[Command]) -> bool {
 
 /// `then` may follow `first` after so many clocks, and by the checker's rule.
 fn gap(rule: &str, first: (Kind, usize), then: (Kind, usize), clocks: u64) {
-    let memory = memory();
+    gap_of(&memory(), rule, first, then, clocks);
+}
+
+fn gap_of(memory: &Memory, rule: &str, first: (Kind, usize), then: (Kind, usize), clocks: u64) {
     let tck = memory.timings.tck;
     let begin_ps = 1000 * tck;
-    let mut ready = ReadyTimes::new(&memory.organisation, &memory.timings);
+    let mut ready = ReadyTimes::new(memory);
     ready.issue(first.0, first.1, begin_ps);
     let earliest_ps = ready.earliest(then.0, then.1);
     assert_eq!((earliest_ps - begin_ps) / tck, clocks, "{rule}");
     let first = command(first.0, first.1, begin_ps);
     let then = |at_ps| command(then.0, then.1, at_ps);
     assert!(
-        found(&memory, rule, &[first, then(earliest_ps - tck)]),
+        found(memory, rule, &[first, then(earliest_ps - tck)]),
         "{rule} is broken"
     );
     assert!(
-        !found(&memory, rule, &[first, then(earliest_ps)]),
+        !found(memory, rule, &[first, then(earliest_ps)]),
         "{rule} is kept"
     );
 }
@@ -177,7 +184,7 @@ fn tfaw() {
     let memory = memory();
     let tck = memory.timings.tck;
     let begin_ps = 1000 * tck;
-    let mut ready = ReadyTimes::new(&memory.organisation, &memory.timings);
+    let mut ready = ReadyTimes::new(&memory);
     let mut commands: Vec<Command> = Vec::new();
     for index in 0..4 {
         let at_ps = begin_ps + index as u64 * 4 * tck;
@@ -206,6 +213,78 @@ fn trefi() {
     assert!(found(&memory, "tREFI", &[command(Activate, BANK, late_ps)]));
     let refreshed = [command(Refresh, BANK, 0), command(Activate, BANK, last_ps)];
     assert!(!found(&memory, "tREFI", &refreshed));
+}
+
+/// LPDDR5 and HBM3 have sixteen banks a rank in four groups, as DDR4 has. Their data have a
+/// clock of their own: a burst of 16 takes two clocks of LPDDR5's CK, and four of HBM3's.
+fn of_both(rule: &str, first: (Kind, usize), then: (Kind, usize), [lpddr5, hbm3]: [u64; 2]) {
+    gap_of(&two_ranks("lpddr5-6400"), rule, first, then, lpddr5);
+    gap_of(&two_ranks("hbm3-6400"), rule, first, then, hbm3);
+}
+
+#[test]
+fn rows_of_lpddr5_and_hbm3() {
+    of_both("tRCD", (Activate, BANK), (Read, BANK), [15, 23]);
+    of_both("tRCD", (Activate, BANK), (Write, BANK), [15, 23]);
+    of_both("tRAS", (Activate, BANK), (Precharge, BANK), [34, 55]);
+    of_both("tRC", (Activate, BANK), (Activate, BANK), [49, 78]);
+    of_both("tRP", (Precharge, BANK), (Activate, BANK), [15, 23]);
+    of_both("tRP", (PrechargeAll, BANK), (Refresh, BANK), [15, 23]);
+    of_both("tRRD_S", (Activate, BANK), (Activate, OTHER_GROUP), [4, 4]);
+    of_both("tRRD_L", (Activate, BANK), (Activate, SAME_GROUP), [4, 6]);
+    of_both("tRFC", (Refresh, BANK), (Activate, BANK), [168, 560]);
+    of_both("tRTP", (Read, BANK), (Precharge, BANK), [6, 10]);
+}
+
+#[test]
+fn data_of_lpddr5_and_hbm3() {
+    of_both("tCCD_S", (Read, BANK), (Read, OTHER_GROUP), [2, 4]);
+    of_both("tCCD_S", (Write, BANK), (Write, OTHER_GROUP), [2, 4]);
+    of_both("tCCD_L", (Read, BANK), (Read, SAME_GROUP), [4, 8]);
+    of_both("tCCD_L_WR", (Write, BANK), (Write, SAME_GROUP), [4, 8]);
+    of_both("tRTW", (Read, BANK), (Write, OTHER_GROUP), [13, 22]);
+    let written = |clocks: [u64; 2]| [9 + 2 + clocks[0], 8 + 4 + clocks[1]];
+    let other_group = (Read, OTHER_GROUP);
+    of_both("tWTR_S", (Write, BANK), other_group, written([5, 7]));
+    of_both(
+        "tWTR_L",
+        (Write, BANK),
+        (Read, SAME_GROUP),
+        written([10, 13]),
+    );
+    of_both("tWR", (Write, BANK), (Precharge, BANK), written([28, 26]));
+    of_both("tRTRS", (Read, BANK), (Read, OTHER_RANK), [2 + 2, 4 + 2]);
+}
+
+#[test]
+fn the_peaks_of_lpddr5_and_hbm3_are_their_pins_rates() {
+    for (name, gb_s) in [("lpddr5-6400", 51.2), ("hbm3-6400", 819.2)] {
+        let peak = Memory::named(name).unwrap().peak_bytes_per_s();
+        assert!((peak / 1e9 - gb_s).abs() < 1e-9, "{name}: {peak}");
+    }
+}
+
+#[test]
+fn five_acts_in_tfaw_are_found_of_lpddr5_and_hbm3() {
+    for (name, clocks) in [("lpddr5-6400", 16), ("hbm3-6400", 26)] {
+        let memory = two_ranks(name);
+        let tck = memory.timings.tck;
+        let mut ready = ReadyTimes::new(&memory);
+        let mut commands = Vec::new();
+        for index in 0..4 {
+            let at_ps = (1000 + 4 * index as u64) * tck;
+            ready.issue(Activate, 4 * index, at_ps);
+            commands.push(command(Activate, 4 * index, at_ps));
+        }
+        // LPDDR5's tRRD from the fourth and its tFAW from the first end together.
+        assert_eq!(ready.earliest(Activate, SAME_GROUP), (1000 + clocks) * tck);
+        for (early, broken) in [(1, true), (0, false)] {
+            let at_ps = (1000 + clocks - early) * tck;
+            commands.push(command(Activate, SAME_GROUP, at_ps));
+            assert_eq!(found(&memory, "tFAW", &commands), broken, "{name}");
+            commands.pop();
+        }
+    }
 }
 
 #[test]
