@@ -21,6 +21,9 @@
 #define PREDICTION_SHIFT 4
 #define PREDICTION_ONE (1ULL << PREDICTION_SHIFT)
 
+/* A donor keeps this fraction of its prediction beside it. */
+#define KEEP_SHIFT 5
+
 /* A chunk from the pool when no qmin is set: this fraction of the budget. */
 #define QMIN_SHIFT 4
 
@@ -100,13 +103,33 @@ static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
 	return MW_CONTINUE;
 }
 
-/* Donations of past epochs expire when the next one is opened. */
-static void pool_open(mw_atomic64 *pool, u64 epoch)
+/*
+ * What resting cores offer is in each pool from its opening on. Read after the
+ * census was seen in the pool's epoch: see stop_offering().
+ */
+static u64 offers(const struct mw_policy *policy, int r)
 {
-	u64 word = mw_load(pool);
+	u64 events = mw_load(&policy->offered[r]);
+
+	return events < POOL_MASK ? events : POOL_MASK;
+}
+
+static void offers_add(mw_atomic64 *offered, u64 events)
+{
+	u64 sum = mw_load(offered);
+
+	while (events && !mw_cas(offered, &sum, sum + events))
+		;
+}
+
+/* Donations of past epochs expire when the next one is opened. */
+static void pool_open(struct mw_policy *policy, int r, u64 epoch)
+{
+	u64 word = mw_load(&policy->pool[r]);
 
 	while (epoch_before(word_epoch(word), epoch))
-		if (mw_cas(pool, &word, epoch << EPOCH_SHIFT))
+		if (mw_cas(&policy->pool[r], &word,
+			   epoch << EPOCH_SHIFT | offers(policy, r)))
 			break;
 }
 
@@ -115,19 +138,21 @@ static void pools_open(struct mw_policy *policy, u64 epoch)
 	int r;
 
 	for (r = 0; r < MW_RESOURCES; r++)
-		pool_open(&policy->pool[r], epoch);
+		pool_open(policy, r, epoch);
 }
 
 /* Returns what the pool accepted: nothing if others are in a later epoch. */
-static u64 pool_donate(mw_atomic64 *pool, u64 epoch, u64 events)
+static u64 pool_donate(struct mw_policy *policy, int r, u64 epoch, u64 events)
 {
+	mw_atomic64 *pool = &policy->pool[r];
 	u64 word = mw_load(pool);
 	u64 held, accepted;
 
 	do {
 		if (epoch_before(epoch, word_epoch(word)))
 			return 0;
-		held = word_epoch(word) == epoch ? word & POOL_MASK : 0;
+		held = word_epoch(word) == epoch ? word & POOL_MASK :
+						   offers(policy, r);
 		accepted = POOL_MASK - held;
 		if (accepted > events)
 			accepted = events;
@@ -159,8 +184,10 @@ void mw_policy_init(struct mw_policy *policy)
 	int r;
 
 	mw_store(&policy->census, 0);
-	for (r = 0; r < MW_RESOURCES; r++)
+	for (r = 0; r < MW_RESOURCES; r++) {
 		mw_store(&policy->pool[r], 0);
+		mw_store(&policy->offered[r], 0);
+	}
 	mw_store(&policy->best_effort, MW_NONE);
 	mw_store(&policy->reclaim, 0);
 	mw_store(&policy->qmin, 0);
@@ -272,7 +299,8 @@ static void account_close(struct mw_account *account, u64 used, u64 more)
 	account->total_used += used;
 	if (account->assigned < MW_UNLIMITED) {
 		account->total_assigned += account->assigned;
-		left = more * account->budget;
+		account->total_donated += more * account->offered;
+		left = more * (account->budget - account->offered);
 		repaid += left > over ? left - over : 0;
 	}
 	account->owed -= repaid < account->owed ? repaid : account->owed;
@@ -286,45 +314,65 @@ static void account_close(struct mw_account *account, u64 used, u64 more)
 		(account->shortfall << PREDICTION_SHIFT);
 }
 
-/* Open the books: keep what will be needed, donate the rest. */
-static void account_open(struct mw_account *account, mw_atomic64 *pool,
-			 u64 epoch, bool reclaim)
+/* Keep what will be needed, and donate the rest: how many events. */
+static u64 donate(struct mw_policy *policy, struct mw_core *core, int r)
 {
-	u64 budget = mw_load(&account->next_budget);
-	u64 stop = account->stop >> MW_STOP_SHIFT;
+	struct mw_account *account = &core->account[r];
 	u64 keep;
 
-	account->budget = budget;
-	account->assigned = budget;
+	if (!core->reclaim)
+		return 0;
+	/*
+	 * Some more than predicted: a need that is as predicted, or nearly so,
+	 * must not end in an overflow, which would look like one that was too
+	 * small, and costs more than the period's timer.
+	 */
+	keep = (account->prediction + PREDICTION_ONE - 1) >> PREDICTION_SHIFT;
+	keep += (keep >> KEEP_SHIFT) + 1 + account->repaid;
+	if (keep >= account->budget)
+		return 0;
+	return pool_donate(policy, r, core->epoch, account->budget - keep);
+}
+
+/* What this period pays back of what is owed. Holding the core is not free, either. */
+static u64 repay(struct mw_account *account)
+{
+	u64 stop = account->stop >> MW_STOP_SHIFT, half = account->budget >> 1;
+	u64 most = account->budget - (stop < half ? stop : half);
+
+	if (account->owed > account->budget << OWED_SHIFT)
+		account->owed = account->budget << OWED_SHIFT;
+	return account->owed < most ? account->owed : most;
+}
+
+/* Open the books. */
+static void account_open(struct mw_policy *policy, struct mw_core *core, int r)
+{
+	struct mw_account *account = &core->account[r];
+	u64 offered = account->offered;
+
+	/* What is in the pool already, or may be, is of the budget of then. */
+	if (offered && epoch_before(core->offers_end, core->epoch))
+		offered = 0;
+	if (!offered)
+		account->budget = mw_load(&account->next_budget);
 	account->used = 0;
 	account->donated = 0;
 	account->shortfall = 0;
 	account->repaid = 0;
-	if (budget == MW_UNLIMITED) {
+	account->offered = 0;
+	if (account->budget == MW_UNLIMITED) {
 		account->owed = 0;
-		return;
+	} else if (offered) {
+		account->donated = offered;
+		/* It may be in the next one, too. */
+		if (core->offers_end != core->epoch)
+			account->offered = offered;
+	} else {
+		account->repaid = repay(account);
+		account->donated = donate(policy, core, r);
 	}
-	if (account->owed > budget << OWED_SHIFT)
-		account->owed = budget << OWED_SHIFT;
-	if (account->owed) {
-		/* Holding the core is not free, either. */
-		account->repaid = budget - (stop < budget >> 1 ? stop : budget >> 1);
-		if (account->repaid > account->owed)
-			account->repaid = account->owed;
-	}
-	if (!reclaim)
-		return;
-
-	/*
-	 * One event more than predicted: a need that is as predicted must not
-	 * end in an overflow, which would look like one that was too small.
-	 */
-	keep = (account->prediction + PREDICTION_ONE - 1) >> PREDICTION_SHIFT;
-	keep += 1 + account->repaid;
-	if (keep >= budget)
-		return;
-	account->donated = pool_donate(pool, epoch, budget - keep);
-	account->assigned = budget - account->donated;
+	account->assigned = account->budget - account->donated;
 	account->total_donated += account->donated;
 }
 
@@ -340,8 +388,33 @@ static void core_open(struct mw_policy *policy, struct mw_core *core,
 	core->best_effort = false;
 	core->reclaim = mw_load(&policy->reclaim);
 	for (r = 0; r < MW_RESOURCES; r++)
-		account_open(&core->account[r], &policy->pool[r], epoch,
-			     core->reclaim);
+		account_open(policy, core, r);
+}
+
+/*
+ * A pool is opened by a core that has seen the census in the pool's epoch, and
+ * reads the offers afterwards. So pools up to the epoch that the census has
+ * when the offer has been taken back may have it, and no later one.
+ */
+static void stop_offering(struct mw_policy *policy, struct mw_core *core)
+{
+	int r;
+
+	for (r = 0; r < MW_RESOURCES; r++)
+		offers_add(&policy->offered[r], 0 - core->account[r].offered);
+	core->resting = false;
+	core->offers_end = word_epoch(mw_load(&policy->census));
+}
+
+/* In the middle of a period; only a later one may have the offer. */
+static void rest_no_more(struct mw_policy *policy, struct mw_core *core)
+{
+	int r;
+
+	stop_offering(policy, core);
+	for (r = 0; r < MW_RESOURCES; r++)
+		if (core->offers_end == core->epoch)
+			core->account[r].offered = 0;
 }
 
 /**
@@ -372,7 +445,10 @@ void mw_core_online(struct mw_policy *policy, struct mw_core *core)
 			mw_load(&core->account[r].next_budget)
 			<< PREDICTION_SHIFT;
 		core->account[r].owed = 0;
+		core->account[r].offered = 0;
 	}
+	core->away = false;
+	core->resting = false;
 	core->online = true;
 	core_open(policy, core, census.epoch, true);
 }
@@ -405,9 +481,11 @@ enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
 
 		census = census_unpack(word);
 		later = census.epoch != core->epoch;
-		census.online--;
-		if (core->active || later)
-			census.active--;
+		if (!core->away) {
+			census.online--;
+			if (core->active || later)
+				census.active--;
+		}
 		if (core->exhausted && !later)
 			census.exhausted--;
 		action = share_best_effort(mode, &census);
@@ -415,11 +493,20 @@ enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
 
 	if (action == MW_NEW_PERIOD)
 		pools_open(policy, census.epoch);
+	if (core->resting)
+		stop_offering(policy, core);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mw_account *account = &core->account[r];
 
 		pool_take(&policy->pool[r], core->epoch, account->donated);
 		account->donated = 0;
+		/* Open, so that no core that is late puts the offer into it. */
+		if (account->offered && core->offers_end != core->epoch) {
+			pool_open(policy, r, core->offers_end);
+			pool_take(&policy->pool[r], core->offers_end,
+				  account->offered);
+		}
+		account->offered = 0;
 	}
 	core->online = false;
 	core->active = false;
@@ -447,11 +534,82 @@ void mw_core_active(struct mw_policy *policy, struct mw_core *core)
 	do {
 		census = census_unpack(word);
 		/* In a later epoch than ours we are presumed active already. */
-		if (census.epoch != core->epoch)
+		if (!core->away && census.epoch != core->epoch)
 			break;
+		census.online += core->away;
 		census.active++;
 	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
 	core->active = true;
+	core->away = false;
+}
+
+/**
+ * mw_core_away() - the core idles, and its host will begin no period for it
+ * @policy: shared state
+ * @core: an online core; nothing changes if it is exhausted
+ *
+ * No period presumes it active until mw_core_active() or mw_period_begin().
+ *
+ * Return: MW_CONTINUE, or MW_RELEASE_ALL or MW_NEW_PERIOD if the others were
+ * waiting for this core alone; it has no part in the period that begins then.
+ */
+enum mw_action mw_core_away(struct mw_policy *policy, struct mw_core *core)
+{
+	struct mw_census census;
+	enum mw_action action;
+	u64 mode, word;
+
+	if (!core->online || core->away || core->exhausted)
+		return MW_CONTINUE;
+	mode = mw_load(&policy->best_effort);
+	word = mw_load(&policy->census);
+	do {
+		census = census_unpack(word);
+		census.online--;
+		if (core->active || census.epoch != core->epoch)
+			census.active--;
+		action = share_best_effort(mode, &census);
+	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
+
+	core->active = false;
+	core->away = true;
+	if (action == MW_NEW_PERIOD)
+		pools_open(policy, census.epoch);
+	return action;
+}
+
+/**
+ * mw_core_rest() - the host will begin no period for the core for a while
+ * @policy: shared state
+ * @core: an online core, neither throttled nor exhausted
+ *
+ * For a core that takes no more than mw_rest_events() in a period, as the host
+ * sees to. What it leaves of its budget is donated in each period that begins
+ * without it, until mw_period_begin(). With a budget that is about to change, or
+ * with something owed, it donates nothing.
+ */
+void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
+{
+	bool reclaim = mw_load(&policy->reclaim);
+	int r;
+
+	if (!core->online || core->resting)
+		return;
+	/* A pool to come may have what the core has last offered. */
+	for (r = 0; r < MW_RESOURCES; r++)
+		if (core->account[r].offered)
+			return;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mw_account *account = &core->account[r];
+
+		if (!reclaim || account->budget == MW_UNLIMITED ||
+		    account->owed ||
+		    account->budget != mw_load(&account->next_budget))
+			continue;
+		account->offered = account->budget - mw_rest_events(core, r);
+		offers_add(&policy->offered[r], account->offered);
+	}
+	core->resting = true;
 }
 
 /**
@@ -480,6 +638,8 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 
 	if (!core->online)
 		return MW_CONTINUE;
+	if (core->away)
+		mw_core_active(policy, core);
 	mode = mw_load(&policy->best_effort);
 	word = mw_load(&policy->census);
 	do {
@@ -490,6 +650,8 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			census_open(&census, number & EPOCH_MASK);
 			opened = true;
 		} else if (census.epoch == core->epoch) {
+			if (core->resting)
+				rest_no_more(policy, core);
 			return MW_CONTINUE;
 		}
 		if (idle) {
@@ -505,8 +667,11 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			break;
 	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
 
-	if (opened)
+	/* With its offer still in it, so that it is known to be there. */
+	if (opened || core->resting)
 		pools_open(policy, census.epoch);
+	if (core->resting)
+		stop_offering(policy, core);
 	more = (census.epoch - core->epoch - 1) & EPOCH_MASK;
 	for (r = 0; r < MW_RESOURCES; r++)
 		account_close(&core->account[r], used[r], more);
@@ -586,6 +751,9 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 
 	if (!core->online)
 		return MW_CONTINUE;
+	/* Interrupts of an idle core are charged to it. */
+	if (core->away)
+		mw_core_active(policy, core);
 	account->used = used;
 	if (core->throttled)
 		return MW_THROTTLE;

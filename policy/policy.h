@@ -35,6 +35,11 @@
  *   pool[r]  epoch:21 | events:43
  *            What was donated in that epoch and not yet taken.
  *
+ * A core may also rest: its host begins no period for it, since it idles or takes
+ * next to nothing. offered[r] is what all resting cores together leave of their
+ * budgets in each period; a pool begins with it. A core that rests and idles is
+ * out of the census as well.
+ *
  * A successful swap is a full barrier; loads acquire. No order between census
  * and pools is relied on: each word is judged by the epoch inside it.
  */
@@ -93,6 +98,7 @@ enum mw_action {
  * @stop: what a stop takes, in 1/256 events, as mw_settle_stop() has learnt it
  * @owed: events taken past the budgets of earlier periods, and not yet made up for
  * @repaid: of @assigned, events that go off what is owed: no task gets them
+ * @offered: events donated in each period that begins without the core
  * @total_used: events used in all ended periods
  * @total_assigned: events handed out in all ended periods (limited ones)
  * @total_donated: events given to the pool
@@ -110,6 +116,7 @@ struct mw_account {
 	u64 stop;
 	u64 owed;
 	u64 repaid;
+	u64 offered;
 	u64 total_used;
 	u64 total_assigned;
 	u64 total_donated;
@@ -127,6 +134,9 @@ struct mw_account {
  * @throttled: blocked by the host
  * @best_effort: running unregulated until the period's end
  * @reclaim: donation was on when this period began
+ * @away: idle, and not in the census
+ * @resting: its offers are in @offered of struct mw_policy
+ * @offers_end: the last period whose pool may have them, once it rests no more
  * @account: by enum mw_resource
  */
 struct mw_core {
@@ -138,6 +148,9 @@ struct mw_core {
 	bool throttled;
 	bool best_effort;
 	bool reclaim;
+	bool away;
+	bool resting;
+	u64 offers_end;
 	struct mw_account account[MW_RESOURCES];
 };
 
@@ -145,6 +158,7 @@ struct mw_core {
  * struct mw_policy - what all cores share
  * @census: epoch, online, active and exhausted cores in one word
  * @pool: donated events by resource
+ * @offered: events that each new pool begins with, by resource
  * @best_effort: enum mw_best_effort
  * @reclaim: 0 or 1
  * @qmin: smallest chunk taken from the pool, in events; 0: 1/16 of the budget
@@ -152,6 +166,7 @@ struct mw_core {
 struct mw_policy {
 	mw_atomic64 census;
 	mw_atomic64 pool[MW_RESOURCES];
+	mw_atomic64 offered[MW_RESOURCES];
 	mw_atomic64 best_effort;
 	mw_atomic64 reclaim;
 	mw_atomic64 qmin;
@@ -178,6 +193,8 @@ void mw_set_rt(struct mw_core *core, bool rt);
 void mw_core_online(struct mw_policy *policy, struct mw_core *core);
 enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core);
 void mw_core_active(struct mw_policy *policy, struct mw_core *core);
+enum mw_action mw_core_away(struct mw_policy *policy, struct mw_core *core);
+void mw_core_rest(struct mw_policy *policy, struct mw_core *core);
 
 enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       u64 number, bool idle,
@@ -213,6 +230,24 @@ static inline u64 mw_stop_events(const struct mw_core *core,
 	u64 stop = account->stop >> MW_STOP_SHIFT, half = account->assigned >> 1;
 
 	return stop < half ? stop : half;
+}
+
+/* A resting core keeps this fraction of its budget. */
+#define MW_REST_SHIFT 5
+
+/**
+ * mw_rest_events() - what a resting core may take in a period
+ * @core: the core
+ * @resource: whose counter
+ *
+ * Return: events, 1 at least.
+ */
+static inline u64 mw_rest_events(const struct mw_core *core,
+				 enum mw_resource resource)
+{
+	u64 keep = core->account[resource].budget >> MW_REST_SHIFT;
+
+	return keep ? keep : 1;
 }
 
 /**

@@ -101,6 +101,19 @@ static void arm_counters(struct mg_core *core)
 				       mw_until_overflow(&core->policy, r));
 }
 
+/* At a period's begin. */
+static void arm_anew(struct mg_core *core, const u64 *used)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++) {
+		u64 events = mw_until_overflow(&core->policy, r);
+
+		if (!mg_counter_keep(&core->counter[r], used[r], events))
+			mg_counter_arm(&core->counter[r], events);
+	}
+}
+
 /* In the middle of a period. */
 static void count_and_arm(struct mg_core *core)
 {
@@ -223,20 +236,19 @@ static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
 }
 
 static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
-			  u64 assigned, u64 periods, bool excused)
+			  u64 assigned, u64 resting, u64 periods, bool excused)
 {
 	struct mg_counter *counter = &core->counter[r];
 	bool over = used > assigned;
 	u64 mean = used, most = used;
 
-	if (used > assigned >> LIGHT_SHIFT || core->policy.account[r].repaid)
+	if (used > core->policy.account[r].budget >> LIGHT_SHIFT ||
+	    core->policy.account[r].repaid)
 		core->light = 0;
 	if (unlikely(periods > 1)) {
 		/* Without a timer: the core was idle, has no limit, or is far below. */
 		over = false;
-		if (assigned < MW_UNLIMITED)
-			core->policy.account[r].total_assigned +=
-				(periods - 1) * assigned;
+		core->policy.account[r].total_assigned += (periods - 1) * resting;
 		mean = div64_u64(used, periods);
 		if (!core->far_below)
 			most = mean;
@@ -309,6 +321,18 @@ static bool has_limit(const struct mg_core *core)
 	return false;
 }
 
+/* Does another budget hold from the next period on? */
+static bool budget_changes(const struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (mw_load(&core->policy.account[r].next_budget) !=
+		    core->policy.account[r].budget)
+			return true;
+	return false;
+}
+
 /* Nothing is used up soon: there is no limit, nothing runs, or it is far below. */
 static bool needs_no_timer(const struct mg_core *core, bool idle)
 {
@@ -316,12 +340,12 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 
 	if (!idle && core->light < LIGHT_PERIODS && has_limit(core))
 		return false;
-	if (core->policy.throttled || core->leaving_hold || mg_sharing())
+	if (core->policy.throttled || core->policy.exhausted || core->leaving_hold)
+		return false;
+	if (core->pending || budget_changes(core))
 		return false;
 	if (idle)
 		return true;
-	if (core->pending)
-		return false;
 	for (r = 0; r < mg_guard.resources; r++)
 		if (!(core->policy.account[r].budget >> CHUNK_SHIFT))
 			return false;
@@ -350,12 +374,22 @@ static void arm_chunks(struct mg_core *core)
 	}
 }
 
+/* No timer tells the core of a period any more: others go on without it. */
+static void rest(struct mg_core *core, u64 now, bool idle)
+{
+	mw_core_rest(&mg_guard.policy, &core->policy);
+	if (idle)
+		carry_out(core, mw_core_away(&mg_guard.policy, &core->policy), now);
+}
+
 /* When does the core's timer expire next? U64_MAX: it needs none. */
 static u64 next_look(struct mg_core *core, u64 now, bool idle)
 {
 	bool was_far_below = core->far_below;
 
 	core->quiet = needs_no_timer(core, idle);
+	if (core->quiet)
+		rest(core, now, idle);
 	core->far_below = core->quiet && !idle && has_limit(core);
 	if (core->far_below) {
 		arm_chunks(core);
@@ -407,7 +441,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 {
 	const struct mw_core *policy = &core->policy;
 	u64 used[MW_RESOURCES] = {}, assigned[MW_RESOURCES] = {};
-	u64 allowed[MW_RESOURCES] = {};
+	u64 allowed[MW_RESOURCES] = {}, resting[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
 	u64 epoch = policy->epoch, throttled_ns = 0, periods, last = core->number;
 	enum mw_action action;
@@ -422,6 +456,9 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 					    mg_counter_used(counter);
 		assigned[r] = policy->account[r].assigned;
 		allowed[r] = mw_allowed(policy, r);
+		if (policy->account[r].budget != MW_UNLIMITED)
+			resting[r] = policy->account[r].budget -
+				     policy->account[r].offered;
 	}
 	action = open_period(core, last, idle, used);
 	if (action == MW_CONTINUE)
@@ -437,7 +474,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 		core->counter[r].begin += used[r];
 		if (throttled)
 			book_stop(core, r, used[r], assigned[r], allowed[r]);
-		book_resource(core, r, used[r], assigned[r], periods, best_effort);
+		book_resource(core, r, used[r], assigned[r], resting[r], periods,
+			      best_effort);
 	}
 	core->stats.periods += periods;
 	core->stats.late_sum += late;
@@ -461,7 +499,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	if (core->waiting || owes(core))
 		let_run(core, now);
 	if (!core->hold && !gives_back(core))
-		arm_counters(core);
+		arm_anew(core, used);
 	if (unlikely(action != MW_RUN))
 		carry_out(core, action, now);
 }
@@ -762,12 +800,15 @@ static void switched(void *unused, bool preempt, struct task_struct *prev,
 	if (!core->regulated)
 		return;
 	if (is_idle_task(prev)) {
-		if (core->far_below)
-			return;
-		if (core->quiet)
+		if (core->quiet && !core->far_below)
 			look_again(core, ktime_get_ns(), false, false);
 		else
 			mw_core_active(&mg_guard.policy, &core->policy);
+	} else if (core->quiet && is_idle_task(next)) {
+		/* No timer would find it idle, and the others may wait for it. */
+		if (mw_load(&mg_guard.policy.best_effort) != MW_NONE)
+			carry_out(core, mw_core_away(&mg_guard.policy, &core->policy),
+				  ktime_get_ns());
 	} else if (unlikely(prev == core->thread) && core->leaving_hold &&
 		   !preempt && prev_state) {
 		/* Not that the stopper took the core from it. */

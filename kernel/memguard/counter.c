@@ -119,6 +119,29 @@ void mg_counter_arm(struct mg_counter *counter, u64 events)
 	hwc->last_period = events;
 	local64_set(&hwc->period_left, left);
 	event->pmu->start(event, PERF_EF_RELOAD);
+	counter->interrupts_at = local64_read(&event->count) + events;
+}
+
+/* A period may take so many times what the last one took before it ends early. */
+#define SURE_SHIFT 2
+
+/**
+ * mg_counter_keep() - may the counter stay armed as it is for another period?
+ * @counter: of this CPU, interrupts off, its period's begin is now
+ * @used: events of the last period
+ * @events: what it would be armed for now
+ *
+ * To arm it costs as much as a third of the period's timer. One that interrupts
+ * earlier than it has to is armed then, so no event is lost by it; but it has to be
+ * rare.
+ *
+ * Return: whether it interrupts in time, and most likely not in this period.
+ */
+bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events)
+{
+	u64 left = counter->interrupts_at - counter->begin;
+
+	return left <= events && left >= events >> 1 && used <= left >> SURE_SHIFT;
 }
 
 /**

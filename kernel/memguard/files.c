@@ -67,7 +67,9 @@ static int set_write_limits(const char *text, const char **why)
 
 static int set_failcnt(const char *text, const char **why)
 {
+	cpus_read_lock();
 	mg_reset_stats();
+	cpus_read_unlock();
 	return 0;
 }
 

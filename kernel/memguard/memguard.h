@@ -54,6 +54,7 @@ struct mg_counter {
 	struct mg_core *core;
 	enum mw_resource resource;
 	u64 begin; /* the event's count when the period began */
+	u64 interrupts_at; /* the event's count at which it interrupts */
 	u64 mark; /* of a core that is far below: when it was last looked at */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
 	u64 own; /* what the end of a throttle takes of the budget */
@@ -228,6 +229,7 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu);
 void mg_counter_close(struct mg_counter *counter);
 u64 mg_counter_used(struct mg_counter *counter);
 void mg_counter_arm(struct mg_counter *counter, u64 events);
+bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events);
 void mg_counter_overshot(struct mg_counter *counter, u64 events);
 bool mg_counter_lost(const struct mg_counter *counter);
 bool mg_counter_mend(struct mg_counter *counter);

@@ -343,6 +343,9 @@ static int set_rt(u64 cpu, u64 rt, const char **why)
 
 /**
  * mg_reset_stats() - clear every core's statistics at its next period
+ *
+ * A core without a timer begins it now. The caller keeps CPUs from coming and
+ * going.
  */
 void mg_reset_stats(void)
 {
@@ -350,6 +353,7 @@ void mg_reset_stats(void)
 
 	for_each_possible_cpu(cpu)
 		WRITE_ONCE(per_cpu(mg_cores, cpu).reset, true);
+	mg_freshen();
 }
 
 /**

@@ -57,6 +57,8 @@ pub struct Account {
     pub owed: u64,
     /// Of `assigned`, what goes off `owed`: no task gets it.
     pub repaid: u64,
+    /// Given to the pool of each period that begins without the core, while it rests.
+    pub offered: u64,
     /// Used in all ended periods.
     pub total_used: u64,
     /// Handed out in all ended periods that had a limit.
@@ -132,6 +134,23 @@ impl Core {
     pub fn active(&mut self) {
         // SAFETY: as in online().
         unsafe { ffi::mw_core_active(self.policy.raw(), self.raw()) }
+    }
+
+    /// The core idles, and its host will begin no period for it: no period presumes it active until
+    /// [`Core::active`] or [`Core::period_begin`].
+    ///
+    /// Asks for [`Action::ReleaseAll`] or [`Action::NewPeriod`] if the others
+    /// were waiting for this core alone, else [`Action::Continue`].
+    pub fn away(&mut self) -> Action {
+        // SAFETY: as in online().
+        Action::from_c(unsafe { ffi::mw_core_away(self.policy.raw(), self.raw()) })
+    }
+
+    /// The host will begin no period for the core for a while, which takes no more than a 32nd of its budget in each.
+    /// With reclaim on, the rest is donated in every period until [`Core::period_begin`].
+    pub fn rest(&mut self) {
+        // SAFETY: as in online().
+        unsafe { ffi::mw_core_rest(self.policy.raw(), self.raw()) }
     }
 
     /// End the core's period and begin the next; not throttled afterwards.
@@ -222,6 +241,7 @@ impl Core {
                 stop: ((*account).stop >> ffi::MW_STOP_SHIFT).min((*account).assigned / 2),
                 owed: (*account).owed,
                 repaid: (*account).repaid,
+                offered: (*account).offered,
                 total_used: (*account).total_used,
                 total_assigned: (*account).total_assigned,
                 total_donated: (*account).total_donated,
@@ -250,6 +270,20 @@ impl Core {
     pub fn is_active(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).active }
+    }
+
+    /// Idle, and not in the census.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        // SAFETY: written by the owner of this Core alone.
+        unsafe { (*self.raw()).away }
+    }
+
+    /// Begins no period for a while.
+    #[must_use]
+    pub fn is_resting(&self) -> bool {
+        // SAFETY: written by the owner of this Core alone.
+        unsafe { (*self.raw()).resting }
     }
 
     /// Has used its budget in its period.

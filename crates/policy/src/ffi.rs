@@ -38,6 +38,7 @@ pub struct mw_account {
     pub stop: u64,
     pub owed: u64,
     pub repaid: u64,
+    pub offered: u64,
     pub total_used: u64,
     pub total_assigned: u64,
     pub total_donated: u64,
@@ -56,6 +57,9 @@ pub struct mw_core {
     pub throttled: bool,
     pub best_effort: bool,
     pub reclaim: bool,
+    pub away: bool,
+    pub resting: bool,
+    pub offers_end: u64,
     pub account: [mw_account; MW_RESOURCES],
 }
 
@@ -64,6 +68,7 @@ pub struct mw_core {
 pub struct mw_policy {
     pub census: mw_atomic64,
     pub pool: [mw_atomic64; MW_RESOURCES],
+    pub offered: [mw_atomic64; MW_RESOURCES],
     pub best_effort: mw_atomic64,
     pub reclaim: mw_atomic64,
     pub qmin: mw_atomic64,
@@ -92,6 +97,8 @@ unsafe extern "C" {
     pub fn mw_core_online(policy: *mut mw_policy, core: *mut mw_core);
     pub fn mw_core_offline(policy: *mut mw_policy, core: *mut mw_core) -> u32;
     pub fn mw_core_active(policy: *mut mw_policy, core: *mut mw_core);
+    pub fn mw_core_away(policy: *mut mw_policy, core: *mut mw_core) -> u32;
+    pub fn mw_core_rest(policy: *mut mw_policy, core: *mut mw_core);
 
     pub fn mw_period_begin(
         policy: *mut mw_policy,

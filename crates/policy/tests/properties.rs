@@ -28,6 +28,10 @@ enum Op {
         held: u64,
     },
     Active,
+    /// The host begins no period for the core for a while; it may also idle.
+    Rest {
+        idle: bool,
+    },
     Join {
         idle: bool,
     },
@@ -74,6 +78,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (resource(), settled(), settled())
             .prop_map(|(resource, used, held)| Op::Settle { resource, used, held }),
         3 => Just(Op::Active),
+        4 => any::<bool>().prop_map(|idle| Op::Rest { idle }),
         4 => any::<bool>().prop_map(|idle| Op::Join { idle }),
         4 => Just(Op::Release),
         2 => Just(Op::Online),
@@ -103,6 +108,8 @@ struct Host {
     joins: u32,
     releases: u32,
     next_budget: [u64; 2],
+    /// What the core has offered since it went to rest.
+    offers: [u64; 2],
     rt: bool,
 }
 
@@ -189,6 +196,7 @@ impl Model {
                 assert_eq!(account.owed, expected);
             }
             Op::Active => self.cores[i].active(),
+            Op::Rest { idle } => self.rest(i, idle),
             Op::Online => {
                 if !self.cores[i].is_online() {
                     self.cores[i].online();
@@ -237,10 +245,12 @@ impl Model {
         let was = (self.cores[i].is_online(), self.cores[i].epoch());
         let census = self.policy.census();
         let used = self.hosts[i].used;
+        let (away, resting) = (self.cores[i].is_away(), self.cores[i].is_resting());
         let action = self.cores[i].period_begin(number, idle, used);
+        assert!(!was.0 || !self.cores[i].is_resting() && !self.cores[i].is_away());
         if !was.0 || number == was.1 && was.1 == census.epoch {
             assert_eq!(action, Action::Continue, "nothing to begin");
-            assert_eq!(self.policy.census(), census);
+            assert!(self.policy.census() == census || away);
             return;
         }
         assert_ne!(action, Action::Continue);
@@ -252,7 +262,12 @@ impl Model {
         for resource in Resource::ALL {
             let r = resource as usize;
             let after = core.account(resource);
-            assert_eq!(after.budget, self.hosts[i].next_budget[r]);
+            if resting && before[r].offered > 0 {
+                assert_eq!(after.budget, before[r].budget);
+                assert_eq!(after.donated, before[r].offered);
+            } else {
+                assert_eq!(after.budget, self.hosts[i].next_budget[r]);
+            }
             assert_eq!(after.total_used, before[r].total_used + used[r]);
             assert_eq!(after.shortfall, 0);
             assert_eq!(after.donated + after.assigned, after.budget);
@@ -273,6 +288,26 @@ impl Model {
         self.obey(i, action);
     }
 
+    fn rest(&mut self, i: usize, idle: bool) {
+        if !self.cores[i].is_online() || self.cores[i].is_exhausted() {
+            return;
+        }
+        let rested = self.cores[i].is_resting();
+        self.cores[i].rest();
+        self.hosts[i].offers = Resource::ALL.map(|r| self.cores[i].account(r).offered);
+        for resource in Resource::ALL {
+            let account = self.cores[i].account(resource);
+            let kept = account.budget - account.offered;
+            assert!(account.offered == 0 || kept == (account.budget / 32).max(1));
+            assert!(rested || account.offered == 0 || account.owed == 0);
+        }
+        if idle {
+            let action = self.cores[i].away();
+            assert!(self.cores[i].is_away());
+            self.obey(i, action);
+        }
+    }
+
     fn overflow(&mut self, i: usize, resource: Resource, late: u64) {
         let r = resource as usize;
         let before = self.cores[i].account(resource);
@@ -289,7 +324,10 @@ impl Model {
         let used = self.hosts[i].used[r].max(left) + late;
         self.hosts[i].used[r] = used;
         let census = self.policy.census();
-        let (epoch, was_active) = (self.cores[i].epoch(), self.cores[i].is_active());
+        // An absent core comes back first; in a later period it is presumed active.
+        let was_active = self.cores[i].is_active() || self.cores[i].is_away();
+        let epoch = self.cores[i].epoch();
+        let returns = u32::from(self.cores[i].is_away());
         let action = self.cores[i].overflow(resource, used);
         let core = &self.cores[i];
         let after = core.account(resource);
@@ -332,7 +370,7 @@ impl Model {
             .unwrap()
             .assigned[r] = after.assigned;
         // Whoever makes the last active one exhausted says what follows.
-        let active = census.active + u32::from(!was_active);
+        let active = census.active + returns + u32::from(!was_active);
         let counted = census.epoch == epoch && self.cores[i].is_exhausted();
         if counted && !census.released && census.exhausted + 1 == active {
             let expected = match self.mode {
@@ -441,10 +479,11 @@ impl Model {
     fn check(&self) {
         let census = self.policy.census();
         let online = || self.cores.iter().filter(|core| core.is_online());
+        let present = || online().filter(|core| !core.is_away());
         let here = |core: &&Core| core.epoch() == census.epoch;
         let count = |n: usize| u32::try_from(n).unwrap();
-        assert_eq!(census.online, count(online().count()));
-        let active = online().filter(|core| !here(core) || core.is_active());
+        assert_eq!(census.online, count(present().count()));
+        let active = present().filter(|core| !here(core) || core.is_active());
         assert_eq!(census.active, count(active.count()));
         let exhausted = online().filter(|core| here(core) && core.is_exhausted());
         assert_eq!(census.exhausted, count(exhausted.count()));
@@ -461,7 +500,8 @@ impl Model {
     }
 
     /// Handed out, left and withdrawn are the sum of the budgets as they were
-    /// when each core's period began.
+    /// when each core's period began. Beside that the pool may have what cores offer
+    /// that have not begun the period; where one has, its offer may be missing.
     fn check_ledger(&self, epoch: u64, resource: Resource) {
         let r = resource as usize;
         let (mut budgets, mut assigned) = (0, 0);
@@ -473,7 +513,21 @@ impl Model {
         }
         let withdrawn = self.withdrawn.get(&epoch).map_or(0, |events| events[r]);
         let left = self.policy.pool(resource);
-        assert_eq!(assigned + left + withdrawn, budgets, "epoch {epoch}");
+        let begun = |core| {
+            self.grants
+                .iter()
+                .any(|grant| (grant.core, grant.epoch) == (core, epoch))
+        };
+        let absent = (0..self.hosts.len()).filter(|&core| !begun(core));
+        let offered: u64 = absent.map(|core| self.hosts[core].offers[r]).sum();
+        let total = assigned + left + withdrawn;
+        assert!(
+            total <= budgets + offered,
+            "epoch {epoch}: {total} of {budgets} + {offered}"
+        );
+        if self.hosts.iter().all(|host| host.offers[r] == 0) {
+            assert_eq!(total, budgets, "epoch {epoch}");
+        }
     }
 }
 

@@ -17,6 +17,8 @@
 #define mw_core_online MW_NAME(core_online)
 #define mw_core_offline MW_NAME(core_offline)
 #define mw_core_active MW_NAME(core_active)
+#define mw_core_away MW_NAME(core_away)
+#define mw_core_rest MW_NAME(core_rest)
 #define mw_period_begin MW_NAME(period_begin)
 #define mw_overflow MW_NAME(overflow)
 #define mw_release MW_NAME(release)
@@ -42,6 +44,9 @@ const struct {
 	enum mw_action (*core_offline)(struct mw_policy *policy,
 				       struct mw_core *core);
 	void (*core_active)(struct mw_policy *policy, struct mw_core *core);
+	enum mw_action (*core_away)(struct mw_policy *policy,
+				    struct mw_core *core);
+	void (*core_rest)(struct mw_policy *policy, struct mw_core *core);
 	enum mw_action (*period_begin)(struct mw_policy *policy,
 				       struct mw_core *core,
 				       u64 number, bool idle,
@@ -55,6 +60,6 @@ const struct {
 } MW_NAME(variant) = {
 	mw_policy_init,	 mw_core_init,	 mw_set_budget,	  mw_set_best_effort,
 	mw_set_reclaim,	 mw_set_rt,	 mw_core_online,  mw_core_offline,
-	mw_core_active,	 mw_period_begin, mw_overflow,	  mw_release,
-	mw_census_read,
+	mw_core_active,	 mw_core_away,	 mw_core_rest,	  mw_period_begin,
+	mw_overflow,	 mw_release,	 mw_census_read,
 };

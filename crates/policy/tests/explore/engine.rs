@@ -35,6 +35,8 @@ pub struct Variant {
     core_online: unsafe extern "C" fn(*mut mw_policy, *mut mw_core),
     core_offline: unsafe extern "C" fn(*mut mw_policy, *mut mw_core) -> u32,
     core_active: unsafe extern "C" fn(*mut mw_policy, *mut mw_core),
+    core_away: unsafe extern "C" fn(*mut mw_policy, *mut mw_core) -> u32,
+    core_rest: unsafe extern "C" fn(*mut mw_policy, *mut mw_core),
     period_begin: unsafe extern "C" fn(*mut mw_policy, *mut mw_core, u64, bool, *const u64) -> u32,
     overflow: unsafe extern "C" fn(*mut mw_policy, *mut mw_core, u32, u64) -> u32,
     release: unsafe extern "C" fn(*mut mw_policy, *mut mw_core) -> u32,
@@ -55,6 +57,12 @@ pub enum Op {
     ElapseIdle,
     /// The core leaves idle.
     Wake,
+    /// The core idles, and begins no period for a while.
+    Away,
+    /// The core begins no period for a while.
+    Rest,
+    /// Its host looks which period it is, and it is the core's.
+    Look,
     Online,
     Offline,
     SetMode(u64),
@@ -71,6 +79,8 @@ enum Call {
     Begin(u64, bool, [u64; MW_RESOURCES]),
     Release,
     Active,
+    Away,
+    Rest,
     Online,
     Offline,
     SetMode(u64),
@@ -125,6 +135,8 @@ pub struct Books {
     grants: Vec<Grant>,
     /// Events that offline donors took out of the pool, by epoch.
     withdrawn: Vec<(u64, u64)>,
+    /// What each core has offered; a period that it has not begun may count on that.
+    offers: [[u64; MW_RESOURCES]; MAX_CORES],
     /// Epochs in which best effort was declared.
     released: Vec<u64>,
     /// Calls that returned MW_RELEASE_ALL and MW_NEW_PERIOD.
@@ -212,6 +224,11 @@ impl Call {
                     (variant.core_active)(policy, this);
                     MW_CONTINUE
                 }
+                Call::Away => (variant.core_away)(policy, this),
+                Call::Rest => {
+                    (variant.core_rest)(policy, this);
+                    MW_CONTINUE
+                }
                 Call::Online => {
                     (variant.core_online)(policy, this);
                     MW_CONTINUE
@@ -248,6 +265,7 @@ impl World {
             stop: 0,
             owed: 0,
             repaid: 0,
+            offered: 0,
             total_used: 0,
             total_assigned: 0,
             total_donated: 0,
@@ -259,6 +277,7 @@ impl World {
             policy: mw_policy {
                 census: zero,
                 pool: [zero; MW_RESOURCES],
+                offered: [zero; MW_RESOURCES],
                 best_effort: zero,
                 reclaim: zero,
                 qmin: zero,
@@ -272,6 +291,9 @@ impl World {
                 throttled: false,
                 best_effort: false,
                 reclaim: false,
+                away: false,
+                resting: false,
+                offers_end: 0,
                 account: [blank_account; MW_RESOURCES],
             }; MAX_CORES],
         };
@@ -430,6 +452,14 @@ impl World {
                 host.idle = false;
                 Some(Call::Active)
             }
+            Op::Away => {
+                host.idle = true;
+                Some(Call::Away)
+            }
+            Op::Rest => Some(Call::Rest),
+            Op::Look => state
+                .online
+                .then_some(Call::Begin(state.epoch, host.idle, host.used)),
             Op::Online => Some(Call::Online),
             Op::Offline => Some(Call::Offline),
             Op::SetMode(mode) => Some(Call::SetMode(mode)),
@@ -556,6 +586,7 @@ impl World {
         match call {
             Call::Begin(..) if action != MW_CONTINUE => self.grant(core, &state),
             Call::Online => self.grant(core, &state),
+            Call::Rest => self.books.offers[core] = state.account.map(|account| account.offered),
             Call::Overflow(..) => {
                 let assigned = state.account.map(|account| account.assigned);
                 if let Some(grant) = self
@@ -653,8 +684,9 @@ impl World {
         let memory = self.memory();
         let cores = || memory.cores.iter().filter(|core| core.online);
         let here = |core: &&mw_core| core.epoch == census.epoch;
-        let online = count(cores().count());
-        let active = count(cores().filter(|core| !here(core) || core.active).count());
+        let present = || cores().filter(|core| !core.away);
+        let online = count(present().count());
+        let active = count(present().filter(|core| !here(core) || core.active).count());
         let exhausted = count(cores().filter(|core| here(core) && core.exhausted).count());
         if (census.online, census.active, census.exhausted) != (online, active, exhausted) {
             return Err(format!(
@@ -664,6 +696,16 @@ impl World {
         for core in cores().filter(|core| core.best_effort) {
             if !self.books.released.contains(&core.epoch) {
                 return Err(format!("unregulated in epoch {} for no reason", core.epoch));
+            }
+        }
+        for resource in 0..MW_RESOURCES {
+            let resting = cores().filter(|core| core.resting);
+            let offered: u64 = resting.map(|core| core.account[resource].offered).sum();
+            if memory.policy.offered[resource].value != offered {
+                return Err(format!(
+                    "resting cores offer {offered}, and not {}",
+                    memory.policy.offered[resource].value
+                ));
             }
         }
         for pool in memory.policy.pool {
@@ -678,7 +720,8 @@ impl World {
     }
 
     /// What is handed out in an epoch, plus what is left to hand out, is the sum
-    /// of the budgets.
+    /// of the budgets, and of what those offer that have not begun it. An offer need
+    /// not be found.
     fn check_ledger(&self, memory: &Memory) -> Result<(), String> {
         for resource in 0..MW_RESOURCES {
             let pool = memory.policy.pool[resource].value;
@@ -697,13 +740,19 @@ impl World {
                     .filter(|(when, _)| when == epoch && resource == 0)
                     .map(|(_, events)| events)
                     .sum();
+                let absent = (0..self.hosts.len()).filter(|&core| {
+                    let mut grants = self.books.grants.iter();
+                    !grants.any(|grant| grant.core == core && grant.epoch == *epoch)
+                });
+                let offered: u64 = absent.map(|core| self.books.offers[core][resource]).sum();
+                let offers = self.books.offers.iter().any(|offer| offer[resource] > 0);
                 let current = pool >> 43 == *epoch;
                 let left = if current { pool & ((1 << 43) - 1) } else { 0 };
                 let total = assigned + left + withdrawn;
-                if total > budgets || current && total != budgets {
+                if total > budgets + offered || current && !offers && total != budgets {
                     return Err(format!(
                         "epoch {epoch}, resource {resource}: handed out {assigned}, \
-                         left {left}, withdrawn {withdrawn}, budgets {budgets}"
+                         left {left}, withdrawn {withdrawn}, budgets {budgets}, offered {offered}"
                     ));
                 }
             }

@@ -49,6 +49,12 @@ variants! {
     offline_is_silent: offline_is_silent_variant,
     offline_any_epoch: offline_any_epoch_variant,
     torn_online: torn_online_variant,
+    torn_offer: torn_offer_variant,
+    offer_and_keep: offer_and_keep_variant,
+    offer_ends_early: offer_ends_early_variant,
+    offline_offers: offline_offers_variant,
+    away_is_silent: away_is_silent_variant,
+    away_twice: away_twice_variant,
 }
 
 fn explore_named(prefix: &str) {

@@ -48,7 +48,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "donate_and_keep",
         what: "a donor keeps what it gives",
-        edits: &[("\taccount->assigned = budget - account->donated;\n", "")],
+        edits: &[(
+            "\taccount->assigned = account->budget - account->donated;\n",
+            "\taccount->assigned = account->budget;\n",
+        )],
     },
     Mutant {
         name: "open_wipes",
@@ -99,7 +102,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "wake_any_epoch",
         what: "a core that wakes late is counted twice",
-        edits: &[("\t\tif (census.epoch != core->epoch)\n\t\t\tbreak;\n", "")],
+        edits: &[(
+            "\t\tif (!core->away && census.epoch != core->epoch)\n\t\t\tbreak;\n",
+            "",
+        )],
     },
     Mutant {
         name: "idle_stays_active",
@@ -113,8 +119,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "torn_begin",
         what: "two cores that begin at once can overwrite each other",
         edits: &[(
-            "\t\t\tbreak;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tif (opened)",
-            "\t\t\tbreak;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);\n\n\tif (opened)",
+            "\t\t\tbreak;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\t/* With",
+            "\t\t\tbreak;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);\n\n\t/* With",
         )],
     },
     Mutant {
@@ -156,5 +162,50 @@ pub const MUTANTS: &[Mutant] = &[
             "\t\tcensus.online++;\n\t\tcensus.active++;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));",
             "\t\tcensus.online++;\n\t\tcensus.active++;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);",
         )],
+    },
+    Mutant {
+        name: "torn_offer",
+        what: "two cores that rest at once can overwrite each other",
+        edits: &[(
+            "\twhile (events && !mw_cas(offered, &sum, sum + events))\n\t\t;\n",
+            "\tif (events)\n\t\tmw_store(offered, sum + events);\n",
+        )],
+    },
+    Mutant {
+        name: "offer_and_keep",
+        what: "a core that rests no more has its whole budget, and others its offer",
+        edits: &[(
+            "if (offered && epoch_before(core->offers_end, core->epoch))",
+            "if (offered)",
+        )],
+    },
+    Mutant {
+        name: "offer_ends_early",
+        what: "a period that opens while an offer is taken back still has it",
+        edits: &[(
+            "\tcore->offers_end = word_epoch(mw_load(&policy->census));\n",
+            "\tcore->offers_end = core->epoch;\n",
+        )],
+    },
+    Mutant {
+        name: "offline_offers",
+        what: "a core that is offline goes on to offer",
+        edits: &[(
+            "\t\tpools_open(policy, census.epoch);\n\tif (core->resting)\n\t\tstop_offering(policy, core);\n\tfor (r",
+            "\t\tpools_open(policy, census.epoch);\n\tfor (r",
+        )],
+    },
+    Mutant {
+        name: "away_is_silent",
+        what: "a core goes away without telling those that waited for it",
+        edits: &[(
+            "\t\t\tcensus.active--;\n\t\taction = share_best_effort(mode, &census);\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcore->active = false;\n",
+            "\t\t\tcensus.active--;\n\t\taction = mode && false;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcore->active = false;\n",
+        )],
+    },
+    Mutant {
+        name: "away_twice",
+        what: "a core that is away leaves the census once more when it goes offline",
+        edits: &[("\t\tif (!core->away) {\n", "\t\tif (true) {\n")],
     },
 ];

@@ -4,7 +4,8 @@
 use memwarden_policy::ffi::{MW_NONE, MW_PROPORTIONAL, MW_SPARE, MW_UNLIMITED};
 
 use crate::engine::Op::{
-    Elapse, ElapseIdle, Offline, Online, RunOut, RunOutWrites, SetBudget, SetMode, SetRt, Wake,
+    Away, Elapse, ElapseIdle, Look, Offline, Online, Rest, RunOut, RunOutWrites, SetBudget,
+    SetMode, SetRt, Wake,
 };
 use crate::engine::{Scenario, World};
 
@@ -29,6 +30,14 @@ const DONOR: Scenario = Scenario {
     budgets: &[12, 15],
     predictions: &[9, 15],
     ..PLAIN
+};
+
+/// Core 0 takes next to nothing: it keeps one event of 3, and offers 2.
+const RESTING: Scenario = Scenario {
+    budgets: &[3, 15],
+    predictions: &[2, 15],
+    prelude: &[(0, Rest)],
+    ..DONOR
 };
 
 const THREE: Scenario = Scenario {
@@ -335,6 +344,122 @@ fn two_cores(add: &mut impl FnMut(&[u64], Scenario)) {
             prelude: &[(0, Offline)],
             scripts: &[&[Online, RunOut(0)], &[SetBudget(0, 5), Elapse]],
             ..DONOR
+        },
+    );
+    resting_cores(add);
+}
+
+/// Cores whose host begins no period for them.
+fn resting_cores(add: &mut impl FnMut(&[u64], Scenario)) {
+    add(
+        &HARD,
+        Scenario {
+            name: "two cores: a resting core begins again while the other opens a period",
+            scripts: &[&[Elapse, RunOut(0)], &[Elapse, RunOut(1)]],
+            ..RESTING
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
+            name: "two cores: a resting core looks, and begins, against two periods",
+            scripts: &[&[Look, Elapse, RunOut(0)], &[Elapse, RunOut(1), Elapse]],
+            ..RESTING
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
+            name: "two cores: a core goes to rest while the other opens a period",
+            prelude: &[],
+            scripts: &[&[Rest, Elapse, RunOut(0)], &[Elapse, RunOut(1)]],
+            ..RESTING
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
+            name: "two cores: both rest and begin again",
+            scripts: &[&[Elapse, Rest, Elapse], &[Rest, Elapse]],
+            ..RESTING
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
+            name: "two cores: a resting core goes offline while the other opens a period",
+            scripts: &[&[Offline], &[Elapse, RunOut(1)]],
+            ..RESTING
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
+            name: "two cores: a resting core's budget is set while it begins",
+            scripts: &[&[Elapse, RunOut(0)], &[SetBudget(0, 2), Elapse]],
+            ..RESTING
+        },
+    );
+    add(
+        &MODES,
+        Scenario {
+            name: "two cores: run out against the other's going away",
+            scripts: &[&[RunOut(0)], &[Away]],
+            ..PLAIN
+        },
+    );
+    add(
+        &MODES,
+        Scenario {
+            name: "two cores: an absent core wakes while the other runs out",
+            prelude: &[(1, Away), (0, Elapse)],
+            scripts: &[&[RunOut(0)], &[Wake, Elapse, RunOut(0)]],
+            ..PLAIN
+        },
+    );
+    add(
+        &MODES,
+        Scenario {
+            name: "two cores: away and back against the other's timer and its running out",
+            scripts: &[&[Elapse, RunOut(0)], &[Away, Wake]],
+            ..PLAIN
+        },
+    );
+    add(
+        &MODES,
+        Scenario {
+            name: "two cores: an absent core's timer against the other's running out",
+            prelude: &[(1, Away)],
+            scripts: &[&[Elapse, RunOut(0)], &[ElapseIdle, Away]],
+            ..PLAIN
+        },
+    );
+    add(
+        &MODES,
+        Scenario {
+            name: "two cores: an absent core goes offline while the other runs out",
+            prelude: &[(1, Away)],
+            scripts: &[&[RunOut(0), Elapse], &[Offline, Online]],
+            ..PLAIN
+        },
+    );
+    add(
+        &MODES,
+        Scenario {
+            name: "three cores: two run out while the third goes away",
+            scripts: &[&[RunOut(0)], &[RunOut(0)], &[Away]],
+            ..THREE
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
+            name: "three cores: a resting donor begins beside two that open a period",
+            budgets: &[3, 15, 15],
+            predictions: &[2, 15, 15],
+            prelude: &[(0, Rest)],
+            scripts: &[&[Elapse], &[Elapse], &[RunOut(1)]],
+            ..THREE_DONORS
         },
     );
 }
