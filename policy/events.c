@@ -6,6 +6,9 @@
 /* Where codes are from. */
 #define ARM_ARM "Arm Architecture Reference Manual, PMU events"
 #define ARM_DATA(core) "Arm's PMU event data, ARM-software/data 6aeb4c8, pmu/" core ".json"
+/* No list of its own is published: the architecture's event, as a core before it has it. */
+#define COMMON_37(before) \
+	ARM_ARM " (0x37 is common), as " before " counts it; part number from Linux 7.2, cputype.h"
 #define PMU_EVENTS(folder) "Linux 6.12, tools/perf/pmu-events/arch/" folder
 #define PMU_EVENTS_7_3(folder) "Linux 7.3, tools/perf/pmu-events/arch/" folder
 #define PERF "Linux, perf_event_open(2)"
@@ -95,9 +98,11 @@ static const struct mw_event events[] = {
 	SYSTEM_LAST("cortex-a710", PMU_EVENTS("arm64/arm/cortex-a710"), MW_LISTED),
 	SYSTEM_LAST("cortex-a715", ARM_DATA("cortex-a715"), MW_MANUAL),
 	SYSTEM_LAST("cortex-a720", ARM_DATA("cortex-a720"), MW_MANUAL),
+	SYSTEM_LAST("cortex-a725", COMMON_37("cortex-a720"), MW_MANUAL),
 	SYSTEM_LAST("cortex-x2", PMU_EVENTS("arm64/arm/cortex-x2"), MW_LISTED),
 	SYSTEM_LAST("cortex-x3", ARM_DATA("cortex-x3"), MW_MANUAL),
 	SYSTEM_LAST("cortex-x4", ARM_DATA("cortex-x4"), MW_MANUAL),
+	SYSTEM_LAST("cortex-x925", COMMON_37("cortex-x4"), MW_MANUAL),
 	SYSTEM_LAST("neoverse-n1", PMU_EVENTS("arm64/arm/neoverse-n1"), MW_LISTED),
 	SYSTEM_LAST("neoverse-n2", PMU_EVENTS("arm64/arm/neoverse-n2-v2"), MW_LISTED),
 	SYSTEM_LAST("neoverse-n3", PMU_EVENTS_7_3("arm64/arm/neoverse-n3"), MW_LISTED),
@@ -219,6 +224,8 @@ static const struct mw_processor processors[] = {
 	{ "cortex-a720", MW_ARM, 0, 0xd81, 0xd81 },
 	{ "cortex-x4", MW_ARM, 0, 0xd82, 0xd82 },
 	{ "neoverse-v3", MW_ARM, 0, 0xd83, 0xd84 }, /* V3AE, V3 */
+	{ "cortex-x925", MW_ARM, 0, 0xd85, 0xd85 },
+	{ "cortex-a725", MW_ARM, 0, 0xd87, 0xd87 },
 	{ "cortex-a520", MW_ARM, 0, 0xd88, 0xd88 }, /* A520AE */
 	{ "cortex-a720", MW_ARM, 0, 0xd89, 0xd89 }, /* A720AE */
 	{ "neoverse-n3", MW_ARM, 0, 0xd8e, 0xd8e },
