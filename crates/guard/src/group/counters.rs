@@ -5,13 +5,16 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
+use memwarden_platform::Result;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::overflow::{FAR, Of, OverflowCounter};
-use memwarden_platform::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 
 use super::shares;
 use crate::event::Event;
+
+/// A CPU, and why it has no event.
+type LeftOut = (usize, String);
 
 struct PerCpu {
     count: OverflowCounter,
@@ -23,6 +26,8 @@ struct PerCpu {
 pub(super) struct Counters {
     cpus: Vec<PerCpu>,
     pub online: CpuSet,
+    /// Online CPUs that have no event, with the reason: the group is not counted there.
+    pub left_out: Vec<LeftOut>,
     /// Used in this period, as last read.
     used: Vec<u64>,
     /// What each CPU used in the ended period and in this.
@@ -32,23 +37,35 @@ pub(super) struct Counters {
     margin: u64,
 }
 
+/// The CPUs that have an event, with it, and those that have none, with the reason.
+fn sort<Code>(
+    online: &CpuSet,
+    on: impl Fn(usize) -> std::result::Result<Code, crate::Error>,
+) -> (Vec<(usize, Code)>, Vec<LeftOut>) {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for cpu in online.iter() {
+        match on(cpu) {
+            Ok(code) => with.push((cpu, code)),
+            Err(error) => without.push((cpu, error.to_string())),
+        }
+    }
+    (with, without)
+}
+
 impl Counters {
-    /// `group`: its open folder.
+    /// `group`: its open folder. A CPU without an event is left out.
     pub fn open(group: &File, online: CpuSet, event: &Event, user_only: bool) -> Result<Self> {
-        let open = |cpu| {
-            let codes = event
-                .on(cpu)
-                .map_err(|error| Error::Invalid(error.to_string()))?;
-            OverflowCounter::open(cpu, codes.read, Of::Group(group.as_fd()), user_only)
-        };
-        let cpus = online
-            .iter()
-            .map(|cpu| {
-                let count = open(cpu)?;
+        let open =
+            |cpu, code| OverflowCounter::open(cpu, code, Of::Group(group.as_fd()), user_only);
+        let (with, left_out) = sort(&online, |cpu| event.on(cpu).map(|codes| codes.read));
+        let cpus = with
+            .into_iter()
+            .map(|(cpu, code)| {
+                let count = open(cpu, code)?;
                 Ok(PerCpu {
                     begin: count.read()?,
                     count,
-                    alarm: open(cpu)?,
+                    alarm: open(cpu, code)?,
                 })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -56,6 +73,7 @@ impl Counters {
         Ok(Self {
             cpus,
             online,
+            left_out,
             used: none.clone(),
             lately: none.clone(),
             shares: none,
@@ -127,5 +145,22 @@ impl Counters {
         self.cpus
             .iter()
             .map(|cpu| PollFd::from_borrowed_fd(cpu.alarm.as_fd(), PollFlags::IN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_without_an_event_is_left_out_and_the_others_count() {
+        let online: CpuSet = [0, 1, 4].into_iter().collect();
+        let on = |cpu| match cpu {
+            4 => Err(crate::Error::BadInput("CPU 4 has none".into())),
+            cpu => Ok(cpu * 10),
+        };
+        let (with, without) = sort(&online, on);
+        assert_eq!(with, [(0, 0), (1, 10)]);
+        assert_eq!(without, [(4, "CPU 4 has none".into())]);
     }
 }

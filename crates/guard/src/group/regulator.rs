@@ -109,6 +109,9 @@ fn go(
     let budget = budget(plan, options.period_us, event.bytes)?;
     let counters = Counters::open(&group, online, &event, options.user_only);
     let counters = counters.map_err(|error| uncounted(error, plan))?;
+    if let Some((_, why)) = counters.left_out.first() {
+        return Err(Error::BadInput(why.clone()));
+    }
     let policy = Policy::new();
     let mut core = Core::new(&policy).map_err(|error| Error::System(error.to_string()))?;
     core.settings()
@@ -357,7 +360,14 @@ impl Loop<'_> {
                 user_only,
                 ..
             } = self.counting;
+            let before = std::mem::take(&mut self.counters.left_out);
             self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
+            // What the group does there passes uncounted; on the others it is held all the same.
+            for (cpu, why) in &self.counters.left_out {
+                if !before.iter().any(|(other, _)| other == cpu) {
+                    eprintln!("memwarden: {why}: the group is not counted on it");
+                }
+            }
         }
         Ok(())
     }
