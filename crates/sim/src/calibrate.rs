@@ -115,17 +115,25 @@ pub fn compare(
                 published,
                 found,
                 difference: published.map(|published| measure.difference(found, published)),
-                fitted: published.is_some() && may_be_fitted(case),
+                fitted: published.is_some() && may_be_fitted(case, measure),
             });
         }
     }
     Ok(Some(all))
 }
 
-/// Whether a platform may be fitted to the case: it has no guard, and was published.
+/// Whether a platform may be fitted to a published figure of a case: without a guard to
+/// all of them, with one to those that the case names.
 #[must_use]
-pub fn may_be_fitted(case: &Case) -> bool {
-    case.guard.is_none() && !case.published.is_empty()
+pub fn may_be_fitted(case: &Case, measure: Measure) -> bool {
+    case.published.contains_key(&measure) && (case.guard.is_none() || case.fit.contains(&measure))
+}
+
+/// Whether a platform may be fitted to any figure of a case.
+#[must_use]
+pub fn is_fitted_to(case: &Case) -> bool {
+    let mut published = case.published.keys();
+    published.any(|measure| may_be_fitted(case, *measure))
 }
 
 /// How far a platform is from what was published: the largest difference, and the sum
@@ -143,7 +151,8 @@ fn distance(platform: &Platform, cases: &[&Case], seed: u64) -> Result<Distance,
     };
     for case in cases {
         let figures: BTreeMap<Measure, f64> = case.run(platform, seed)?;
-        for (measure, published) in &case.published {
+        let fitted = case.published.iter();
+        for (measure, published) in fitted.filter(|(measure, _)| may_be_fitted(case, **measure)) {
             let found = figures.get(measure).copied().unwrap_or(f64::INFINITY);
             let apart = measure.difference(found, *published).abs();
             distance.worst = distance.worst.max(apart);
@@ -166,7 +175,7 @@ pub fn calibrate(
     let cases: Vec<&Case> = facts
         .cases
         .iter()
-        .filter(|case| may_be_fitted(case))
+        .filter(|case| is_fitted_to(case))
         .collect();
     let ranges: Vec<(&String, u64, u64)> = platform
         .fit

@@ -2,9 +2,10 @@
 //! What was published of a machine, case by case, and the same cases in the model.
 //!
 //! A facts file is TOML: a `source`, and one `[[case]]` for each setting with what was
-//! measured there. Cases without a guard may be fitted to; those with one never are.
+//! measured there. Cases without a guard may be fitted to; of those with one, only the figures that
+//! the case names in its `fit`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use memwarden_policy::{BestEffort, UNLIMITED};
@@ -29,6 +30,8 @@ const BUILT_IN: [(&str, &str); 2] = [
 const SETTLE_PS: u64 = 5_000_000_000;
 /// What a case without a task is measured for.
 const WINDOW_PS: u64 = 10_000_000_000;
+/// The kernel's accounting tick: 1000 a second, together with the guard's first period.
+const TICK_PS: u64 = 1_000_000_000;
 const MS_PS: f64 = 1e9;
 /// The largest buffer.
 const MAX_BYTES: u64 = 1 << 30;
@@ -67,9 +70,13 @@ pub struct Case {
     /// The guard, if there was one.
     #[serde(default)]
     pub guard: Option<Budgets>,
-    /// What was measured; empty where nobody published it.
+    /// What was measured; empty where nothing was published.
     #[serde(default)]
     pub published: BTreeMap<Measure, f64>,
+    /// Of a case with a guard, the published figures that a platform may be fitted to all
+    /// the same.
+    #[serde(default)]
+    pub fit: BTreeSet<Measure>,
 }
 
 fn sixteen_mib() -> u64 {
@@ -139,6 +146,9 @@ pub enum Measure {
     /// The other workloads' time on their cores that was neither idle nor throttled, on
     /// average.
     LoadCpuShare,
+    /// The same as a kernel sees it that accounts CPU time by its tick: the share of ticks
+    /// that found them running.
+    LoadTickShare,
     /// What the other workloads move together, MB/s (2^20 bytes), a line counted once.
     LoadMibS,
     /// What memory moved in all, GB/s (10^9 bytes).
@@ -149,13 +159,14 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::LatencyNs,
         Self::MibS,
         Self::P99Ms,
         Self::WorstMs,
         Self::MissShare,
         Self::LoadCpuShare,
+        Self::LoadTickShare,
         Self::LoadMibS,
         Self::MemoryGbS,
         Self::MemoryPeakShare,
@@ -171,6 +182,7 @@ impl Measure {
             Self::WorstMs => "worst_ms",
             Self::MissShare => "miss_share",
             Self::LoadCpuShare => "load_cpu_share",
+            Self::LoadTickShare => "load_tick_share",
             Self::LoadMibS => "load_mib_s",
             Self::MemoryGbS => "memory_gb_s",
             Self::MemoryPeakShare => "memory_peak_share",
@@ -182,7 +194,7 @@ impl Measure {
     pub fn is_share(self) -> bool {
         matches!(
             self,
-            Self::MissShare | Self::LoadCpuShare | Self::MemoryPeakShare
+            Self::MissShare | Self::LoadCpuShare | Self::LoadTickShare | Self::MemoryPeakShare
         )
     }
 
@@ -321,6 +333,13 @@ impl Case {
                 ));
             }
         }
+        if let Some(measure) = self
+            .fit
+            .iter()
+            .find(|fit| !self.published.contains_key(fit))
+        {
+            return Some(format!("fit: {} has to be published", measure.word()));
+        }
         for (measure, value) in &self.published {
             let share = measure.is_share();
             let allowed = if share {
@@ -371,16 +390,18 @@ impl Case {
             let statistics = machine.memory().statistics();
             statistics.reads + statistics.writes
         };
+        let mut ticks = Ticks::new(&loads);
         let ((before, lines_before), passed_ps) = if let Some(task) = &self.task {
             while !machine.has_ended(subject) {
-                machine.run_until(machine.now_ps() + task.period_us * 1_000_000);
+                let until_ps = machine.now_ps() + task.period_us * 1_000_000;
+                ticks.run_until(&mut machine, until_ps);
             }
             let none = vec![CoreCounts::default(); self.workloads.len()];
             ((none, 0), machine.now_ps())
         } else {
             machine.run_until(SETTLE_PS);
             let before = (counts(&machine), lines(&machine));
-            machine.run_until(SETTLE_PS + WINDOW_PS);
+            ticks.run_until(&mut machine, SETTLE_PS + WINDOW_PS);
             (before, WINDOW_PS)
         };
         let after = counts(&machine);
@@ -404,6 +425,7 @@ impl Case {
             let away: u64 = of_loads().map(|one| one.idle_ps + one.throttled_ps).sum();
             let share = 1.0 - away as f64 / (passed_ps * loads.len() as f64);
             figures.insert(Measure::LoadCpuShare, share);
+            figures.insert(Measure::LoadTickShare, ticks.share());
             figures.insert(
                 Measure::LoadMibS,
                 mib_s(of_loads().map(|one| one.touches).sum()),
@@ -430,6 +452,42 @@ impl Case {
             figures.insert(Measure::MibS, mib_s(touches));
         }
         Ok(figures)
+    }
+}
+
+/// The kernel's accounting by its tick: whatever runs when the tick comes is charged
+/// with all of the time since the last one.
+struct Ticks<'c> {
+    loads: &'c [usize],
+    ticks: u64,
+    running: u64,
+}
+
+impl<'c> Ticks<'c> {
+    fn new(loads: &'c [usize]) -> Self {
+        Self {
+            loads,
+            ticks: 0,
+            running: 0,
+        }
+    }
+
+    /// Lets time go on, and looks at the loads at each tick on the way. A tick that comes
+    /// together with a period's begin is before it: the throttle thread still runs.
+    fn run_until(&mut self, machine: &mut Machine<Controller>, until_ps: u64) {
+        let mut tick_ps = (machine.now_ps() / TICK_PS + 1) * TICK_PS;
+        while tick_ps <= until_ps {
+            machine.run_until(tick_ps - 1);
+            let running = self.loads.iter().filter(|load| machine.is_running(**load));
+            self.running += running.count() as u64;
+            self.ticks += self.loads.len() as u64;
+            tick_ps += TICK_PS;
+        }
+        machine.run_until(until_ps);
+    }
+
+    fn share(&self) -> f64 {
+        self.running as f64 / self.ticks.max(1) as f64
     }
 }
 

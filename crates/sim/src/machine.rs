@@ -251,6 +251,13 @@ impl<M: MainMemory> Machine<M> {
         self.cores[core].workload.jobs()
     }
 
+    /// Whether a core is neither idle nor throttled at this moment.
+    #[must_use]
+    pub fn is_running(&self, core: usize) -> bool {
+        let core = &self.cores[core];
+        core.idle_ps.is_none() && core.stopped_ps.is_none()
+    }
+
     /// Whether a core's workload has come to its end.
     #[must_use]
     pub fn has_ended(&self, core: usize) -> bool {

@@ -173,6 +173,7 @@ impl Problem {
             }),
             guard,
             published: Default::default(),
+            fit: Default::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 
+use crate::dram::controller::MAX_IDLE_PS;
 use crate::dram::{Controller, ControllerError, ControllerSettings, Memory, MemoryError};
 use crate::faults::{Fault, Listed};
 use crate::machine::{Machine, MachineError};
@@ -20,7 +21,7 @@ use crate::regulator::{Guard, Reaction};
 use crate::settings::MachineSettings;
 use crate::trace::{Request, TraceError};
 use crate::traced::{Heard, Traced};
-use crate::workload::{Chase, Scroll, Stream, USES, Workload};
+use crate::workload::{Chase, Scroll, ScrollSettings, Stream, USES, Workload};
 
 /// The platforms that come with the program: name and file.
 const BUILT_IN: [(&str, &str); 4] = [
@@ -61,12 +62,20 @@ pub struct Work {
     pub frame_depends: bool,
     /// The X server: a line that it scrolls.
     pub xserver_ps: u64,
-    /// The X server: drawing after a scroll, which moves next to nothing; on average.
+    /// The X server: drawing of a scroll, which moves next to nothing; on average.
     pub xserver_draw_ps: u64,
     /// The X server: waiting after it has drawn, on average.
     pub xserver_pause_ps: u64,
-    /// The X server: what it scrolls at once, bytes.
+    /// The X server: what a scroll moves, bytes.
     pub xserver_bytes: u64,
+    /// The X server: what it moves in one go, bytes, before it draws its part of the scroll;
+    /// by default all.
+    #[serde(default = "all_at_once")]
+    pub xserver_burst_bytes: u64,
+}
+
+fn all_at_once() -> u64 {
+    SIZE
 }
 
 /// A machine with a name.
@@ -366,9 +375,14 @@ impl Platform {
         Ok(match (name, uses) {
             ("latency", _) => Box::new(Chase::new(bytes.max(2 * line), line, work.chase_ps, seed)),
             ("xserver", _) => {
-                let pauses_ps = [work.xserver_draw_ps, work.xserver_pause_ps];
-                let (at_once, of_line) = (work.xserver_bytes, work.xserver_ps);
-                Box::new(Scroll::new(bytes, at_once, line, of_line, pauses_ps, seed))
+                let settings = ScrollSettings {
+                    bytes: work.xserver_bytes,
+                    line_ps: work.xserver_ps,
+                    burst_bytes: work.xserver_burst_bytes,
+                    draw_ps: work.xserver_draw_ps,
+                    pause_ps: work.xserver_pause_ps,
+                };
+                Box::new(Scroll::new(settings, bytes, line, seed))
             }
             (_, Some((_, uses))) => Box::new(Stream::of(uses, bytes, line, work.line_ps)),
             _ => {
@@ -535,6 +549,7 @@ const KNOWN: &[Known] = &[
     optional(whole("controller.write_low", 0, 1023)),
     optional(whole("controller.writes_per_drain", 1, 1 << 20)),
     optional(whole("controller.reads_per_turn", 1, 1 << 20)),
+    optional(whole("controller.write_idle_ps", 0, MAX_IDLE_PS)),
     optional(of("controller.page_policy", Holds::Policy)),
     whole("reaction.overflow_ps", 0, 1000 * US),
     whole("reaction.throttle_ps", 0, 1000 * US),
@@ -548,6 +563,7 @@ const KNOWN: &[Known] = &[
     whole("work.xserver_draw_ps", 0, S),
     whole("work.xserver_pause_ps", 0, S),
     whole("work.xserver_bytes", 64, SIZE),
+    optional(whole("work.xserver_burst_bytes", 64, SIZE)),
 ];
 
 impl Holds {

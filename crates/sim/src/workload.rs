@@ -196,45 +196,76 @@ impl Workload for Stream {
     }
 }
 
-/// An X server with a terminal that scrolls: it moves some lines, draws the next ones,
-/// and waits for more.
+/// What an X server does that has a terminal to scroll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScrollSettings {
+    /// What one scroll moves, bytes.
+    pub bytes: u64,
+    /// What it moves in one go, bytes; drawing is divided among these bursts.
+    pub burst_bytes: u64,
+    /// Work for each line that it moves, ps.
+    pub line_ps: u64,
+    /// Drawing of one scroll, on average, ps.
+    pub draw_ps: u64,
+    /// Waiting after a scroll, on average, ps.
+    pub pause_ps: u64,
+}
+
+/// An X server with a terminal that scrolls: it moves some lines, draws, moves the next
+/// ones, and waits for more.
 #[derive(Debug)]
 pub struct Scroll {
     stream: Stream,
-    /// Steps of one scroll, and those that are left of it.
+    pause_ps: u64,
+    draw_ps: u64,
+    /// Steps of one burst, and those that are left of it.
     steps: u64,
     left: u64,
-    drawn: bool,
-    /// Drawing and waiting, on average.
-    pauses_ps: [u64; 2],
+    /// Bursts of one scroll, and those that are left of it.
+    bursts: u64,
+    bursts_left: u64,
+    /// Drawing after each burst of this scroll, and what is left of it.
+    drawing_ps: u64,
+    to_draw_ps: u64,
     random: fastrand::Rng,
 }
 
 impl Scroll {
-    /// Moves `bytes` at once within a buffer of `buffer_bytes`, `work_ps` a line; then
-    /// draws and waits, each for half to one and a half times what `pauses_ps` says.
+    /// Drawing is done in pieces no longer than this: a core that is stopped doesn't draw.
+    const PIECE_PS: u64 = 10_000_000;
+
+    /// Moves lines within a buffer of `buffer_bytes`. It draws and waits for half to one
+    /// and a half times what the settings say.
     #[must_use]
-    pub fn new(
-        buffer_bytes: u64,
-        bytes: u64,
-        line_bytes: u64,
-        work_ps: u64,
-        pauses_ps: [u64; 2],
-        seed: u64,
-    ) -> Self {
-        let steps = (bytes / line_bytes).max(1) * 2;
-        Self {
-            stream: Stream::of(USES[5].1, buffer_bytes, line_bytes, work_ps),
+    pub fn new(settings: ScrollSettings, buffer_bytes: u64, line_bytes: u64, seed: u64) -> Self {
+        let bytes = settings.bytes.max(line_bytes);
+        let burst_bytes = settings.burst_bytes.clamp(line_bytes, bytes);
+        let steps = burst_bytes / line_bytes * 2;
+        let mut scroll = Self {
+            stream: Stream::of(USES[5].1, buffer_bytes, line_bytes, settings.line_ps),
+            pause_ps: settings.pause_ps,
+            draw_ps: settings.draw_ps,
             steps,
             left: steps,
-            drawn: false,
-            pauses_ps,
+            bursts: bytes / burst_bytes,
+            bursts_left: 0,
+            drawing_ps: 0,
+            to_draw_ps: 0,
             random: fastrand::Rng::with_seed(seed),
-        }
+        };
+        scroll.begin();
+        scroll
     }
 
     fn about(&mut self, time_ps: u64) -> u64 {
         time_ps / 2 + self.random.u64(..=time_ps)
+    }
+
+    fn begin(&mut self) {
+        self.left = self.steps;
+        self.bursts_left = self.bursts;
+        self.drawing_ps = self.about(self.draw_ps) / self.bursts;
+        self.to_draw_ps = self.drawing_ps;
     }
 }
 
@@ -244,28 +275,25 @@ impl Workload for Scroll {
             self.left -= 1;
             return self.stream.next(now_ps);
         }
-        if !self.drawn {
-            self.drawn = true;
-            let work_ps = self.about(self.pauses_ps[0]);
-            return match self.stream.next(now_ps) {
-                Step::Touch {
-                    offset,
-                    store,
-                    depends,
-                    ..
-                } => Step::Touch {
-                    work_ps,
-                    offset,
-                    store,
-                    depends,
-                },
-                other => other,
+        if self.to_draw_ps > 0 {
+            let work_ps = self.to_draw_ps.min(Self::PIECE_PS);
+            self.to_draw_ps -= work_ps;
+            return Step::Touch {
+                work_ps,
+                offset: 0,
+                store: false,
+                depends: false,
             };
         }
-        self.left = self.steps;
-        self.drawn = false;
+        self.bursts_left -= 1;
+        if self.bursts_left > 0 {
+            self.left = self.steps;
+            self.to_draw_ps = self.drawing_ps;
+            return self.next(now_ps);
+        }
+        self.begin();
         Step::Sleep {
-            until_ps: now_ps + self.about(self.pauses_ps[1]),
+            until_ps: now_ps + self.about(self.pause_ps),
         }
     }
 
@@ -438,14 +466,36 @@ mod tests {
     }
 
     #[test]
-    fn an_x_server_draws_and_waits_after_each_scroll() {
-        let mut scroll = Scroll::new(1024, 128, 64, 0, [200, 1000], 1);
+    fn an_x_server_draws_after_each_burst_and_waits_after_each_scroll() {
+        let settings = ScrollSettings {
+            bytes: 256,
+            burst_bytes: 128,
+            line_ps: 0,
+            draw_ps: 30_000_000,
+            pause_ps: 1000,
+        };
+        let mut scroll = Scroll::new(settings, 1024, 64, 1);
         for _ in 0..3 {
-            (0..4).for_each(|_| assert!(matches!(scroll.next(7), Step::Touch { work_ps: 0, .. })));
-            match scroll.next(7) {
-                Step::Touch { work_ps, .. } => assert!((100..=300).contains(&work_ps)),
-                other => panic!("{other:?}"),
+            let mut drawn_ps = [0; 2];
+            for burst in &mut drawn_ps {
+                (0..4).for_each(|_| {
+                    assert!(matches!(scroll.next(7), Step::Touch { work_ps: 0, .. }));
+                });
+                while scroll.to_draw_ps > 0 {
+                    match scroll.next(7) {
+                        Step::Touch { work_ps, .. } => {
+                            assert!(work_ps <= Scroll::PIECE_PS);
+                            *burst += work_ps;
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
             }
+            assert_eq!(drawn_ps[0], drawn_ps[1]);
+            assert!(
+                (7_500_000..=22_500_000).contains(&drawn_ps[0]),
+                "{drawn_ps:?}"
+            );
             match scroll.next(7) {
                 Step::Sleep { until_ps } => assert!((507..=1507).contains(&until_ps)),
                 other => panic!("{other:?}"),

@@ -41,6 +41,7 @@ enum What {
     Nothing,
     ForRequest { bank: usize },
     CloseIdle { bank: usize },
+    ReadsPause,
     RefreshDue { rank: usize },
     CloseRank { rank: usize },
     Refresh { rank: usize },
@@ -77,6 +78,8 @@ pub(super) struct Channel {
     /// The direction whose turn it is, and its data commands so far.
     writing: bool,
     turn: u32,
+    /// When the last read went out.
+    read_at_ps: u64,
     /// Banks with a row that was opened for the direction before: its data go first, while
     /// rows are opened for this one.
     finishing: u64,
@@ -126,6 +129,7 @@ impl Channel {
             done: VecDeque::with_capacity(4 * depth),
             writing: false,
             turn: 0,
+            read_at_ps: 0,
             finishing: 0,
             with_data: 0,
             open: 0,
@@ -313,7 +317,8 @@ impl Channel {
             self.choose(bank);
         }
         let open_pages = self.settings.page_policy == PagePolicy::Open;
-        if self.turn_is_over() || (own && own_turn) || !open_pages {
+        let pause = !self.writing && self.queue.lengths[0] == 0;
+        if pause || self.turn_is_over() || (own && own_turn) || !open_pages {
             self.decide();
         } else if own_turn && self.candidates() & (1 << bank) != 0 {
             let order = self.order(bank);
@@ -390,8 +395,14 @@ impl Channel {
             reads > 0 && enough
         } else {
             let enough = writes >= settings.write_high && self.turn >= settings.reads_per_turn;
-            writes > 0 && (reads == 0 || enough)
+            writes > 0 && (enough || (reads == 0 && self.slot_ps >= self.pause_ps()))
         }
+    }
+
+    /// From when on a pause of the reads is long enough for writes.
+    fn pause_ps(&self) -> u64 {
+        let pause_ps = self.read_at_ps + self.settings.write_idle_ps;
+        pause_ps.next_multiple_of(self.tck)
     }
 
     /// Banks with a row that was opened for a request of a direction, which still waits.
@@ -459,6 +470,12 @@ impl Channel {
                 }
             }
         }
+        if !self.writing && self.queue.lengths[0] == 0 && self.queue.lengths[1] > 0 {
+            let at_ps = self.pause_ps();
+            if at_ps < best_ps {
+                (best_ps, best_key, best) = (at_ps, LAST, What::ReadsPause);
+            }
+        }
         for rank in 0..self.due_ps.len() {
             let (at_ps, what) = self.refresh_next(rank);
             if at_ps < best_ps || (at_ps == best_ps && best_key > FIRST) {
@@ -505,6 +522,7 @@ impl Channel {
         let now_ps = self.next_ps;
         match self.next {
             What::Nothing => {}
+            What::ReadsPause => self.slot_ps = self.slot_ps.max(now_ps),
             What::RefreshDue { rank } => {
                 self.blocked |= self.rank_banks(rank);
                 self.slot_ps = self.slot_ps.max(self.due_ps[rank]);
@@ -622,6 +640,7 @@ impl Channel {
             statistics.writes += 1;
             self.finish(slot.id, at_ps);
         } else {
+            self.read_at_ps = at_ps;
             statistics.reads += 1;
             statistics.read_latency_sum_ps += at_ps + self.read_ps - slot.at_ps;
             self.finish(slot.id, at_ps + self.read_ps);

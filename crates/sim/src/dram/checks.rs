@@ -94,6 +94,8 @@ pub fn check_traffic(
     for (index, page_policy) in policies.into_iter().enumerate() {
         let settings = ControllerSettings {
             page_policy,
+            // Writes that wait for a pause, in one part of three.
+            write_idle_ps: [0, 200_000, 0][index],
             ..ControllerSettings::default()
         };
         let checker = Checker::new(memory);

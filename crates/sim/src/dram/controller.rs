@@ -43,6 +43,9 @@ pub struct ControllerSettings {
     pub writes_per_drain: u32,
     /// Writing begins only after as many reads, unless none waits.
     pub reads_per_turn: u32,
+    /// For so long no read may have gone before writing begins because none waits, ps. With
+    /// 0 each short pause of the reads becomes a turn.
+    pub write_idle_ps: u64,
     /// What becomes of open rows.
     pub page_policy: PagePolicy,
 }
@@ -58,10 +61,14 @@ impl Default for ControllerSettings {
             write_low: 8,
             writes_per_drain: 24,
             reads_per_turn: 8,
+            write_idle_ps: 0,
             page_policy: PagePolicy::Open,
         }
     }
 }
+
+/// The longest that writes may wait for a pause of the reads, ps.
+pub(crate) const MAX_IDLE_PS: u64 = 1_000_000_000;
 
 /// A controller that can't be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -154,6 +161,7 @@ impl<O: Observer> Controller<O> {
             most,
         )?;
         in_range("reads_per_turn", settings.reads_per_turn.into(), 1, most)?;
+        in_range("write_idle_ps", settings.write_idle_ps, 0, MAX_IDLE_PS)?;
         Ok(Self {
             map: AddressMap::new(&memory.organisation, &memory.mapping)?,
             channels: (0..memory.organisation.channels as usize)

@@ -2,6 +2,7 @@
 //! Platform files: those that come with the program, and wrong ones.
 
 use super::*;
+use crate::calibrate::may_be_fitted;
 use crate::cases::{Case, Facts, Measure};
 
 const PI: &str = include_str!("../../platforms/raspberry-pi-3.toml");
@@ -168,6 +169,45 @@ fn the_pi_alone_and_beside_readers_is_as_it_was_published() {
     }
 }
 
+/// A server that is throttled at each tick has no share by the tick, however long it ran.
+#[test]
+fn the_tick_does_not_see_what_is_throttled_when_it_comes() {
+    let pi = Platform::find("raspberry-pi-3").unwrap();
+    let text = |guard: &str| {
+        format!(
+            "source = \"x\"\n[[case]]\nname = \"a\"\nworkloads = [\"latency\", \"bandwidth:read\"]\n{guard}\n"
+        )
+    };
+    let shares = |guard: &str| {
+        let facts = Facts::parse(Path::new("facts.toml"), &text(guard)).unwrap();
+        let figures = facts.cases[0].run(&pi, 1).unwrap();
+        [
+            figures[&Measure::LoadCpuShare],
+            figures[&Measure::LoadTickShare],
+        ]
+    };
+    assert_eq!(shares(""), [1.0, 1.0]);
+    let [cpu, tick] = shares("guard = { mib_s = [0, 400] }");
+    assert!(cpu > 0.2 && tick < 0.1, "{cpu} {tick}");
+}
+
+#[test]
+fn a_guarded_case_is_fitted_to_only_where_it_says_so() {
+    let facts = Facts::find("xeon-w3530").unwrap();
+    let fitted: Vec<(&str, Measure)> = facts
+        .cases
+        .iter()
+        .filter(|case| case.guard.is_some())
+        .flat_map(|case| Measure::ALL.map(|measure| (case, measure)))
+        .filter(|(case, measure)| may_be_fitted(case, *measure))
+        .map(|(case, measure)| (case.name.as_str(), measure))
+        .collect();
+    assert_eq!(
+        fitted,
+        [("task, xserver, guard 600,600", Measure::LoadTickShare)]
+    );
+}
+
 #[test]
 fn facts_that_make_no_sense_are_named() {
     let refused = |text: &str| {
@@ -185,6 +225,10 @@ fn facts_that_make_no_sense_are_named() {
         (
             "workloads = [\"latency\"]\npublished = { miss_share = 28.0 }",
             "has to be from 0 to 1",
+        ),
+        (
+            "workloads = [\"latency\"]\nfit = [\"latency_ns\"]",
+            "fit: latency_ns has to be published",
         ),
         (
             "workloads = [\"latency\"]\npublished = { latency = 1.0 }",

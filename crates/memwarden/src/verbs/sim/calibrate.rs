@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use memwarden_experiments::{Interrupt, Progress};
 use memwarden_sim::Platform;
 use memwarden_sim::calibrate::{
-    Calibrated, Compared, Limits, Parameter, calibrate, compare, may_be_fitted,
+    Calibrated, Compared, Limits, Parameter, calibrate, compare, is_fitted_to,
 };
 use memwarden_sim::cases::{Facts, Measure};
 use memwarden_sim::platform::PlatformError;
@@ -35,7 +35,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 #[derive(clap::Args)]
 #[command(
     after_help = "What the platform's [fit] table names may change, each within its range; the cases without a guard that have\n\
-    published figures decide (\"fitted\"). All else is \"predicted\": cases with a guard are never fitted to. A difference\n\
+    published figures decide (\"fitted\"). All else is \"predicted\": of a case with a guard only what the facts name in its fit decides. A difference\n\
     is in %, of shares in percentage points. The exit code is 0 however far the figures are from each other.\n\
     Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --measure out/pi\n  \
@@ -191,8 +191,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
                 args.platform
             );
         }
-        if !facts.cases.iter().any(may_be_fitted) {
-            bail!("none of the facts is published and without a guard: only --compare-only");
+        if !facts.cases.iter().any(is_fitted_to) {
+            bail!(
+                "none of the facts is published and without a guard or named in a fit: only --compare-only"
+            );
         }
     }
     let interrupt = Interrupt::catch()?;

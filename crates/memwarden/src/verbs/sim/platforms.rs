@@ -52,7 +52,7 @@ fn listed(option: &'static str) -> Result<Listed> {
         let fitted_to = facts.cases.iter();
         Some(Published {
             fitted_to: fitted_to
-                .filter(|case| calibrate::may_be_fitted(case))
+                .filter(|case| calibrate::is_fitted_to(case))
                 .count(),
             cases: facts.cases.len(),
             source: facts.source,

@@ -203,6 +203,45 @@ fn turns_cost_random_lines_less_than_two_percent() {
     assert!(mixed > 0.98 * reads, "{mixed} of {reads} GB/s");
 }
 
+/// A read each 100 ns, and a write right after each: the order of the data commands.
+fn reads_with_pauses(write_idle_ps: u64) -> Vec<Command> {
+    let (memory, map) = ddr4();
+    let settings = ControllerSettings {
+        write_idle_ps,
+        ..ControllerSettings::default()
+    };
+    let mut controller = Controller::observed(&memory, &settings, Recorder::default()).unwrap();
+    for pair in 0..8u32 {
+        let at_ps = u64::from(pair) * 100_000;
+        controller.push(arrival(2 * pair, row(&map, 1, pair), false, at_ps));
+        controller.push(arrival(
+            2 * pair + 1,
+            row(&map, 1, 100 + pair),
+            true,
+            at_ps + 50_000,
+        ));
+    }
+    let mut done = Vec::new();
+    controller.advance(3_000_000, &mut done);
+    assert_eq!(done.len(), 16);
+    let mut commands = controller.into_observer().0;
+    commands.retain(|command| matches!(command.kind, Kind::Read | Kind::Write));
+    commands
+}
+
+#[test]
+fn writes_wait_for_a_pause_of_the_reads_that_is_long_enough() {
+    let turns = |commands: &[Command]| {
+        let pairs = commands.windows(2);
+        pairs.filter(|two| two[0].kind != two[1].kind).count()
+    };
+    assert_eq!(turns(&reads_with_pauses(0)), 15, "each pause is a turn");
+    let commands = reads_with_pauses(300_000);
+    assert_eq!(turns(&commands), 1);
+    let (last_read, first_write) = (commands[7].at_ps, commands[8].at_ps);
+    assert!(first_write >= last_read + 300_000, "{commands:?}");
+}
+
 #[test]
 fn reads_are_served_while_writes_never_end() {
     let (memory, _) = ddr4();
