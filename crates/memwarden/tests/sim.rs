@@ -86,7 +86,7 @@ fn the_memories_are_listed() {
     let desk = Desk::new();
     let list = desk.json("memories --json");
     let list = list.as_array().unwrap();
-    assert_eq!(list.len(), 7);
+    assert_eq!(list.len(), 9);
     let ddr4 = list
         .iter()
         .find(|one| one["option"] == "ddr4-2400")
@@ -96,7 +96,7 @@ fn the_memories_are_listed() {
     assert_eq!(ddr4["timings"]["trc"], 46160);
     let output = desk.sim("memories");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.lines().count(), 8, "{text}");
+    assert_eq!(text.lines().count(), 10, "{text}");
     assert!(text.contains("ddr4-2400"), "{text}");
 }
 
