@@ -14,6 +14,7 @@ use memwarden_guard::self_test::{self, Finding};
 use memwarden_guard::{
     BestEffort, Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning,
 };
+use memwarden_platform::Root;
 use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
@@ -102,6 +103,7 @@ pub fn run(
     let config = fitted(config)?;
     let mut folder = folder::begin(NAME, &config, out, existing)?;
     let mut summary = Summary::new(NAME, "native");
+    summary.whole.victim_in_cache = config.victim_in_cache(&Root::system());
 
     let guard = config
         .backend
@@ -289,6 +291,7 @@ fn fitted(config: &Config) -> Result<Config, Error> {
         )));
     }
     config.check()?;
+    config.size_buffers(&Root::system());
     for spec in config.guard.iter().chain(&config.long_guard) {
         let count = spec.budget_count();
         if count > online.len() {

@@ -8,7 +8,7 @@ use memwarden_guard::{Error as GuardError, EventList, Resource, units::PAGE_BYTE
 use memwarden_platform::{Root, cache};
 use memwarden_policy::events;
 
-use crate::workload::Task;
+use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
 /// A buffer's size where sysfs doesn't tell the last-level cache's: larger than any of them.
@@ -115,7 +115,7 @@ impl<'a> KnownTraffic<'a> {
         let task = Task {
             cpu,
             memory: &memory,
-            iterations: Some(bytes.div_ceil(buffer)),
+            until: Until::Iterations(bytes.div_ceil(buffer)),
         };
         let result = Child::start(&Workload::Bandwidth(kind.into()).arguments(task), false)?
             .wait(self.interrupt)?;

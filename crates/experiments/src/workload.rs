@@ -49,8 +49,19 @@ pub struct Task<'a> {
     pub cpu: usize,
     /// Its buffer, as `-m` takes it; empty leaves it to the workload.
     pub memory: &'a str,
-    /// How often it goes over its buffer; `None` until it is told to end.
-    pub iterations: Option<u64>,
+    /// When it ends.
+    pub until: Until<'a>,
+}
+
+/// When a workload ends.
+#[derive(Debug, Clone, Copy)]
+pub enum Until<'a> {
+    /// When it is told to.
+    Told,
+    /// After so many times over its buffer.
+    Iterations(u64),
+    /// After this time, as `-t` takes it; `latency` completes its lap.
+    Time(&'a str),
 }
 
 impl Workload {
@@ -127,16 +138,17 @@ impl Workload {
         if !task.memory.is_empty() {
             words.extend(["-m".into(), task.memory.into()]);
         }
-        match (self, task.iterations) {
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        match (self, task.until) {
+            (_, Until::Time(time)) => option("-t", time.to_owned()),
             // A time limit would end it early on a throttled core.
-            (Self::Bandwidth(_), None) => words.extend(["-t".into(), "0".into()]),
-            (Self::Bandwidth(_), Some(iterations)) => {
-                words.extend(["-t".into(), "0".into(), "-i".into(), iterations.to_string()]);
+            (Self::Bandwidth(_), Until::Told) => option("-t", "0".into()),
+            (Self::Bandwidth(_), Until::Iterations(iterations)) => {
+                option("-t", "0".into());
+                option("-i", iterations.to_string());
             }
-            (_, iterations) => {
-                let iterations = iterations.unwrap_or(u32::MAX.into());
-                words.extend(["-i".into(), iterations.to_string()]);
-            }
+            (_, Until::Told) => option("-i", u32::MAX.to_string()),
+            (_, Until::Iterations(iterations)) => option("-i", iterations.to_string()),
         }
         words.push("--json".into());
         words
@@ -213,29 +225,33 @@ mod tests {
 
     #[test]
     fn names_become_command_lines() {
-        let line = |name: &str, memory, iterations| {
+        let line = |name: &str, memory, until| {
             let workload: Workload = name.parse().unwrap();
             assert_eq!(workload.to_string(), name);
             workload
                 .arguments(Task {
                     cpu: 2,
                     memory,
-                    iterations,
+                    until,
                 })
                 .join(" ")
         };
 
         assert_eq!(
-            line("latency", "64K", Some(10)),
+            line("latency", "64K", Until::Iterations(10)),
             "latency -c 2 -m 64K -i 10 --json"
         );
         assert_eq!(
-            line("bandwidth:write", "", None),
+            line("bandwidth:write", "", Until::Told),
             "bandwidth -a write -c 2 -t 0 --json"
         );
         assert_eq!(
-            line("bandwidth:fresh-pages", "", Some(5)),
+            line("bandwidth:fresh-pages", "", Until::Iterations(5)),
             "bandwidth --fresh-pages -c 2 -t 0 -i 5 --json"
+        );
+        assert_eq!(
+            line("latency", "1G", Until::Time("1s")),
+            "latency -c 2 -m 1G -t 1s --json"
         );
     }
 

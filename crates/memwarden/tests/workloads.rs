@@ -263,7 +263,7 @@ fn bad_input_gets_a_clear_line_and_no_figure() {
             1,
             "stride 100 is not a multiple of the 64-byte line",
         ),
-        ("latency --stride 0", 1, "stride 0 is not a multiple"),
+        ("latency --stride 0", 2, "cannot be 0"),
         ("latency -m 1 --stride 4096", 1, "smaller than the stride"),
         ("latency --bank-mask bank", 2, "not a mask of address bits"),
         ("latency --bank-mask 0x20", 1, "bank bits are bit 6 and up"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `latency`: a pointer chase, every load depending on the one before it.
 
+use std::time::Duration;
+
 use memwarden_platform::mapping::Mapping;
 use memwarden_platform::{affinity, clock};
 use serde::Serialize;
@@ -22,6 +24,8 @@ pub struct Config {
     pub sequential: bool,
     /// How often every line is visited; `None` is until stopped.
     pub iterations: Option<u64>,
+    /// The last lap is the one that ends after this time, however many were asked for.
+    pub within: Option<Duration>,
     /// Parallel chases.
     pub mlp: usize,
     /// Chooses the permutation; the same seed, the same order.
@@ -37,6 +41,7 @@ impl Default for Config {
             // 100 visits of 262144 lines: a few seconds of DRAM, and the count
             // that these tools always defaulted to.
             iterations: Some(100),
+            within: None,
             mlp: 1,
             seed: 1,
         }
@@ -69,6 +74,17 @@ pub struct Outcome {
     /// What measuring cost.
     pub measuring_cost: MeasuringCost,
 }
+
+/// Between looks at the clock and at `stop` lie at least this many loads: tens of microseconds of the innermost cache, so
+/// that even a buffer of one line pays nothing for the looking.
+const LOADS_A_LOOK: u64 = 1 << 16;
+
+/// The same within a lap of a large buffer: a tenth of a second of memory or so, which Ctrl-C can wait.
+const LOADS_A_PIECE: u64 = 1 << 20;
+
+/// Loads before the clock starts: TLB and caches as they will be. A buffer of 256 MiB has so many lines; of a larger one
+/// no cache keeps anything from one lap to the next, so that a whole lap would warm nothing more.
+const WARM_LOADS: u64 = 1 << 22;
 
 /// Runs the chase until its iterations are over or `stop` is requested.
 pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<Outcome> {
@@ -103,34 +119,55 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     let lines = chosen.len() as u64;
     drop((chosen, next));
 
-    // Between looks at `stop` lie at least this many loads: some milliseconds of
-    // memory, so that even a buffer of one line pays nothing for the looking.
-    let loads_a_look = 1 << 16;
-    let iterations_a_look = (loads_a_look / lines).max(1);
+    let steps_a_lap = lines / config.mlp as u64;
+    let mut at = starts;
     // SAFETY: the lines are linked into one cycle within the mapping.
-    let chase = |iterations| unsafe {
-        CHASES[config.mlp - 1](&starts, iterations * lines / config.mlp as u64)
-    };
+    let mut chase = |steps| unsafe { CHASES[config.mlp - 1](&mut at, steps) };
 
-    // Once around before the clock starts: TLB and caches as they will be.
-    let warm = chase(1);
-    observer.started()?;
-    let (mut iterations, mut sum) = (0, 0_u64);
+    let warm_steps = steps_a_lap.min(WARM_LOADS / config.mlp as u64);
     let begin = clock::now_ns();
+    let warm = chase(warm_steps);
+    let warm_ns = clock::now_ns() - begin;
     let total = config.iterations.unwrap_or(u64::MAX);
-    while iterations < total && !stop.requested() {
-        let more = iterations_a_look.min(total - iterations);
-        sum = sum.wrapping_add(chase(more));
-        iterations += more;
+    let within_ns = config.within.map_or(u64::MAX, nanoseconds);
+    if let Some(laps) = config.iterations {
+        let expected_ns = u128::from(warm_ns) * u128::from(steps_a_lap) * u128::from(laps)
+            / u128::from(warm_steps);
+        let expected_ns = u64::try_from(expected_ns).unwrap_or(u64::MAX);
+        observer.expected(Duration::from_nanos(expected_ns.min(within_ns)))?;
     }
-    let elapsed_ns = clock::now_ns() - begin;
+    observer.started()?;
+    let laps_a_look = (LOADS_A_LOOK / lines).max(1);
+    let (mut iterations, mut sum) = (0, 0_u64);
+    let (mut elapsed_ns, mut clock_reads) = (0, 1);
+    let begin = clock::now_ns();
+    'laps: while iterations < total && elapsed_ns < within_ns && !stop.requested() {
+        let laps = laps_a_look.min(total - iterations);
+        let mut of_laps = 0_u64;
+        let mut steps = laps * steps_a_lap;
+        while steps > 0 {
+            let piece = steps.min(LOADS_A_PIECE);
+            of_laps = of_laps.wrapping_add(chase(piece));
+            steps -= piece;
+            if steps > 0 && stop.requested() {
+                // A lap that is not complete counts for nothing.
+                break 'laps;
+            }
+        }
+        sum = sum.wrapping_add(of_laps);
+        iterations += laps;
+        elapsed_ns = clock::now_ns() - begin;
+        clock_reads += 1;
+        observer.done(ratio(iterations, total).max(ratio(elapsed_ns, within_ns)))?;
+    }
 
     if iterations == 0 {
         return Err(Error::Invalid(
             "stopped before the first iteration was complete: nothing was measured".into(),
         ));
     }
-    if warm != sum_of_cycle || sum != sum_of_cycle.wrapping_mul(iterations) {
+    let warm_is_wrong = warm_steps == steps_a_lap && warm != sum_of_cycle;
+    if warm_is_wrong || sum != sum_of_cycle.wrapping_mul(iterations) {
         return Err(Error::Invalid(
             "the chase did not visit every line the same number of times: figures withheld".into(),
         ));
@@ -150,8 +187,12 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
         mb_s: mib_s * f64::from(1 << 20) / 1e6,
         mib_s,
         readsum: (lines * (lines - 1) / 2).wrapping_mul(iterations),
-        measuring_cost: MeasuringCost::new(2, loop_ns_per_touch, elapsed_ns),
+        measuring_cost: MeasuringCost::new(clock_reads, loop_ns_per_touch, elapsed_ns),
     })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Config {
@@ -166,19 +207,19 @@ struct Line {
     next: *const Line,
 }
 
-/// The hot loop: N chases side by side for `steps` steps each; the sum of the
-/// addresses visited.
+/// The hot loop: N chases side by side for `steps` steps each, which begin at
+/// `lines` and leave there where they ended; the sum of the addresses visited.
 ///
 /// The sum depends on every load and no load depends on the sum. N = 1 is
 /// x86-64 `mov (%r),%r; add; dec; jne`, arm64 `ldr; subs; add; b.ne`, both
 /// possibly unrolled.
 ///
 /// # Safety
-/// The starts must be lines of a cycle of valid lines.
+/// `lines` must be lines of a cycle of valid lines.
 #[inline(never)]
-unsafe fn chase<const N: usize>(starts: &[*const Line], steps: u64) -> u64 {
+unsafe fn chase<const N: usize>(lines: &mut [*const Line], steps: u64) -> u64 {
     let mut at = [std::ptr::null(); N];
-    at.copy_from_slice(&starts[..N]);
+    at.copy_from_slice(&lines[..N]);
     let mut sum = 0_u64;
     for _ in 0..steps {
         for line in &mut at {
@@ -187,10 +228,11 @@ unsafe fn chase<const N: usize>(starts: &[*const Line], steps: u64) -> u64 {
             sum = sum.wrapping_add(line.addr() as u64);
         }
     }
+    lines[..N].copy_from_slice(&at);
     sum
 }
 
-type Chase = unsafe fn(&[*const Line], u64) -> u64;
+type Chase = unsafe fn(&mut [*const Line], u64) -> u64;
 
 /// More parallel misses than any core of today has places for (fill buffers or
 /// MSHRs: 6 in a Cortex-A53, 10 to 16 in most Intel and Arm cores, 24 in Zen 3).
@@ -260,13 +302,13 @@ fn floor() -> Result<f64> {
         ..BufferConfig::default()
     }
     .map()?;
-    let (starts, _) = link(&mapping, LINE_BYTES, &[0], &[0], 1);
+    let (mut starts, _) = link(&mapping, LINE_BYTES, &[0], &[0], 1);
     // 50 us or so: long against the clock's cost, short against a tick.
     let steps = 1 << 15;
     let best = (0..8).map(|_| {
         let begin = clock::now_ns();
         // SAFETY: a cycle of one line.
-        unsafe { chase::<1>(&starts, steps) };
+        unsafe { chase::<1>(&mut starts, steps) };
         clock::now_ns() - begin
     });
     Ok(ratio(best.min().unwrap_or(0), steps))
@@ -367,6 +409,55 @@ mod tests {
             let message = run(&config, &Stop::new(), &mut ()).unwrap_err().to_string();
             assert!(message.contains(why), "{message}");
         }
+    }
+
+    #[test]
+    fn a_time_ends_the_run_with_the_lap_that_reaches_it() {
+        let config = Config {
+            buffer: BufferConfig {
+                bytes: 1 << 20,
+                ..Default::default()
+            },
+            within: Some(Duration::from_nanos(1)),
+            ..Default::default()
+        };
+        let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
+        assert_eq!(outcome.iterations, LOADS_A_LOOK / outcome.lines);
+    }
+
+    /// What an observer was told.
+    #[derive(Default)]
+    struct Told {
+        expected: Option<Duration>,
+        done: Vec<f64>,
+    }
+
+    impl Observer for Told {
+        fn expected(&mut self, time: Duration) -> Result<()> {
+            self.expected = Some(time);
+            Ok(())
+        }
+
+        fn done(&mut self, share: f64) -> Result<()> {
+            self.done.push(share);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn how_long_it_takes_and_how_far_it_is_are_told() {
+        let config = Config {
+            buffer: BufferConfig {
+                bytes: 4 << 20,
+                ..Default::default()
+            },
+            iterations: Some(4),
+            ..Default::default()
+        };
+        let mut told = Told::default();
+        run(&config, &Stop::new(), &mut told).unwrap();
+        assert!(told.expected.is_some_and(|time| !time.is_zero()));
+        assert_eq!(told.done, [0.25, 0.5, 0.75, 1.0]);
     }
 
     #[test]

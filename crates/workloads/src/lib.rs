@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use memwarden_platform::{affinity, sched};
 use serde::Serialize;
@@ -136,6 +137,16 @@ impl Placement {
 pub trait Observer {
     /// Called once, when the buffer is ready and the first lines have been touched.
     fn started(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called before the start with how long the run will take, where that is known.
+    fn expected(&mut self, _time: Duration) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called now and then with the share of the run that is done, 0 to 1.
+    fn done(&mut self, _share: f64) -> Result<()> {
         Ok(())
     }
 

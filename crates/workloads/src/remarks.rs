@@ -12,6 +12,12 @@ use crate::{BufferConfig, LINE_BYTES};
 /// in order or at random, at most a quarter can still be in the cache.
 const MEMORY_FACTOR: u64 = 4;
 
+/// Bytes of a buffer that is memory to a workload on `cpu`, not cache; none where the caches are not known.
+#[must_use]
+pub fn memory_bytes(root: &Root, cpu: usize) -> Option<u64> {
+    Some(cache::last_level(root, cpu)?.size_bytes? * MEMORY_FACTOR)
+}
+
 /// Remarks on a `latency` figure taken on `cpu`.
 #[must_use]
 pub fn latency(

@@ -15,7 +15,7 @@ use memwarden_platform::affinity;
 use serde::{Deserialize, Serialize};
 
 use super::named;
-use crate::workload::Task;
+use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
 /// What `heavy` is.
@@ -77,7 +77,7 @@ impl Load {
             let task = Task {
                 cpu,
                 memory: BUFFER,
-                iterations: None,
+                until: Until::Told,
             };
             let arguments = Workload::Bandwidth("write".into()).arguments(task);
             let mut child = Child::start(&arguments, true)?;

@@ -9,7 +9,7 @@ use memwarden_run::{Metric, Sample};
 
 use super::rig::Rig;
 use super::{Bench, judged, without_target};
-use crate::workload::Task;
+use crate::workload::{Task, Until};
 use crate::{Child, Error, Workload};
 
 /// Periods, and the part of a core's instructions that the guard may take; the two between are on the line between
@@ -142,7 +142,7 @@ fn measure(
         let arguments = workload.arguments(Task {
             cpu: CPU,
             memory,
-            iterations: Some(iterations),
+            until: Until::Iterations(iterations),
         });
         let result = Child::start(&arguments, false)?.wait(bench.interrupt)?;
         let elapsed = result

@@ -13,7 +13,7 @@ use memwarden_guard::{
 use memwarden_platform::clock::monotonic_ns;
 
 use super::{Bench, Event};
-use crate::workload::Task;
+use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Proof, Workload};
 
 /// Periods between the start of traffic and the first that counts.
@@ -70,7 +70,7 @@ impl Load {
         let mut arguments = self.workload.arguments(Task {
             cpu: self.cpu,
             memory: &self.memory,
-            iterations: None,
+            until: Until::Told,
         });
         if let Some(pace) = self.pace_mib_s {
             arguments.extend(["--mb".into(), pace.to_string()]);

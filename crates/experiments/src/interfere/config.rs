@@ -6,21 +6,34 @@ use std::time::Duration;
 
 use memwarden_guard::StartOptions;
 use memwarden_guard::units::{parse_duration, parse_period_us};
+use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::machine::meminfo;
+use memwarden_platform::units::parse_size;
 use memwarden_run::Existing;
 use memwarden_run::studies::interfere::{Summary, Whole};
 use memwarden_sim::Platform;
+use memwarden_workloads::remarks;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::program::Delimiter;
-use crate::workload::{Task, program};
+use crate::workload::{Task, Until, program};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
 /// The fair server of Linux 6.12 and later keeps 50 ms of each second for ordinary tasks, and gets its way with a core
 /// that was given less from the second second on. With these budgets a core is given less, and the case has four such
 /// seconds.
 const LONG_CASE: &str = "5s";
+
+/// The buffers of the published experiment.
+const PUBLISHED_MEMORY: &str = "16M";
+
+/// Where the caches are not known, or small: the size that these workloads always defaulted to.
+const USUAL_BYTES: u64 = 16 << 20;
+
+/// Jobs of a program in each repeat, where no number is given: enough for a 99th percentile.
+const JOBS: u64 = 100;
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,14 +46,14 @@ pub struct Config {
     pub jobs_by: Delimiter,
     /// Where.
     pub victim_cpu: usize,
-    /// Its buffer, as `-m` takes it: KiB, or with a unit.
+    /// Its buffer, as `-m` takes it: KiB, or with a unit; empty is four times the last-level cache.
     pub victim_memory: String,
-    /// How often it goes over its buffer in each repeat; of a program, its jobs.
+    /// How often it goes over its buffer in each repeat; of a program, its jobs. 0 leaves it to `window`.
     pub victim_iterations: u64,
     /// Who is in its way, one kind at a time.
     #[schemars(with = "Vec<String>")]
     pub aggressors: Vec<Workload>,
-    /// Their buffers.
+    /// Their buffers, as the victim's.
     pub aggressor_memory: String,
     /// Where they run: the last, the last two, ... all of these CPUs.
     #[schemars(with = "String")]
@@ -76,7 +89,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub long_guard: Option<GuardSpec>,
-    /// Simulated time of each run; elsewhere the victim's work decides how long it takes.
+    /// Time of each run of the victim, where `victim_iterations` is 0; on a model always, in simulated time.
     pub window: String,
 }
 
@@ -86,14 +99,13 @@ impl Default for Config {
             victim: Workload::Latency,
             jobs_by: Delimiter::Exit,
             victim_cpu: 0,
-            victim_memory: "16M".into(),
-            // With 16 MiB of DRAM at 100 ns a load: half a second, which no single disturbance decides.
-            victim_iterations: 20,
+            victim_memory: String::new(),
+            victim_iterations: 0,
             aggressors: vec![
                 Workload::Bandwidth("read".into()),
                 Workload::Bandwidth("write".into()),
             ],
-            aggressor_memory: "16M".into(),
+            aggressor_memory: String::new(),
             cpus: CpuSet::default(),
             guard: Vec::new(),
             // The least for which a median and a range say something.
@@ -111,7 +123,8 @@ impl Default for Config {
             // Every guarded case is watched for long enough, and the budgets of a machine in use are not known here.
             long_case: "0s".into(),
             long_guard: None,
-            window: "20ms".into(),
+            // No single disturbance decides it.
+            window: "1s".into(),
         }
     }
 }
@@ -127,6 +140,8 @@ impl Settings for Config {
     fn for_modelled(platform: &Platform) -> Self {
         let others = platform.machine.cores.saturating_sub(1);
         Self {
+            victim_memory: PUBLISHED_MEMORY.into(),
+            aggressor_memory: PUBLISHED_MEMORY.into(),
             victim_iterations: 1,
             cpus: (1..=others).collect(),
             guard: format!("1000{}", ",100".repeat(others))
@@ -148,6 +163,9 @@ impl Settings for Config {
     /// The model is exact, but for where pages are.
     fn for_sim() -> Self {
         Self {
+            victim_memory: PUBLISHED_MEMORY.into(),
+            aggressor_memory: PUBLISHED_MEMORY.into(),
+            window: "20ms".into(),
             repeat: 3,
             settle: "5ms".into(),
             ..Self::default()
@@ -180,9 +198,6 @@ impl Settings for Config {
         if self.repeat == 0 {
             return bad("--repeat 0: give 1 or more".into());
         }
-        if self.victim_iterations == 0 {
-            return bad("--victim-iterations 0: give 1 or more".into());
-        }
         if self.aggressors.is_empty() {
             return bad("no aggressors: give --aggressors bandwidth:read, for example".into());
         }
@@ -199,14 +214,18 @@ impl Settings for Config {
             ("--victim-memory", &self.victim_memory),
             ("--aggressor-memory", &self.aggressor_memory),
         ] {
-            if let Err(error) = memwarden_platform::units::parse_size(memory) {
+            if !memory.is_empty()
+                && let Err(error) = parse_size(memory)
+            {
                 return bad(format!("{option} {memory}: {error}"));
             }
         }
         self.settle()?;
         self.hold()?;
         self.long_case()?;
-        self.window()?;
+        if self.window()?.is_zero() {
+            return bad(format!("--window {}: give one above 0", self.window));
+        }
         self.start_options().map(|_| ())
     }
 }
@@ -244,15 +263,45 @@ impl Config {
 
     /// memwarden's arguments that run the victim.
     pub(super) fn victim_arguments(&self) -> Vec<String> {
-        let (cpu, jobs) = (self.victim_cpu, self.victim_iterations);
-        match &self.victim {
-            Workload::Program(line) => program(line, cpu, self.jobs_by, jobs, &[]),
-            victim => victim.arguments(Task {
+        let cpu = self.victim_cpu;
+        match (&self.victim, self.victim_iterations) {
+            (Workload::Program(line), 0) => program(line, cpu, self.jobs_by, JOBS, &[]),
+            (Workload::Program(line), jobs) => program(line, cpu, self.jobs_by, jobs, &[]),
+            (victim, iterations) => victim.arguments(Task {
                 cpu,
                 memory: &self.victim_memory,
-                iterations: Some(jobs),
+                until: match iterations {
+                    0 => Until::Time(&self.window),
+                    iterations => Until::Iterations(iterations),
+                },
             }),
         }
+    }
+
+    /// Gives buffers whose size was left to the machine so much that the caches on CPU `victim_cpu` keep no more than a
+    /// quarter of them, in as much memory as is free.
+    pub(super) fn size_buffers(&mut self, root: &Root) {
+        let enough = remarks::memory_bytes(root, self.victim_cpu).unwrap_or(0);
+        let all = self.cpus.iter().count() as u64 + 1;
+        // Half of what is free is left to others.
+        let most = meminfo(root, "MemAvailable").map_or(u64::MAX, |free| free / 2 / all);
+        let bytes = enough.max(USUAL_BYTES).min(most);
+        for memory in [&mut self.victim_memory, &mut self.aggressor_memory] {
+            if memory.is_empty() {
+                *memory = format!("{}K", bytes >> 10);
+            }
+        }
+    }
+
+    /// Whether the last-level cache keeps a good part of the victim's buffer; none where that is not known.
+    pub(super) fn victim_in_cache(&self, root: &Root) -> Option<bool> {
+        if !matches!(self.victim, Workload::Latency | Workload::Bandwidth(_))
+            || self.victim.makes_faults()
+        {
+            return None;
+        }
+        let bytes = parse_size(&self.victim_memory).ok()? as u64;
+        Some(bytes < remarks::memory_bytes(root, self.victim_cpu)?)
     }
 
     /// The CPUs of `count` aggressors: the last of [`Self::cpus`].
@@ -298,6 +347,71 @@ mod tests {
         assert!(busy(0).is_empty());
         assert_eq!(busy(1), [3]);
         assert_eq!(busy(3), [1, 2, 3]);
+    }
+
+    /// A machine with a last level of this size on its only CPU, and so much free memory.
+    fn machine(l3_kib: u64, free_kib: u64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder
+            .path()
+            .join("sys/devices/system/cpu/cpu0/cache/index3");
+        std::fs::create_dir_all(&cache).unwrap();
+        let size = format!("{l3_kib}K");
+        for (file, text) in [
+            ("level", "3"),
+            ("type", "Unified"),
+            ("size", &size),
+            ("shared_cpu_list", "0-3"),
+        ] {
+            std::fs::write(cache.join(file), format!("{text}\n")).unwrap();
+        }
+        std::fs::create_dir_all(folder.path().join("proc")).unwrap();
+        let text = format!("MemTotal: 99999999 kB\nMemAvailable: {free_kib} kB\n");
+        std::fs::write(folder.path().join("proc/meminfo"), text).unwrap();
+        folder
+    }
+
+    #[test]
+    fn buffers_are_four_times_the_last_level_cache_unless_memory_is_short_or_they_are_given() {
+        let gib_16 = 16 << 20;
+        for (l3_kib, free_kib, given, memory, in_cache) in [
+            (512, gib_16, "", "16384K", Some(false)),
+            (32 << 10, gib_16, "", "131072K", Some(false)),
+            (300 << 10, gib_16, "", "1228800K", Some(false)),
+            // Four buffers in half of 1 GiB.
+            (300 << 10, 1 << 20, "", "131072K", Some(true)),
+            (32 << 10, gib_16, "16M", "16M", Some(true)),
+        ] {
+            let folder = machine(l3_kib, free_kib);
+            let root = Root::at(folder.path());
+            let mut config = Config {
+                cpus: (1..4).collect(),
+                victim_memory: given.into(),
+                ..Config::default()
+            };
+            config.size_buffers(&root);
+            assert_eq!(config.victim_memory, memory);
+            assert_eq!(config.victim_in_cache(&root), in_cache, "{memory}");
+        }
+        let unknown = Root::at(tempfile::tempdir().unwrap().path());
+        let mut config = Config::default();
+        config.size_buffers(&unknown);
+        assert_eq!(config.victim_memory, "16384K");
+        assert_eq!(config.victim_in_cache(&unknown), None);
+    }
+
+    #[test]
+    fn without_a_number_of_iterations_the_window_decides() {
+        let words = |iterations| {
+            let config = Config {
+                victim_iterations: iterations,
+                victim_memory: "1M".into(),
+                ..Config::default()
+            };
+            config.victim_arguments().join(" ")
+        };
+        assert_eq!(words(0), "latency -c 0 -m 1M -t 1s --json");
+        assert_eq!(words(7), "latency -c 0 -m 1M -i 7 --json");
     }
 
     #[test]
@@ -353,7 +467,7 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(with(|c| c.repeat = 0).contains("--repeat"));
-        assert!(with(|c| c.victim_iterations = 0).contains("--victim-iterations"));
+        assert!(with(|c| c.window = "0s".into()).contains("--window 0s"));
         assert!(with(|c| c.aggressors.clear()).contains("--aggressors"));
         assert!(with(|c| c.victim_cpu = 2).contains("CPU 2 is both"));
         assert!(with(|c| c.period = "1".into()).contains("duration `1`"));

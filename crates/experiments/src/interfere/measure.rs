@@ -9,7 +9,7 @@ use memwarden_platform::clock::monotonic_ns;
 use serde_json::Value;
 
 use super::{Config, Plan};
-use crate::workload::Task;
+use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Proof, Workload};
 
 /// An aggressor that isn't running after this long never will.
@@ -98,7 +98,7 @@ fn repeat(
         let task = Task {
             cpu: aggressor.cpu,
             memory: &config.aggressor_memory,
-            iterations: None,
+            until: Until::Told,
         };
         aggressors.push(Child::start(&aggressor.kind.arguments(task), true)?);
     }

@@ -152,12 +152,6 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
         )));
     }
     config.check()?;
-    if config.window()?.is_zero() {
-        return Err(Error::BadInput(format!(
-            "--window {}: give one above 0",
-            config.window
-        )));
-    }
     Ok(config)
 }
 

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::xserver::Xserver;
 use crate::group::Group;
-use crate::workload::{COMMAND, Task};
+use crate::workload::{COMMAND, Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
 /// A workload that isn't running after this long never will.
@@ -315,7 +315,7 @@ fn start_workloads(
         let task = Task {
             cpu,
             memory,
-            iterations: None,
+            until: Until::Told,
         };
         children.push(Child::start(&workload.arguments(task), true)?);
     }

@@ -37,16 +37,17 @@ pub struct Args {
     /// The victim's CPU
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
-    /// The victim's buffer: KiB, or with a unit
+    /// The victim's buffer: KiB, or with a unit [default: four times the last-level cache; on lab and sim 16M]
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     victim_memory: Option<String>,
-    /// How often the victim goes over its buffer in each repeat; of a program, its jobs
+    /// How often the victim goes over its buffer in each repeat; of a program, its jobs [default: what --window holds; 100
+    /// jobs; with --on lab 1]
     #[arg(long, value_name = "N")]
     victim_iterations: Option<u64>,
     /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND or trace:FILE
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     aggressors: Option<Vec<Workload>>,
-    /// An aggressor's buffer
+    /// An aggressor's buffer [default: as the victim's]
     #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
     aggressor_memory: Option<String>,
     /// CPUs of the aggressors: the last, the last two, ... of these [default: all but the victim's]
@@ -84,7 +85,8 @@ pub struct Args {
     /// Budgets of the long case [default: those of the last --guard; with --on lab small ones]
     #[arg(long, value_name = "BUDGETS")]
     long_guard: Option<GuardSpec>,
-    /// Simulated time of each run, with --on sim:PLATFORM, instead of --victim-iterations
+    /// Time of each run of the victim, where --victim-iterations is not given; with --on sim:PLATFORM in simulated time
+    /// [default: 1s; with --on sim 20ms]
     #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
     window: Option<String>,
     /// Don't prove first that the guard regulates

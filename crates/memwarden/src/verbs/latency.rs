@@ -2,21 +2,27 @@
 //! `memwarden latency`, and the program called `latency`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
-use memwarden_platform::Root;
+use memwarden_platform::{Root, units};
 use memwarden_workloads::latency::{self, Config, DESCRIPTOR};
 use memwarden_workloads::remarks;
 
 use super::output;
 use super::workload::{self, ResultLine, WorkloadArgs};
 
+/// Where no number of iterations is given, the last lap ends after this time: 16 MiB of the slowest memory take less for
+/// the 100 that these tools always defaulted to.
+const USUAL_TIME: Duration = Duration::from_secs(10);
+
 /// The options of `latency`.
 #[derive(Debug, clap::Args)]
 #[command(
     about = DESCRIPTOR.help,
     after_help = "MB/s are 10^6 bytes, MiB/s 2^20 bytes a second: 64 bytes over the latency. \
-                  SIGINT, SIGTERM and SIGALRM end the run and print its result; after SIGINT the exit code is 130."
+                  SIGINT, SIGTERM and SIGALRM end the run and print its result; after SIGINT the exit code is 130.\n\
+                  Examples:\n  memwarden latency -m 1G -c 1\n  memwarden latency -m 256M -i 3 --mlp 8"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -24,9 +30,12 @@ pub struct Args {
     /// Chase in address order instead of at random
     #[arg(short = 's')]
     sequential: bool,
-    /// Times around the buffer; 0 is until killed
-    #[arg(short = 'i', value_name = "ITERATIONS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
-    iterations: u64,
+    /// Times around the buffer; 0 is until killed [default: 100 at most; without limit with -t]
+    #[arg(short = 'i', value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
+    iterations: Option<u64>,
+    /// End with the lap that reaches this time; 0 is without limit [default: 10s, without limit with -i]
+    #[arg(short = 't', value_name = "SECONDS", value_parser = units::parse_duration)]
+    duration: Option<Duration>,
     /// Parallel chases, to measure memory-level parallelism
     #[arg(long, value_name = "CHASES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--mlp")))]
     mlp: u64,
@@ -43,7 +52,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
         buffer: args.workload.buffer(),
         placement: args.workload.placement(),
         sequential: args.sequential,
-        iterations: (args.iterations > 0).then_some(args.iterations),
+        iterations: match (args.iterations, args.duration) {
+            (Some(0), _) | (None, Some(_)) => None,
+            (Some(iterations), _) => Some(iterations),
+            (None, None) => Config::default().iterations,
+        },
+        within: match (args.iterations, args.duration) {
+            (None, None) => Some(USUAL_TIME),
+            (_, duration) => duration.filter(|time| !time.is_zero()),
+        },
         mlp: usize::try_from(args.mlp)?,
         seed: args.seed,
     };

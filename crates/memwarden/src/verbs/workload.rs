@@ -6,13 +6,17 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use memwarden_experiments::Progress as _;
 use memwarden_platform::{Error, descriptor, units};
 use memwarden_workloads::{BufferConfig, Observer, Placement, Progress, Stop};
 use serde::Serialize;
 
+use super::output::errln;
+use super::terminal::Bar;
 use super::{foreign, output};
 
 /// Where the workload runs, and on which memory.
@@ -33,11 +37,12 @@ pub struct WorkloadArgs {
     /// Take the buffer from the reserved huge pages
     #[arg(short = 'x')]
     huge_pages: bool,
-    /// Distance between lines: a multiple of 64 bytes, plain numbers are bytes
+    /// Distance between lines: a multiple of 64 bytes; bytes, or with a unit (4K)
     #[arg(
         long,
         value_name = "BYTES",
         default_value = "64",
+        value_parser = parse_stride,
         conflicts_with = "bank_mask"
     )]
     stride: usize,
@@ -84,6 +89,7 @@ impl WorkloadArgs {
             ready,
             json: self.json,
             stop: stop.clone(),
+            bar: None,
         })
     }
 
@@ -169,9 +175,14 @@ pub fn print_remarks(remarks: &[String]) -> Result<()> {
 pub struct Reporter {
     ready: Option<std::fs::File>,
     json: bool,
-    /// Nobody reads the progress any more.
+    /// To be requested when the progress has no reader.
     stop: Stop,
+    /// Of a run that takes long.
+    bar: Option<Bar>,
 }
+
+/// A run that takes longer says so at once, and how far it is.
+const LONG: Duration = Duration::from_secs(15);
 
 impl Observer for Reporter {
     fn started(&mut self) -> Result<(), Error> {
@@ -182,6 +193,25 @@ impl Observer for Reporter {
                     attempt: "write to the --ready-fd descriptor".into(),
                     source,
                 })?;
+        }
+        Ok(())
+    }
+
+    fn expected(&mut self, time: Duration) -> Result<(), Error> {
+        if time > LONG && !self.json {
+            errln!(
+                "memwarden: this takes about {}; Ctrl-C ends it and prints what was measured",
+                about(time)
+            );
+            self.bar = Some(Bar::new());
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, share: f64) -> Result<(), Error> {
+        if let Some(bar) = &mut self.bar {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            bar.step((share * 100.0) as usize, 100, "percent");
         }
         Ok(())
     }
@@ -206,6 +236,21 @@ impl Observer for Reporter {
         }
         Ok(())
     }
+}
+
+/// A time in one unit: `40 s`, `24 min`, `2.5 h`.
+fn about(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..90.0 => format!("{seconds:.0} s"),
+        90.0..5400.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+fn parse_stride(text: &str) -> Result<usize, Error> {
+    let bytes = units::parse_bytes(text)?;
+    usize::try_from(bytes).map_err(|_| Error::Invalid("too large a stride".into()))
 }
 
 fn parse_mask(text: &str) -> Result<u64, String> {

@@ -97,6 +97,18 @@ fn beside(case: &Case) -> String {
 }
 
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let text = slowed_down(summary)?;
+    Some(match summary.whole.victim_in_cache {
+        Some(true) => format!("{text} {CACHE}"),
+        _ => text,
+    })
+}
+
+/// What a victim with a small buffer shows.
+const CACHE: &str = "The last-level cache keeps a good part of the victim's buffer: this is interference in that cache, \
+    not in memory (--victim-memory).";
+
+fn slowed_down(summary: &Summary) -> Option<String> {
     let Some(worst) = worst(summary) else {
         let case = summary
             .cases
@@ -650,5 +662,33 @@ mod charts {
 }),
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_run::studies::interfere::{Case, Whole};
+
+    use super::*;
+
+    #[test]
+    fn a_victim_in_the_cache_is_told_in_the_finding() {
+        let finding = |in_cache| {
+            let mut summary = Summary::new("interfere", "native");
+            summary.whole = Whole {
+                victim_in_cache: in_cache,
+                ..Whole::default()
+            };
+            summary.cases.push(Case {
+                slowdown: Some(2.0),
+                aggressors: vec![Aggressor::default()],
+                ..Case::default()
+            });
+            finding(&summary).unwrap()
+        };
+        assert!(finding(Some(true)).contains("not in memory (--victim-memory)"));
+        for memory in [Some(false), None] {
+            assert!(finding(memory).ends_with("no guard ran."));
+        }
     }
 }

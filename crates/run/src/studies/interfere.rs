@@ -21,6 +21,10 @@ pub struct Whole {
     /// What the guard's self-test found on each core, where it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_test: Option<Value>,
+    /// Whether the last-level cache keeps a good part of the victim's buffer, so that the figures are not memory's; not
+    /// there where the caches are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub victim_in_cache: Option<bool>,
 }
 
 impl crate::Whole for Whole {
