@@ -132,6 +132,43 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
     )
 }
 
+/// What the runs were made of, where they differ: a column a run. Without rows where they don't.
+pub fn differences_table(runs: &[Recorded]) -> Table {
+    let mut table = Table::new("Where the runs differ").words("");
+    for run in runs {
+        table = table.words(run.directory.display().to_string());
+    }
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    let mut row = |name: &str, of: &dyn Fn(&Recorded) -> Option<String>| {
+        let values = runs.iter().map(|run| of(run).unwrap_or_else(|| "-".into()));
+        let values: Vec<String> = values.collect();
+        let differ = values.iter().any(|value| *value != values[0]);
+        if differ {
+            rows.push((name.to_owned(), values));
+        }
+        differ
+    };
+    row("experiment", &|run| Some(run.run.experiment.clone()));
+    let targets_differ = row("target", &|run| Some(run.run.target.clone()));
+    row("CPU", &|run| run.run.host.cpu_model.clone());
+    row("Linux", &|run| run.run.host.kernel.clone());
+    row("memwarden", &|run| Some(run.run.version.clone()));
+    let keys = runs.iter().flat_map(|run| run.run.configuration.keys());
+    let keys: std::collections::BTreeSet<&String> = keys.collect();
+    for key in keys {
+        row(key, &|run| run.run.configuration.get(key).map(json_text));
+    }
+    for (name, values) in rows {
+        table.row(std::iter::once(name).chain(values).collect());
+    }
+    if targets_differ {
+        return table.caption(
+            "The targets differ. Times on an emulated or a simulated machine do not stand for times on another.",
+        );
+    }
+    table
+}
+
 /// Medians of several runs, a column a run.
 pub fn side_by_side_table(runs: &[Recorded]) -> Table {
     let mut table = Table::new("Medians side by side")
@@ -168,4 +205,14 @@ pub fn side_by_side_table(runs: &[Recorded]) -> Table {
         table.row(row);
     }
     table
+}
+
+/// A setting as it is shown.
+pub(crate) fn json_text(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => "none".into(),
+        serde_json::Value::Array(all) => all.iter().map(json_text).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
 }

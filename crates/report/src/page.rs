@@ -8,7 +8,7 @@ use memwarden_run::{Recorded, Run};
 use minijinja::{AutoEscape, Environment, Value, context};
 use serde::Serialize;
 
-use crate::compare::{compare_table, side_by_side_table};
+use crate::compare::{compare_table, differences_table, json_text, side_by_side_table};
 use crate::number::{bytes, counted, figure};
 use crate::plot::{Axis, Bar, BarChart, CHART_CSS, Chart, Colour, DARK, Group, LIGHT, Layout};
 use crate::{Error, Figure, figures, finding, notes, question, tables, title};
@@ -69,7 +69,9 @@ pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
         .iter()
         .map(|d| Recorded::read(d))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut all = vec![side_by_side_table(&runs)];
+    let mut all = vec![differences_table(&runs)];
+    all.retain(|table| !table.rows.is_empty());
+    all.push(side_by_side_table(&runs));
     if let [first, second] = runs.as_slice() {
         all.push(compare_table(first, second));
     }
@@ -92,7 +94,7 @@ pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
         .map(|d| d.display().to_string())
         .collect();
     let context = context! {
-        title => format!("{} side by side", counted(runs.len(), "run")),
+        title => title_of(&runs),
         experiment => "comparison",
         facts, notes,
         statistics => notes::STATISTICS,
@@ -103,6 +105,16 @@ pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
         version => env!("CARGO_PKG_VERSION"),
     };
     write(page, &fill(context)?)
+}
+
+/// What is beside what: `Interference, 2 runs side by side`.
+fn title_of(runs: &[Recorded]) -> String {
+    let beside = format!("{} side by side", counted(runs.len(), "run"));
+    let experiment = runs.first().map(|run| run.run.experiment.as_str());
+    match experiment.filter(|name| runs.iter().all(|run| run.run.experiment == *name)) {
+        Some(name) => format!("{}: {beside}", title(name)),
+        None => beside,
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
@@ -173,6 +185,15 @@ fn show(figure: &Figure, folder: &str) -> Shown {
         Chart::Xy(c) => c.title.clone(),
         Chart::Histogram(c) => c.title.clone(),
     };
+    if figure.chart.is_zero() {
+        return Shown {
+            title,
+            caption: "Every value is 0: there is no picture of that.".into(),
+            file: String::new(),
+            wide: Value::from_safe_string(String::new()),
+            narrow: Value::from_safe_string(String::new()),
+        };
+    }
     Shown {
         title,
         caption: figure.caption.clone(),
@@ -308,15 +329,6 @@ fn host(run: &Run) -> Vec<(String, String)> {
         }
     }
     rows
-}
-
-fn json_text(value: &serde_json::Value) -> String {
-    match value {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Null => "none".into(),
-        serde_json::Value::Array(all) => all.iter().map(json_text).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
-    }
 }
 
 /// As it can be pasted into a shell; the program by its name alone.

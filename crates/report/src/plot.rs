@@ -129,6 +129,27 @@ pub enum Chart {
 }
 
 impl Chart {
+    /// Whether it has values and all of them are 0: a sentence says that better than a picture.
+    pub fn is_zero(&self) -> bool {
+        let values: Vec<f64> = match self {
+            Self::Bars(chart) => {
+                let bars = chart.groups.iter().flat_map(|group| &group.bars);
+                bars.filter_map(|bar| bar.value).collect()
+            }
+            Self::Xy(chart) => {
+                let points = chart.lines.iter().flat_map(|line| &line.points);
+                points.map(|point| point.y).collect()
+            }
+            Self::Histogram(chart) => {
+                let panels = chart.panels.iter();
+                panels
+                    .flat_map(|panel| panel.samples.iter().copied())
+                    .collect()
+            }
+        };
+        !values.is_empty() && values.iter().all(|value| *value == 0.0)
+    }
+
     /// Draws it.
     pub fn draw(&self, layout: Layout) -> Drawing {
         match self {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memwarden_report::compare::{compare, compare_table, side_by_side_table};
+use memwarden_report::compare::{compare, compare_table, differences_table, side_by_side_table};
 use memwarden_report::{finding, notes, tables};
 use memwarden_run::{Case, Metric, Recorded, Summary, Whole, studies};
 use serde_json::{Value, json};
@@ -128,6 +128,23 @@ fn comparisons() {
             side_by_side_table(&[first, second]).to_text(None)
         ),
     );
+}
+
+#[test]
+fn what_differs_between_runs_is_listed_and_nothing_else() {
+    let (mut first, second) = (saved("interfere"), saved("interfere"));
+    assert!(
+        differences_table(&[first.clone(), second.clone()])
+            .rows
+            .is_empty()
+    );
+    first.run.target = "sim:raspberry-pi-3".into();
+    first.run.configuration.insert("repeat".into(), 7.into());
+    let table = differences_table(&[first, second]);
+    let names: Vec<&str> = table.rows.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(names, ["target", "repeat"]);
+    assert_eq!(table.rows[1][1], "7");
+    assert!(table.caption.contains("The targets differ"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use memwarden_report::compare::{compare, compare_table, side_by_side_table};
+use memwarden_report::compare::{compare, compare_table, differences_table, side_by_side_table};
 use memwarden_report::{finding, png_of_plots, render, side_by_side, tables};
 use memwarden_run::{Recorded, schema};
 use serde_json::{Value, json};
@@ -18,6 +18,8 @@ use super::output;
 /// One folder: writes its report.html and plots, prints the tables and the finding. Several: renders each, prints
 /// their medians side by side. The raw samples are never changed.
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  memwarden report out/demo\n  \
+    memwarden report --compare out/before out/after --page compared.html")]
 pub struct Args {
     /// Run folders
     #[arg(value_name = "DIR", required_unless_present_any = ["schema", "compare"])]
@@ -87,11 +89,21 @@ fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
         return print(&format!("{:#}\n", serde_json::to_value(&compared)?));
     }
     print(&compare_table(&first, &second).to_text(width()))?;
+    differences(&[first, second])?;
     if let Some(page) = &args.page {
         side_by_side(&[a.into(), b.into()], page)?;
         print(&format!("\nPage: {}\n", page.display()))?;
     }
     Ok(())
+}
+
+/// In which settings, and on which targets; nothing where they are the same.
+fn differences(runs: &[Recorded]) -> Result<()> {
+    let table = differences_table(runs);
+    if table.rows.is_empty() {
+        return Ok(());
+    }
+    print(&format!("\n{}", table.to_text(width())))
 }
 
 fn as_json(directories: &[PathBuf]) -> Result<String> {
@@ -143,6 +155,7 @@ fn again(args: &Args) -> Result<()> {
     }
     if runs.len() > 1 {
         print(&format!("\n{}", side_by_side_table(&runs).to_text(width())))?;
+        differences(&runs)?;
     }
     if let Some(page) = &args.page {
         side_by_side(&args.directories, page)?;
