@@ -18,7 +18,8 @@ use super::workload::{self, ResultLine, WorkloadArgs};
 #[command(
     about = DESCRIPTOR.help,
     after_help = "MB/s are 2^20 bytes a second here. A line counts as 64 bytes in each array that it is touched in. \
-                  SIGINT, SIGTERM and SIGALRM end the run and print its result; after SIGINT the exit code is 130."
+                  SIGINT, SIGTERM and SIGALRM end the run and print its result; after SIGINT the exit code is 130.\n\
+                  Examples:\n  memwarden bandwidth -a write -m 1G -c 1\n  memwarden bandwidth -a read -m 64M -t 0 -c 3 --interval 1s"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -14,6 +14,7 @@ use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::Settings;
 use memwarden_experiments::copy::{Engine, dat};
+use memwarden_platform::units::parse_bytes;
 use serde::{Serialize, Serializer};
 
 use super::experiment::{Place, on};
@@ -188,4 +189,12 @@ impl Engines {
         };
         given.as_ref().map(all).serialize(serializer)
     }
+}
+
+/// The largest of the sizes that are powers of two.
+fn parse_max(text: &str) -> Result<u64, String> {
+    parse_bytes(text)
+        .ok()
+        .filter(|bytes| (2 << 20..=1 << 30).contains(bytes))
+        .ok_or_else(|| "give 2M to 1G".into())
 }

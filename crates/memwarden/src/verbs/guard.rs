@@ -41,18 +41,32 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Action {
     /// Load the regulator; nothing is throttled before budgets are set
+    #[command(after_help = "Examples:\n  memwarden guard start\n  \
+        memwarden guard start --backend user --event cache-misses --cpus 1-3")]
     Start(Start),
     /// Set budgets: MB/s (2^20 bytes) a core, in core order
+    #[command(
+        after_help = "Examples:\n  memwarden guard set --mb 1000,100,100,100\n  \
+        memwarden guard set --mb max,200"
+    )]
     Set(Budgets),
     /// What happens with the rest of a period, and whether cores donate what they don't need
+    #[command(
+        after_help = "Examples:\n  memwarden guard mode --best-effort spare\n  \
+        memwarden guard mode --best-effort proportional --reclaim on"
+    )]
     Mode(Mode),
     /// Settings and statistics
+    #[command(after_help = "Examples:\n  memwarden guard show\n  \
+        memwarden guard show --json")]
     Show {
         /// Print as JSON
         #[arg(long)]
         json: bool,
     },
     /// Unload the regulator; every core runs free
+    #[command(after_help = "Examples:\n  memwarden guard stop\n  \
+        memwarden guard show && memwarden guard stop")]
     Stop,
     /// Run a command under these budgets, put everything back, return its exit code; a summary on standard error
     #[command(after_help = RUN_EXAMPLES)]
@@ -62,12 +76,20 @@ enum Action {
     #[command(hide = true)]
     Enter(enter::Args),
     /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
+    #[command(after_help = "Examples:\n  memwarden guard calibrate\n  \
+        memwarden guard calibrate --json")]
     Calibrate(calibrate::Args),
     /// Serve the guard's figures over HTTP, for Prometheus and for people, and keep a budget file applied
     Serve(serve::Args),
     /// Check a budget file and do nothing else
+    #[command(
+        after_help = "Examples:\n  memwarden guard check /etc/memwarden/guard.toml\n  \
+        memwarden guard check guard.toml && memwarden guard serve --config guard.toml"
+    )]
     Check(check::Args),
     /// List what is known of which processor's event counts memory traffic
+    #[command(after_help = "Examples:\n  memwarden guard events\n  \
+        memwarden guard events cortex-a76")]
     Events(events::Args),
     /// Measure how exactly, how quickly and at what cost the guard regulates
     Bench(bench::Args),
@@ -153,11 +175,11 @@ enum Switch {
     Off,
 }
 
-const RUN_EXAMPLES: &str = "\
-memwarden guard run --mb 1000,100 -- make         budgets for CPU0 and CPU1, the command anywhere
-memwarden guard run --cpus 2-3 --mb 200 -- make   the command on CPU2 and CPU3, 200 MB/s each
-memwarden guard run --cgroup batch --mb 200 -- make -j8
-                                                  the command in group batch, 200 MB/s for all of it";
+const RUN_EXAMPLES: &str = "Examples:
+  memwarden guard run --mb 1000,100 -- make         budgets for CPU0 and CPU1, the command anywhere
+  memwarden guard run --cpus 2-3 --mb 200 -- make   the command on CPU2 and CPU3, 200 MB/s each
+  memwarden guard run --cgroup batch --mb 200 -- make -j8
+                                                    the command in group batch, 200 MB/s for all of it";
 
 #[derive(clap::Args)]
 struct Run {

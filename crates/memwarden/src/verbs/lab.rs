@@ -35,10 +35,12 @@ enum Verb {
         kernel logged a warning, an oops, a stall or the like.\n\
         In the guest: memwarden, latency, bandwidth, busybox; modules memguard, mymem, swdma, cftu, copytrace, and with\n\
         an own kernel mymem_rust, mymem_test and dmatest.\n\
-        Example: memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
+        Examples:\n  memwarden lab run -- memwarden doctor\n  memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
     )]
     Run(RunArgs),
     /// Boot to a shell on this terminal (leave it with exit, or kill it with Ctrl-A X)
+    #[command(after_help = "Examples:\n  memwarden lab shell\n  \
+        memwarden lab shell --platform raspberry-pi-3")]
     Shell(ShellArgs),
     /// The same as `memwarden interfere --on lab`
     #[command(disable_help_flag = true)]
@@ -52,19 +54,21 @@ enum Verb {
         options: Vec<OsString>,
     },
     /// Build the kernel modules against Debian's headers and our own kernel, every warning a failure
+    #[command(after_help = "Examples:\n  memwarden lab modules\n  \
+        memwarden lab modules --only arm64")]
     Modules(ModulesArgs),
     /// Build the lab's own kernel: Linux 6.12 with Rust and our patches; cached
     #[command(
         after_help = "Then: memwarden lab run --kernel own -- COMMAND (own-debug: the debug flavour).\n\
         The flavour raspberry-pi-3 is own-raspberry-pi-3 there. With --linux the tree's folder stays as it is, our patches are not applied, and the build\n\
         tree that is printed goes to --kernel.\n\
-        Example: memwarden lab kernel --flavour debug"
+        Examples:\n  memwarden lab kernel\n  memwarden lab kernel --flavour debug"
     )]
     Kernel(KernelArgs),
     /// Build the lab's own emulator: QEMU with our patches; cached
     #[command(
         after_help = "It is what the counted clock runs on; memwarden lab run builds it, too, if need be.\n\
-        Example: memwarden lab qemu --json"
+        Examples:\n  memwarden lab qemu\n  memwarden lab qemu --json"
     )]
     Qemu {
         /// Print the outcome as JSON
@@ -72,12 +76,16 @@ enum Verb {
         json: bool,
     },
     /// Show what is cached and its size
+    #[command(after_help = "Examples:\n  memwarden lab status\n  \
+        memwarden lab status --json")]
     Status {
         /// Print as JSON
         #[arg(long)]
         json: bool,
     },
     /// Remove everything that is cached
+    #[command(after_help = "Examples:\n  memwarden lab clean\n  \
+        memwarden lab status && memwarden lab clean")]
     Clean,
 }
 

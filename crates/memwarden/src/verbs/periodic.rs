@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[command(
     about = DESCRIPTOR.help,
     after_help = "A job that still runs when the next is released takes its turn: that one is skipped, and counts as \
-                  a miss.\nExample:\n  memwarden periodic -c 0 -r 50 --period 20ms --deadline 13ms"
+                  a miss.\nExamples:\n  memwarden periodic -a screen --frames 4 --jobs 100 --json\n  memwarden periodic -c 0 -r 50 --period 20ms --deadline 13ms"
 )]
 pub struct Args {
     /// The frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]

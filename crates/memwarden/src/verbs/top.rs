@@ -38,7 +38,8 @@ const SLICE: Duration = Duration::from_millis(50);
 #[derive(clap::Args)]
 #[command(
     after_help = "On a terminal a screen (? lists its keys), otherwise a line for each core and interval: - is not known,\n\
-    max no budget. MB/s are 2^20 bytes a second. NO_COLOR is respected. Needs a running guard: memwarden guard start."
+    max no budget. MB/s are 2^20 bytes a second. NO_COLOR is respected. Needs a running guard: memwarden guard start.\n\
+    Examples:\n  memwarden top\n  memwarden top --once --json"
 )]
 pub struct Args {
     /// How often, such as 1s or 500ms

@@ -4,12 +4,12 @@
 use std::process::ExitCode;
 
 use memwarden_experiments::Settings;
-use memwarden_experiments::copy::Operation;
 use memwarden_experiments::copy::bandwidth::{self, Config};
+use memwarden_experiments::copy::{Operation, powers};
 use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
-use super::{Common, Dat, Engines};
+use super::{Common, Dat, Engines, parse_max};
 
 /// Copy on every CPU at once, and tell each channel's rate and the total, by size
 #[derive(clap::Args, Serialize)]
@@ -30,9 +30,13 @@ pub(super) struct Args {
     /// from, to, from+to [default: all three]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Option<Vec<Operation>>,
-    /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two from 1 KiB to 32 MiB; lab: to 1 MiB]
+    /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two from 1 KiB to --max]
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_bytes)]
     sizes: Option<Vec<u64>>,
+    /// The largest power of two, 2M to 1G [default: 32M; lab: 1 MiB]
+    #[arg(long, value_name = "SIZE", conflicts_with = "sizes", value_parser = parse_max)]
+    #[serde(skip)]
+    max: Option<u64>,
     /// Copies of each thread [default: 300; lab: 30]
     #[arg(long, value_name = "N")]
     operations: Option<u32>,
@@ -50,7 +54,10 @@ pub(super) struct Args {
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
         Engines::check(self.engine.as_ref())?;
-        let config: Config = self.common.settings(self)?;
+        let mut config: Config = self.common.settings(self)?;
+        if let Some(max) = self.max {
+            config.sizes = powers(1 << 10, max);
+        }
         config.check()?;
         Ok(config)
     }
@@ -94,12 +101,23 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_size_ends_the_powers_of_two_that_begin_at_a_kib() {
+        let sizes = settings(&["--max", "2M"]).unwrap().sizes;
+        assert_eq!(
+            (sizes.first(), sizes.last(), sizes.len()),
+            (Some(&1024), Some(&(2 << 20)), 12)
+        );
+    }
+
+    #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--engine", "dma"][..], "engine `dma`"),
             (&["--operation", "from_nc"], "give from, to or from+to"),
             (&["--operation", "from,from"], "given twice"),
             (&["--sizes", "0"], "a size cannot be 0"),
+            (&["--sizes", "1K", "--max", "2M"], "cannot be used with"),
+            (&["--max", "1M"], "give 2M to 1G"),
             (&["--operations", "0"], "--operations 0"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--high", "x"], "invalid digit"),

@@ -9,7 +9,7 @@ use memwarden_experiments::copy::{Load, Operation, powers};
 use memwarden_platform::units::parse_bytes;
 use serde::Serialize;
 
-use super::{Common, Dat, Engines};
+use super::{Common, Dat, Engines, parse_max};
 use crate::verbs::experiment::on;
 
 /// Time copies of each size, out of and into user memory, by the CPU and by DMA
@@ -59,13 +59,6 @@ pub(super) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     common: Common,
-}
-
-fn parse_max(text: &str) -> Result<u64, String> {
-    parse_bytes(text)
-        .ok()
-        .filter(|bytes| (2 << 20..=1 << 30).contains(bytes))
-        .ok_or_else(|| "give 2M to 1G".into())
 }
 
 impl Args {

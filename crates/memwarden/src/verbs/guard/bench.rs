@@ -19,7 +19,8 @@ use crate::verbs::terminal::Bar;
 #[derive(clap::Args)]
 #[command(
     after_help = "Each figure stands beside the kernel module's target; user space is judged by its accuracy alone (5 %).\n\
-                  The exit code is 1 when a figure that is judged misses its target."
+                  The exit code is 1 when a figure that is judged misses its target.\n\
+                  Examples:\n  memwarden guard bench --backend user\n  memwarden guard bench --on lab:raspberry-pi-3"
 )]
 pub(super) struct Args {
     /// Where: native (this machine), lab (emulated ones, as many as the parts need) or lab:PLATFORM (the parts of real

@@ -36,7 +36,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[command(
     after_help = "Paths: /metrics (Prometheus), /show.json (as guard show --json), /healthz, / (this list).\n\
     With --config: SIGHUP reads the file again; a bad one is refused and the old settings stay. SIGTERM and SIGINT end\n\
-    it: a guard that it started is stopped, one that it took over is put back as it was found."
+    it: a guard that it started is stopped, one that it took over is put back as it was found.\n\
+    Examples:\n  memwarden guard serve\n  \
+    memwarden guard serve --listen 127.0.0.1:9751 --config /etc/memwarden/guard.toml"
 )]
 pub struct Args {
     /// Where to listen; port 0 takes a free one

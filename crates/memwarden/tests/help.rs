@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `--help` of every verb ends with.
+
+use std::process::Command;
+
+/// The help of a verb.
+fn help(verb: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
+    let output = command.args(verb).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{verb:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The verbs that a help lists.
+fn listed(help: &str) -> Vec<&str> {
+    let commands = help
+        .split_once("\nCommands:\n")
+        .map_or("", |(_, rest)| rest);
+    let lines = commands.lines().take_while(|line| line.starts_with("  "));
+    let names = lines
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").collect()
+}
+
+/// Calls `judge` with every verb and its help.
+fn each(verb: &[&str], judge: &mut dyn FnMut(&[&str], &str)) {
+    let text = help(verb);
+    let below = listed(&text);
+    // What lists verbs is one itself where it has options of its own.
+    if below.is_empty() || text.contains("Examples:") {
+        judge(verb, &text);
+    }
+    for name in below {
+        each(&[verb, &[name]].concat(), judge);
+    }
+}
+
+#[test]
+fn every_verb_ends_with_two_examples_at_least() {
+    let mut seen = 0;
+    let mut lacking = Vec::new();
+    each(&[], &mut |verb, text| {
+        seen += 1;
+        let (_, examples) = text.rsplit_once("Examples:\n").unwrap_or_default();
+        let count = examples
+            .lines()
+            .filter(|line| line.starts_with("  memwarden "))
+            .count();
+        if count < 2 {
+            lacking.push(verb.join(" "));
+        }
+    });
+    assert!(seen > 40, "{seen} verbs");
+    assert!(lacking.is_empty(), "no two examples: {lacking:?}");
+}
