@@ -35,7 +35,12 @@ pub fn end(begin: u64) {
 pub fn end_since(release: u64, began: u64) {
     static MARKS: OnceLock<Option<File>> = OnceLock::new();
     let end = begin();
-    let open = || File::options().write(true).open(std::env::var_os("MEMWARDEN_JOBS")?).ok();
+    let open = || {
+        File::options()
+            .write(true)
+            .open(std::env::var_os("MEMWARDEN_JOBS")?)
+            .ok()
+    };
     if let Some(mut marks) = MARKS.get_or_init(open).as_ref() {
         let _ = marks.write_all(format!("{release} {began} {end}\n").as_bytes());
     }

@@ -79,38 +79,32 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
                 ));
             }
         }
-        let time = cases.map(|case| median(&case.time));
-        if let [Some(random), Some(sequential)] = time {
-            let ratio = random / sequential;
-            if figures.is_empty() {
-                parts.push(format!(
-                    "at random the walk took {} times as long as in order",
-                    times(ratio)
-                ));
+        if !figures.is_empty() {
+            let model = if modelled(summary) {
+                "by the model "
             } else {
-                let model = if modelled(summary) {
-                    "by the model "
-                } else {
-                    ""
-                };
-                parts.push(format!(
-                    "at random {model}{} missed, and the walk took {} times as long as in order",
-                    figures.join(" and "),
-                    times(ratio)
-                ));
-            }
+                ""
+            };
+            parts.push(format!("at random {model}{} missed", figures.join(" and ")));
         }
+        parts.extend(times_as_long(cases));
     }
-    let worst = summary.cases.iter().filter(|case| case.competes());
-    let worst = worst
-        .filter_map(|case| Some((case.slowdown?, case)))
+    let company = || summary.cases.iter().filter(|case| case.competes());
+    let worst = company()
+        .filter_map(|case| Some((case.slowdown?, case.slowdown_ci95?, case)))
+        .filter(|(_, [low, _], _)| *low > 1.0)
         .max_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some((slowdown, case)) = worst {
-        parts.push(format!(
-            "beside a competitor ({}) it took up to {} times as long as alone",
+    match worst {
+        Some((slowdown, interval, case)) => parts.push(format!(
+            "beside a competitor ({}) it took up to {} times as long as alone{}",
             case.compete,
-            times(slowdown)
-        ));
+            times(slowdown),
+            within(interval)
+        )),
+        None if company().any(|case| case.slowdown_ci95.is_some()) => {
+            parts.push("no competitor is shown to slow it down".to_owned());
+        }
+        None => {}
     }
     let mapping = compared(summary).map(|cases| cases[0].mapping.clone());
     match (mapping, parts.is_empty()) {
@@ -122,6 +116,39 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
             Some(format!("{}{rest}.", first.to_uppercase()))
         }
     }
+}
+
+/// ` (95 % interval 1.03 to 1.09)`.
+fn within([low, high]: [f64; 2]) -> String {
+    format!(" (95 % interval {} to {})", times(low), times(high))
+}
+
+/// What the order of the walk does to its time. Its interval reaches from the closest ends of the medians' own intervals to
+/// the farthest: wider than one of the ratio would be, and there where only the summary is. With 1 in it nothing is shown.
+fn times_as_long([random, sequential]: [&Case; 2]) -> Option<String> {
+    let ratio = median(&random.time)? / median(&sequential.time)?;
+    let ends = |case: &Case| case.time.as_ref()?.median_ci95;
+    let Some(([random_low, random_high], [sequential_low, sequential_high])) =
+        ends(random).zip(ends(sequential))
+    else {
+        return Some(format!(
+            "at random the walk took {} times as long as in order (too few runs for an interval)",
+            times(ratio)
+        ));
+    };
+    let interval = [random_low / sequential_high, random_high / sequential_low];
+    Some(if interval[0] <= 1.0 && interval[1] >= 1.0 {
+        format!(
+            "the walk is not shown to take longer in either order{}",
+            within(interval)
+        )
+    } else {
+        format!(
+            "at random the walk took {} times as long as in order{}",
+            times(ratio),
+            within(interval)
+        )
+    })
 }
 
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
@@ -351,3 +378,54 @@ fn mappings(summary: &Summary) -> Vec<&str> {
 
 #[cfg(feature = "html")]
 pub(crate) use charts::figures;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(low: f64, high: f64) -> Case {
+        Case {
+            time: Some(Metric {
+                median: Some(f64::midpoint(low, high)),
+                median_ci95: Some([low, high]),
+                ..Metric::default()
+            }),
+            ..Case::default()
+        }
+    }
+
+    #[test]
+    fn an_order_that_makes_no_difference_for_certain_is_said_to_make_none() {
+        let said = |random, sequential| times_as_long([&random, &sequential]).unwrap();
+        assert_eq!(
+            said(walk(90.0, 110.0), walk(95.0, 105.0)),
+            "the walk is not shown to take longer in either order (95 % interval 0.86 to 1.16)"
+        );
+        assert_eq!(
+            said(walk(198.0, 202.0), walk(99.0, 101.0)),
+            "at random the walk took 2.00 times as long as in order (95 % interval 1.96 to 2.04)"
+        );
+        let mut few = walk(2.0, 2.0);
+        few.time.as_mut().unwrap().median_ci95 = None;
+        assert!(said(few, walk(1.0, 1.0)).ends_with("(too few runs for an interval)"));
+    }
+
+    #[test]
+    fn a_competitor_is_named_only_where_it_slows_the_walk_down_for_certain() {
+        let finding = |interval| {
+            let mut summary = Summary::new("mmap", "native");
+            summary.cases.push(Case {
+                compete: "fork".into(),
+                slowdown: Some(1.2),
+                slowdown_ci95: Some(interval),
+                ..Case::default()
+            });
+            finding(&summary).unwrap()
+        };
+        assert_eq!(
+            finding([0.9, 1.5]),
+            "No competitor is shown to slow it down."
+        );
+        assert!(finding([1.1, 1.5]).contains("(fork)"));
+    }
+}
