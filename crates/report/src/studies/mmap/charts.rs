@@ -84,7 +84,7 @@ fn bars(
             })
             .collect(),
     });
-    let groups: Vec<Group> = groups.collect();
+    let groups = once(groups.collect());
     let some = groups
         .iter()
         .flat_map(|g| &g.bars)
@@ -107,6 +107,20 @@ fn bars(
             Chart::Bars(chart),
         )
     })
+}
+
+/// One group where all have the same figures, as those of a model have, which knows addresses and not mappings.
+fn once(mut groups: Vec<Group>) -> Vec<Group> {
+    let shown = |group: &Group| -> Vec<(usize, String)> {
+        let bars = group.bars.iter();
+        bars.map(|bar| (bar.series, bar.text.clone())).collect()
+    };
+    let count = groups.len();
+    if count > 1 && groups.iter().all(|group| shown(group) == shown(&groups[0])) {
+        groups.truncate(1);
+        groups[0].label = format!("all {count} mappings");
+    }
+    groups
 }
 
 /// Over the localities; a line for each order, of the first mapping.
@@ -216,4 +230,32 @@ fn times(summary: &Summary) -> Option<Figure> {
         format!("Measured on the real walk: medians with their 95 % intervals.{more}"),
         Chart::Bars(chart),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_that_show_the_same_become_one() {
+        let group = |label: &str, texts: [&str; 2]| Group {
+            label: label.into(),
+            bars: (0..)
+                .zip(texts)
+                .map(|(series, text)| Bar {
+                    series,
+                    value: Some(1.0),
+                    interval: None,
+                    text: text.into(),
+                })
+                .collect(),
+        };
+        let same = once(vec![group("a", ["1", "2"]), group("b", ["1", "2"])]);
+        assert_eq!((same.len(), same[0].label.as_str()), (1, "all 2 mappings"));
+        assert_eq!(
+            once(vec![group("a", ["1", "2"]), group("b", ["1", "3"])]).len(),
+            2
+        );
+        assert_eq!(once(vec![group("a", ["1", "2"])])[0].label, "a");
+    }
 }
