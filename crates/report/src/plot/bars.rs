@@ -56,18 +56,13 @@ impl BarChart {
                 .iter()
                 .any(|g| g.bars.iter().any(|b| b.series == i))
         };
-        let entries: Vec<_> = self
+        let entries: Vec<(String, Colour)> = self
             .series
             .iter()
             .enumerate()
             .filter(|(i, _)| used(*i))
             .map(|(_, s)| s.clone())
             .collect();
-        let entries = if entries.len() > 1 {
-            entries
-        } else {
-            Vec::new()
-        };
         let mut top = canvas.legend(&entries, false, 0.0);
 
         let widest = self
@@ -75,12 +70,9 @@ impl BarChart {
             .iter()
             .map(|g| width_of(&g.label))
             .fold(0.0, f64::max);
-        let beside = layout == Layout::Wide;
-        let left = if beside {
-            widest.min(260.0) + 12.0
-        } else {
-            0.0
-        };
+        // Labels that are too wide for a column of their own stand above their bars.
+        let beside = layout == Layout::Wide && widest <= 260.0;
+        let left = if beside { widest + 12.0 } else { 0.0 };
         let room = self
             .groups
             .iter()
@@ -253,5 +245,31 @@ fn tick_anchor(x: f64, canvas: &Canvas) -> Anchor {
         Anchor::End
     } else {
         Anchor::Middle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_label_is_written_in_full_and_one_series_has_its_legend() {
+        let label = "3 \u{d7} bandwidth:fresh-pages + 2 \u{d7} bandwidth:ntwrite + latency";
+        let chart = BarChart {
+            series: vec![("no guard".into(), Colour::nth(0))],
+            groups: vec![Group {
+                label: label.into(),
+                bars: vec![Bar {
+                    series: 0,
+                    value: Some(2.0),
+                    interval: None,
+                    text: "2 ns".into(),
+                }],
+            }],
+            ..BarChart::default()
+        };
+        let drawn = chart.draw(Layout::Wide).inline("wide");
+        assert!(drawn.contains(&format!(">{label}<")), "{drawn}");
+        assert!(drawn.contains(">no guard<"), "{drawn}");
     }
 }

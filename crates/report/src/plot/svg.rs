@@ -185,7 +185,12 @@ impl Canvas {
     /// Names of the series with a sample of each, wrapped into lines from `y` down; gives back where they end.
     pub fn legend(&mut self, entries: &[(String, Colour)], marks: bool, y: f64) -> f64 {
         let (mut x, mut y) = (0.0, y + FONT);
-        for (name, colour) in entries {
+        // A chart of one thing alone need not name it.
+        let entries: Vec<_> = entries
+            .iter()
+            .filter(|(name, _)| !name.is_empty())
+            .collect();
+        for (name, colour) in &entries {
             let width = 20.0 + width_of(name) + 18.0;
             if x > 0.0 && x + width - 18.0 > self.width {
                 (x, y) = (0.0, y + 20.0);

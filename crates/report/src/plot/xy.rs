@@ -64,11 +64,6 @@ impl XyChart {
             .iter()
             .map(|l| (l.name.clone(), l.colour))
             .collect();
-        let entries = if entries.len() > 1 {
-            entries
-        } else {
-            Vec::new()
-        };
         let top = canvas.legend(&entries, true, 0.0);
         canvas.text("mw-soft", Anchor::Start, 0.0, top + FONT, &self.y.text());
         let top = top + FONT + 12.0;
