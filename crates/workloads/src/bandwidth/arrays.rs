@@ -8,8 +8,8 @@ use super::{INITIAL, Kind, Load};
 use crate::buffer::Lines;
 use crate::{BufferConfig, Error, LINE_BYTES, Result, ratio};
 
-/// Lines between two looks at the clock: 256 KiB, some 10 us of fast memory and
-/// a few milliseconds of a core held to 100 MB/s; a look costs some 30 ns.
+/// Lines between two looks at `stop`: 256 KiB, some 10 us of fast memory and a few
+/// milliseconds of a core held to 100 MB/s.
 const LINES_A_STEP: u64 = 4096;
 
 pub(super) struct Arrays {
