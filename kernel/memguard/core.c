@@ -851,9 +851,11 @@ static int open_counters(struct mg_core *core)
 		err = mg_counter_open(&core->counter[r], core->cpu);
 		if (!err)
 			continue;
+		if (err == -EDOM || err == -EPROTO)
+			return err;
 		pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
 		       core->cpu, event->name, r == MW_READ ? "read" : "write",
-		       r == MW_READ ? event->read : event->write, err);
+		       mg_event_code(event, r)->config, err);
 		return err;
 	}
 	return 0;

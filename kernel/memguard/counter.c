@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* One perf event on one CPU: counts, and interrupts when told to. */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#include <linux/bits.h>
+#include <linux/device.h>
+#include <linux/gfp.h>
 #include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/string.h>
 
 #include "memguard.h"
 
@@ -23,19 +28,85 @@ static void counter_work(struct irq_work *work)
 	mg_core_overflow(container_of(work, struct mg_counter, overflow));
 }
 
+/*
+ * mg_counter_arm() writes these fields, and perf's interface promises none of them:
+ * a kernel that keeps the distance elsewhere would compile, and never interrupt.
+ */
+static bool fields_are_as_expected(const struct perf_event *event)
+{
+	if (event->hw.sample_period == MW_UNLIMITED &&
+	    event->hw.last_period == MW_UNLIMITED)
+		return true;
+	pr_err("this kernel's perf keeps the distance of an event elsewhere (sample_period %#llx, last_period %#llx): the module does not know it; memwarden guard start --backend user does without it\n",
+	       event->hw.sample_period, event->hw.last_period);
+	return false;
+}
+
+/* The bits in "config1:0-37,63", whose name was taken off. */
+static u64 bits_of(char *ranges)
+{
+	u64 bits = 0;
+	char *range;
+
+	while ((range = strsep(&ranges, ","))) {
+		unsigned int first, last;
+		int count = sscanf(range, "%u-%u", &first, &last);
+
+		if (count == 1)
+			last = first;
+		if (count >= 1 && first <= last && last < 64)
+			bits |= GENMASK_ULL(last, first);
+	}
+	return bits;
+}
+
+/* Which bits of a field the PMU takes: what its files in sysfs say. */
+static u64 field_bits(struct pmu *pmu, const char *field)
+{
+	const struct attribute_group **group;
+	struct attribute **attribute;
+	u64 bits = 0;
+	char *text;
+
+	text = (char *)get_zeroed_page(GFP_KERNEL);
+	for (group = pmu->attr_groups; text && group && *group; group++) {
+		if (!(*group)->name || strcmp((*group)->name, "format"))
+			continue;
+		for (attribute = (*group)->attrs; attribute && *attribute; attribute++) {
+			struct device_attribute *file =
+				container_of(*attribute, struct device_attribute, attr);
+
+			if (file->show && file->show(pmu->dev, file, text) > 0 &&
+			    strstarts(text, field))
+				bits |= bits_of(text + strlen(field));
+		}
+	}
+	free_page((unsigned long)text);
+	return bits;
+}
+
+static bool lacks(struct pmu *pmu, const char *field, u64 value)
+{
+	return value && value & ~field_bits(pmu, field);
+}
+
 /**
  * mg_counter_open() - create the counter's event, counting and unlimited
  * @counter: of a resource that all cores count; others stay without event
  * @cpu: where to count
  *
- * Return: 0, or the errno with which perf refused.
+ * Return: 0, or the errno with which perf refused; -EDOM and -EPROTO, with a line in
+ * the log, for an event that perf would take and that would not do.
  */
 int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
 {
 	const struct mg_event *counted = &counter->core->event;
+	const struct mg_code *code = mg_event_code(counted, counter->resource);
 	struct perf_event_attr attr = {
 		.type = counted->type,
-		.config = counter->resource == MW_READ ? counted->read : counted->write,
+		.config = code->config,
+		.config1 = code->config1,
+		.config2 = code->config2,
 		.size = sizeof(attr),
 		.sample_period = MW_UNLIMITED,
 		.pinned = 1,
@@ -57,6 +128,18 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
 		/* It counts, and nobody would be told that the budget is used up. */
 		perf_event_release_kernel(event);
 		return -EOPNOTSUPP;
+	}
+	if (!fields_are_as_expected(event)) {
+		perf_event_release_kernel(event);
+		return -EPROTO;
+	}
+	if (lacks(event->pmu, "config1:", code->config1) ||
+	    lacks(event->pmu, "config2:", code->config2)) {
+		/* Some PMUs ignore a field that they do not have. */
+		pr_err("CPU%u: the PMU %s has no such field: see /sys/bus/event_source/devices/%s/format\n",
+		       cpu, event->pmu->name, event->pmu->name);
+		perf_event_release_kernel(event);
+		return -EDOM;
 	}
 	counter->event = event;
 	return 0;

@@ -23,32 +23,32 @@ static struct mg_event event_of(const struct mw_event *row)
 	struct mg_event event = {
 		.name = row->name,
 		.type = PERF_TYPE_RAW,
-		.read = row->read,
-		.write = row->write,
+		.read.config = row->read,
+		.write.config = row->write,
 		.bytes = row->bytes ?: PAGE_SIZE,
 	};
 
 	switch (row->type) {
 	case MW_EVENT_CACHE_MISSES:
 		event.type = PERF_TYPE_HARDWARE;
-		event.read = PERF_COUNT_HW_CACHE_MISSES;
+		event.read.config = PERF_COUNT_HW_CACHE_MISSES;
 		break;
 	case MW_EVENT_LAST_LEVEL_READ_MISSES:
 		event.type = PERF_TYPE_HW_CACHE;
-		event.read = PERF_COUNT_HW_CACHE_LL | PERF_COUNT_HW_CACHE_OP_READ << 8 |
+		event.read.config = PERF_COUNT_HW_CACHE_LL | PERF_COUNT_HW_CACHE_OP_READ << 8 |
 			     PERF_COUNT_HW_CACHE_RESULT_MISS << 16;
 		break;
 	case MW_EVENT_PAGE_FAULTS:
 		event.type = PERF_TYPE_SOFTWARE;
-		event.read = PERF_COUNT_SW_PAGE_FAULTS;
+		event.read.config = PERF_COUNT_SW_PAGE_FAULTS;
 		break;
 	case MW_EVENT_CYCLES:
 		event.type = PERF_TYPE_HARDWARE;
-		event.read = PERF_COUNT_HW_CPU_CYCLES;
+		event.read.config = PERF_COUNT_HW_CPU_CYCLES;
 		break;
 	case MW_EVENT_INSTRUCTIONS:
 		event.type = PERF_TYPE_HARDWARE;
-		event.read = PERF_COUNT_HW_INSTRUCTIONS;
+		event.read.config = PERF_COUNT_HW_INSTRUCTIONS;
 		break;
 	}
 	return event;
@@ -117,12 +117,48 @@ static const struct mw_event *own_event(int cpu)
 	return NULL;
 }
 
-static int raw_code(const char *what, const char *text, u64 *code)
+/**
+ * mg_event_code() - the code of one resource
+ * @event: of a core
+ * @resource: reads or writes
+ *
+ * Return: the event's own.
+ */
+const struct mg_code *mg_event_code(const struct mg_event *event, enum mw_resource resource)
 {
-	int err = kstrtou64(text, 0, code);
+	return resource == MW_READ ? &event->read : &event->write;
+}
 
-	if (err || !*code) {
-		pr_err("%s=%s: give a raw event code such as 0x17\n", what, text);
+/* One NAME=VALUE behind a code; none is given twice. */
+static int code_field(char *text, struct mg_code *code)
+{
+	char *name = strsep(&text, "=");
+	u64 *field = NULL;
+
+	if (!strcmp(name, "config1"))
+		field = &code->config1;
+	else if (!strcmp(name, "config2"))
+		field = &code->config2;
+	if (!field || *field || !text || kstrtou64(text, 0, field) || !*field)
+		return -EINVAL;
+	return 0;
+}
+
+/* As in 0x17, or 0xb7:config1=0x10800. */
+static int raw_code(const char *what, const char *text, struct mg_code *code)
+{
+	char copy[80], *rest = copy, *word;
+	int err = -EINVAL;
+
+	*code = (struct mg_code){};
+	if (strscpy(copy, text, sizeof(copy)) > 0) {
+		err = kstrtou64(strsep(&rest, ":"), 0, &code->config);
+		while (!err && (word = strsep(&rest, ":")))
+			err = code_field(word, code);
+	}
+	if (err || !code->config) {
+		pr_err("%s=%s: give a raw event code such as 0x17, or 0xb7:config1=0x10800\n",
+		       what, text);
 		return -EINVAL;
 	}
 	return 0;
@@ -148,45 +184,71 @@ static int event_named(const char *name, struct mg_event *event)
 	return 0;
 }
 
-/* One EVENT@FIRST[-LAST] of a list. */
-static int event_for_cpus(char *text)
+/* What a list gives a core; -EEXIST if the core has it already. */
+typedef int (*give_event)(struct mg_core *core, const struct mg_event *event);
+
+static int give_read(struct mg_core *core, const struct mg_event *event)
 {
-	char *name = strsep(&text, "@");
-	struct mg_event event;
+	if (core->event.name)
+		return -EEXIST;
+	core->event = *event;
+	return 0;
+}
+
+static int give_write(struct mg_core *core, const struct mg_event *event)
+{
+	if (core->write_given)
+		return -EEXIST;
+	core->event.write = event->write;
+	core->write_given = true;
+	return 0;
+}
+
+/* The CPUs in FIRST[-LAST] get the event. */
+static int give_to(const char *what, const struct mg_event *event, const char *entry,
+		   const char *list, give_event give)
+{
 	cpumask_var_t cpus;
 	int cpu, err;
 
-	if (!text) {
-		pr_err("g_hw_type: %s is for which CPUs? give EVENT@FIRST-LAST,...\n", name);
-		return -EINVAL;
-	}
-	err = event_named(name, &event);
-	if (err)
-		return err;
 	if (!zalloc_cpumask_var(&cpus, GFP_KERNEL))
 		return -ENOMEM;
-	err = cpulist_parse(text, cpus);
+	err = cpulist_parse(list, cpus);
 	if (!err && (cpumask_empty(cpus) || !cpumask_subset(cpus, cpu_possible_mask)))
 		err = -EINVAL;
 	if (err)
-		pr_err("g_hw_type: %s@%s: give CPUs of this machine, as in %s@0-3\n", name, text,
-		       name);
+		pr_err("%s: %s@%s: give CPUs of this machine, as in %s@0-3\n", what, entry,
+		       list, entry);
 	for_each_cpu(cpu, cpus) {
-		struct mg_core *core = &per_cpu(mg_cores, cpu);
-
 		if (err)
 			break;
-		if (core->event.name) {
-			pr_err("g_hw_type: CPU%d is named twice\n", cpu);
+		err = give(&per_cpu(mg_cores, cpu), event);
+		if (err == -EEXIST) {
+			pr_err("%s: CPU%d is named twice\n", what, cpu);
 			err = -EINVAL;
 		}
-		core->event = event;
 	}
 	free_cpumask_var(cpus);
 	return err;
 }
 
-static int events_by_cpu(const char *list)
+/* One EVENT@FIRST[-LAST] of a list. */
+static int event_for_cpus(const char *what, char *text, give_event give)
+{
+	char *name = strsep(&text, "@");
+	struct mg_event event = {};
+	int err;
+
+	if (!text) {
+		pr_err("%s: %s is for which CPUs? give EVENT@FIRST-LAST,...\n", what, name);
+		return -EINVAL;
+	}
+	err = give == give_write ? raw_code(what, name, &event.write) :
+				   event_named(name, &event);
+	return err ?: give_to(what, &event, name, text, give);
+}
+
+static int events_by_cpu(const char *what, const char *list, give_event give)
 {
 	char *copy = kstrdup(list, GFP_KERNEL), *rest = copy, *entry;
 	int cpu, err = 0;
@@ -194,15 +256,17 @@ static int events_by_cpu(const char *list)
 	if (!copy)
 		return -ENOMEM;
 	while (!err && (entry = strsep(&rest, ",")))
-		err = event_for_cpus(entry);
+		err = event_for_cpus(what, entry, give);
 	kfree(copy);
 	if (err)
 		return err;
 	for_each_cpu(cpu, &mg_guard.cpus) {
-		if (per_cpu(mg_cores, cpu).event.name)
+		const struct mg_core *core = &per_cpu(mg_cores, cpu);
+
+		if (give == give_write ? core->write_given : !!core->event.name)
 			continue;
-		pr_err("g_hw_type=%s: CPU%d has no event: name one, or leave it out of cpus=\n",
-		       list, cpu);
+		pr_err("%s=%s: CPU%d has no event: name one, or leave it out of cpus=\n",
+		       what, list, cpu);
 		return -EINVAL;
 	}
 	return 0;
@@ -238,7 +302,7 @@ static int named_or_own(const char *hw_type)
 	if (!hw_type)
 		return own_events();
 	if (strpbrk(hw_type, "@,"))
-		return events_by_cpu(hw_type);
+		return events_by_cpu("g_hw_type", hw_type, give_read);
 	err = event_named(hw_type, &event);
 	if (!err)
 		event_for_all(&event);
@@ -257,25 +321,27 @@ static int raw_read(const char *code)
 	return err;
 }
 
-/* A raw code for writes, of cores whose read event is one, too. */
-static int raw_write(const char *text)
+/* Raw codes for writes, of cores whose read event is one, too. */
+static int raw_writes(const char *text)
 {
-	u64 code;
-	int cpu, err = raw_code("g_write_counter_id", text, &code);
+	struct mg_event event = {};
+	int cpu, err;
 
-	if (err)
-		return err;
 	for_each_cpu(cpu, &mg_guard.cpus) {
-		struct mg_event *event = &per_cpu(mg_cores, cpu).event;
+		const struct mg_event *read = &per_cpu(mg_cores, cpu).event;
 
-		if (event->name && event->type != PERF_TYPE_RAW) {
+		if (read->name && read->type != PERF_TYPE_RAW) {
 			pr_err("g_write_counter_id=%s needs a raw read event too: g_read_counter_id=\n",
 			       text);
 			return -EINVAL;
 		}
-		event->write = code;
 	}
-	return 0;
+	if (strpbrk(text, "@,"))
+		return events_by_cpu("g_write_counter_id", text, give_write);
+	err = raw_code("g_write_counter_id", text, &event.write);
+	for_each_cpu(cpu, &mg_guard.cpus)
+		per_cpu(mg_cores, cpu).event.write = event.write;
+	return err;
 }
 
 /* Budgets are in one currency: an event is as many bytes on every core. */
@@ -299,7 +365,7 @@ static int agree(unsigned int bytes)
 			       cpu, event->name, event->bytes, mg_guard.bytes);
 			return -EINVAL;
 		}
-		if (!event->write)
+		if (!event->write.config)
 			mg_guard.resources = 1;
 		known = true;
 	}
@@ -315,7 +381,7 @@ static int agree(unsigned int bytes)
  * @hw_type: a name of the table or a raw code, or EVENT@FIRST-LAST,... with one for
  *	     each CPU; NULL for what the processors have
  * @read: a raw code that counts reads instead, or NULL
- * @write: a raw code that counts writes, or NULL
+ * @write: a raw code that counts writes, or CODE@FIRST-LAST,..., or NULL
  * @bytes: traffic per event, or 0 for the table's
  *
  * Also which resources all cores count, and how many bytes an event is. The caller
@@ -329,7 +395,7 @@ int mg_events_choose(const char *hw_type, const char *read, const char *write,
 	int err = read ? raw_read(read) : named_or_own(hw_type);
 
 	if (!err && write)
-		err = raw_write(write);
+		err = raw_writes(write);
 	return err ?: agree(bytes);
 }
 
@@ -341,7 +407,7 @@ int mg_events_choose(const char *hw_type, const char *read, const char *write,
  */
 int mg_event_of_core(struct mg_core *core)
 {
-	u64 write = core->event.write; /* g_write_counter_id= */
+	struct mg_code write = core->event.write; /* g_write_counter_id= */
 	const struct mw_event *row;
 	struct mg_event event;
 
@@ -351,9 +417,10 @@ int mg_event_of_core(struct mg_core *core)
 	if (!row)
 		return -EINVAL;
 	event = event_of(row);
-	event.write = write ?: event.write;
+	if (write.config)
+		event.write = write;
 	if ((!mg_guard.bytes_given && event.bytes != mg_guard.bytes) ||
-	    (mg_counts_writes() && !event.write)) {
+	    (mg_counts_writes() && !event.write.config)) {
 		pr_err("CPU%u: event %s does not count as the other CPUs' do\n", core->cpu,
 		       event.name);
 		return -EINVAL;

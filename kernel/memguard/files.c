@@ -188,17 +188,23 @@ static void show_cores(struct seq_file *m, const char *name,
 	free_cpumask_var(mask);
 }
 
-static u64 event_code(const struct mg_event *event, enum mw_resource resource)
-{
-	return resource == MW_READ ? event->read : event->write;
-}
-
 /* Of writes there is the code alone. */
 static bool same_event(const struct mg_event *one, const struct mg_event *other,
 		       enum mw_resource resource)
 {
-	return event_code(one, resource) == event_code(other, resource) &&
+	return !memcmp(mg_event_code(one, resource), mg_event_code(other, resource),
+		       sizeof(struct mg_code)) &&
 	       (resource == MW_WRITE || (one->name == other->name && one->type == other->type));
+}
+
+/* As g_read_counter_id= takes it. */
+static void show_code(struct seq_file *m, const struct mg_code *code)
+{
+	seq_printf(m, "%#llx", code->config);
+	if (code->config1)
+		seq_printf(m, ":config1=%#llx", code->config1);
+	if (code->config2)
+		seq_printf(m, ":config2=%#llx", code->config2);
 }
 
 /* As g_hw_type= takes it, of @first to @last. */
@@ -206,9 +212,10 @@ static void show_event_of(struct seq_file *m, const struct mg_event *event,
 			  enum mw_resource resource, int first, int last)
 {
 	if (resource == MW_WRITE || !strcmp(event->name, "raw"))
-		seq_printf(m, "%#llx@%d", event_code(event, resource), first);
+		show_code(m, mg_event_code(event, resource));
 	else
-		seq_printf(m, "%s@%d", event->name, first);
+		seq_puts(m, event->name);
+	seq_printf(m, "@%d", first);
 	if (last > first)
 		seq_printf(m, "-%d", last);
 }
@@ -234,7 +241,9 @@ static void show_event(struct seq_file *m, enum mw_resource resource)
 		return;
 	}
 	if (!differ) {
-		seq_printf(m, "%s %#llx\n", first->name, event_code(first, resource));
+		seq_printf(m, "%s ", first->name);
+		show_code(m, mg_event_code(first, resource));
+		seq_putc(m, '\n');
 		return;
 	}
 	for_each_cpu(cpu, &mg_guard.cpus) {

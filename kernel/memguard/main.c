@@ -20,11 +20,11 @@ MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, c
 
 static char *g_read_counter_id;
 module_param(g_read_counter_id, charp, 0444);
-MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17");
+MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17, or 0xb7:config1=0x10800");
 
 static char *g_write_counter_id;
 module_param(g_write_counter_id, charp, 0444);
-MODULE_PARM_DESC(g_write_counter_id, "raw event that counts write-backs, as in 0x18");
+MODULE_PARM_DESC(g_write_counter_id, "raw event that counts write-backs, as in 0x18; different ones as EVENT@FIRST-LAST,...");
 
 static char *cpus;
 module_param(cpus, charp, 0444);

@@ -38,12 +38,19 @@
 #define MG_PERIOD_MIN_US 50
 #define MG_PERIOD_MAX_US 1000000
 
+/* struct mg_code - an event of a PMU; the last two are 0 in most */
+struct mg_code {
+	u64 config;
+	u64 config1;
+	u64 config2;
+};
+
 /* struct mg_event - what a core counts (event.c) */
 struct mg_event {
 	const char *name; /* NULL: not known before the core is online */
 	u32 type;
-	u64 read;
-	u64 write; /* 0: it has no such event */
+	struct mg_code read;
+	struct mg_code write; /* 0: it has no such event */
 	u32 bytes; /* memory traffic per event */
 };
 
@@ -120,6 +127,7 @@ struct mg_core {
 	atomic_t kicked; /* the kick is on its way */
 	struct task_struct *thread;
 	struct mg_event event;
+	bool write_given; /* its write event is of a list in g_write_counter_id= */
 	unsigned int cpu;
 	bool regulated;
 	bool stopping; /* its hotplug callback works on it: nobody else may */
@@ -238,6 +246,7 @@ bool mg_counter_mend(struct mg_counter *counter);
 int mg_events_choose(const char *hw_type, const char *read, const char *write,
 		     unsigned int bytes);
 int mg_event_of_core(struct mg_core *core);
+const struct mg_code *mg_event_code(const struct mg_event *event, enum mw_resource resource);
 
 /* settings.c: 0 or a negative errno with nothing changed; *why says what */
 int mg_set_limits(enum mw_resource resource, const char *text, const char **why);

@@ -117,5 +117,17 @@ for backend in module user; do
 	check "  it ends" "memwarden guard stop" 0 ""
 	check "a CPU without an event is refused" "$start --event page-faults@0-1" 1 "CPU ?2 has (none|no event)"
 	check "  and one named twice" "$start --event page-faults@0-3,cycles@1" 1 "CPU 1 is named twice"
+
+	# ---- write-backs by CPU, and a PMU's other fields ----
+	writes=0x11@0-1,0x24@2-3
+	check "$backend: each kind of CPU has its write event" "$start --event 0x23 --write-event $writes" 0 ""
+	check "  which is told as it was given" "memwarden guard show --json | tr -d ' \n'" 0 "\"write_event\":\"$writes\""
+	check "  it ends" "memwarden guard stop" 0 ""
+	check "  a list that leaves out a CPU is refused" "$start --event 0x23 --write-event 0x11@0-1" 1 "CPU ?2 has (none|no event)"
+	check "  and so is a name" "$start --event 0x23 --write-event cycles" 1 "give its raw code"
+	check "a field that the PMU has is taken" "$start --event 0x11:config1=0x1" 0 "event 0x11:config1=0x1"
+	check "  it ends" "memwarden guard stop" 0 ""
+	check "one that it lacks is refused" "$start --event 0x11:config2=0x1" 1 "no field for config2|no such field"
+	check "  and one that no PMU has" "$start --event 0x11:config3=0x1" 1 "no field .config3."
 done
 finish

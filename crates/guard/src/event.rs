@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
-use memwarden_platform::{Root, cpus, processor};
+use memwarden_platform::{Root, cpus, pmu, processor};
 use memwarden_policy::events::{self, Kind};
 
 use crate::event_list::EventList;
@@ -63,6 +63,9 @@ impl Event {
     fn on_below(&self, root: &Root, cpu: usize) -> Result<Codes, Error> {
         let has = |cpus: &Option<CpuSet>| cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         if let Some((_, codes)) = self.kinds.iter().find(|(cpus, _)| has(cpus)) {
+            for code in [Some(codes.read), codes.write].into_iter().flatten() {
+                has_fields(root, cpu, code)?;
+            }
             return Ok(*codes);
         }
         let bad = |why: &str| Error::BadInput(format!("event {}: CPU {cpu} {why}", self.name));
@@ -95,25 +98,99 @@ fn named(name: &str) -> Option<(EventCode, Option<u64>, u64)> {
     Some((code, event.write, event.bytes.map_or(PAGE_BYTES, u64::from)))
 }
 
-/// The code in `0x17`; `None` for a name.
+/// The code in `0x17` or `0xb7:config1=0x10800`; `None` for a name.
 ///
 /// # Errors
 /// When it is neither.
-pub(crate) fn raw_code(event: &str) -> Result<Option<u64>, Error> {
-    let bad = || {
+pub(crate) fn raw_code(event: &str) -> Result<Option<EventCode>, Error> {
+    let bad = |why: &str| {
         Error::BadInput(format!(
-            "event `{event}`: give a name, such as page-faults, or a raw code, such as 0x17"
+            "event `{event}`: {why}give a name, such as page-faults, or a raw code, such as 0x17 or 0xb7:config1=0x10800"
         ))
     };
-    if let Some(digits) = event.strip_prefix("0x") {
-        return u64::from_str_radix(digits, 16).map(Some).map_err(|_| bad());
+    let number = |text: &str| {
+        let digits = text.strip_prefix("0x").ok_or_else(|| bad(""))?;
+        u64::from_str_radix(digits, 16).map_err(|_| bad(""))
+    };
+    if event.starts_with("0x") {
+        let mut parts = event.split(':');
+        let mut code = EventCode::raw(number(parts.next().unwrap_or_default())?);
+        let mut named = BTreeSet::new();
+        for part in parts {
+            let (field, value) = part.split_once('=').ok_or_else(|| bad(""))?;
+            *match field {
+                "config1" => &mut code.config1,
+                "config2" => &mut code.config2,
+                _ => return Err(bad(&format!("there is no field `{field}`; "))),
+            } = number(value)?;
+            if !named.insert(field) {
+                return Err(bad(&format!("{field} is given twice; ")));
+            }
+        }
+        return Ok(Some(code));
     }
     let well_formed = !event.is_empty()
         && event
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
         && !event.bytes().all(|byte| byte.is_ascii_digit());
-    if well_formed { Ok(None) } else { Err(bad()) }
+    if well_formed { Ok(None) } else { Err(bad("")) }
+}
+
+/// As [`raw_code`] takes it.
+pub(crate) fn raw_text(code: EventCode) -> String {
+    let mut text = format!("{:#x}", code.config);
+    for (field, value) in [("config1", code.config1), ("config2", code.config2)] {
+        if value != 0 {
+            text += &format!(":{field}={value:#x}");
+        }
+    }
+    text
+}
+
+/// The codes of a list of write-back events.
+///
+/// # Errors
+/// When one of them is a name.
+pub(crate) fn write_codes(text: &str) -> Result<Vec<(EventCode, Option<CpuSet>)>, Error> {
+    let list: EventList = text.parse()?;
+    list.iter()
+        .map(|(word, cpus)| {
+            let code = raw_code(word)?.ok_or_else(|| {
+                Error::BadInput(format!(
+                    "write event `{word}`: give its raw code, such as 0x18, or one for each kind of CPU, as in \
+                     0x18@0-3,0x2c@4-7"
+                ))
+            })?;
+            Ok((code, cpus.cloned()))
+        })
+        .collect()
+}
+
+/// Refuses a field that the PMU of the CPU does not have: the kernel ignores some without a word.
+///
+/// # Errors
+/// When it has none for `config1` or `config2`, or none for some of its bits.
+pub(crate) fn has_fields(root: &Root, cpu: usize, code: EventCode) -> Result<(), Error> {
+    for (field, value) in [("config1", code.config1), ("config2", code.config2)] {
+        if value == 0 {
+            continue;
+        }
+        let (pmu, bits) = pmu::field_bits(root, cpu, field);
+        if value & !bits != 0 {
+            return Err(Error::BadInput(format!(
+                "event {}: the PMU of CPU {cpu} ({}) has {} for {field}: see its folder format below \
+                 /sys/bus/event_source/devices",
+                raw_text(code),
+                pmu.as_deref().unwrap_or("none"),
+                match bits {
+                    0 => "no field".to_owned(),
+                    bits => format!("fields in bits {bits:#x} alone"),
+                },
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What `options` ask for. Without a name it is what the machine's processors count of memory traffic; where `counts`
@@ -137,13 +214,9 @@ fn choose_on(
         Some(text) => (text.parse()?, None),
         None => of_processors(root, options.cpus.as_ref(), counts)?,
     };
-    let write_code = match &options.write_event {
-        None => None,
-        Some(text) => Some(raw_code(text)?.ok_or_else(|| {
-            Error::BadInput(format!(
-                "write event `{text}`: give its raw code, such as 0x18"
-            ))
-        })?),
+    let write_codes = match &options.write_event {
+        None => Vec::new(),
+        Some(text) => write_codes(text)?,
     };
     if options.bytes_per_event == Some(0) {
         return Err(Error::BadInput("0 bytes per event: give 1 or more".into()));
@@ -152,7 +225,6 @@ fn choose_on(
     let mut kinds = Vec::new();
     for (name, cpus) in list.iter() {
         let (read, write, own_bytes) = coded(name)?;
-        let write = write_code.or(write);
         if options.bytes_per_event.is_none() && bytes.is_some_and(|bytes| bytes != own_bytes) {
             return Err(Error::BadInput(format!(
                 "event `{list}`: an event of {name} is {own_bytes} bytes of traffic, and those before it are {}: give \
@@ -161,31 +233,26 @@ fn choose_on(
             )));
         }
         bytes.get_or_insert(own_bytes);
-        kinds.push((
-            cpus.cloned(),
-            Codes {
-                read,
-                write: write.map(EventCode::raw),
-            },
-            write,
-        ));
-    }
-    let codes: Option<BTreeSet<u64>> = kinds.iter().map(|(_, _, write)| *write).collect();
-    let write = match (&options.write_event, codes) {
-        (_, None) => None,
-        (Some(text), _) => Some(text.clone()),
-        (None, Some(codes)) => {
-            let words: Vec<String> = codes.iter().map(|code| format!("{code:#x}")).collect();
-            Some(words.join(" and "))
+        if write_codes.is_empty() {
+            let write = write.map(EventCode::raw);
+            kinds.push((cpus.cloned(), Codes { read, write }));
         }
+        for (code, write_cpus) in &write_codes {
+            let cpus = both(cpus, write_cpus.as_ref());
+            if cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()) {
+                let write = Some(*code);
+                kinds.push((cpus, Codes { read, write }));
+            }
+        }
+    }
+    let all_write = kinds.iter().all(|(_, codes)| codes.write.is_some());
+    if !all_write {
+        kinds.iter_mut().for_each(|(_, codes)| codes.write = None);
+    }
+    let write = match &options.write_event {
+        Some(text) => Some(text.parse::<EventList>()?.to_string()),
+        None => written(&kinds),
     };
-    let mut kinds: Vec<_> = kinds
-        .into_iter()
-        .map(|(cpus, codes, _)| {
-            let write = write.as_ref().and(codes.write);
-            (cpus, Codes { write, ..codes })
-        })
-        .collect();
     // Its one kind may not be that of a CPU that comes later.
     if let (Some(online), [(cpus, _)]) = (&own, kinds.as_mut_slice()) {
         cpus.get_or_insert_with(|| online.clone());
@@ -200,10 +267,37 @@ fn choose_on(
     })
 }
 
+/// The CPUs of both; `None` is all of them.
+fn both(one: Option<&CpuSet>, other: Option<&CpuSet>) -> Option<CpuSet> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.iter().filter(|&cpu| other.contains(cpu)).collect()),
+        (one, other) => one.or(other).cloned(),
+    }
+}
+
+/// What counts write-backs, as `--write-event` takes it: one code where it is all CPUs', else a list.
+fn written(kinds: &[(Option<CpuSet>, Codes)]) -> Option<String> {
+    let codes = kinds.iter().map(|(_, codes)| codes.write.map(raw_text));
+    let codes: Vec<String> = codes.collect::<Option<_>>()?;
+    let first = codes.first()?;
+    if codes.iter().all(|code| code == first) {
+        return Some(first.clone());
+    }
+    let words = kinds.iter().zip(&codes).flat_map(|((cpus, _), code)| {
+        let cpus = cpus.as_ref().map_or(String::new(), CpuSet::to_string);
+        let ranges: Vec<String> = cpus
+            .split(',')
+            .map(|range| format!("{code}@{range}"))
+            .collect();
+        ranges
+    });
+    Some(words.collect::<Vec<_>>().join(","))
+}
+
 /// Code for reads, raw code for writes, bytes an event, of a name or a raw code.
 fn coded(name: &str) -> Result<(EventCode, Option<u64>, u64), Error> {
     match raw_code(name)? {
-        Some(code) => Ok((EventCode::raw(code), None, LINE_BYTES)),
+        Some(code) => Ok((code, None, LINE_BYTES)),
         None => named(name).ok_or_else(|| {
             Error::BadInput(format!(
                 "event `{name}` is unknown; try armv8, nehalem, cache-misses or page-faults, or a raw code such as 0x17"
@@ -536,6 +630,15 @@ mod tests {
         // Budgets are in bytes.
         let said = ask(Some("page-faults@0,0x17@1"), None).unwrap_err();
         assert!(said.to_string().contains("--bytes-per-event"), "{said}");
+        // Several write events, each on its CPUs.
+        let event = ask(Some("0x17@0-1,0x2a@2-3"), Some("0x18@0-1,0x2c@2-3")).unwrap();
+        assert_eq!(event.on(1).unwrap(), codes(0x17, Some(0x18)));
+        assert_eq!(event.on(3).unwrap(), codes(0x2a, Some(0x2c)));
+        assert_eq!(event.write, Some("0x18@0-1,0x2c@2-3".into()));
+        let event = ask(Some("0x17"), Some("0x18@0,0x2c@2")).unwrap();
+        assert_eq!(event.on(2).unwrap(), codes(0x17, Some(0x2c)));
+        let said = event.on(1).unwrap_err().to_string();
+        assert!(said.contains("CPU 1 has none"), "{said}");
         let text = tell(
             Processor::Arm,
             "cortex-a53@0-1,page-faults@2",
@@ -574,6 +677,42 @@ mod tests {
         };
         let event = choose_on(&root, &options, |_| true).unwrap();
         assert_eq!(event.name, "cortex-a53@0,cortex-a76@2");
+    }
+
+    #[test]
+    fn a_code_has_more_fields_where_its_pmu_has_them() {
+        let code = raw_code("0xb7:config1=0x10800").unwrap().unwrap();
+        assert_eq!(
+            (code.config, code.config1, code.config2),
+            (0xb7, 0x10800, 0)
+        );
+        assert_eq!(raw_text(code), "0xb7:config1=0x10800");
+        for (text, why) in [
+            ("0xb7:config3=0x1", "no field `config3`"),
+            ("0xb7:config1=1", "give a name"),
+            ("0xb7:config1", "give a name"),
+            ("0xb7:config1=0x1:config1=0x2", "config1 is given twice"),
+        ] {
+            let said = raw_code(text).unwrap_err().to_string();
+            assert!(said.contains(why), "{text}: {said}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let pmu = folder
+            .path()
+            .join("sys/bus/event_source/devices/cpu/format");
+        std::fs::create_dir_all(&pmu).unwrap();
+        std::fs::write(pmu.join("event"), "config:0-7\n").unwrap();
+        std::fs::write(pmu.join("offcore_rsp"), "config1:0-37,63\n").unwrap();
+        let root = Root::at(folder.path());
+        has_fields(&root, 0, code).unwrap();
+        let refused = |text: &str| {
+            let code = raw_code(text).unwrap().unwrap();
+            has_fields(&root, 0, code).unwrap_err().to_string()
+        };
+        let said = refused("0xb7:config2=0x1");
+        assert!(said.contains("(cpu) has no field for config2"), "{said}");
+        let said = refused("0xb7:config1=0x4000000000");
+        assert!(said.contains("bits 0x8000003fffffffff alone"), "{said}");
     }
 
     /// A machine with these processors.

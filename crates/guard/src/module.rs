@@ -12,7 +12,7 @@ use memwarden_platform::Root;
 use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
-use crate::event::raw_code;
+use crate::event::{raw_code, raw_text, write_codes};
 use crate::event_list::EventList;
 use crate::kernel_log::Since;
 use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
@@ -233,18 +233,14 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
             format!("g_hw_type={list}")
         } else {
             match raw_code(event)? {
-                Some(raw) => format!("g_read_counter_id={raw:#x}"),
+                Some(raw) => format!("g_read_counter_id={}", raw_text(raw)),
                 None => format!("g_hw_type={event}"),
             }
         });
     }
     if let Some(event) = &options.write_event {
-        let raw = raw_code(event)?.ok_or_else(|| {
-            Error::BadInput(format!(
-                "write event `{event}`: give its raw code, such as 0x18"
-            ))
-        })?;
-        words.push(format!("g_write_counter_id={raw:#x}"));
+        write_codes(event)?;
+        words.push(format!("g_write_counter_id={event}"));
     }
     let bytes = match options.bytes_per_event {
         None if options.event.as_deref() == Some("page-faults") => Some(PAGE_BYTES),

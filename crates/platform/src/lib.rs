@@ -27,6 +27,7 @@ pub mod mymem;
 pub mod oom;
 pub mod overflow;
 pub mod pagemap;
+pub mod pmu;
 pub mod process;
 pub mod processor;
 pub mod ranges;

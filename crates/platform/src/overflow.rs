@@ -22,16 +22,26 @@ pub struct EventCode {
     pub kind: u32,
     /// The event's number in that type.
     pub config: u64,
+    /// What some events of a PMU take beside it, such as the mask of Intel's offcore responses; 0 elsewhere.
+    pub config1: u64,
+    /// The same.
+    pub config2: u64,
 }
 
 impl EventCode {
+    const fn of(kind: u32, config: u64) -> Self {
+        Self {
+            kind,
+            config,
+            config1: 0,
+            config2: 0,
+        }
+    }
+
     /// A number of the CPU's own PMU, as its manual gives it.
     #[must_use]
     pub fn raw(config: u64) -> Self {
-        Self {
-            kind: bindings::PERF_TYPE_RAW,
-            config,
-        }
+        Self::of(bindings::PERF_TYPE_RAW, config)
     }
 
     /// Whether the CPU counts it; the kernel counts the others.
@@ -43,27 +53,24 @@ impl EventCode {
     /// `PERF_COUNT_HW_CACHE_MISSES`: on most CPUs, misses of the last-level cache.
     pub const CACHE_MISSES: Self = Self::hardware(bindings::PERF_COUNT_HW_CACHE_MISSES);
     /// `PERF_COUNT_HW_CACHE_LL`, read, miss: reads that miss the last level.
-    pub const LAST_LEVEL_READ_MISSES: Self = Self {
-        kind: bindings::PERF_TYPE_HW_CACHE,
-        config: (bindings::PERF_COUNT_HW_CACHE_LL
+    pub const LAST_LEVEL_READ_MISSES: Self = Self::of(
+        bindings::PERF_TYPE_HW_CACHE,
+        (bindings::PERF_COUNT_HW_CACHE_LL
             | bindings::PERF_COUNT_HW_CACHE_OP_READ << 8
             | bindings::PERF_COUNT_HW_CACHE_RESULT_MISS << 16) as u64,
-    };
+    );
     /// `PERF_COUNT_HW_CPU_CYCLES`.
     pub const CYCLES: Self = Self::hardware(bindings::PERF_COUNT_HW_CPU_CYCLES);
     /// `PERF_COUNT_HW_INSTRUCTIONS`.
     pub const INSTRUCTIONS: Self = Self::hardware(bindings::PERF_COUNT_HW_INSTRUCTIONS);
     /// `PERF_COUNT_SW_PAGE_FAULTS`, counted by the kernel on any machine.
-    pub const PAGE_FAULTS: Self = Self {
-        kind: bindings::PERF_TYPE_SOFTWARE,
-        config: bindings::PERF_COUNT_SW_PAGE_FAULTS as u64,
-    };
+    pub const PAGE_FAULTS: Self = Self::of(
+        bindings::PERF_TYPE_SOFTWARE,
+        bindings::PERF_COUNT_SW_PAGE_FAULTS as u64,
+    );
 
     const fn hardware(config: u32) -> Self {
-        Self {
-            kind: bindings::PERF_TYPE_HARDWARE,
-            config: config as u64,
-        }
+        Self::of(bindings::PERF_TYPE_HARDWARE, config as u64)
     }
 }
 
@@ -89,12 +96,15 @@ const COUNTER_PAGES: usize = 8;
 const WITNESS_PAGES: usize = 16;
 
 fn attributes(code: EventCode) -> bindings::perf_event_attr {
-    bindings::perf_event_attr {
+    let mut attributes = bindings::perf_event_attr {
         type_: code.kind,
         size: u32::try_from(size_of::<bindings::perf_event_attr>()).expect("some hundred bytes"),
         config: code.config,
         ..Default::default()
-    }
+    };
+    attributes.__bindgen_anon_3.config1 = code.config1;
+    attributes.__bindgen_anon_4.config2 = code.config2;
+    attributes
 }
 
 fn open(attributes: &mut bindings::perf_event_attr, cpu: usize, of: Of<'_>) -> io::Result<File> {
@@ -293,10 +303,10 @@ impl IdleWitness {
     /// # Errors
     /// When the kernel refuses it.
     pub fn open(cpu: usize, watcher: u32) -> Result<Self> {
-        let mut attributes = attributes(EventCode {
-            kind: bindings::PERF_TYPE_SOFTWARE,
-            config: bindings::PERF_COUNT_SW_DUMMY.into(),
-        });
+        let mut attributes = attributes(EventCode::of(
+            bindings::PERF_TYPE_SOFTWARE,
+            bindings::PERF_COUNT_SW_DUMMY.into(),
+        ));
         attributes.set_context_switch(1);
         attributes.set_disabled(1);
         let system = |source| Error::System {
@@ -526,10 +536,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_not_there_is_refused_by_name() {
-        let nothing = EventCode {
-            kind: 0xffff,
-            config: 0x17,
-        };
+        let nothing = EventCode::of(0xffff, 0x17);
         let message = OverflowCounter::open(0, nothing, Of::Cpu, false)
             .unwrap_err()
             .to_string();

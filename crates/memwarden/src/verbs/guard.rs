@@ -120,10 +120,11 @@ struct Options {
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
     /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
-    /// 0x17; where CPUs differ, EVENT@FIRST-LAST,... [default: what each processor counts of memory traffic]
+    /// 0x17 or 0xb7:config1=0x10800; where CPUs differ, EVENT@FIRST-LAST,... [default: what each processor counts of
+    /// memory traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
-    /// What counts write-backs: a raw code such as 0x18
+    /// What counts write-backs: a raw code such as 0x18; where CPUs differ, CODE@FIRST-LAST,...
     #[arg(long, value_name = "CODE")]
     write_event: Option<String>,
     /// Fail when the event isn't memory traffic, as page-faults and cycles aren't

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fields of a core's PMU, as sysfs has them.
+//!
+//! Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
+
+use crate::Root;
+use crate::cpus::CpuSet;
+
+const DEVICES: &str = "/sys/bus/event_source/devices";
+
+/// The PMU that a raw code reaches on this CPU, and the bits that its events take in `config1` or `config2`.
+#[must_use]
+pub fn field_bits(root: &Root, cpu: usize, field: &str) -> (Option<String>, u64) {
+    let mut pmus = root.names(DEVICES);
+    pmus.sort();
+    let Some(pmu) = pmus.into_iter().find(|pmu| is_of_core(root, cpu, pmu)) else {
+        return (None, 0);
+    };
+    let formats = format!("{DEVICES}/{pmu}/format");
+    let names = root.names(&formats);
+    let texts = names
+        .iter()
+        .filter_map(|name| root.text(&format!("{formats}/{name}")));
+    let bits = texts.fold(0, |bits, text| bits | bits_of(text.trim(), field));
+    (Some(pmu), bits)
+}
+
+/// Arm's are named after the core, x86's `cpu`, or `cpu_core` and `cpu_atom`; each of several lists its CPUs.
+fn is_of_core(root: &Root, cpu: usize, pmu: &str) -> bool {
+    let arm = pmu.starts_with("armv") || pmu.starts_with("apple_");
+    if !arm && !["cpu", "cpu_core", "cpu_atom"].contains(&pmu) {
+        return false;
+    }
+    match root.text(&format!("{DEVICES}/{pmu}/cpus")) {
+        Some(cpus) => cpus
+            .trim()
+            .parse::<CpuSet>()
+            .is_ok_and(|cpus| cpus.contains(cpu)),
+        None => true,
+    }
+}
+
+/// The bits in `config1:0-37,63`, if it is of that field.
+fn bits_of(format: &str, field: &str) -> u64 {
+    let Some((name, ranges)) = format.split_once(':') else {
+        return 0;
+    };
+    if name != field {
+        return 0;
+    }
+    let bits = ranges.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
+        (first <= last && last < 64).then(|| (u64::MAX >> (63 - last)) & (u64::MAX << first))
+    });
+    bits.fold(0, |all, some| all | some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_of_a_format_are_those_of_its_ranges() {
+        assert_eq!(bits_of("config1:0-1,63", "config1"), 0x8000_0000_0000_0003);
+        assert_eq!(bits_of("config1:0-63", "config1"), u64::MAX);
+        assert_eq!(bits_of("config:0-7", "config1"), 0);
+        assert_eq!(bits_of("config1:9-3,64", "config1"), 0);
+        assert_eq!(bits_of("garbage", "config1"), 0);
+    }
+}
