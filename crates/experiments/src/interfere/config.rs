@@ -214,10 +214,10 @@ impl Settings for Config {
             ("--victim-memory", &self.victim_memory),
             ("--aggressor-memory", &self.aggressor_memory),
         ] {
-            if !memory.is_empty()
-                && let Err(error) = parse_size(memory)
-            {
-                return bad(format!("{option} {memory}: {error}"));
+            if !memory.is_empty() {
+                if let Err(error) = parse_size(memory) {
+                    return bad(format!("{option} {memory}: {error}"));
+                }
             }
         }
         self.settle()?;
