@@ -394,8 +394,10 @@ impl Channel {
             let enough = writes <= settings.write_low || self.turn >= settings.writes_per_drain;
             reads > 0 && enough
         } else {
-            let enough = writes >= settings.write_high && self.turn >= settings.reads_per_turn;
-            writes > 0 && (enough || (reads == 0 && self.slot_ps >= self.pause_ps()))
+            let full = writes >= settings.write_high;
+            let enough = full && self.turn >= settings.reads_per_turn;
+            let idle = reads == 0 && (full || self.slot_ps >= self.pause_ps());
+            writes > 0 && (enough || idle)
         }
     }
 

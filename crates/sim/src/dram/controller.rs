@@ -44,7 +44,7 @@ pub struct ControllerSettings {
     /// Writing begins only after as many reads, unless none waits.
     pub reads_per_turn: u32,
     /// For so long no read may have gone before writing begins because none waits, ps. With
-    /// 0 each short pause of the reads becomes a turn.
+    /// 0 each short pause of the reads becomes a turn. `write_high` writes don't wait for it.
     pub write_idle_ps: u64,
     /// What becomes of open rows.
     pub page_policy: PagePolicy,

@@ -243,6 +243,32 @@ fn writes_wait_for_a_pause_of_the_reads_that_is_long_enough() {
 }
 
 #[test]
+fn a_full_write_queue_does_not_wait_for_a_pause_of_the_reads() {
+    const IDLE_PS: u64 = 300_000;
+    let (memory, map) = ddr4();
+    let settings = ControllerSettings {
+        write_idle_ps: IDLE_PS,
+        ..ControllerSettings::default()
+    };
+    // One read, fewer than a turn of the reads, and writes while the bus is idle after it.
+    let first_write_ps = |writes: u32| {
+        let mut controller = Controller::observed(&memory, &settings, Recorder::default()).unwrap();
+        controller.push(arrival(0, row(&map, 1, 0), false, 0));
+        for write in 1..=writes {
+            controller.push(arrival(write, row(&map, 1, write), true, 100_000));
+        }
+        controller.advance(1_000_000, &mut Vec::new());
+        let commands = controller.into_observer().0;
+        let mut writes = commands.iter().filter(|one| one.kind == Kind::Write);
+        writes.next().unwrap().at_ps
+    };
+    let full = u32::try_from(settings.write_high).unwrap();
+    assert!(first_write_ps(full - 1) >= IDLE_PS);
+    let at_ps = first_write_ps(full);
+    assert!((100_000..150_000).contains(&at_ps), "{at_ps} ps");
+}
+
+#[test]
 fn reads_are_served_while_writes_never_end() {
     let (memory, _) = ddr4();
     let mut controller = Controller::new(&memory, &ControllerSettings::default()).unwrap();
