@@ -145,6 +145,12 @@ impl<O: Observer> Controller<O> {
                 field.max,
             )?;
         }
+        in_range(
+            "burst_length",
+            memory.organisation.burst_length,
+            memory.standard.transfers_per_clock(),
+            32,
+        )?;
         let banks = memory.organisation.banks_per_channel();
         in_range("banks of a channel", banks, 1, 64)?;
         in_range("read_depth", settings.read_depth as u64, 1, 1024)?;

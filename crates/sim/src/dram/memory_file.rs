@@ -168,8 +168,8 @@ impl Reader<'_> {
         })?;
         let (at, table) = mapping?;
         let mapping = self.mapping(at, table)?;
-        if self.faults.is_empty() {
-            self.together(file, &organisation, &timings, &mapping);
+        if let Some(standard) = standard.filter(|_| self.faults.is_empty()) {
+            self.together(file, standard, &organisation, &timings, &mapping);
         }
         Some(Memory {
             name: name?,
@@ -272,6 +272,7 @@ impl Reader<'_> {
     fn together(
         &mut self,
         file: &DeTable,
+        standard: Standard,
         organisation: &Organisation,
         timings: &Timings,
         mapping: &Mapping,
@@ -290,6 +291,15 @@ impl Reader<'_> {
                 why,
             );
             return;
+        }
+        let (transfers, least) = (organisation.burst_length, standard.transfers_per_clock());
+        if transfers < least {
+            let why = format!("is {transfers}: has to be at least {least}, a clock's transfers");
+            self.fault(
+                at("organisation", "burst_length"),
+                "organisation.burst_length",
+                why,
+            );
         }
         if organisation.banks_per_channel() > 64 {
             let why = "ranks x bank_groups x banks has to be at most 64";

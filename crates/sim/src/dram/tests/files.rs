@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::dram::mapping::{AddressMap, Mapping, MappingError};
 use crate::dram::memory_file::names;
-use crate::dram::{Memory, MemoryError};
+use crate::dram::{Controller, ControllerSettings, Memory, MemoryError};
 
 const DDR4: &str = include_str!("../../../memories/ddr4-2400.toml");
 
@@ -72,6 +72,26 @@ fn fields_that_contradict_each_other_are_named() {
         "{told}"
     );
     assert!(faults("name = [").contains("my.toml line 1, syntax"));
+}
+
+#[test]
+fn a_burst_takes_a_clock_at_least() {
+    let lpddr5 = include_str!("../../../memories/lpddr5-6400.toml");
+    let text = lpddr5.replace("burst_length = 16", "burst_length = 4");
+    let told = faults(&text);
+    assert!(
+        told.contains("organisation.burst_length: is 4: has to be at least 8, a clock's transfers"),
+        "{told}"
+    );
+    let allowed = lpddr5.replace("burst_length = 16", "burst_length = 8");
+    assert!(Memory::parse(Path::new("my.toml"), &allowed).is_ok());
+    let mut memory = Memory::named("lpddr5-6400").unwrap();
+    memory.organisation.burst_length = 4;
+    let error = Controller::new(&memory, &ControllerSettings::default()).err();
+    assert_eq!(
+        error.unwrap().to_string(),
+        "burst_length is 4: has to be from 8 to 32"
+    );
 }
 
 #[test]
