@@ -218,8 +218,10 @@ pub struct Scroll {
     stream: Stream,
     pause_ps: u64,
     draw_ps: u64,
-    /// Steps of one burst, and those that are left of it.
-    steps: u64,
+    /// Lines of one scroll, and those that are left of it.
+    lines: u64,
+    lines_left: u64,
+    /// Steps that are left of one burst.
     left: u64,
     /// Bursts of one scroll, and those that are left of it.
     bursts: u64,
@@ -235,19 +237,19 @@ impl Scroll {
     const PIECE_PS: u64 = 10_000_000;
 
     /// Moves lines within a buffer of `buffer_bytes`. It draws and waits for half to one
-    /// and a half times what the settings say.
+    /// and a half times what the settings say. The bursts of a scroll differ by a line at most.
     #[must_use]
     pub fn new(settings: ScrollSettings, buffer_bytes: u64, line_bytes: u64, seed: u64) -> Self {
-        let bytes = settings.bytes.max(line_bytes);
-        let burst_bytes = settings.burst_bytes.clamp(line_bytes, bytes);
-        let steps = burst_bytes / line_bytes * 2;
+        let lines = settings.bytes.div_ceil(line_bytes).max(1);
+        let burst_lines = (settings.burst_bytes / line_bytes).clamp(1, lines);
         let mut scroll = Self {
             stream: Stream::of(USES[5].1, buffer_bytes, line_bytes, settings.line_ps),
             pause_ps: settings.pause_ps,
             draw_ps: settings.draw_ps,
-            steps,
-            left: steps,
-            bursts: bytes / burst_bytes,
+            lines,
+            lines_left: 0,
+            left: 0,
+            bursts: lines.div_ceil(burst_lines),
             bursts_left: 0,
             drawing_ps: 0,
             to_draw_ps: 0,
@@ -262,9 +264,17 @@ impl Scroll {
     }
 
     fn begin(&mut self) {
-        self.left = self.steps;
+        self.lines_left = self.lines;
         self.bursts_left = self.bursts;
         self.drawing_ps = self.about(self.draw_ps) / self.bursts;
+        self.begin_burst();
+    }
+
+    fn begin_burst(&mut self) {
+        let lines = self.lines_left.div_ceil(self.bursts_left);
+        self.lines_left -= lines;
+        // A line is read and written.
+        self.left = 2 * lines;
         self.to_draw_ps = self.drawing_ps;
     }
 }
@@ -287,8 +297,7 @@ impl Workload for Scroll {
         }
         self.bursts_left -= 1;
         if self.bursts_left > 0 {
-            self.left = self.steps;
-            self.to_draw_ps = self.drawing_ps;
+            self.begin_burst();
             return self.next(now_ps);
         }
         self.begin();
@@ -499,6 +508,44 @@ mod tests {
             match scroll.next(7) {
                 Step::Sleep { until_ps } => assert!((507..=1507).contains(&until_ps)),
                 other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_scroll_that_its_bursts_do_not_divide_is_moved_whole() {
+        for (bytes, burst_bytes, bursts) in [
+            (10 * 64, 4 * 64, vec![4, 3, 3]),
+            (10 * 64, 6 * 64, vec![5, 5]),
+            (7 * 64, 5 * 64 + 1, vec![4, 3]),
+            (100, 1 << 20, vec![2]),
+            (0, 0, vec![1]),
+        ] {
+            let settings = ScrollSettings {
+                bytes,
+                burst_bytes,
+                line_ps: 0,
+                draw_ps: 100_000,
+                pause_ps: 0,
+            };
+            let mut scroll = Scroll::new(settings, 1024, 64, 1);
+            for _ in 0..3 {
+                let mut moved = vec![0];
+                loop {
+                    match scroll.next(0) {
+                        Step::Touch {
+                            work_ps: 0, store, ..
+                        } => *moved.last_mut().unwrap() += u64::from(store),
+                        Step::Touch { .. } => moved.push(0),
+                        other => {
+                            assert_eq!(other, Step::Sleep { until_ps: 0 });
+                            break;
+                        }
+                    }
+                }
+                // The last burst's drawing ends the scroll.
+                assert_eq!(moved.pop(), Some(0));
+                assert_eq!(moved, bursts, "{bytes} in bursts of {burst_bytes}");
             }
         }
     }
