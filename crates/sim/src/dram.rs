@@ -45,7 +45,7 @@
 //! - Requests of other than one burst. All memories here move 64 bytes a burst.
 //! - Refresh of single banks, postponed or pulled in; power-down; self-refresh.
 //! - LPDDR5's CAS command that synchronises WCK; HBM3's second burst of a line as a
-//!   command of its own.
+//!   command of its own, and the two clocks by which its data come later.
 //! - The gap between two PREs (tPPD), commands of several clocks (LPDDR, DDR5), a
 //!   longer tRP for all banks (LPDDR), tDQSCK, on-die termination.
 //! - The controller's own time: it decides in no time, and a write is done when its

@@ -233,7 +233,7 @@ fn rows_of_lpddr5_and_hbm3() {
     of_both("tRRD_S", (Activate, BANK), (Activate, OTHER_GROUP), [4, 4]);
     of_both("tRRD_L", (Activate, BANK), (Activate, SAME_GROUP), [4, 6]);
     of_both("tRFC", (Refresh, BANK), (Activate, BANK), [168, 560]);
-    of_both("tRTP", (Read, BANK), (Precharge, BANK), [6, 10]);
+    of_both("tRTP", (Read, BANK), (Precharge, BANK), [6, 12]);
 }
 
 #[test]
@@ -242,18 +242,41 @@ fn data_of_lpddr5_and_hbm3() {
     of_both("tCCD_S", (Write, BANK), (Write, OTHER_GROUP), [2, 4]);
     of_both("tCCD_L", (Read, BANK), (Read, SAME_GROUP), [4, 8]);
     of_both("tCCD_L_WR", (Write, BANK), (Write, SAME_GROUP), [4, 8]);
-    of_both("tRTW", (Read, BANK), (Write, OTHER_GROUP), [13, 22]);
+    of_both("tRTW", (Read, BANK), (Write, OTHER_GROUP), [13, 24]);
     let written = |clocks: [u64; 2]| [9 + 2 + clocks[0], 8 + 4 + clocks[1]];
     let other_group = (Read, OTHER_GROUP);
-    of_both("tWTR_S", (Write, BANK), other_group, written([5, 7]));
+    of_both("tWTR_S", (Write, BANK), other_group, written([5, 9]));
     of_both(
         "tWTR_L",
         (Write, BANK),
         (Read, SAME_GROUP),
-        written([10, 13]),
+        written([10, 15]),
     );
-    of_both("tWR", (Write, BANK), (Precharge, BANK), written([28, 26]));
+    of_both("tWR", (Write, BANK), (Precharge, BANK), written([28, 28]));
     of_both("tRTRS", (Read, BANK), (Read, OTHER_RANK), [2 + 2, 4 + 2]);
+}
+
+/// The second RD or WR of an HBM3 line comes tCCD_L after the first: what follows counts from it.
+#[test]
+fn an_hbm3_line_ends_with_its_second_burst() {
+    const TCCD_L: u64 = 4;
+    const BURST: u64 = 2;
+    const WR_TO_DATA: u64 = 8;
+    let memory = Memory::named("hbm3-6400").unwrap();
+    let clocks = memory.timings.in_clocks();
+    let tck = clocks.tck;
+    let of = |ps: u64| ps.div_ceil(tck);
+    assert_eq!(clocks.tccd_l, 2 * TCCD_L * tck);
+    assert_eq!(clocks.trtp / tck, TCCD_L + 8);
+    let rl = clocks.tcl / tck;
+    assert_eq!(clocks.tcwl / tck, WR_TO_DATA);
+    assert_eq!(clocks.trtw / tck, TCCD_L + rl + BURST + 2 - WR_TO_DATA);
+    // The model's burst of 16 ends before the second of the two of 8 does.
+    let early = TCCD_L + BURST - memory.burst_ps() / tck;
+    assert_eq!(early, 2);
+    assert_eq!(clocks.twr / tck, of(16_000) + early);
+    assert_eq!(clocks.twtr_s / tck, of(4_000) + early);
+    assert_eq!(clocks.twtr_l / tck, of(8_000) + early);
 }
 
 #[test]
