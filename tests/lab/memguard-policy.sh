@@ -54,6 +54,7 @@ timers_of_0() { sed -n 's/^ *[0-9]*: *\([0-9]*\) .*arch_timer$/\1/p' /proc/inter
 taskset 1 "$here/paced" 1 200000 10 &
 pids="$pids $!"
 usleep 300000
+# shellcheck disable=SC2034 # for memguard.sh
 STATS=
 before=$(timers_of_0)
 figures_over 400
