@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use memwarden_workloads::Stop;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::Error;
 
@@ -28,7 +28,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Catches SIGINT, SIGTERM and SIGHUP from now on.
+    /// Catches SIGINT, SIGTERM, SIGHUP and SIGQUIT from now on.
     ///
     /// # Errors
     /// When the signals can't be caught.
@@ -37,7 +37,7 @@ impl Interrupt {
             signal: Arc::clone(LAST.get_or_init(Arc::default)),
             ..Self::default()
         };
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
             let catch = |source| Error::Process {
                 action: "catching",
                 what: format!("signal {signal}"),

@@ -11,7 +11,7 @@ use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use memwarden_platform::{affinity, clock, sched};
+use memwarden_platform::{affinity, clock, process, sched};
 use memwarden_workloads::periodic::{Job, Schedule};
 use memwarden_workloads::{Placement, Stop};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,6 +34,9 @@ const LOOK_EVERY: Timespec = Timespec {
 
 /// A program that has not finished a job after this long never will.
 const JOB_WITHIN: Duration = Duration::from_secs(60);
+
+/// A program that has closed its standard output has this long to exit.
+const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where a job begins and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -136,9 +139,12 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
         return Err(Error::BadInput("0 jobs: give 1 or more".into()));
     }
     config.placement.apply()?;
-    if config.release.is_some() && config.placement.fifo_priority.is_none() {
+    match config.placement.fifo_priority {
+        // Above the program from its first instruction on: a driver of the same priority would wait for it to sleep.
+        Some(priority) => sched::set_fifo((priority + 1).min(99))?,
         // Otherwise each release would be up to 50 us late, for the kernel may put sleeps together.
-        sched::no_timer_slack()?;
+        None if config.release.is_some() => sched::no_timer_slack()?,
+        None => {}
     }
     let mut driver = Driver {
         config,
@@ -152,6 +158,8 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
         jobs: Vec::new(),
         schedule: None,
         marked_release_ns: None,
+        ended_early: false,
+        lost: 0,
         notes: Vec::new(),
         late: Some(late),
     };
@@ -176,6 +184,10 @@ struct Driver<'a> {
     schedule: Option<Schedule>,
     /// The release of the last job that the program marked.
     marked_release_ns: Option<u64>,
+    /// It ended by itself before its last job.
+    ended_early: bool,
+    /// Releases that passed while memwarden ended what runs of the program had left.
+    lost: u64,
     notes: Vec<String>,
     late: Option<&'a mut Late<'a>>,
 }
@@ -194,14 +206,10 @@ impl Driver<'_> {
                     .map_err(|source| self.system("starting", source))?,
             );
         shape(&mut command);
-        let Some(priority) = self.config.placement.fifo_priority else {
-            return Group::start(command, &self.what);
-        };
-        // The program inherits the priority; the driver is above it, to take a time while the program runs on.
-        sched::set_fifo(priority)?;
-        let group = Group::start(command, &self.what)?;
-        sched::set_fifo((priority + 1).min(99))?;
-        Ok(group)
+        if let Some(priority) = self.config.placement.fifo_priority {
+            process::run_fifo(&mut command, priority);
+        }
+        Group::start(command, &self.what)
     }
 
     /// One run after the other.
@@ -219,11 +227,25 @@ impl Driver<'_> {
             if !status.success() {
                 return Err(self.failed(status));
             }
-            number = self.finish(number, begin, end);
+            // Before the next release is chosen: the clean-up may take longer than a period.
+            drop(group);
+            let next = self.finish(number, begin, end);
+            number = self.after_clean_up(number, next);
             if self.is_done(number) {
                 return Ok(());
             }
         }
+    }
+
+    /// The next release that has not passed by now, when a run that ended after `number` gives `next`.
+    fn after_clean_up(&mut self, number: Option<u64>, next: Option<u64>) -> Option<u64> {
+        let (Some(schedule), Some(number), Some(next)) = (self.schedule, number, next) else {
+            return next;
+        };
+        let ahead = schedule.after(number, clock::monotonic_ns()).max(next);
+        let jobs = self.config.jobs;
+        self.lost += ahead.min(jobs) - next.min(jobs);
+        Some(ahead)
     }
 
     /// A line to the program asks for a job, and a line from it ends one.
@@ -253,8 +275,9 @@ impl Driver<'_> {
                     ));
                 }
             }
-            // It need not read them.
-            let _ = writeln!(ask, "{}", number.map_or(0, |number: u64| number + 1));
+            // It need not read them. One write each: a program may take what one read gives for the line.
+            let line = format!("{}\n", number.map_or(0, |number: u64| number + 1));
+            let _ = ask.write_all(line.as_bytes());
             match self.next_line(&mut lines)? {
                 Some(end) => number = self.finish(number, begin, end),
                 None if self.stop.requested() => return Ok(()),
@@ -409,8 +432,8 @@ impl Driver<'_> {
     }
 
     fn push(&mut self, job: Job) {
-        if let (true, Some(of)) = (job.missed, self.config.release) {
-            if let Some(late) = self.late.take() {
+        if job.missed {
+            if let (Some(of), Some(late)) = (self.config.release, self.late.take()) {
                 late(
                     &job,
                     job.response_ns.saturating_sub(nanoseconds(of.deadline)),
@@ -446,31 +469,42 @@ impl Driver<'_> {
     /// When the next line came; none at the end of its output, or when it is to stop.
     fn next_line(&self, lines: &mut ChildStdout) -> Result<Option<u64>, Error> {
         let since = clock::monotonic_ns();
+        let mut first = None;
+        let mut count = 0;
         loop {
-            if !self.readable(lines, Some(&LOOK_EVERY))? {
-                if self.stop.requested() {
-                    return Ok(None);
-                }
-                if clock::monotonic_ns() - since > nanoseconds(JOB_WITHIN) {
-                    return Err(self.broken(format!(
-                        "wrote no line for {} s: each job ends with a line on standard output, which the program \
-                         flushes (stdbuf -oL does it for some)",
-                        JOB_WITHIN.as_secs()
-                    )));
+            // On every turn: a program can write without a pause, and never end a line.
+            if self.stop.requested() {
+                return Ok(None);
+            }
+            if clock::monotonic_ns() - since > nanoseconds(JOB_WITHIN) {
+                return Err(self.broken(format!(
+                    "wrote no line for {} s: each job ends with a line on standard output, which the program \
+                     flushes (stdbuf -oL does it for some)",
+                    JOB_WITHIN.as_secs()
+                )));
+            }
+            // After the line, what came with it: long lines fill more than one chunk.
+            let within = first.map_or(LOOK_EVERY, |_| Timespec::default());
+            if !self.readable(lines, Some(&within))? {
+                if first.is_some() {
+                    return Ok(first);
                 }
                 continue;
             }
             let now = clock::monotonic_ns();
             match self.lines(lines)? {
-                None => return Ok(None),
+                None => return Ok(first),
                 Some(0) => {}
-                Some(1) => return Ok(Some(now)),
-                Some(count) => {
-                    return Err(self.broken(format!(
-                        "wrote {count} lines at once: its output is buffered, or its jobs are too short to be timed so; \
-                         flush after each line (stdbuf -oL does it for some), or mark the jobs (--jobs-by mark)"
-                    )));
+                Some(more) => {
+                    first.get_or_insert(now);
+                    count += more;
                 }
+            }
+            if count > 1 {
+                return Err(self.broken(format!(
+                    "wrote {count} lines at once: its output is buffered, or its jobs are too short to be timed so; \
+                     flush after each line (stdbuf -oL does it for some), or mark the jobs (--jobs-by mark)"
+                )));
             }
         }
     }
@@ -504,12 +538,19 @@ impl Driver<'_> {
 
     /// Its output or its marks have come to an end before all jobs were done.
     fn ended_early(&mut self, group: &mut Group) -> Result<(), Error> {
+        let since = clock::monotonic_ns();
         let status = loop {
             if let Some(status) = group.ended()? {
                 break status;
             }
             if self.stop.requested() {
                 return Ok(());
+            }
+            if clock::monotonic_ns() - since > nanoseconds(EXIT_WITHIN) {
+                return Err(self.broken(format!(
+                    "closed its standard output and runs on {} s later: each job ends with a line there",
+                    EXIT_WITHIN.as_secs()
+                )));
             }
             std::thread::sleep(Duration::from_millis(5));
         };
@@ -527,6 +568,7 @@ impl Driver<'_> {
                 "ended after fewer than two jobs, of which the first is left out: {remedy}"
             )));
         }
+        self.ended_early = true;
         self.notes.push(format!(
             "{} ended by itself after {} of {} jobs",
             self.what,
@@ -536,14 +578,21 @@ impl Driver<'_> {
         Ok(())
     }
 
-    fn outcome(self) -> Result<Outcome, Error> {
+    fn outcome(mut self) -> Result<Outcome, Error> {
+        if self.lost > 0 {
+            self.notes.push(format!(
+                "{} skipped releases passed while memwarden ended what {} had left running: a program that waits for \
+                 its children leaves none",
+                self.lost, self.what
+            ));
+        }
         if self.jobs.is_empty() {
             return Err(self.broken("stopped before its second job: nothing was measured"));
         }
         let last = self.jobs.last().map_or(0, |job| job.number + 1);
         let releases = match self.config.release {
             // Those that the last job overran were its own turn.
-            Some(_) if !self.stop.requested() && self.notes.is_empty() => self.config.jobs,
+            Some(_) if !self.stop.requested() && !self.ended_early => self.config.jobs,
             _ => last,
         };
         let skipped = releases - self.jobs.len() as u64;

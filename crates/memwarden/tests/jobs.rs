@@ -2,10 +2,12 @@
 //! The user's own program as the measured task: told apart by exits, lines and marks. No figure of time is judged here.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
-use memwarden_platform::cpus;
+use memwarden_platform::{cpus, sched};
 use memwarden_run::Recorded;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -158,6 +160,16 @@ fn what_goes_wrong_is_told_once_with_the_programs_own_words() {
             &["--by", "mark"],
             "echo 2 1 >$MEMWARDEN_JOBS; sleep 100",
             "`2 1`",
+        ),
+        (
+            &["--by", "line"],
+            "{ printf '%03000d\\n' 1 2; } | dd bs=64k iflag=fullblock 2>/dev/null; sleep 100",
+            "wrote 2 lines at once",
+        ),
+        (
+            &["--by", "line"],
+            "exec >&-; sleep 100",
+            "closed its standard output and runs on",
         ),
         (
             &["--by", "line", "--period", "50ms"],
@@ -365,47 +377,124 @@ fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
 }
 
 #[test]
+fn a_job_is_asked_for_in_one_write() {
+    // Each `dd` makes one read.
+    let script = "while ends=$(dd bs=64 count=1 2>/dev/null | wc -l); do [ $ends -eq 1 ] || exit 3; echo; done";
+    let result = result(&with_script(&["--by", "line", "--jobs", "50"], script));
+    assert_eq!(jobs(&result).len(), 50);
+}
+
+#[test]
+fn releases_that_memwardens_clean_up_takes_are_told() {
+    // What each run leaves behind ignores SIGTERM, and lasts for two periods.
+    let script = "trap '' TERM; sleep 0.1 >/dev/null & exit 0";
+    let options = ["--period", "50ms", "--jobs", "8"];
+    let result = result(&with_script(&options, script));
+    assert_eq!(result["releases"], 8);
+    let skipped = result["skipped"].as_u64().unwrap();
+    assert!(skipped > 0 && jobs(&result).len() as u64 + skipped == 8);
+    let note = result["notes"][0].as_str().unwrap();
+    assert!(note.contains("while memwarden ended what"), "{note}");
+}
+
+#[test]
+fn with_a_real_time_priority_memwarden_is_above_the_program_from_the_start() {
+    if sched::set_fifo(1).is_err() {
+        println!("skipped: no SCHED_FIFO for this user");
+        return;
+    }
+    // Field 40 of proc_pid_stat(5) is the real-time priority.
+    let script =
+        "for of in $PPID $$; do cut -d ' ' -f 40 /proc/$of/stat; done | paste -s >&2; exit 3";
+    let cpu = cpus::online().unwrap().iter().next().unwrap().to_string();
+    for by in ["exit", "line", "mark"] {
+        let options = ["--by", by, "-c", &cpu, "-r", "50"];
+        let said = refusal(&with_script(&options, script));
+        assert!(said.contains("51\t50"), "{by}: {said}");
+    }
+}
+
+fn started(arguments: &[&str], temporary: &Path) -> Child {
+    Command::new(MEMWARDEN)
+        .args(arguments)
+        .env("TMPDIR", temporary)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// The process group that a program writes to `file`, once it does.
+fn group_in(file: &Path, run: &mut Child) -> Pid {
+    loop {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        if let Ok(group) = text.trim().parse() {
+            return Pid::from_raw(group).unwrap();
+        }
+        let ended = run.try_wait().unwrap();
+        assert!(ended.is_none(), "memwarden ended early: {ended:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends `signal`, and waits; a run that goes on for ever is a failure of its own.
+fn ends_on(signal: Signal, run: &mut Child) -> bool {
+    rustix::process::kill_process(Pid::from_child(run), signal).unwrap();
+    for _ in 0..6000 {
+        if run.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    run.kill().unwrap();
+    false
+}
+
+fn is_gone(group: Pid) -> bool {
+    rustix::process::test_kill_process_group(group).is_err()
+}
+
+#[test]
+fn a_signal_leaves_nothing_of_the_program_and_no_pipe() {
+    for (signal, by, work) in [
+        (Signal::TERM, "exit", "sleep 1000 & sleep 1001"),
+        (Signal::HUP, "mark", "sleep 1000 & sleep 1001"),
+        (Signal::QUIT, "mark", "sleep 1000 & sleep 1001"),
+        // Always something to read, and never a line.
+        (Signal::TERM, "line", "tr '\\0' x </dev/zero"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("runs");
+        let script = format!("echo $$ >{}; {work}", mark.display());
+        let words = with_script(&["--by", by], &script);
+        let mut run = started(&words, temporary.path());
+        let group = group_in(&mark, &mut run);
+        assert!(ends_on(signal, &mut run), "{signal:?}, {by}: it runs on");
+        assert!(is_gone(group), "{signal:?}, {by}: a process is left");
+        let left = std::fs::read_dir(temporary.path()).unwrap().count();
+        assert_eq!(left, 0, "{signal:?}, {by}: files are left");
+    }
+}
+
+#[test]
 fn an_interrupted_experiment_leaves_nothing_of_the_program() {
     if cpus::online().unwrap().len() < 2 {
         println!("skipped: one CPU");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let mark = folder.path().join("runs");
-    let script = format!("cmd: echo $$ >{}; sleep 1000 & sleep 1001", mark.display());
-    let mut run = Command::new(MEMWARDEN)
-        .args([
-            "interfere",
-            "--victim",
-            &script,
-            "--victim-cpu",
-            "0",
-            "--cpus",
-            "1",
-            "--out",
-        ])
-        .arg(folder.path().join("out"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let group = loop {
-        match std::fs::read_to_string(&mark)
-            .ok()
-            .and_then(|text| text.trim().parse::<i32>().ok())
-        {
-            Some(group) => break rustix::process::Pid::from_raw(group).unwrap(),
-            None => std::thread::sleep(std::time::Duration::from_millis(5)),
-        }
-    };
-    rustix::process::kill_process(
-        rustix::process::Pid::from_child(&run),
-        rustix::process::Signal::TERM,
-    )
-    .unwrap();
-    assert!(!run.wait().unwrap().success());
-    assert!(
-        rustix::process::test_kill_process_group(group).is_err(),
-        "a process of the program is left"
-    );
+    for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = folder.path().join("runs");
+        let script = format!("cmd: echo $$ >{}; sleep 1000 & sleep 1001", mark.display());
+        let out = folder.path().join("out");
+        let mut words = vec!["interfere", "--victim", &script, "--jobs-by", "mark"];
+        words.extend(["--victim-cpu", "0", "--cpus", "1", "--out"]);
+        words.push(out.to_str().unwrap());
+        let mut run = started(&words, folder.path());
+        let group = group_in(&mark, &mut run);
+        assert!(ends_on(signal, &mut run), "{signal:?}: it runs on");
+        assert!(is_gone(group), "{signal:?}: a process is left");
+    }
 }

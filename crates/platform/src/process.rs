@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::cpus::CpuSet;
-use crate::{Result, Root, affinity};
+use crate::{Result, Root, affinity, sched};
 
 /// Has the kernel send `signal` to the process of `command` when the thread that starts it ends, for any reason.
 ///
@@ -34,6 +34,13 @@ pub fn run_on(command: &mut Command, cpus: &CpuSet) {
     let mask = affinity::mask(cpus);
     // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(move || affinity::set_mask(&mask)) };
+}
+
+/// Puts what `command` starts under SCHED_FIFO with `priority`, which may be below that of the thread that starts it.
+pub fn run_fifo(command: &mut Command, priority: i32) {
+    let set = move || sched::set_policy(libc::SCHED_FIFO, priority);
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(set) };
 }
 
 /// What /proc/PID/stat says of CPU time, in the kernel's ticks.

@@ -88,7 +88,7 @@ pub fn set_normal() -> Result<()> {
     })
 }
 
-fn set_policy(policy: i32, priority: i32) -> std::io::Result<()> {
+pub(crate) fn set_policy(policy: i32, priority: i32) -> std::io::Result<()> {
     let parameters = libc::sched_param {
         sched_priority: priority,
     };

@@ -11,6 +11,7 @@ use memwarden_platform::units;
 use memwarden_workloads::Placement;
 use memwarden_workloads::periodic::Job;
 use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGQUIT};
 
 use super::periodic::{miss_line, time_line};
 use super::{output, workload};
@@ -57,6 +58,10 @@ pub struct Args {
 /// Runs the program, and prints how its jobs went.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
+    // These, too, leave nothing of the program behind: a terminal that is closed sends one, and Ctrl-\ the other.
+    for signal in [SIGHUP, SIGQUIT] {
+        signal_hook::flag::register(signal, signals.stop.flag()).context("cannot catch signals")?;
+    }
     let release = args.release()?;
     let config = Config {
         command: args.command,
