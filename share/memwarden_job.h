@@ -8,6 +8,8 @@
  *
  * memwarden_job_end_since(release, begin) counts from a planned release. Where
  * memwarden doesn't run the program, all of this does nothing.
+ *
+ * Needs POSIX.1-2008: -std=gnu99 or -D_POSIX_C_SOURCE=200809L.
  */
 #ifndef MEMWARDEN_JOB_H
 #define MEMWARDEN_JOB_H
@@ -18,12 +20,16 @@
 #include <stdlib.h>
 #include <time.h>
 
+#if !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#error "memwarden_job.h needs POSIX.1-2008: -std=gnu99 or -D_POSIX_C_SOURCE=200809L"
+#endif
+
 static inline uint64_t memwarden_job_begin(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * UINT64_C(1000000000) + now.tv_nsec;
+	return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
 static inline void memwarden_job_end_since(uint64_t release, uint64_t begin)

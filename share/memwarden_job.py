@@ -14,8 +14,10 @@ import contextlib
 import os
 import time
 
-_path = os.environ.get("MEMWARDEN_JOBS")
-_marks = os.open(_path, os.O_WRONLY | os.O_CLOEXEC) if _path else None
+try:
+    _marks = os.open(os.environ["MEMWARDEN_JOBS"], os.O_WRONLY | os.O_CLOEXEC)
+except (KeyError, OSError):
+    _marks = None
 
 
 @contextlib.contextmanager
@@ -24,4 +26,5 @@ def job(release=None):
     yield
     end = time.monotonic_ns()
     if _marks is not None:
-        os.write(_marks, f"{begin if release is None else release} {begin} {end}\n".encode())
+        with contextlib.suppress(OSError):
+            os.write(_marks, f"{begin if release is None else release} {begin} {end}\n".encode())

@@ -35,6 +35,9 @@ const LOOK_EVERY: Timespec = Timespec {
 /// A program that has not finished a job after this long never will.
 const JOB_WITHIN: Duration = Duration::from_secs(60);
 
+/// This much of the end of a program's standard error is looked at for its last line.
+const LAST_WORDS: u64 = 4 << 10;
+
 /// A program that has closed its standard output has this long to exit.
 const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -126,13 +129,13 @@ pub struct Outcome {
 /// # Errors
 /// When the program can't be started, fails, or tells no jobs apart.
 pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Error> {
-    let what = match config.command.as_slice() {
+    let (what, in_shell) = match config.command.as_slice() {
         [] => {
             let none = "no program to run: give one behind --";
             return Err(Error::BadInput(none.into()));
         }
-        [shell, option, line] if shell == "sh" && option == "-c" => line,
-        [program, ..] => program,
+        [shell, option, line] if shell == "sh" && option == "-c" => (line, true),
+        [program, ..] => (program, false),
     };
     let what = what.to_string_lossy().into_owned();
     if config.jobs == 0 {
@@ -155,6 +158,7 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
             source,
         })?,
         what,
+        in_shell,
         jobs: Vec::new(),
         schedule: None,
         marked_release_ns: None,
@@ -178,6 +182,8 @@ struct Driver<'a> {
     config: &'a Config,
     stop: &'a Stop,
     what: String,
+    /// It is a line for the shell.
+    in_shell: bool,
     /// What the program writes to standard error.
     errors: File,
     jobs: Vec<Job>,
@@ -227,6 +233,7 @@ impl Driver<'_> {
             if !status.success() {
                 return Err(self.failed(status));
             }
+            self.forget_errors()?;
             // Before the next release is chosen: the clean-up may take longer than a period.
             drop(group);
             let next = self.finish(number, begin, end);
@@ -371,12 +378,9 @@ impl Driver<'_> {
             .config
             .release
             .map_or(u64::MAX, |of| nanoseconds(of.deadline));
-        // The schedule is the program's own. Periods are counted from one release to the next, so that a timer that
-        // drifts skips none.
         let periods = match (self.marked_release_ns, self.config.release) {
             (Some(before), Some(of)) => {
-                let period_ns = nanoseconds(of.period);
-                ((release.saturating_sub(before) + period_ns / 2) / period_ns).max(1)
+                periods_between(before, release, begin, nanoseconds(of.period))
             }
             _ => 1,
         };
@@ -608,21 +612,37 @@ impl Driver<'_> {
 
     /// The error for a run that failed, with the last thing that the program said.
     fn failed(&self, status: ExitStatus) -> Error {
-        let mut said = String::new();
-        let mut errors = &self.errors;
-        let _ = errors.seek(SeekFrom::Start(0));
-        let _ = errors.read_to_string(&mut said);
-        let said = said.lines().rev().find(|line| !line.trim().is_empty());
         let shell = match status.code() {
             // What a shell returns for a program that it could not start, or that a signal ended.
-            Some(126 | 127) => " (the shell could not start it)".to_owned(),
-            Some(code @ 129..=159) => format!(" (signal {} in a shell)", code - 128),
+            Some(126 | 127) if self.in_shell => " (the shell could not start it)".to_owned(),
+            Some(code @ 129..=159) if self.in_shell => {
+                format!(" (signal {} in a shell)", code - 128)
+            }
             _ => String::new(),
         };
-        self.broken(match said {
-            Some(said) => format!("failed: {status}{shell}: {}", said.trim()),
+        self.broken(match self.last_words() {
+            Some(said) => format!("failed: {status}{shell}: {said}"),
             None => format!("failed: {status}{shell}"),
         })
+    }
+
+    /// The last line of the program's standard error.
+    fn last_words(&self) -> Option<String> {
+        let mut errors = &self.errors;
+        let length = errors.seek(SeekFrom::End(0)).ok()?;
+        let last = SeekFrom::Start(length.saturating_sub(LAST_WORDS));
+        errors.seek(last).ok()?;
+        let mut said = Vec::new();
+        errors.read_to_end(&mut said).ok()?;
+        let said = String::from_utf8_lossy(&said);
+        let line = said.lines().rev().find(|line| !line.trim().is_empty());
+        line.map(|line| line.trim().to_owned())
+    }
+
+    /// What a run that went well wrote to standard error is not of the next one, and takes up memory.
+    fn forget_errors(&mut self) -> Result<(), Error> {
+        let forgotten = self.errors.set_len(0).and_then(|()| self.errors.rewind());
+        forgotten.map_err(|source| self.system("emptying the file for the errors of", source))
     }
 
     fn broken(&self, reason: impl Into<String>) -> Error {
@@ -641,6 +661,44 @@ impl Driver<'_> {
     }
 }
 
+/// How many releases the release `before` and the next one that the program marks are apart, at least 1.
+///
+/// The schedule is the program's own. Periods are counted from one release to the next, so that a timer that drifts
+/// skips none. Where the program marks no release, the begin stands for it, and a late begin before one in time makes
+/// the gap longer than the releases were apart: a period is skipped when three quarters of it are in the gap.
+fn periods_between(before: u64, release: u64, begin: u64, period_ns: u64) -> u64 {
+    let is_marked = release < begin;
+    let early = if is_marked {
+        period_ns / 2
+    } else {
+        period_ns / 4
+    };
+    ((release.saturating_sub(before) + early) / period_ns).max(1)
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_begin_skips_no_period() {
+        let count = |begins: [u64; 4]| -> u64 {
+            let of = |pair: &[u64]| periods_between(pair[0], pair[1], pair[1], 20);
+            begins.windows(2).map(of).sum()
+        };
+        assert_eq!(count([0, 31, 40, 60]), 3);
+        assert_eq!(count([0, 20, 40, 60]), 3);
+        assert_eq!(count([0, 20, 60, 80]), 4, "none began in the third period");
+        assert_eq!(count([0, 20, 56, 80]), 4, "nor here");
+    }
+
+    #[test]
+    fn marked_releases_are_rounded_to_whole_periods() {
+        let apart = |gap| periods_between(0, gap, gap + 3, 20);
+        assert_eq!([1, 19, 29, 30, 41, 58].map(apart), [1, 1, 1, 2, 2, 3]);
+    }
 }

@@ -141,7 +141,13 @@ fn what_goes_wrong_is_told_once_with_the_programs_own_words() {
             "echo why >&2; exit 3",
             "exit status: 3: why",
         ),
+        (
+            &["--by", "exit"],
+            "seq 100000 >&2; printf 'no\\377 way\\n' >&2; exit 3",
+            "exit status: 3: no\u{fffd} way",
+        ),
         (&["--by", "exit"], "kill -SEGV $$", "signal: 11"),
+        (&["--by", "exit"], "exit 139", "signal 11 in a shell"),
         (&["--by", "line"], "kill -KILL $$", "signal: 9"),
         (&["--by", "mark"], "kill -KILL $$", "signal: 9"),
         (&["--by", "mark"], "true", "memwarden_job.h"),
@@ -182,11 +188,30 @@ fn what_goes_wrong_is_told_once_with_the_programs_own_words() {
         assert_eq!(said.matches("memwarden: ").count(), 1, "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
+    // 127 is a shell's word for a missing program; another program may mean anything by it.
+    let said = refusal(&["jobs", "--", "env", "sh", "-c", "exit 127"]);
+    assert!(
+        said.contains("status: 127") && !said.contains("shell could"),
+        "{said}"
+    );
     let said = refusal(&["jobs", "--", "/nonexistent/program"]);
     assert!(
         said.contains("/nonexistent/program: No such file"),
         "{said}"
     );
+}
+
+#[test]
+fn the_words_of_a_run_that_went_well_are_not_those_of_one_that_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("ran");
+    let script = format!(
+        "[ -e {0} ] && exit 3; echo fine >&2; : >{0}",
+        mark.display()
+    );
+    // The option as interfere and realtime have it.
+    let said = refusal(&with_script(&["--jobs-by", "exit"], &script));
+    assert!(said.trim_end().ends_with("exit status: 3"), "{said}");
 }
 
 #[test]
@@ -222,10 +247,20 @@ fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
         "c.c",
         "#include \"memwarden_job.h\"\nint main(void)\n{\n\tfor (int i = 0; i < 40; i++)\n\t\tmemwarden_job_end(memwarden_job_begin());\n}\n",
     );
-    let mut cc = Command::new("cc");
-    cc.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(share());
-    if compiled(cc.args([&path("c.c"), "-o", &path("c")])) {
-        programs.push(vec![path("c")]);
+    let posix = "-D_POSIX_C_SOURCE=200809L";
+    for (compiler, standard, language) in [
+        ("cc", &["-std=gnu99"][..], "c"),
+        ("cc", &["-std=c99", "-pedantic", posix], "c"),
+        ("cc", &["-std=c11", "-pedantic", "-Wconversion", posix], "c"),
+        ("c++", &["-std=c++11", "-pedantic"], "c++"),
+    ] {
+        let program = path(&programs.len().to_string());
+        let mut command = Command::new(compiler);
+        command.args(["-Wall", "-Wextra", "-Werror", "-I"]);
+        command.arg(share()).args(standard).args(["-x", language]);
+        if compiled(command.args([&path("c.c"), "-o", &program])) {
+            programs.push(vec![program]);
+        }
     }
     std::fs::copy(share().join("memwarden_job.rs"), path("memwarden_job.rs")).unwrap();
     write(
@@ -248,6 +283,20 @@ fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn a_compiler_without_posix_is_told_what_to_give_it() {
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-x", "c", "-fsyntax-only"]);
+    match cc.arg(share().join("memwarden_job.h")).output() {
+        Err(_) => println!("skipped: no C compiler here"),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success());
+            assert!(said.contains("-D_POSIX_C_SOURCE=200809L"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let programs = marking_programs(&folder);
@@ -260,8 +309,15 @@ fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program
         line.extend(&words);
         let result = result(&line);
         assert_eq!(jobs(&result).len(), 30, "{program:?}");
-        let by_itself = Command::new(words[0]).args(&words[1..]).output().unwrap();
-        assert!(by_itself.status.success() && by_itself.stdout.is_empty());
+        let mut by_itself = Command::new(words[0]);
+        by_itself.args(&words[1..]);
+        for _ in 0..2 {
+            let output = by_itself.output().unwrap();
+            assert!(output.status.success() && output.stdout.is_empty());
+            assert!(output.stderr.is_empty(), "{program:?}");
+            // Once more, with a pipe that is no longer there.
+            by_itself.env("MEMWARDEN_JOBS", folder.path().join("gone/jobs"));
+        }
     }
 }
 

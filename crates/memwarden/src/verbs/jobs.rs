@@ -27,7 +27,12 @@ use super::{output, workload};
 )]
 pub struct Args {
     /// What delimits a job
-    #[arg(long, value_name = "exit|line|mark", default_value = "exit")]
+    #[arg(
+        long,
+        alias = "jobs-by",
+        value_name = "exit|line|mark",
+        default_value = "exit"
+    )]
     by: Delimiter,
     /// Jobs; with --period, releases
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
