@@ -436,13 +436,12 @@ impl Driver<'_> {
     }
 
     fn push(&mut self, job: Job) {
-        if job.missed {
-            if let (Some(of), Some(late)) = (self.config.release, self.late.take()) {
-                late(
-                    &job,
-                    job.response_ns.saturating_sub(nanoseconds(of.deadline)),
-                );
-            }
+        let first = job.missed.then(|| self.late.take()).flatten();
+        if let (Some(late), Some(of)) = (first, self.config.release) {
+            late(
+                &job,
+                job.response_ns.saturating_sub(nanoseconds(of.deadline)),
+            );
         }
         self.jobs.push(job);
     }
