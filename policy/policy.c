@@ -587,6 +587,10 @@ enum mw_action mw_core_away(struct mw_policy *policy, struct mw_core *core)
  * sees to. What it leaves of its budget is donated in each period that begins
  * without it, until mw_period_begin(). With a budget that is about to change, or
  * with something owed, it donates nothing.
+ *
+ * A core that others have left behind, or whose last offer a period to come may
+ * still have, does not rest (@resting of struct mw_core says so): it has to begin
+ * that period first.
  */
 void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
 {
@@ -599,6 +603,11 @@ void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
 	for (r = 0; r < MW_RESOURCES; r++)
 		if (core->account[r].offered)
 			return;
+	/* One that is open already has nothing of the core's. */
+	if (mw_census_read(policy).epoch != core->epoch)
+		return;
+	/* Nor may this one, which leaves the core its whole budget. */
+	pools_open(policy, core->epoch);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mw_account *account = &core->account[r];
 
@@ -760,7 +769,9 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	if (core->best_effort || core->exhausted ||
 	    !mw_used_up(core, resource, used))
 		return MW_RUN;
-	if (core->reclaim && account_reclaim(policy, core, resource))
+	/* What it has given it may take back, whatever is set by now. */
+	if ((core->reclaim || account->donated) &&
+	    account_reclaim(policy, core, resource))
 		return MW_RUN;
 
 	action = exhaust(policy, core);

@@ -20,9 +20,9 @@
  * in, and cores cannot fall out of step. Numbers grow; only their low 21 bits
  * count.
  *
- * What is shared between cores is two kinds of atomic word, each changed by
- * compare-and-swap only and each carrying the epoch (the number of the global
- * period) that it speaks of, so that a core that is late or early can neither
+ * What is shared between cores is three kinds of atomic word, each changed by
+ * compare-and-swap only. Two of them carry the epoch (the number of the global
+ * period) that they speak of, so that a core that is late or early can neither
  * spend nor spoil what belongs to another period:
  *
  *   census   epoch:21 | released:1 | online:14 | active:14 | exhausted:14
@@ -35,10 +35,11 @@
  *   pool[r]  epoch:21 | events:43
  *            What was donated in that epoch and not yet taken.
  *
- * A core may also rest: its host begins no period for it, since it idles or takes
- * next to nothing. offered[r] is what all resting cores together leave of their
- * budgets in each period; a pool begins with it. A core that rests and idles is
- * out of the census as well.
+ *   offered[r]  events that resting cores leave of their budgets in each period.
+ *            It has no epoch: a pool begins with it when it is opened.
+ *
+ * A core rests when its host begins no period for it, since it idles or takes
+ * next to nothing. A core that rests and idles is out of the census as well.
  *
  * A successful swap is a full barrier; loads acquire. No order between census
  * and pools is relied on: each word is judged by the epoch inside it.

@@ -207,6 +207,44 @@ fn fault_6_takers_on_real_threads_never_get_an_event_twice() {
 }
 
 #[test]
+fn a_core_that_others_have_left_behind_does_not_rest() {
+    let policy = Policy::new();
+    policy.set_reclaim(true);
+    let mut late = core(&policy, 640);
+    let mut other = core(&policy, 200);
+    let begun = other.period_begin(other.epoch() + 1, false, [200, 0]);
+    assert_eq!(begun, Action::Run);
+    late.rest();
+    assert!(!late.is_resting());
+    assert_eq!(late.account(Resource::Read).offered, 0);
+    let begun = late.period_begin(late.epoch() + 1, false, [640, 0]);
+    assert_eq!(begun, Action::Run);
+    // Nothing of it is in the pool of this period.
+    assert_eq!(policy.pool(Resource::Read), 0);
+    assert_eq!(late.until_overflow(Resource::Read), 640);
+    late.rest();
+    assert_eq!(late.account(Resource::Read).offered, 620);
+}
+
+#[test]
+fn a_resting_core_takes_its_offer_back_with_reclaim_off() {
+    let policy = Policy::new();
+    policy.set_reclaim(true);
+    let mut rests = core(&policy, 640);
+    let mut other = core(&policy, 200);
+    rests.rest();
+    let begun = other.period_begin(other.epoch() + 1, false, [200, 0]);
+    assert_eq!(begun, Action::Run);
+    policy.set_reclaim(false);
+    let begun = rests.period_begin(rests.epoch() + 1, false, [0, 0]);
+    assert_eq!(begun, Action::Run);
+    assert_eq!(rests.until_overflow(Resource::Read), 20);
+    assert_eq!(rests.overflow(Resource::Read, 20), Action::Run);
+    assert_eq!(rests.until_overflow(Resource::Read), 620);
+    assert_eq!(rests.overflow(Resource::Read, 640), Action::Throttle);
+}
+
+#[test]
 fn fault_8_no_setting_overflows_or_divides_by_zero() {
     let policy = Policy::new();
     policy.set_reclaim(true);

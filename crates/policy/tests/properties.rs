@@ -293,7 +293,12 @@ impl Model {
             return;
         }
         let rested = self.cores[i].is_resting();
+        let begun = self.cores[i].epoch() == self.policy.census().epoch;
         self.cores[i].rest();
+        assert_eq!(self.cores[i].is_resting(), rested || begun);
+        if !self.cores[i].is_resting() {
+            return;
+        }
         self.hosts[i].offers = Resource::ALL.map(|r| self.cores[i].account(r).offered);
         for resource in Resource::ALL {
             let account = self.cores[i].account(resource);
@@ -404,6 +409,16 @@ impl Model {
                 assert_eq!(taken, donated[r].min(before[r]));
                 withdrawn[r] += taken;
             }
+        }
+        // What others have taken of its offer stays with them.
+        let now = self.policy.census().epoch;
+        if epoch != now {
+            self.grants.push(Grant {
+                core: i,
+                epoch: now,
+                budget: self.hosts[i].offers,
+                assigned: [0; 2],
+            });
         }
         self.obey(i, action);
     }

@@ -52,6 +52,7 @@ variants! {
     torn_offer: torn_offer_variant,
     offer_and_keep: offer_and_keep_variant,
     offer_ends_early: offer_ends_early_variant,
+    rest_unopened: rest_unopened_variant,
     offline_offers: offline_offers_variant,
     away_is_silent: away_is_silent_variant,
     away_twice: away_twice_variant,

@@ -188,6 +188,11 @@ pub const MUTANTS: &[Mutant] = &[
         )],
     },
     Mutant {
+        name: "rest_unopened",
+        what: "a period that leaves a core its whole budget has its offer, too",
+        edits: &[("\tpools_open(policy, core->epoch);\n", "")],
+    },
+    Mutant {
         name: "offline_offers",
         what: "a core that is offline goes on to offer",
         edits: &[(

@@ -379,6 +379,16 @@ fn resting_cores(add: &mut impl FnMut(&[u64], Scenario)) {
     add(
         &HARD,
         Scenario {
+            name: "two cores: a core begins and rests while the other opens that period",
+            predictions: &[3, 15],
+            prelude: &[],
+            scripts: &[&[Elapse, Rest], &[Elapse, RunOut(1)]],
+            ..RESTING
+        },
+    );
+    add(
+        &HARD,
+        Scenario {
             name: "two cores: both rest and begin again",
             scripts: &[&[Elapse, Rest, Elapse], &[Rest, Elapse]],
             ..RESTING
