@@ -3,6 +3,7 @@
  * The clock that all cores go by, and the budgets that hold in each of its
  * periods. Both change under one sequence count: a core never sees a new
  * period's length with an old budget, and all cores change in the same period.
+ * What a core without a timer offers is of its old budget until it has looked.
  */
 #include <linux/ktime.h>
 #include <linux/math64.h>

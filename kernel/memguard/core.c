@@ -69,6 +69,9 @@ static void kick_others(struct mg_core *core)
 
 static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 {
+	/* Others may be ahead of the core: the period that is shared, or begins. */
+	u64 epoch = mw_census_read(&mg_guard.policy).epoch;
+
 	switch (action) {
 	case MW_CONTINUE:
 	case MW_RUN:
@@ -79,12 +82,12 @@ static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 		mg_throttle(core);
 		break;
 	case MW_RELEASE_ALL:
-		trace_best_effort(core->policy.epoch, MW_SPARE);
+		trace_best_effort(epoch, MW_SPARE);
 		kick_others(core);
 		break;
 	case MW_NEW_PERIOD:
-		trace_best_effort(core->policy.epoch, MW_PROPORTIONAL);
-		mg_clock_restart(mw_census_read(&mg_guard.policy).epoch, now);
+		trace_best_effort(epoch, MW_PROPORTIONAL);
+		mg_clock_restart(epoch, now);
 		kick_others(core);
 		break;
 	}
@@ -250,7 +253,7 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 		over = false;
 		core->policy.account[r].total_assigned += (periods - 1) * resting;
 		mean = div64_u64(used, periods);
-		if (!core->far_below)
+		if (!core->chunks)
 			most = mean;
 	}
 	average(counter, mean, periods);
@@ -333,8 +336,21 @@ static bool budget_changes(const struct mg_core *core)
 	return false;
 }
 
+/* Can the core donate nothing while it rests, since it owes? */
+static bool owed_first(const struct mg_core *core)
+{
+	int r;
+
+	if (!mw_load(&mg_guard.policy.reclaim))
+		return false;
+	for (r = 0; r < mg_guard.resources; r++)
+		if (core->policy.account[r].owed)
+			return true;
+	return false;
+}
+
 /* Nothing is used up soon: there is no limit, nothing runs, or it is far below. */
-static bool needs_no_timer(const struct mg_core *core, bool idle)
+static bool needs_no_timer(struct mg_core *core, bool idle)
 {
 	int r;
 
@@ -342,19 +358,24 @@ static bool needs_no_timer(const struct mg_core *core, bool idle)
 		return false;
 	if (core->policy.throttled || core->policy.exhausted || core->leaving_hold)
 		return false;
-	if (core->pending || budget_changes(core))
+	if (core->pending || budget_changes(core) || owed_first(core))
 		return false;
 	if (idle)
 		return true;
-	for (r = 0; r < mg_guard.resources; r++)
-		if (!(core->policy.account[r].budget >> CHUNK_SHIFT))
+	for (r = 0; r < mg_guard.resources; r++) {
+		u64 budget = core->policy.account[r].budget;
+
+		if (!(budget >> CHUNK_SHIFT) ||
+		    mg_counter_used(&core->counter[r]) > budget >> LIGHT_SHIFT)
 			return false;
+	}
 	return true;
 }
 
 /*
- * A core that has taken little for a while is told when it has used a chunk of
- * its budget, not when each period ends. In which period it used the chunk is
+ * A core that has taken little for a while, or idles while others may have what it
+ * leaves, is told when it has used a chunk of its budget, not when each period
+ * ends. In which period it used the chunk is
  * not known: it is charged to the one in which it ended, so that no period can
  * have more than its budget, and that one may have a chunk less.
  */
@@ -370,34 +391,47 @@ static void arm_chunks(struct mg_core *core)
 		counter->mark = counter->begin + mg_counter_used(counter);
 		mg_counter_arm(counter, budget == MW_UNLIMITED ?
 						MW_UNLIMITED :
-						budget >> CHUNK_SHIFT);
+						max(budget >> CHUNK_SHIFT, 1ULL));
 	}
 }
 
-/* No timer tells the core of a period any more: others go on without it. */
-static void rest(struct mg_core *core, u64 now, bool idle)
+/* Do others have what it leaves of its budget? */
+static bool offers(const struct mg_core *core)
+{
+	int r;
+
+	for (r = 0; r < mg_guard.resources; r++)
+		if (core->policy.account[r].offered)
+			return true;
+	return false;
+}
+
+/* No timer tells the core of a period any more: do others go on without it? */
+static bool rest(struct mg_core *core, u64 now, bool idle)
 {
 	mw_core_rest(&mg_guard.policy, &core->policy);
+	if (!core->policy.resting)
+		return false;
 	if (idle)
 		carry_out(core, mw_core_away(&mg_guard.policy, &core->policy), now);
+	return true;
 }
 
 /* When does the core's timer expire next? U64_MAX: it needs none. */
 static u64 next_look(struct mg_core *core, u64 now, bool idle)
 {
-	bool was_far_below = core->far_below;
+	bool had_chunks = core->chunks;
 
-	core->quiet = needs_no_timer(core, idle);
-	if (core->quiet)
-		rest(core, now, idle);
+	core->quiet = needs_no_timer(core, idle) && rest(core, now, idle);
 	core->far_below = core->quiet && !idle && has_limit(core);
-	if (core->far_below) {
+	core->chunks = core->far_below || (core->quiet && offers(core));
+	if (core->chunks)
 		arm_chunks(core);
+	else if (had_chunks)
+		count_and_arm(core);
+	if (core->far_below)
 		return now + clamp_t(u64, LOOK_PERIODS * core->period_ns,
 				     core->period_ns, NSEC_PER_SEC);
-	}
-	if (was_far_below)
-		count_and_arm(core);
 	return core->quiet ? U64_MAX : core->next;
 }
 
@@ -407,14 +441,17 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
 				  const u64 *used)
 {
-	enum mw_action action = mw_period_begin(&mg_guard.policy, &core->policy,
-						core->number, idle, used);
+	u64 epoch = mw_census_read(&mg_guard.policy).epoch, number = core->number;
+	u64 ahead = (epoch - number) & (2 * HALF_A_CIRCLE - 1);
 
-	/* After a whole circle without a timer the policy can't tell. */
-	if (unlikely(action == MW_CONTINUE && core->number - last > HALF_A_CIRCLE))
-		action = mw_period_begin(&mg_guard.policy, &core->policy,
-					 core->number + HALF_A_CIRCLE, idle, used);
-	return action;
+	/*
+	 * After almost a whole circle without a timer the policy can't tell a period
+	 * of then from one to come.
+	 */
+	if (unlikely(number - last > HALF_A_CIRCLE && ahead < HALF_A_CIRCLE &&
+		     (ahead || epoch == core->policy.epoch)))
+		number += HALF_A_CIRCLE;
+	return mw_period_begin(&mg_guard.policy, &core->policy, number, idle, used);
 }
 
 static bool counters_lost(const struct mg_core *core)
@@ -452,8 +489,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	for (r = 0; r < mg_guard.resources; r++) {
 		struct mg_counter *counter = &core->counter[r];
 
-		used[r] = core->far_below ? counter->mark - counter->begin :
-					    mg_counter_used(counter);
+		used[r] = core->chunks ? counter->mark - counter->begin :
+					 mg_counter_used(counter);
 		assigned[r] = policy->account[r].assigned;
 		allowed[r] = mw_allowed(policy, r);
 		if (policy->account[r].budget != MW_UNLIMITED)
@@ -520,6 +557,9 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 	u64 next;
 
 	begin_period(core, now, 0, idle);
+	/* In the middle of a period, too: the next one may be far away. */
+	if (unlikely(READ_ONCE(core->reset)))
+		clear_stats(core, now);
 	if (chunk_used && core->number - core->chunk_number < CHUNK_PERIODS)
 		core->light = 0;
 	next = next_look(core, now, idle);
@@ -553,6 +593,7 @@ static void release_trial(struct mg_core *core, u64 now)
 	mg_unthrottle(core, now);
 	begin_period(core, now, 0, false);
 	core->quiet = false;
+	core->chunks = false;
 }
 
 static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
@@ -726,8 +767,12 @@ void mg_core_overflow(struct mg_counter *counter)
 		return;
 	now = ktime_get_ns();
 	if (core->quiet) {
-		/* Or interrupts on an idle core. */
-		look_again(core, now, core_is_idle(), core->far_below);
+		/* Or interrupts on an idle core: what it has given away it can't use. */
+		bool idle = core_is_idle(), takes = idle && offers(core);
+
+		if (takes)
+			core->light = 0;
+		look_again(core, now, idle && !takes, core->far_below);
 		return;
 	}
 	if (unlikely(now < core->run_until)) {
@@ -894,6 +939,7 @@ static void begin_regulation(void *info)
 	arm_counters(core);
 	core->regulated = true;
 	core->far_below = false;
+	core->chunks = false;
 	core->light = 0;
 	core->quiet = needs_no_timer(core, false);
 	if (!core->quiet)
@@ -999,6 +1045,7 @@ void mg_core_stop(unsigned int cpu)
 	core->trial = false;
 	core->quiet = false;
 	core->far_below = false;
+	core->chunks = false;
 	core->deferred = false;
 	carry_out(core, action, ktime_get_ns());
 	local_irq_enable();

@@ -62,7 +62,7 @@ struct mg_counter {
 	enum mw_resource resource;
 	u64 begin; /* the event's count when the period began */
 	u64 interrupts_at; /* the event's count at which it interrupts */
-	u64 mark; /* of a core that is far below: when it was last looked at */
+	u64 mark; /* of a core that goes by chunks: when it was last looked at */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
 	u64 own; /* what the end of a throttle takes of the budget */
 	u64 tried_at; /* the event's count when the trial began */
@@ -134,7 +134,8 @@ struct mg_core {
 	bool leaving; /* stopped, and not to be started before it is back */
 	bool reset; /* the statistics are to be cleared */
 	bool quiet; /* has no timer: it is idle, has no limit, or is far below */
-	bool far_below; /* quiet, and told when it has used a chunk of its budget */
+	bool far_below; /* quiet, and not idle when it became so, with a limit */
+	bool chunks; /* quiet, and told when it has used a chunk of its budget */
 	u64 light; /* periods in a row that took no more than a 32nd of the budget */
 	bool pending; /* budgets are set that do not hold yet */
 	bool limits_changed; /* a limit came or went with this period */

@@ -344,7 +344,7 @@ static int set_rt(u64 cpu, u64 rt, const char **why)
 /**
  * mg_reset_stats() - clear every core's statistics at its next period
  *
- * A core without a timer begins it now. The caller keeps CPUs from coming and
+ * A core without a timer clears them now. The caller keeps CPUs from coming and
  * going.
  */
 void mg_reset_stats(void)
