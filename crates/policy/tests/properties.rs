@@ -393,6 +393,7 @@ impl Model {
         let online = self.cores[i].is_online();
         let epoch = self.cores[i].epoch();
         let donated = Resource::ALL.map(|r| self.cores[i].account(r).donated);
+        let offered = Resource::ALL.map(|r| self.cores[i].account(r).offered);
         let before = Resource::ALL.map(|r| self.policy.pool(r));
         let same = self.policy.census().epoch == epoch;
         let action = self.cores[i].offline();
@@ -411,12 +412,16 @@ impl Model {
             }
         }
         // What others have taken of its offer stays with them.
-        let now = self.policy.census().epoch;
-        if epoch != now {
+        if !same && action != Action::NewPeriod {
+            let budget = Resource::ALL.map(|resource| {
+                let r = resource as usize;
+                let withdrawn = before[r] - self.policy.pool(resource);
+                offered[r].saturating_sub(withdrawn)
+            });
             self.grants.push(Grant {
                 core: i,
-                epoch: now,
-                budget: self.hosts[i].offers,
+                epoch: self.policy.census().epoch,
+                budget,
                 assigned: [0; 2],
             });
         }
