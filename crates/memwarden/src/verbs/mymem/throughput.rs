@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
-            (&["--sizes", "0"][..], "--sizes 0"),
+            (&["--sizes", "0"][..], "a size cannot be 0"),
             (&["--sizes", "1,x"], "a size is bytes, or has a unit"),
             (&["--sizes", "-1"], "unexpected argument"),
             (&["--sizes", "64x"], "unknown unit"),
