@@ -238,6 +238,12 @@ static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
 	counter->stopped = false;
 }
 
+/* Is what the core used known up to the last mark only? */
+static bool by_chunks(const struct mg_core *core, enum mw_resource r)
+{
+	return core->chunks && core->policy.account[r].budget != MW_UNLIMITED;
+}
+
 static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 			  u64 assigned, u64 resting, u64 periods, bool excused)
 {
@@ -253,7 +259,7 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 		over = false;
 		core->policy.account[r].total_assigned += (periods - 1) * resting;
 		mean = div64_u64(used, periods);
-		if (!core->chunks)
+		if (!by_chunks(core, r))
 			most = mean;
 	}
 	average(counter, mean, periods);
@@ -358,10 +364,12 @@ static bool needs_no_timer(struct mg_core *core, bool idle)
 		return false;
 	if (core->policy.throttled || core->policy.exhausted || core->leaving_hold)
 		return false;
-	if (core->pending || budget_changes(core) || owed_first(core))
+	if (core->pending || budget_changes(core))
 		return false;
 	if (idle)
 		return true;
+	if (owed_first(core))
+		return false;
 	for (r = 0; r < mg_guard.resources; r++) {
 		u64 budget = core->policy.account[r].budget;
 
@@ -429,7 +437,8 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 		arm_chunks(core);
 	else if (had_chunks)
 		count_and_arm(core);
-	if (core->far_below)
+	/* The periods that an idle core sleeps through pay what it owes; then it donates. */
+	if (core->far_below || (core->quiet && owed_first(core)))
 		return now + clamp_t(u64, LOOK_PERIODS * core->period_ns,
 				     core->period_ns, NSEC_PER_SEC);
 	return core->quiet ? U64_MAX : core->next;
@@ -489,8 +498,8 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	for (r = 0; r < mg_guard.resources; r++) {
 		struct mg_counter *counter = &core->counter[r];
 
-		used[r] = core->chunks ? counter->mark - counter->begin :
-					 mg_counter_used(counter);
+		used[r] = by_chunks(core, r) ? counter->mark - counter->begin :
+					       mg_counter_used(counter);
 		assigned[r] = policy->account[r].assigned;
 		allowed[r] = mw_allowed(policy, r);
 		if (policy->account[r].budget != MW_UNLIMITED)
@@ -550,21 +559,26 @@ static void core_used_up(struct mg_core *core, u64 now);
 
 /*
  * The core is without its timer; does it need it now? It does when it has used
- * a chunk too soon.
+ * a chunk too soon, in interrupts on an idle core, too: what it has given away it
+ * can't use. Such a core stays away from the periods of the others.
  */
 static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used)
 {
+	bool too_soon;
 	u64 next;
 
 	begin_period(core, now, 0, idle);
 	/* In the middle of a period, too: the next one may be far away. */
 	if (unlikely(READ_ONCE(core->reset)))
 		clear_stats(core, now);
-	if (chunk_used && core->number - core->chunk_number < CHUNK_PERIODS)
+	too_soon = chunk_used && core->number - core->chunk_number < CHUNK_PERIODS;
+	if (too_soon)
 		core->light = 0;
-	next = next_look(core, now, idle);
+	next = next_look(core, now, idle && !too_soon);
 	if (next != U64_MAX)
 		start_timer(core, next);
+	if (too_soon && idle)
+		carry_out(core, mw_core_away(&mg_guard.policy, &core->policy), now);
 }
 
 /* Long enough for the thread to halt; its CPU may be the one that we run on. */
@@ -767,12 +781,8 @@ void mg_core_overflow(struct mg_counter *counter)
 		return;
 	now = ktime_get_ns();
 	if (core->quiet) {
-		/* Or interrupts on an idle core: what it has given away it can't use. */
-		bool idle = core_is_idle(), takes = idle && offers(core);
-
-		if (takes)
-			core->light = 0;
-		look_again(core, now, idle && !takes, core->far_below);
+		/* Or interrupts on an idle core. */
+		look_again(core, now, core_is_idle(), core->chunks);
 		return;
 	}
 	if (unlikely(now < core->run_until)) {
