@@ -38,9 +38,9 @@ pub fn write(text: &str) -> Result<bool> {
         .context("cannot write to standard output")
 }
 
-/// A line on standard error, if anybody reads it.
+/// A line on standard error, if it has a reader: in one piece, since other processes may write there, too.
 pub fn complain(line: fmt::Arguments) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 fn is_read(written: io::Result<()>) -> io::Result<bool> {
