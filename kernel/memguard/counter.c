@@ -205,7 +205,7 @@ void mg_counter_arm(struct mg_counter *counter, u64 events)
 	counter->interrupts_at = local64_read(&event->count) + events;
 }
 
-/* A period may take so many times what the last one took before it ends early. */
+/* A period may take four times what the last one took before it ends early. */
 #define SURE_SHIFT 2
 
 /**

@@ -58,7 +58,7 @@ pub struct Task<'a> {
 pub enum Until<'a> {
     /// When it is told to.
     Told,
-    /// After so many times over its buffer.
+    /// After this number of passes over its buffer.
     Iterations(u64),
     /// After this time, as `-t` takes it; `latency` completes its lap.
     Time(&'a str),

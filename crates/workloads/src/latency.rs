@@ -82,8 +82,8 @@ const LOADS_A_LOOK: u64 = 1 << 16;
 /// The same within a lap of a large buffer: a tenth of a second of memory or so, which Ctrl-C can wait.
 const LOADS_A_PIECE: u64 = 1 << 20;
 
-/// Loads before the clock starts: TLB and caches as they will be. A buffer of 256 MiB has so many lines; of a larger one
-/// no cache keeps anything from one lap to the next, so that a whole lap would warm nothing more.
+/// Loads before the clock starts, which fill TLB and caches. A buffer of 256 MiB has this number of lines. No cache keeps
+/// any line of a larger one from one lap to the next, so that a whole lap would warm nothing more.
 const WARM_LOADS: u64 = 1 << 22;
 
 /// Runs the chase until its iterations are over or `stop` is requested.

@@ -14,7 +14,7 @@ use crate::{Descriptor, Error, LINE_BYTES, Limit, Result, Stop};
 /// Lines of a span: 32 KiB, an L1D of most machines.
 pub const SPAN_LINES: usize = 512;
 
-/// One line in so many is stored to, the others are loaded.
+/// Every eighth line is stored to, the others are loaded.
 const STORE_EVERY: usize = 8;
 
 /// What the walk does.

@@ -39,7 +39,7 @@ const JOBS: u64 = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who is measured; `cmd: COMMAND` is a program of the user's.
+    /// The victim; `cmd: COMMAND` is a program of the user.
     #[schemars(with = "String")]
     pub victim: Workload,
     /// What delimits the jobs of a program.
