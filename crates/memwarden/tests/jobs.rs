@@ -22,10 +22,15 @@ fn memwarden(arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn result(arguments: &[&str]) -> Value {
+fn success(arguments: &[&str]) -> Output {
     let output = memwarden(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");
+    output
+}
+
+fn result(arguments: &[&str]) -> Value {
+    let output = success(arguments);
     let text = String::from_utf8(output.stdout).unwrap();
     serde_json::from_str(text.lines().last().unwrap()).unwrap()
 }
@@ -330,7 +335,7 @@ fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("interfere");
     let victim = format!("cmd: {ANSWERS}");
-    let output = memwarden(&[
+    success(&[
         "interfere",
         "--victim",
         &victim,
@@ -354,11 +359,6 @@ fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
         "--out",
         out.to_str().unwrap(),
     ]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
     let recorded = Recorded::read(&out).unwrap();
     let summary = &recorded.summary;
     assert_eq!(summary.cases.len(), 2);
@@ -376,7 +376,7 @@ fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
     }
 
     let out = folder.path().join("realtime");
-    let output = memwarden(&[
+    let output = success(&[
         "realtime",
         "--victim",
         &victim,
@@ -399,11 +399,6 @@ fn a_program_is_a_victim_beside_aggressors_and_beside_a_load() {
         "--out",
         out.to_str().unwrap(),
     ]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["cases"][1]["releases"], 10);
 
