@@ -16,6 +16,8 @@ use memwarden_guard::{
 };
 use memwarden_platform::Root;
 use memwarden_platform::cpus::{self, CpuSet};
+#[cfg(test)]
+use memwarden_platform::units::Time;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::interfere::{Case, Core, NAME, Summary};
 use memwarden_run::{self as run_folder, Aggressor, Existing, Metric, Sample};
@@ -63,14 +65,14 @@ fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
         kinds.flat_map(|kind| (1..=config.cpus.len()).map(move |count| Some((kind.clone(), count))))
     };
     let guards = config.guard.iter().map(|guard| Some(guard.clone()));
-    let long = config.long_case()?;
+    let long = config.long_case;
     let long_guard = config.long_guard.as_ref().or(config.guard.last());
     let long_guard = long_guard.filter(|_| !long.is_zero());
     let last = config.aggressors.last();
     let long = long_guard.map(|guard| Plan {
         aggressors: last.map(|kind| (kind.clone(), config.cpus.len())),
         guard: Some(guard.clone()),
-        long: Some(long),
+        long: Some(long.duration()),
     });
     Ok(std::iter::once(None)
         .chain(guards)
@@ -758,7 +760,7 @@ mod tests {
             aggressors: vec![Workload::Bandwidth("fresh-pages".into())],
             cpus: (1..4).collect(),
             guard: vec!["600,200+ps".parse().unwrap()],
-            long_case: "5s".into(),
+            long_case: Time::ms(5000),
             long_guard: "1000,20,20,20".parse().ok(),
             ..Config::default()
         };
@@ -782,9 +784,9 @@ mod tests {
 
     #[test]
     fn the_long_case_has_the_last_guard_unless_it_has_one_of_its_own_and_none_is_without_a_guard() {
-        let last = |long_case: &str, guard: &[&str], long_guard: Option<&str>| {
+        let last = |long_case: u64, guard: &[&str], long_guard: Option<&str>| {
             let config = Config {
-                long_case: long_case.into(),
+                long_case: Time::ms(long_case),
                 guard: guard.iter().map(|guard| guard.parse().unwrap()).collect(),
                 long_guard: long_guard.map(|guard| guard.parse().unwrap()),
                 cpus: (1..3).collect(),
@@ -792,14 +794,14 @@ mod tests {
             };
             plans(&config).unwrap().last().unwrap().name()
         };
-        assert_eq!(last("0s", &[], Some("max,20")), "bandwidth:write x2");
-        assert_eq!(last("5s", &[], None), "bandwidth:write x2");
+        assert_eq!(last(0, &[], Some("max,20")), "bandwidth:write x2");
+        assert_eq!(last(5000, &[], None), "bandwidth:write x2");
         assert_eq!(
-            last("5s", &["100", "max,40"], None),
+            last(5000, &["100", "max,40"], None),
             "bandwidth:write x2, guard max,40, 5 s"
         );
         assert_eq!(
-            last("2500ms", &["100"], Some("max,20")),
+            last(2500, &["100"], Some("max,20")),
             "bandwidth:write x2, guard max,20, 2.5 s"
         );
     }

@@ -316,8 +316,8 @@ fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec
     let cpu = |cpu: usize| u32::try_from(cpu).unwrap_or(u32::MAX);
     let mut rows = Vec::new();
     let times = [RESPONSE, EXECUTION, RELEASE_JITTER];
-    if let (Some(task), Ok(period)) = (measured.tasks.last(), config.period()) {
-        let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+    if let Some(task) = measured.tasks.last() {
+        let period_ns = config.period.as_ns();
         for job in &task.jobs {
             for time in times
                 .iter()
@@ -352,13 +352,12 @@ fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec
 
 /// The cases' figures, and those of the whole run.
 fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<(), Error> {
-    let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).ok();
     let frame = cases.iter().find_map(|case| case.measured.tasks.first());
     summary.whole = Whole {
         self_test: summary.whole.self_test.take(),
         frame_bytes: frame.and_then(|task| task.frame_bytes),
-        period_ns: nanoseconds(config.period()?),
-        deadline_ns: nanoseconds(config.deadline()?),
+        period_ns: Some(config.period.as_ns()),
+        deadline_ns: Some(config.deadline.as_ns()),
         access: config.victim.to_string(),
         real_time: config.rt,
     };

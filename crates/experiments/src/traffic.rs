@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use memwarden_guard::self_test::{Moved, Traffic};
 use memwarden_guard::{Error as GuardError, EventList, Resource, units::PAGE_BYTES};
+use memwarden_platform::units::Size;
 use memwarden_platform::{Root, cache};
 use memwarden_policy::events;
 
@@ -111,10 +112,9 @@ impl<'a> KnownTraffic<'a> {
     }
 
     fn run_child(&self, cpu: usize, bytes: u64, kind: &str, buffer: u64) -> Result<Moved, Error> {
-        let memory = format!("{}K", buffer >> 10);
         let task = Task {
             cpu,
-            memory: &memory,
+            memory: Some(Size::of_bytes(buffer)),
             until: Until::Iterations(bytes.div_ceil(buffer)),
         };
         let result = Child::start(&Workload::Bandwidth(kind.into()).arguments(task), false)?

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use memwarden_platform::units::{Size, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -44,24 +45,24 @@ pub enum Workload {
 
 /// What a workload is to do.
 #[derive(Debug, Clone, Copy)]
-pub struct Task<'a> {
+pub struct Task {
     /// The CPU it is pinned to.
     pub cpu: usize,
-    /// Its buffer, as `-m` takes it; empty leaves it to the workload.
-    pub memory: &'a str,
+    /// Its buffer; none leaves it to the workload.
+    pub memory: Option<Size>,
     /// When it ends.
-    pub until: Until<'a>,
+    pub until: Until,
 }
 
 /// When a workload ends.
 #[derive(Debug, Clone, Copy)]
-pub enum Until<'a> {
+pub enum Until {
     /// When it is told to.
     Told,
     /// After this number of passes over its buffer.
     Iterations(u64),
-    /// After this time, as `-t` takes it; `latency` completes its lap.
-    Time(&'a str),
+    /// After this time; `latency` completes its lap.
+    Time(Time),
 }
 
 impl Workload {
@@ -135,12 +136,12 @@ impl Workload {
             Self::Trace(_) | Self::Program(_) => return words,
         }
         words.extend(["-c".into(), task.cpu.to_string()]);
-        if !task.memory.is_empty() {
-            words.extend(["-m".into(), task.memory.into()]);
+        if let Some(memory) = task.memory {
+            words.extend(["-m".into(), memory.to_string()]);
         }
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         match (self, task.until) {
-            (_, Until::Time(time)) => option("-t", time.to_owned()),
+            (_, Until::Time(time)) => option("-t", time.to_string()),
             // A time limit would end it early on a throttled core.
             (Self::Bandwidth(_), Until::Told) => option("-t", "0".into()),
             (Self::Bandwidth(_), Until::Iterations(iterations)) => {
@@ -238,19 +239,23 @@ mod tests {
         };
 
         assert_eq!(
-            line("latency", "64K", Until::Iterations(10)),
+            line("latency", Some(Size::kib(64)), Until::Iterations(10)),
             "latency -c 2 -m 64K -i 10 --json"
         );
         assert_eq!(
-            line("bandwidth:write", "", Until::Told),
+            line("bandwidth:write", None, Until::Told),
             "bandwidth -a write -c 2 -t 0 --json"
         );
         assert_eq!(
-            line("bandwidth:fresh-pages", "", Until::Iterations(5)),
+            line("bandwidth:fresh-pages", None, Until::Iterations(5)),
             "bandwidth --fresh-pages -c 2 -t 0 -i 5 --json"
         );
         assert_eq!(
-            line("latency", "1G", Until::Time("1s")),
+            line(
+                "latency",
+                Some(Size::kib(1 << 20)),
+                Until::Time(Time::ms(1000))
+            ),
             "latency -c 2 -m 1G -t 1s --json"
         );
     }

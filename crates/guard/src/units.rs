@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets in MB/s, in events a period, and back; durations with units.
+//! Budgets in MB/s, in events a period, and back; the regulator's period.
 //!
 //! MB/s means MiB/s here, as MemGuard and its users mean it: 1000 MB/s at a period of 1 ms and 64 bytes an
 //! event is 16384 events.
 
-use std::time::Duration;
+use memwarden_platform::units::Time;
 
 use crate::Error;
 
@@ -56,67 +56,28 @@ pub fn mib_s(events: f64, period_us: u64, bytes_per_event: u64) -> f64 {
     events * bytes_per_event as f64 * 1e6 / (period_us as f64 * MIB as f64)
 }
 
-/// Reads a period such as `1ms`, `500us` or `0.25ms` into whole microseconds within the regulator's limits.
+/// Whole microseconds of a period, within the regulator's limits.
 ///
 /// # Errors
-/// When there is no unit, the number is not one, or the result is no whole number of microseconds within
-/// [`PERIOD_US_MIN`]..=[`PERIOD_US_MAX`].
-pub fn parse_period_us(text: &str) -> Result<u64, Error> {
-    let duration = parse_duration(text)?;
-    let period_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    if duration.subsec_nanos() % 1000 != 0 || !(PERIOD_US_MIN..=PERIOD_US_MAX).contains(&period_us)
-    {
+/// When it is no whole number of microseconds within [`PERIOD_US_MIN`]..=[`PERIOD_US_MAX`].
+pub fn period_us(period: Time) -> Result<u64, Error> {
+    let period_us = period.as_us();
+    if period.as_ns() % 1000 != 0 || !(PERIOD_US_MIN..=PERIOD_US_MAX).contains(&period_us) {
         return Err(Error::BadInput(format!(
-            "period {text}: give whole microseconds between {PERIOD_US_MIN}us and {}ms",
+            "period {period}: give whole microseconds between {PERIOD_US_MIN}us and {}ms",
             PERIOD_US_MAX / 1000
         )));
     }
     Ok(period_us)
 }
 
-/// Reads a duration with its unit: `ns`, `us`, `ms` or `s`, a decimal fraction allowed.
+/// Reads a period such as `1ms`, `500us` or `0.25ms`, as [`period_us`] has it.
 ///
 /// # Errors
-/// When the unit or the number is missing or unknown.
-pub fn parse_duration(text: &str) -> Result<Duration, Error> {
-    let bad = || {
-        Error::BadInput(format!(
-            "duration `{text}`: give a number and a unit, such as 1ms or 500us"
-        ))
-    };
-    let split = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .ok_or_else(bad)?;
-    let (number, unit) = text.split_at(split);
-    let nanoseconds_per_unit: u64 = match unit {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return Err(bad()),
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // Nine digits are nanoseconds of a second: nothing finer can be meant.
-    if (whole.is_empty() && fraction.is_empty()) || fraction.len() > 9 {
-        return Err(bad());
-    }
-    let whole: u64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().map_err(|_| bad())?
-    };
-    let mut nanoseconds = whole.checked_mul(nanoseconds_per_unit).ok_or_else(bad)?;
-    if !fraction.is_empty() {
-        let scale = 10u64.pow(u32::try_from(fraction.len()).map_err(|_| bad())?);
-        let part = fraction.parse::<u64>().map_err(|_| bad())?;
-        let part = u128::from(part) * u128::from(nanoseconds_per_unit);
-        if part % u128::from(scale) != 0 {
-            return Err(bad());
-        }
-        let part = u64::try_from(part / u128::from(scale)).map_err(|_| bad())?;
-        nanoseconds = nanoseconds.checked_add(part).ok_or_else(bad)?;
-    }
-    Ok(Duration::from_nanos(nanoseconds))
+/// When it has no unit, or is none.
+pub fn parse_period_us(text: &str) -> Result<u64, Error> {
+    let time: Result<Time, _> = text.parse();
+    period_us(time.map_err(|error| Error::BadInput(format!("period `{text}`: {error}")))?)
 }
 
 #[cfg(test)]
@@ -175,7 +136,6 @@ mod tests {
     proptest! {
         #[test]
         fn garbage_never_panics(text in "\\PC*") {
-            let _ = parse_duration(&text);
             let _ = parse_period_us(&text);
         }
 

@@ -82,7 +82,10 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
     let and = |more: &'static str| [&with("bandwidth:read@1")[..], &[more]].concat();
     refused(&and("--miss-ratio=1"), "a share from 0 to below 1");
     refused(&and("--margin=300us"), "less than the deadline");
-    refused(&and("--margin=3"), "--margin 3");
+    refused(
+        &and("--margin=1m"),
+        "--margin 60s: give less than the deadline",
+    );
     let mut other = with("bandwidth:read@1");
     other[2] = "raspberry-pi-9";
     refused(
@@ -175,7 +178,7 @@ fn what_is_not_modelled_is_refused_and_leaves_nothing() {
             &["interfere", "--guard", "1,1,1,1,1"],
             "5 budgets for 4 cores",
         ),
-        (&["interfere", "--window", "0ms"], "--window 0ms"),
+        (&["interfere", "--window", "0ms"], "--window 0s"),
         (
             &["realtime", "--load", "cmd: true"],
             "a command cannot be simulated",

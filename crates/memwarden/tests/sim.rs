@@ -346,11 +346,11 @@ fn bad_input_gets_one_line_that_names_it() {
         ),
         (
             "record --platform raspberry-pi-3 --workload latency@0 --for 0us -o new",
-            "--for 0us: give more than 0",
+            "--for 0s: give more than 0",
         ),
         (
             "record --platform raspberry-pi-3 --workload latency@0 --settle 2h -o new",
-            "--settle 2h",
+            "--settle 7200s: give at most 3600s",
         ),
         ("check ddr1", "there is no memory \"ddr1\""),
         (

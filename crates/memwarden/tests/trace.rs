@@ -194,8 +194,8 @@ fn settings_are_printed_and_read_again() {
 fn bad_input_gets_one_line_and_leaves_nothing() {
     let bench = Bench::new();
     for (more, expected) in [
-        (&["--for", "soon"][..], "--for soon"),
-        (&["--every", "0"], "--every 0: give 1ms to 10s"),
+        (&["--for", "0s"][..], "--for 0s: give 1ms to a year"),
+        (&["--every", "0s"], "--every 0s: give 1ms to 10s"),
         (&["--ops", "to,to"], "--ops to is given twice"),
         (&["--for", "1s", "--", "true"], "give one of the two"),
         (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),

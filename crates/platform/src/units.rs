@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes and times as people type them.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
+
+use serde::de::{Error as _, IntoDeserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
 
@@ -60,36 +65,229 @@ pub fn size_text(bytes: u64) -> String {
     }
 }
 
-/// A time span from `5` or `0.5` (seconds), `100us`, `100ms`, `2s`, `1m`.
+/// A time from `5` or `0.5` (seconds), `100us`, `100ms`, `2s`, `1m`, as the tools of this name always took it.
 pub fn parse_duration(text: &str) -> Result<Duration> {
-    let invalid = |why: &str| {
-        Error::Invalid(format!(
-            "{why} (a time is seconds, or has a unit: 5, 0.5, 100ms, 50us)"
-        ))
-    };
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "us" => 1e-6,
-        "ns" => 1e-9,
-        "m" | "min" => 60.0,
+    duration(
+        text,
+        Some(SECOND),
+        "a time is seconds, or has a unit: 5, 0.5, 100ms, 50us",
+    )
+}
+
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// A century is longer than any measurement, and its picoseconds are few enough for 128 bits.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86400);
+
+/// Parses a time to the nanosecond; a number without a unit is multiplied by `plain`. `how` is the error's hint of the
+/// syntax.
+fn duration(text: &str, plain: Option<u64>, how: &str) -> Result<Duration> {
+    let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
+    let number = text.trim_end_matches(|c: char| c.is_alphabetic());
+    let unit = match &text[number.len()..] {
+        "" => plain.ok_or_else(|| invalid("no unit"))?,
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => SECOND,
+        "m" | "min" => 60 * SECOND,
+        "h" => 3600 * SECOND,
         _ => return Err(invalid("unknown unit")),
     };
-    if digits.starts_with('-') {
+    if number.starts_with('-') {
         return Err(invalid("a time cannot be negative"));
     }
-    if !digits
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || byte == b'.')
-    {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() && fraction.is_empty() || !digits(whole) || !digits(fraction) {
         return Err(invalid("not a number"));
     }
-    let number: f64 = digits.parse().map_err(|_| invalid("not a number"))?;
-    // A century is longer than any measurement, and its nanoseconds fit 64 bits by far.
-    match Duration::try_from_secs_f64(number * unit) {
-        Ok(time) if time <= Duration::from_secs(100 * 365 * 86400) => Ok(time),
-        _ => Err(invalid("too long a time")),
+    // The digits without their point, and how many of them are behind it.
+    let fraction = fraction.trim_end_matches('0');
+    let behind = u32::try_from(fraction.len()).unwrap_or(u32::MAX);
+    let all: u128 = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_| invalid("too many digits"))?;
+    let scale = 10_u128
+        .checked_pow(behind)
+        .ok_or_else(|| invalid("too many digits"))?;
+    let nanoseconds = all
+        .checked_mul(unit.into())
+        .ok_or_else(|| invalid("too long a time"))?;
+    if nanoseconds % scale != 0 {
+        return Err(invalid("a fraction of a nanosecond"));
+    }
+    let time = u64::try_from(nanoseconds / scale).map(Duration::from_nanos);
+    time.ok()
+        .filter(|time| *time <= LONGEST)
+        .ok_or_else(|| invalid("too long a time"))
+}
+
+/// A buffer's size, in options and files `16384` (KiB), `64K`, `64M` or `1G`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(u64);
+
+impl Size {
+    /// A size of that many KiB.
+    #[must_use]
+    pub const fn kib(kib: u64) -> Self {
+        Self(kib << 10)
+    }
+
+    /// The size, without what is less than a KiB.
+    #[must_use]
+    pub const fn of_bytes(bytes: u64) -> Self {
+        Self::kib(bytes >> 10)
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Size {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        parse_size(text).map(|bytes| Self(bytes as u64))
+    }
+}
+
+/// As it is parsed: `8100K`, `16M`, `1G`.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 >> 10 {
+            kib if kib % (1 << 20) == 0 => write!(f, "{}G", kib >> 20),
+            kib if kib % (1 << 10) == 0 => write!(f, "{}M", kib >> 10),
+            kib => write!(f, "{kib}K"),
+        }
+    }
+}
+
+/// A time with its unit, in options and files `500us`, `20ms` or `2.5s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(Duration);
+
+impl Time {
+    /// No time.
+    pub const ZERO: Self = Self(Duration::ZERO);
+
+    /// A time of that many milliseconds.
+    #[must_use]
+    pub const fn ms(ms: u64) -> Self {
+        Self(Duration::from_millis(ms))
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        self.0
+    }
+
+    /// In nanoseconds, which are few enough for 64 bits.
+    #[must_use]
+    pub const fn as_ns(self) -> u64 {
+        self.0.as_secs() * SECOND + self.0.subsec_nanos() as u64
+    }
+
+    /// In whole microseconds.
+    #[must_use]
+    pub const fn as_us(self) -> u64 {
+        self.as_ns() / 1000
+    }
+
+    /// Whether it is none.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        self.0.is_zero()
+    }
+}
+
+impl FromStr for Time {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let how = "a time is a number and a unit, such as 500us, 20ms or 2.5s";
+        duration(text, None, how).map(Self)
+    }
+}
+
+/// As it is parsed, in the largest unit of which there is one: `500us`, `20ms`, `2.5s`.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0.as_nanos();
+        let (unit, name) = match nanoseconds {
+            0 => (1, "s"),
+            1..1_000 => (1, "ns"),
+            1_000..1_000_000 => (1_000, "us"),
+            1_000_000..1_000_000_000 => (1_000_000, "ms"),
+            _ => (1_000_000_000, "s"),
+        };
+        write!(f, "{}", nanoseconds / unit)?;
+        let rest = nanoseconds % unit;
+        if rest != 0 {
+            let width = unit.ilog10() as usize;
+            let digits = format!("{rest:0width$}");
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        f.write_str(name)
+    }
+}
+
+/// In files both are text.
+macro_rules! as_text {
+    ($type:ty, $what:literal) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(
+                &self,
+                serializer: S,
+            ) -> std::result::Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(
+                deserializer: D,
+            ) -> std::result::Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(|error| {
+                    D::Error::custom(format!(concat!($what, " `{}`: {}"), text, error))
+                })
+            }
+        }
+    };
+}
+as_text!(Size, "size");
+as_text!(Time, "time");
+
+/// For serde's `with`: a size that may be left out, which in files is the empty text.
+pub mod or_empty {
+    use super::*;
+
+    /// Writes it.
+    pub fn serialize<S: Serializer>(
+        size: &Option<Size>,
+        serializer: S,
+    ) -> std::result::Result<S::Ok, S::Error> {
+        match size {
+            Some(size) => size.serialize(serializer),
+            None => serializer.serialize_str(""),
+        }
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<Option<Size>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        Size::deserialize(text.into_deserializer()).map(Some)
     }
 }
 
@@ -179,18 +377,96 @@ mod tests {
             ("soon", "unknown unit"),
             ("1.2.3", "not a number"),
             ("99999999999999", "too long"),
+            (
+                "9999999999999999999999999999999999999999",
+                "too many digits",
+            ),
+            ("0.0000000001", "a fraction of a nanosecond"),
+            (".", "not a number"),
+            ("1,5", "not a number"),
+            ("1 s", "not a number"),
         ] {
             let message = parse_duration(text).unwrap_err().to_string();
             assert!(message.contains(why), "{text}: {message}");
         }
     }
 
+    #[test]
+    fn times_of_settings_have_a_unit() {
+        for (text, nanoseconds, said) in [
+            ("100us", 100_000, "100us"),
+            ("0.5ms", 500_000, "500us"),
+            (".5s", 500_000_000, "500ms"),
+            ("2.5s", 2_500_000_000, "2.5s"),
+            ("1500us", 1_500_000, "1.5ms"),
+            ("1.000000001s", 1_000_000_001, "1.000000001s"),
+            ("90m", 5_400_000_000_000, "5400s"),
+            ("4h", 14_400_000_000_000, "14400s"),
+            ("0ms", 0, "0s"),
+        ] {
+            let time: Time = text.parse().unwrap();
+            assert_eq!(time.duration().as_nanos(), nanoseconds, "{text}");
+            assert_eq!(time.to_string(), said, "{text}");
+        }
+        let message = "5".parse::<Time>().unwrap_err().to_string();
+        assert!(
+            message.starts_with("no unit (a time is a number and a unit"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn sizes_and_times_are_text_in_files() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Settings {
+            frame: Size,
+            period: Time,
+            #[serde(with = "or_empty")]
+            memory: Option<Size>,
+        }
+        for text in [
+            r#"{"frame":"8100K","period":"20ms","memory":""}"#,
+            r#"{"frame":"1G","period":"2.5s","memory":"16M"}"#,
+        ] {
+            let settings: Settings = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&settings).unwrap(), text);
+        }
+        for (text, why) in [
+            (
+                r#"{"frame":"","period":"1s","memory":""}"#,
+                "size ``: not a number",
+            ),
+            (
+                r#"{"frame":"1M","period":"20","memory":""}"#,
+                "time `20`: no unit",
+            ),
+            (
+                r#"{"frame":"1M","period":"1s","memory":"1Q"}"#,
+                "size `1Q`: unknown unit",
+            ),
+        ] {
+            let message = serde_json::from_str::<Settings>(text)
+                .unwrap_err()
+                .to_string();
+            assert!(message.contains(why), "{message}");
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn what_is_said_is_parsed_as_the_same(kib in 1_u64..1 << 40, nanoseconds in 0..LONGEST.as_nanos() as u64) {
+            let size = Size::kib(kib);
+            proptest::prop_assert_eq!(size.to_string().parse::<Size>().unwrap(), size);
+            let time = Time(Duration::from_nanos(nanoseconds));
+            proptest::prop_assert_eq!(time.to_string().parse::<Time>().unwrap(), time);
+        }
+
         #[test]
         fn any_text_is_a_size_or_an_error(text in ".*") {
             let _ = parse_size(&text);
             let _ = parse_bytes(&text);
             let _ = parse_duration(&text);
+            let _ = text.parse::<Time>();
         }
     }
 }

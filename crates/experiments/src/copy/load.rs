@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memwarden_platform::affinity;
+use memwarden_platform::units::Size;
 use serde::{Deserialize, Serialize};
 
 use super::named;
@@ -23,7 +24,7 @@ pub const HEAVY_LOAD: &str = "on every other CPU, a process that writes one word
     (bandwidth -a write -m 16M), and a thread that writes and reads 1 MiB of a file in memory, which the kernel copies";
 
 /// Past the last-level cache of the boards that the workload was made for.
-const BUFFER: &str = "16M";
+const BUFFER: Size = Size::kib(16 << 10);
 
 /// Larger than a first cache, and a part of a millisecond: the thread sees soon that it is to end.
 const FILE_BYTES: usize = 1 << 20;
@@ -76,7 +77,7 @@ impl Load {
         for &cpu in others {
             let task = Task {
                 cpu,
-                memory: BUFFER,
+                memory: Some(BUFFER),
                 until: Until::Told,
             };
             let arguments = Workload::Bandwidth("write".into()).arguments(task);

@@ -14,7 +14,7 @@ use memwarden_copies::provide_trace;
 pub use memwarden_copies::trace::Function;
 use memwarden_copies::trace::{self, Control, FunctionStatistics, Info, Reader, Tracer};
 use memwarden_platform::cpus;
-use memwarden_platform::units::parse_duration;
+use memwarden_platform::units::Time;
 use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
 use memwarden_run::{Existing, Sample};
 use schemars::JsonSchema;
@@ -44,9 +44,11 @@ pub struct Config {
     pub ops: Vec<Function>,
     /// How long, such as `100s`; none is until the command ends, or until somebody ends it.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    pub time: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub time: Option<Time>,
     /// How often rings are read at the latest.
-    pub every: String,
+    #[schemars(with = "String")]
+    pub every: Time,
     /// Leave each record in the classic files, too.
     pub dat: bool,
     /// A command with its arguments: the trace ends with it. Empty is none. In a file, a word that is not UTF-8 is an
@@ -62,7 +64,7 @@ impl Default for Config {
             device: trace::DEVICES.into(),
             ops: Function::ALL.into(),
             time: None,
-            every: "100ms".into(),
+            every: Time::ms(100),
             dat: false,
             command: Vec::new(),
         }
@@ -70,7 +72,7 @@ impl Default for Config {
 }
 
 /// How long where nobody presses Ctrl-C, and no command ends the trace.
-pub const LAB_TIME: &str = "1s";
+pub const LAB_TIME: Time = Time::ms(1000);
 
 impl Settings for Config {
     type Whole = Whole;
@@ -81,7 +83,17 @@ impl Settings for Config {
             return bad("no operation: give --ops from,to, for example".into());
         }
         not_twice("--ops", &self.ops)?;
-        self.times()?;
+        let within = |option: &str, time: Time, longest: Time, limits: &str| {
+            if (Time::ms(1)..=longest).contains(&time) {
+                Ok(())
+            } else {
+                bad(format!("{option} {time}: give {limits}"))
+            }
+        };
+        if let Some(time) = self.time {
+            within("--for", time, Time::ms(366 * 86_400_000), "1ms to a year")?;
+        }
+        within("--every", self.every, Time::ms(10_000), "1ms to 10s")?;
         if let (Some(time), Some(command)) = (&self.time, self.command.first()) {
             return bad(format!(
                 "--for {time}: the trace ends with the command {}; give one of the two",
@@ -89,27 +101,6 @@ impl Settings for Config {
             ));
         }
         Ok(())
-    }
-}
-
-impl Config {
-    /// How long, and how often.
-    fn times(&self) -> Result<(Option<Duration>, Duration), Error> {
-        let parse = |option: &str, text: &str, range: [Duration; 2], limits: &str| {
-            let bad = |why: &str| Error::BadInput(format!("{option} {text}: {why}"));
-            let time = parse_duration(text).map_err(|error| bad(&error.to_string()))?;
-            if (range[0]..=range[1]).contains(&time) {
-                Ok(time)
-            } else {
-                Err(bad(limits))
-            }
-        };
-        let [shortest, often, seldom, longest] =
-            [1, 1, 10_000, 366 * 86_400_000].map(Duration::from_millis);
-        let time = self.time.as_ref();
-        let time = time.map(|text| parse("--for", text, [shortest, longest], "give 1ms to a year"));
-        let every = parse("--every", &self.every, [often, seldom], "give 1ms to 10s")?;
-        Ok((time.transpose()?, every))
     }
 }
 
@@ -166,7 +157,7 @@ pub fn run(
     beside: Option<&mut dyn Beside>,
 ) -> Result<(PathBuf, Summary), Error> {
     config.check()?;
-    let (time, every) = config.times()?;
+    let (time, every) = (config.time.map(Time::duration), config.every.duration());
     let loaded = provide_trace(&config.device)?;
     let tracer = trace::open(&config.device)?;
     let cpus: Vec<usize> = cpus::online()?.iter().collect();

@@ -141,7 +141,7 @@ fn measure(
     for repeat in 0..REPEAT {
         let arguments = workload.arguments(Task {
             cpu: CPU,
-            memory,
+            memory: Some(memory.parse()?),
             until: Until::Iterations(iterations),
         });
         let result = Child::start(&arguments, false)?.wait(bench.interrupt)?;

@@ -11,6 +11,7 @@ use memwarden_guard::{
 };
 
 use memwarden_platform::clock::monotonic_ns;
+use memwarden_platform::units::Size;
 
 use super::{Bench, Event};
 use crate::workload::{Task, Until};
@@ -34,7 +35,7 @@ pub(super) struct Load {
     pub cpu: usize,
     pub workload: Workload,
     /// `-m`.
-    pub memory: String,
+    pub memory: Size,
     /// `--mb`: a pace; `None` is as fast as it goes.
     pub pace_mib_s: Option<u64>,
 }
@@ -46,7 +47,7 @@ impl Load {
         Self {
             cpu,
             workload: Workload::Bandwidth(kind.into()),
-            memory: format!("{}K", buffer >> 10),
+            memory: Size::of_bytes(buffer),
             pace_mib_s: None,
         }
     }
@@ -61,7 +62,7 @@ impl Load {
         Self {
             cpu,
             workload: Workload::Bandwidth("read".into()),
-            memory: "16K".into(),
+            memory: Size::kib(16),
             pace_mib_s: None,
         }
     }
@@ -69,7 +70,7 @@ impl Load {
     fn start(&self) -> Result<Child, Error> {
         let mut arguments = self.workload.arguments(Task {
             cpu: self.cpu,
-            memory: &self.memory,
+            memory: Some(self.memory),
             until: Until::Told,
         });
         if let Some(pace) = self.pace_mib_s {

@@ -2,14 +2,13 @@
 //! What the interference experiment is to do: data, as TOML or as options.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use memwarden_guard::StartOptions;
-use memwarden_guard::units::{parse_duration, parse_period_us};
+use memwarden_guard::units::period_us;
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::machine::meminfo;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::{Size, Time, or_empty};
 use memwarden_run::Existing;
 use memwarden_run::studies::interfere::{Summary, Whole};
 use memwarden_sim::Platform;
@@ -24,13 +23,13 @@ use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated,
 /// The fair server of Linux 6.12 and later keeps 50 ms of each second for ordinary tasks, and gets its way with a core
 /// that was given less from the second second on. With these budgets a core is given less, and the case has four such
 /// seconds.
-const LONG_CASE: &str = "5s";
+const LONG_CASE: Time = Time::ms(5000);
 
 /// The buffers of the published experiment.
-const PUBLISHED_MEMORY: &str = "16M";
+const PUBLISHED_MEMORY: Size = Size::kib(16 << 10);
 
 /// Where the caches are not known, or small: the size that these workloads always defaulted to.
-const USUAL_BYTES: u64 = 16 << 20;
+pub(super) const USUAL_BYTES: u64 = 16 << 20;
 
 /// Jobs of a program in each repeat, where no number is given: enough for a 99th percentile.
 const JOBS: u64 = 100;
@@ -47,14 +46,18 @@ pub struct Config {
     /// Where.
     pub victim_cpu: usize,
     /// Its buffer, as `-m` takes it: KiB, or with a unit; empty is four times the last-level cache.
-    pub victim_memory: String,
+    #[serde(with = "or_empty")]
+    #[schemars(with = "String")]
+    pub victim_memory: Option<Size>,
     /// How often it goes over its buffer in each repeat; of a program, its jobs. 0 leaves it to `window`.
     pub victim_iterations: u64,
     /// Who is in its way, one kind at a time.
     #[schemars(with = "Vec<String>")]
     pub aggressors: Vec<Workload>,
     /// Their buffers, as the victim's.
-    pub aggressor_memory: String,
+    #[serde(with = "or_empty")]
+    #[schemars(with = "String")]
+    pub aggressor_memory: Option<Size>,
     /// Where they run: the last, the last two, ... all of these CPUs.
     #[schemars(with = "String")]
     pub cpus: CpuSet,
@@ -73,24 +76,29 @@ pub struct Config {
     /// The guard leaves the kernel's own traffic uncounted.
     pub user_only: bool,
     /// The guard's period.
-    pub period: String,
+    #[schemars(with = "String")]
+    pub period: Time,
     /// Prove that the guard regulates before relying on it.
     pub self_test: bool,
     /// Fail when the guard's event isn't memory traffic.
     pub require_memory_event: bool,
     /// Quiet time between aggressors that run and the victim's start.
-    pub settle: String,
+    #[schemars(with = "String")]
+    pub settle: Time,
     /// The least time for which each case with a guard is watched in one piece: after the victim's last run its
     /// aggressors go on until then.
-    pub hold: String,
+    #[schemars(with = "String")]
+    pub hold: Time,
     /// A last case with all aggressors under a guard, watched in one piece for at least so long; 0s is none.
-    pub long_case: String,
+    #[schemars(with = "String")]
+    pub long_case: Time,
     /// Its budgets; none takes those of the last of `guard`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub long_guard: Option<GuardSpec>,
     /// Time of each run of the victim, where `victim_iterations` is 0; on a model always, in simulated time.
-    pub window: String,
+    #[schemars(with = "String")]
+    pub window: Time,
 }
 
 impl Default for Config {
@@ -99,13 +107,13 @@ impl Default for Config {
             victim: Workload::Latency,
             jobs_by: Delimiter::Exit,
             victim_cpu: 0,
-            victim_memory: String::new(),
+            victim_memory: None,
             victim_iterations: 0,
             aggressors: vec![
                 Workload::Bandwidth("read".into()),
                 Workload::Bandwidth("write".into()),
             ],
-            aggressor_memory: String::new(),
+            aggressor_memory: None,
             cpus: CpuSet::default(),
             guard: Vec::new(),
             // The least for which a median and a range say something.
@@ -114,17 +122,17 @@ impl Default for Config {
             event: String::new(),
             bytes_per_event: 0,
             user_only: false,
-            period: "1ms".into(),
+            period: Time::ms(1),
             self_test: true,
             require_memory_event: false,
-            settle: "10ms".into(),
+            settle: Time::ms(10),
             // What a kernel does once a second to a core that is kept from its tasks happens twice at least.
-            hold: "2.5s".into(),
+            hold: Time::ms(2500),
             // Every guarded case is watched for long enough, and the budgets of a machine in use are not known here.
-            long_case: "0s".into(),
+            long_case: Time::ZERO,
             long_guard: None,
             // No single disturbance decides it.
-            window: "1s".into(),
+            window: Time::ms(1000),
         }
     }
 }
@@ -140,8 +148,8 @@ impl Settings for Config {
     fn for_modelled(platform: &Platform) -> Self {
         let others = platform.machine.cores.saturating_sub(1);
         Self {
-            victim_memory: PUBLISHED_MEMORY.into(),
-            aggressor_memory: PUBLISHED_MEMORY.into(),
+            victim_memory: Some(PUBLISHED_MEMORY),
+            aggressor_memory: Some(PUBLISHED_MEMORY),
             victim_iterations: 1,
             cpus: (1..=others).collect(),
             guard: format!("1000{}", ",100".repeat(others))
@@ -152,8 +160,8 @@ impl Settings for Config {
             backend: Backend::Module,
             event: platform.memory_event().into(),
             user_only: true,
-            hold: "0s".into(),
-            long_case: LONG_CASE.into(),
+            hold: Time::ZERO,
+            long_case: LONG_CASE,
             // Three writers that share the memory take 15 us for the 163 lines of a period.
             long_guard: "1000,10,10,10".parse().ok(),
             ..Self::default()
@@ -163,11 +171,11 @@ impl Settings for Config {
     /// The model is exact, but for where pages are.
     fn for_sim() -> Self {
         Self {
-            victim_memory: PUBLISHED_MEMORY.into(),
-            aggressor_memory: PUBLISHED_MEMORY.into(),
-            window: "20ms".into(),
+            victim_memory: Some(PUBLISHED_MEMORY),
+            aggressor_memory: Some(PUBLISHED_MEMORY),
+            window: Time::ms(20),
             repeat: 3,
-            settle: "5ms".into(),
+            settle: Time::ms(5),
             ..Self::default()
         }
     }
@@ -210,20 +218,7 @@ impl Settings for Config {
                 self.victim_cpu, self.cpus
             ));
         }
-        for (option, memory) in [
-            ("--victim-memory", &self.victim_memory),
-            ("--aggressor-memory", &self.aggressor_memory),
-        ] {
-            if !memory.is_empty() {
-                if let Err(error) = parse_size(memory) {
-                    return bad(format!("{option} {memory}: {error}"));
-                }
-            }
-        }
-        self.settle()?;
-        self.hold()?;
-        self.long_case()?;
-        if self.window()?.is_zero() {
+        if self.window.is_zero() {
             return bad(format!("--window {}: give one above 0", self.window));
         }
         self.start_options().map(|_| ())
@@ -231,26 +226,6 @@ impl Settings for Config {
 }
 
 impl Config {
-    /// The quiet time.
-    pub(super) fn settle(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.settle)?)
-    }
-
-    /// The least time of a guarded case in one piece.
-    pub(super) fn hold(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.hold)?)
-    }
-
-    /// The least time of the long case; zero where there is none.
-    pub(super) fn long_case(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.long_case)?)
-    }
-
-    /// The simulated time.
-    pub(super) fn window(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.window)?)
-    }
-
     /// The cores on which the guard proves itself first.
     pub(super) fn proven_cpus(&self) -> CpuSet {
         if !self.self_test || self.backend == Backend::Null {
@@ -269,9 +244,9 @@ impl Config {
             (Workload::Program(line), jobs) => program(line, cpu, self.jobs_by, jobs, &[]),
             (victim, iterations) => victim.arguments(Task {
                 cpu,
-                memory: &self.victim_memory,
+                memory: self.victim_memory,
                 until: match iterations {
-                    0 => Until::Time(&self.window),
+                    0 => Until::Time(self.window),
                     iterations => Until::Iterations(iterations),
                 },
             }),
@@ -287,9 +262,7 @@ impl Config {
         let most = meminfo(root, "MemAvailable").map_or(u64::MAX, |free| free / 2 / all);
         let bytes = enough.max(USUAL_BYTES).min(most);
         for memory in [&mut self.victim_memory, &mut self.aggressor_memory] {
-            if memory.is_empty() {
-                *memory = format!("{}K", bytes >> 10);
-            }
+            memory.get_or_insert(Size::of_bytes(bytes));
         }
     }
 
@@ -300,8 +273,7 @@ impl Config {
         {
             return None;
         }
-        let bytes = parse_size(&self.victim_memory).ok()? as u64;
-        Some(bytes < remarks::memory_bytes(root, self.victim_cpu)?)
+        Some(self.victim_memory?.bytes() < remarks::memory_bytes(root, self.victim_cpu)?)
     }
 
     /// The CPUs of `count` aggressors: the last of [`Self::cpus`].
@@ -315,7 +287,7 @@ impl Config {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
             bytes_per_event: Some(self.bytes_per_event).filter(|bytes| *bytes > 0),
             user_only: self.user_only,
-            period_us: parse_period_us(&self.period)?,
+            period_us: period_us(self.period)?,
             ..StartOptions::default()
         })
     }
@@ -375,28 +347,28 @@ mod tests {
     fn buffers_are_four_times_the_last_level_cache_unless_memory_is_short_or_they_are_given() {
         let gib_16 = 16 << 20;
         for (l3_kib, free_kib, given, memory, in_cache) in [
-            (512, gib_16, "", "16384K", Some(false)),
-            (32 << 10, gib_16, "", "131072K", Some(false)),
-            (300 << 10, gib_16, "", "1228800K", Some(false)),
+            (512, gib_16, None, "16M", Some(false)),
+            (32 << 10, gib_16, None, "128M", Some(false)),
+            (300 << 10, gib_16, None, "1200M", Some(false)),
             // Four buffers in half of 1 GiB.
-            (300 << 10, 1 << 20, "", "131072K", Some(true)),
-            (32 << 10, gib_16, "16M", "16M", Some(true)),
+            (300 << 10, 1 << 20, None, "128M", Some(true)),
+            (32 << 10, gib_16, Some(PUBLISHED_MEMORY), "16M", Some(true)),
         ] {
             let folder = machine(l3_kib, free_kib);
             let root = Root::at(folder.path());
             let mut config = Config {
                 cpus: (1..4).collect(),
-                victim_memory: given.into(),
+                victim_memory: given,
                 ..Config::default()
             };
             config.size_buffers(&root);
-            assert_eq!(config.victim_memory, memory);
+            assert_eq!(config.victim_memory.unwrap().to_string(), memory);
             assert_eq!(config.victim_in_cache(&root), in_cache, "{memory}");
         }
         let unknown = Root::at(tempfile::tempdir().unwrap().path());
         let mut config = Config::default();
         config.size_buffers(&unknown);
-        assert_eq!(config.victim_memory, "16384K");
+        assert_eq!(config.victim_memory, Some(Size::of_bytes(USUAL_BYTES)));
         assert_eq!(config.victim_in_cache(&unknown), None);
     }
 
@@ -405,7 +377,7 @@ mod tests {
         let words = |iterations| {
             let config = Config {
                 victim_iterations: iterations,
-                victim_memory: "1M".into(),
+                victim_memory: Some(Size::kib(1024)),
                 ..Config::default()
             };
             config.victim_arguments().join(" ")
@@ -446,6 +418,8 @@ mod tests {
             ("guard = [\"0\"]\n", "budget `0`"),
             ("cpus = \"1-\"\n", "CPU list"),
             ("repeat = \"x\"\n", "line 1"),
+            ("repeat = 1\nhold = \"5\"\n", "line 2: time `5`: no unit"),
+            ("victim_memory = \"x\"\n", "line 1: size `x`"),
             ("= 3\n", "line 1"),
         ] {
             let message = settings::tests::read(text, &Config::default()).unwrap_err();
@@ -467,12 +441,9 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(with(|c| c.repeat = 0).contains("--repeat"));
-        assert!(with(|c| c.window = "0s".into()).contains("--window 0s"));
+        assert!(with(|c| c.window = Time::ZERO).contains("--window 0s"));
         assert!(with(|c| c.aggressors.clear()).contains("--aggressors"));
         assert!(with(|c| c.victim_cpu = 2).contains("CPU 2 is both"));
-        assert!(with(|c| c.period = "1".into()).contains("duration `1`"));
-        assert!(with(|c| c.hold = "5".into()).contains("duration `5`"));
-        assert!(with(|c| c.long_case = "7".into()).contains("duration `7`"));
-        assert!(with(|c| c.victim_memory = "x".into()).contains("--victim-memory x"));
+        assert!(with(|c| c.period = Time::ms(2000)).contains("period 2s"));
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn measure(
         interrupt.check()?;
         // In the last run, so that the runs before are as long as the victim's work.
         let hold = if number == config.repeat {
-            plan.long.unwrap_or(config.hold()?)
+            plan.long.unwrap_or(config.hold.duration())
         } else {
             Duration::ZERO
         };
@@ -97,7 +97,7 @@ fn repeat(
     for aggressor in &measured.aggressors {
         let task = Task {
             cpu: aggressor.cpu,
-            memory: &config.aggressor_memory,
+            memory: config.aggressor_memory,
             until: Until::Told,
         };
         aggressors.push(Child::start(&aggressor.kind.arguments(task), true)?);
@@ -105,7 +105,7 @@ fn repeat(
     for aggressor in &mut aggressors {
         aggressor.wait_ready(READY_WITHIN, interrupt)?;
     }
-    std::thread::sleep(config.settle()?);
+    std::thread::sleep(config.settle.duration());
 
     // Before the victim starts: whatever this costs is not in its way.
     let watch = guard.map(|guard| Watch::begin(guard, hold)).transpose()?;

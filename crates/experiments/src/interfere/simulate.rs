@@ -4,13 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use memwarden_guard::Settings as GuardSettings;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::{Size, Time};
 use memwarden_run::Existing;
 use memwarden_run::studies::interfere::{NAME, Summary};
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::workload::{Idle, Workload as Steps};
 use memwarden_sim::{CoreCounts, Guard};
 
+use super::config::USUAL_BYTES;
 use super::measure::{Guarded, Measured, MeasuredAggressor};
 use super::{Config, Plan, case, plans, remarks, samples};
 use crate::simulated::{Simulated, proof, throttled_share};
@@ -63,8 +64,8 @@ pub fn simulate(
     let runs: Vec<(usize, u32)> = (0..cases.len())
         .flat_map(|case| (0..config.repeat).map(move |repeat| (case, repeat)))
         .collect();
-    let settle_ps = picoseconds(config.settle()?);
-    let window_ps = picoseconds(config.window()?);
+    let settle_ps = picoseconds(config.settle);
+    let window_ps = picoseconds(config.window);
     // Refused before there is a folder, whatever it is.
     for case in &cases {
         simulated.platform.machine(
@@ -125,10 +126,8 @@ pub fn simulate(
     Ok((path, summary))
 }
 
-fn picoseconds(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_nanos())
-        .unwrap_or(u64::MAX / 1000)
-        .saturating_mul(1000)
+fn picoseconds(time: Time) -> u64 {
+    time.as_ns().saturating_mul(1000)
 }
 
 /// The configuration with what only the platform can say.
@@ -136,7 +135,7 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     config.victim.check_modelled()?;
     let mut config = config.clone();
     // There is no kernel that does something once a second.
-    config.long_case = "0s".into();
+    config.long_case = Time::ZERO;
     config.check_cores(simulated)?;
     if config.cpus.is_empty() {
         config.cpus = simulated
@@ -161,7 +160,7 @@ fn workloads(
     plan: &Plan,
     seed: u64,
 ) -> Result<Vec<Box<dyn Steps>>, PlatformError> {
-    let bytes = |memory: &str| parse_size(memory).unwrap_or(0) as u64;
+    let bytes = |memory: Option<Size>| memory.map_or(USUAL_BYTES, Size::bytes);
     let aggressors = plan.aggressors.as_ref();
     let busy: Vec<usize> = config
         .busy(aggressors.map_or(0, |(_, count)| *count))
@@ -171,11 +170,10 @@ fn workloads(
             let seed = seed ^ ((core as u64) << 32);
             Ok(if core == config.victim_cpu {
                 let name = config.victim.to_string();
-                simulated
-                    .platform
-                    .workload(&name, bytes(&config.victim_memory), seed)?
+                let memory = bytes(config.victim_memory);
+                simulated.platform.workload(&name, memory, seed)?
             } else if let (true, Some((kind, _))) = (busy.contains(&core), aggressors) {
-                let memory = bytes(&config.aggressor_memory);
+                let memory = bytes(config.aggressor_memory);
                 simulated
                     .platform
                     .workload(&kind.to_string(), memory, seed)?

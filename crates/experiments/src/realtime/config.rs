@@ -4,12 +4,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
 
 use memwarden_guard::StartOptions;
-use memwarden_guard::units::{parse_duration, parse_period_us};
+use memwarden_guard::units::period_us;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::{Size, Time, or_empty};
 use memwarden_run::Existing;
 use memwarden_run::studies::realtime::{Summary, Whole};
 use memwarden_sim::Platform;
@@ -73,13 +72,16 @@ pub struct Config {
     /// Where it runs.
     pub victim_cpu: usize,
     /// The frame, as `-m` takes it: KiB, or with a unit.
-    pub frame: String,
+    #[schemars(with = "String")]
+    pub frame: Size,
     /// Frames in memory, which the jobs go over by turns.
     pub frames: u64,
     /// From one release of the task to the next.
-    pub period: String,
+    #[schemars(with = "String")]
+    pub period: Time,
     /// From a release to when its job must have finished.
-    pub deadline: String,
+    #[schemars(with = "String")]
+    pub deadline: Time,
     /// Releases in each run.
     pub jobs: u64,
     /// SCHED_FIFO and locked memory.
@@ -91,7 +93,9 @@ pub struct Config {
     #[schemars(with = "String")]
     pub cpus: CpuSet,
     /// The load's buffer, where it has one; empty leaves it to the load.
-    pub load_memory: String,
+    #[serde(with = "or_empty")]
+    #[schemars(with = "String")]
+    pub load_memory: Option<Size>,
     /// Guard settings to compare, `none` among them.
     #[schemars(with = "Vec<String>")]
     pub guard: Vec<Setting>,
@@ -105,25 +109,27 @@ pub struct Config {
     /// Bytes that one event stands for; 0 leaves it to the guard.
     pub bytes_per_event: u64,
     /// The guard's period.
-    pub guard_period: String,
+    #[schemars(with = "String")]
+    pub guard_period: Time,
     /// Prove that the guard regulates before relying on it.
     pub self_test: bool,
     /// Fail when the guard's event isn't memory traffic.
     pub require_memory_event: bool,
     /// Quiet time between a load that runs and the task's start.
-    pub settle: String,
+    #[schemars(with = "String")]
+    pub settle: Time,
     /// A command for the first miss of each case; empty is none.
     pub on_miss: String,
 }
 
 /// The case study's frame: 1920 x 1080 pixels of 4 bytes.
-pub(super) const STUDY_FRAME: &str = "8100K";
+pub(super) const STUDY_FRAME: Size = Size::kib(8100);
 
 /// The case study's period.
-pub(super) const STUDY_PERIOD: &str = "20ms";
+pub(super) const STUDY_PERIOD: Time = Time::ms(20);
 
 /// The case study's deadline.
-pub(super) const STUDY_DEADLINE: &str = "13ms";
+pub(super) const STUDY_DEADLINE: Time = Time::ms(13);
 
 /// What the case study's memory guarantees, and its guard gives out, MiB/s.
 const GUARANTEED_MIB_S: usize = 1200;
@@ -138,25 +144,25 @@ impl Default for Config {
             victim: Workload::Bandwidth("read".into()),
             jobs_by: Delimiter::Mark,
             victim_cpu: 0,
-            frame: STUDY_FRAME.into(),
+            frame: STUDY_FRAME,
             frames: 1,
-            period: STUDY_PERIOD.into(),
-            deadline: STUDY_DEADLINE.into(),
+            period: STUDY_PERIOD,
+            deadline: STUDY_DEADLINE,
             jobs: 1000,
             rt: true,
             load: vec![Load::screen()],
             cpus: CpuSet::default(),
-            load_memory: String::new(),
+            load_memory: None,
             guard: vec![Setting(None)],
             repeat: 1,
             backend: Backend::Auto,
             event: String::new(),
             bytes_per_event: 0,
-            guard_period: "1ms".into(),
+            guard_period: Time::ms(1),
             self_test: true,
             require_memory_event: false,
             // Long against a load's first passes, short against a run.
-            settle: "100ms".into(),
+            settle: Time::ms(100),
             on_miss: String::new(),
         }
     }
@@ -187,7 +193,7 @@ impl Settings for Config {
             guard: settings.flat_map(str::parse).collect(),
             backend: Backend::Module,
             event: platform.memory_event().into(),
-            settle: "10ms".into(),
+            settle: Time::ms(10),
             ..Self::default()
         }
     }
@@ -251,52 +257,23 @@ impl Settings for Config {
                 self.victim_cpu, self.cpus
             ));
         }
-        let sizes = [
-            ("--frame", &self.frame),
-            ("--load-memory", &self.load_memory),
-        ];
-        for (option, size) in sizes
-            .into_iter()
-            .filter(|(option, size)| *option == "--frame" || !size.is_empty())
-        {
-            if let Err(error) = parse_size(size) {
-                return bad(format!("{option} {size}: {error}"));
-            }
-        }
-        let (period, deadline) = (self.period()?, self.deadline()?);
-        if deadline.is_zero() || deadline > period {
+        if self.deadline.is_zero() || self.deadline > self.period {
             return bad(format!(
                 "--deadline {}: give one above 0 and not above the task's --period {}",
                 self.deadline, self.period
             ));
         }
-        self.settle()?;
         self.start_options().map(|_| ())
     }
 }
 
 impl Config {
-    /// From one release to the next.
-    pub(super) fn period(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.period)?)
-    }
-
-    /// The deadline.
-    pub(super) fn deadline(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.deadline)?)
-    }
-
-    /// The quiet time.
-    pub(super) fn settle(&self) -> Result<Duration, Error> {
-        Ok(parse_duration(&self.settle)?)
-    }
-
     /// How the guard is started.
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
             bytes_per_event: Some(self.bytes_per_event).filter(|bytes| *bytes > 0),
-            period_us: parse_period_us(&self.guard_period)?,
+            period_us: period_us(self.guard_period)?,
             ..StartOptions::default()
         })
     }
@@ -314,8 +291,8 @@ impl Config {
     /// memwarden's arguments that run the user's program.
     fn program(&self, line: &str) -> Vec<String> {
         let mut more = vec![
-            ("--period", self.period.clone()),
-            ("--deadline", self.deadline.clone()),
+            ("--period", self.period.to_string()),
+            ("--deadline", self.deadline.to_string()),
         ];
         if self.rt {
             more.push(("-r", PRIORITY.to_string()));
@@ -337,10 +314,10 @@ impl Config {
         words.push(access.clone());
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         option("-c", self.victim_cpu.to_string());
-        option("-m", self.frame.clone());
+        option("-m", self.frame.to_string());
         option("--frames", self.frames.to_string());
-        option("--period", self.period.clone());
-        option("--deadline", self.deadline.clone());
+        option("--period", self.period.to_string());
+        option("--deadline", self.deadline.to_string());
         option("--jobs", self.jobs.to_string());
         if self.rt {
             option("-r", PRIORITY.to_string());
@@ -371,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_study_s_frame_is_a_full_screen() {
-        assert_eq!(parse_size(STUDY_FRAME).unwrap(), 1920 * 1080 * 4);
+        assert_eq!(STUDY_FRAME.bytes(), 1920 * 1080 * 4);
     }
 
     #[test]
@@ -409,12 +386,9 @@ mod tests {
         assert!(with(|c| c.guard.push(Setting(None))).contains("--guard none is given twice"));
         assert!(with(|c| c.load.push(c.load[0].clone())).contains("given twice"));
         assert!(with(|c| c.victim_cpu = 1).contains("CPU 1 is both"));
-        assert!(with(|c| c.frame = String::new()).contains("--frame"));
         assert!(with(|c| c.frames = 0).contains("--frames 0"));
-        assert!(with(|c| c.load_memory = "1Q".into()).contains("--load-memory 1Q"));
-        assert!(with(|c| c.deadline = "21ms".into()).contains("--deadline 21ms"));
-        assert!(with(|c| c.deadline = "0ms".into()).contains("--deadline 0ms"));
-        assert!(with(|c| c.period = "20".into()).contains("duration `20`"));
-        assert!(with(|c| c.guard_period = "1".into()).contains("duration `1`"));
+        assert!(with(|c| c.deadline = Time::ms(21)).contains("--deadline 21ms"));
+        assert!(with(|c| c.deadline = Time::ZERO).contains("--deadline 0s"));
+        assert!(with(|c| c.guard_period = Time::ms(2000)).contains("period 2s"));
     }
 }

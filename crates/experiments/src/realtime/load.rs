@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::Size;
 use memwarden_platform::{Root, process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -153,7 +154,7 @@ pub(super) struct Place<'a> {
     /// All that are not the task's, for what only feeds it.
     pub others: &'a CpuSet,
     /// Its buffer, where it has one; empty leaves it to the load.
-    pub memory: &'a str,
+    pub memory: Option<Size>,
     /// Where somebody else's programs write their errors to.
     pub log: &'a Path,
 }
@@ -301,15 +302,13 @@ pub(super) fn still_runs(group: &mut Group, what: &str) -> Result<(), Error> {
 fn start_workloads(
     workload: &Workload,
     cpus: &[usize],
-    memory: &str,
+    memory: Option<Size>,
     interrupt: &Interrupt,
 ) -> Result<Vec<Child>, Error> {
     // A screen is a screen: the other kinds know themselves how much memory tells.
-    let memory = if memory.is_empty() && *workload == Workload::Bandwidth(SCREEN.into()) {
-        super::config::STUDY_FRAME
-    } else {
-        memory
-    };
+    let memory = memory.or_else(|| {
+        (*workload == Workload::Bandwidth(SCREEN.into())).then_some(super::config::STUDY_FRAME)
+    });
     let mut children = Vec::new();
     for &cpu in cpus {
         let task = Task {
@@ -410,7 +409,7 @@ mod tests {
         let place = Place {
             cpus: &all,
             others: &all,
-            memory: "",
+            memory: None,
             log: &log,
         };
         let start = |line: &str| {

@@ -88,13 +88,13 @@ pub(super) fn measure(
     let place = Place {
         cpus: &config.cpus,
         others: around.others,
-        memory: &config.load_memory,
+        memory: config.load_memory,
         log: around.log,
     };
     let mut running = load
         .map(|load| Running::start(load, place, interrupt))
         .transpose()?;
-    std::thread::sleep(config.settle()?);
+    std::thread::sleep(config.settle.duration());
 
     let before = around.guard.map(Regulator::statistics).transpose()?;
     let command = if measured.on_miss.is_some() {
@@ -102,7 +102,7 @@ pub(super) fn measure(
     } else {
         &config.on_miss
     };
-    let mut on_miss = OnMiss::new(command, name, config.deadline()?);
+    let mut on_miss = OnMiss::new(command, name, config.deadline.duration());
     if let Some(running) = &mut running {
         running.watch();
     }

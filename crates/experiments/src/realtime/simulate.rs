@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use memwarden_guard::Settings as GuardSettings;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::Size;
 use memwarden_run::Existing;
 use memwarden_run::studies::realtime::{NAME, Summary};
 use memwarden_sim::Guard;
@@ -171,15 +171,10 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
 }
 
 fn task(config: &Config) -> Task {
-    let us = |time: Result<std::time::Duration, Error>| {
-        time.ok()
-            .and_then(|time| u64::try_from(time.as_micros()).ok())
-            .unwrap_or(u64::MAX)
-    };
     Task {
-        frame_bytes: parse_size(&config.frame).unwrap_or(0) as u64,
-        period_us: us(config.period()).max(1),
-        deadline_us: us(config.deadline()),
+        frame_bytes: config.frame.bytes(),
+        period_us: config.period.as_us().max(1),
+        deadline_us: config.deadline.as_us(),
         jobs: config.jobs,
     }
 }
@@ -190,10 +185,7 @@ fn workloads(
     plan: &Plan,
     seed: u64,
 ) -> Result<Vec<Box<dyn Steps>>, PlatformError> {
-    let bytes = match config.load_memory.as_str() {
-        "" => LOAD_BYTES,
-        memory => parse_size(memory).unwrap_or(0) as u64,
-    };
+    let bytes = config.load_memory.map_or(LOAD_BYTES, Size::bytes);
     (0..simulated.platform.machine.cores)
         .map(|core| -> Result<Box<dyn Steps>, PlatformError> {
             Ok(match &plan.load {

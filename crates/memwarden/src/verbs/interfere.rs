@@ -9,6 +9,7 @@ use memwarden_experiments::interfere::{self, Config};
 use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::{Backend, GuardSpec, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::{Size, Time};
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
@@ -38,8 +39,8 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
     /// The victim's buffer: KiB, or with a unit [default: four times the last-level cache; on lab and sim 16M]
-    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
-    victim_memory: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    victim_memory: Option<Size>,
     /// How often the victim goes over its buffer in each repeat; of a program, its jobs [default: what --window holds; 100
     /// jobs; with --on lab 1]
     #[arg(long, value_name = "N")]
@@ -48,8 +49,8 @@ pub struct Args {
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     aggressors: Option<Vec<Workload>>,
     /// An aggressor's buffer [default: as the victim's]
-    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
-    aggressor_memory: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    aggressor_memory: Option<Size>,
     /// CPUs of the aggressors: the last, the last two, ... of these [default: all but the victim's]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
@@ -69,26 +70,26 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     bytes_per_event: Option<u64>,
     /// The guard's period, such as 1ms or 500us
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    period: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    period: Option<Time>,
     /// Quiet time between running aggressors and the victim's start
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    settle: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    settle: Option<Time>,
     /// The least time for which each guarded case is watched in one piece, every period of it: its aggressors go on
     /// after the victim's last run [default: 2.5s]
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    hold: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    hold: Option<Time>,
     /// A last case with all aggressors, watched in one piece for at least this long; 0s is none
     /// [default: 0s; with --on lab 5s]
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    long_case: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    long_case: Option<Time>,
     /// Budgets of the long case [default: those of the last --guard; with --on lab small ones]
     #[arg(long, value_name = "BUDGETS")]
     long_guard: Option<GuardSpec>,
     /// Time of each run of the victim, where --victim-iterations is not given; with --on sim:PLATFORM in simulated time
     /// [default: 1s; with --on sim 20ms]
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    window: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    window: Option<Time>,
     /// Don't prove first that the guard regulates
     #[arg(long)]
     #[serde(rename = "self_test", serialize_with = "off")]
@@ -201,9 +202,9 @@ mod tests {
             (&["--cpus", "0-3"], "CPU 0 is both"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--repeat", "-1"], "unexpected argument"),
-            (&["--period", "5"], "duration `5`"),
+            (&["--period", "5"], "no unit"),
             (&["--period", "1ns"], "period 1ns"),
-            (&["--victim-memory", "12Q"], "--victim-memory 12Q"),
+            (&["--victim-memory", "12Q"], "'12Q' for '--victim-memory"),
             (&["--bytes-per-event", "0"], "0 is not in"),
             (&["--backend", "kernel"], "backend `kernel`"),
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),

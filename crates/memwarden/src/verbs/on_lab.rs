@@ -10,6 +10,7 @@ use memwarden_experiments::Progress;
 use memwarden_lab::{
     Board, Cache, Clock, Flavour, Kernel, KernelChoice, LabOutcome, Machine, ModelledMemory, Source,
 };
+use memwarden_platform::units::Time;
 use memwarden_run::{Existing, LabFacts, Recorded};
 
 use super::experiment::{Found, Target};
@@ -79,8 +80,9 @@ pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> 
 
 /// A limit on an emulated machine's run.
 pub fn parse_limit(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .ok()
+    let time: Result<Time, _> = text.parse();
+    time.ok()
+        .map(Time::duration)
         .filter(|limit| *limit >= Duration::from_secs(1))
         .ok_or_else(|| "give a time of at least 1s, such as 90s or 30m".to_owned())
 }

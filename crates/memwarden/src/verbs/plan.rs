@@ -7,9 +7,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memwarden_experiments::{Interrupt, Progress};
-use memwarden_guard::units::parse_duration;
 use memwarden_platform::cpus::CpuSet;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::{Size, Time, parse_size};
 use memwarden_run::studies::realtime;
 use memwarden_sim::Platform;
 use memwarden_sim::cases::{Mode, Task};
@@ -44,7 +43,7 @@ pub struct Args {
     load: Vec<LoadSpec>,
     /// The loads' buffers
     #[arg(long, value_name = "SIZE", default_value = "16M")]
-    load_memory: String,
+    load_memory: Size,
     /// What is wanted
     #[arg(long, value_enum, default_value = "deadline")]
     goal: GoalArg,
@@ -58,7 +57,7 @@ pub struct Args {
     miss_ratio: f64,
     /// A job is late when it ends less than this before its deadline
     #[arg(long, value_name = "TIME", default_value = "0us")]
-    margin: String,
+    margin: Time,
     /// What is to be had as much of as the goal allows
     #[arg(long, value_enum, default_value = "load")]
     maximise: MaximiseArg,
@@ -130,8 +129,9 @@ impl FromStr for TaskSpec {
                 .split_once('=')
                 .ok_or_else(|| format!("`{field}`: {FORM}"))?;
             let time = || -> Result<u64, String> {
-                let time = parse_duration(value).map_err(|error| format!("{key}: {error}"))?;
-                u64::try_from(time.as_micros()).map_err(|error| format!("{key}: {error}"))
+                let time: Result<Time, _> = value.parse();
+                let time = time.map_err(|error| format!("{key}: {error}"))?;
+                Ok(time.as_us())
             };
             match key {
                 // A plain number is bytes here: a frame is seldom whole KiB.
@@ -175,12 +175,11 @@ impl FromStr for TaskSpec {
 
 impl Args {
     fn goal(&self) -> anyhow::Result<Goal> {
-        let (miss_ratio, margin) = (self.miss_ratio, &self.margin);
+        let (miss_ratio, margin) = (self.miss_ratio, self.margin);
         if !(0.0..1.0).contains(&miss_ratio) {
             bail!("--miss-ratio {miss_ratio}: give a share from 0 to below 1");
         }
-        let margin_us = parse_duration(margin).with_context(|| format!("--margin {margin}"))?;
-        let margin_us = u64::try_from(margin_us.as_micros()).unwrap_or(u64::MAX);
+        let margin_us = margin.as_us();
         if margin_us >= self.task.deadline_us {
             bail!("--margin {margin}: give less than the deadline");
         }
@@ -194,9 +193,7 @@ impl Args {
     fn problem(&self, platform: &Platform) -> anyhow::Result<Problem> {
         let cores = platform.machine.cores;
         let last = cores - 1;
-        let bytes = parse_size(&self.load_memory)
-            .with_context(|| format!("--load-memory {}", self.load_memory))?
-            as u64;
+        let bytes = self.load_memory.bytes();
         if self.task.core > last {
             bail!(
                 "--task: core {} is not one of {}'s 0-{last}",
@@ -560,7 +557,7 @@ fn verification(
     option("--deadline", format!("{}us", task.deadline_us));
     option("--load", workload.clone());
     option("--cpus", cores.to_string());
-    option("--load-memory", args.load_memory.clone());
+    option("--load-memory", args.load_memory.to_string());
     option("--jobs", jobs.to_string());
     option("--guard", "none".into());
     Ok(options)

@@ -10,6 +10,7 @@ use memwarden_experiments::program::Delimiter;
 use memwarden_experiments::realtime::{self, Config, Load, Setting};
 use memwarden_experiments::{Backend, Settings, Workload};
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::units::{Size, Time};
 use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
 use serde::Serialize;
@@ -42,17 +43,17 @@ pub struct Args {
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
     /// Memory that a job goes over once: KiB, or with a unit
-    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
-    frame: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    frame: Option<Size>,
     /// Frames in memory, which the jobs go over by turns; with enough of them no cache has the next one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
     frames: Option<u64>,
     /// From one release of the task to the next
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    period: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    period: Option<Time>,
     /// From a release to when its job must have finished
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    deadline: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<Time>,
     /// Releases in each run
     #[arg(long, value_name = "N")]
     jobs: Option<u64>,
@@ -67,8 +68,8 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// The load's buffer, where it has one
-    #[arg(long, value_name = "SIZE", value_parser = NonEmptyStringValueParser::new())]
-    load_memory: Option<String>,
+    #[arg(long, value_name = "SIZE")]
+    load_memory: Option<Size>,
     /// Settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<Setting>>,
@@ -85,11 +86,11 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     bytes_per_event: Option<u64>,
     /// The guard's period, such as 1ms or 500us
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    guard_period: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    guard_period: Option<Time>,
     /// Quiet time between a load that runs and the task's start
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    settle: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    settle: Option<Time>,
     /// A shell command at the first deadline that is missed in each case
     #[arg(long, value_name = "CMD", value_parser = NonEmptyStringValueParser::new())]
     on_miss: Option<String>,
@@ -219,13 +220,13 @@ mod tests {
             (&["--jobs", "0"], "--jobs 0"),
             (&["--jobs", "many"], "invalid digit"),
             (&["--repeat", "0"], "--repeat 0"),
-            (&["--frame", "8MQ"], "--frame 8MQ"),
+            (&["--frame", "8MQ"], "'8MQ' for '--frame"),
             (&["--frame", ""], "--frame"),
-            (&["--period", "5"], "duration `5`"),
+            (&["--period", "5"], "no unit"),
             (&["--deadline", "21ms"], "--deadline 21ms"),
             (&["--deadline", "0s"], "--deadline 0s"),
             (&["--guard-period", "1ns"], "period 1ns"),
-            (&["--load-memory", "12Q"], "--load-memory 12Q"),
+            (&["--load-memory", "12Q"], "'12Q' for '--load-memory"),
             (&["--bytes-per-event", "0"], "0 is not in"),
             (&["--backend", "moon"], "backend `moon`"),
             (&["--config", "/nonexistent.toml"], "/nonexistent.toml"),

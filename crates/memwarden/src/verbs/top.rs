@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use memwarden_experiments::Interrupt;
-use memwarden_guard::units::parse_duration;
 use memwarden_guard::{Null, Regulator, StartOptions};
+use memwarden_platform::units::Time;
 
 use memwarden_guard::running;
 
@@ -73,7 +73,8 @@ enum BackendName {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = parse_duration(text).map_err(|error| error.to_string())?;
+    let time: Result<Time, _> = text.parse();
+    let interval = time.map_err(|error| error.to_string())?.duration();
     if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
         Ok(interval)
     } else {

@@ -8,8 +8,8 @@ use crate::settings;
 fn small() -> Config {
     Config {
         device: trace::NULL.into(),
-        time: Some("30ms".into()),
-        every: "5ms".into(),
+        time: Some(Time::ms(30)),
+        every: Time::ms(5),
         dat: true,
         ..Config::default()
     }
@@ -281,12 +281,10 @@ fn settings_that_make_no_sense_are_refused() {
     };
     assert!(with(|c| c.ops.clear()).contains("--ops from,to"));
     assert!(with(|c| c.ops = vec![Function::To; 2]).contains("--ops to is given twice"));
-    assert!(with(|c| c.time = Some("0".into())).contains("--for 0: give 1ms to a year"));
-    assert!(with(|c| c.time = Some("soon".into())).contains("--for soon"));
-    assert!(with(|c| c.every = "1m".into()).contains("--every 1m: give 1ms to 10s"));
-    assert!(with(|c| c.every = String::new()).contains("--every"));
+    assert!(with(|c| c.time = Some(Time::ZERO)).contains("--for 0s: give 1ms to a year"));
+    assert!(with(|c| c.every = Time::ms(60_000)).contains("--every 60s: give 1ms to 10s"));
     let both = with(|c| {
-        c.time = Some("1s".into());
+        c.time = Some(Time::ms(1000));
         c.command = vec!["make".into()];
     });
     assert!(both.contains("give one of the two"), "{both}");

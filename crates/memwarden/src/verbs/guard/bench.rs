@@ -71,7 +71,8 @@ pub(super) struct Args {
 
 /// At least as long as the slowest thing that a kernel does once a second, twice.
 fn parse_hold(text: &str) -> Result<Duration, String> {
-    let hold = memwarden_guard::units::parse_duration(text).map_err(|error| error.to_string())?;
+    let time: Result<memwarden_platform::units::Time, _> = text.parse();
+    let hold = time.map_err(|error| error.to_string())?.duration();
     if hold < Duration::from_secs(2) {
         return Err("give 2s or more: shorter runs miss what the kernel does once a second".into());
     }

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use memwarden_guard::units::parse_duration;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::Size;
 use memwarden_run::{Aggressor, GuardSettings, Recorded, Run, studies};
 use memwarden_sim::cases::{Budgets, Case, Measure, Mode};
 use serde::de::DeserializeOwned;
@@ -183,14 +182,6 @@ fn settings<S: DeserializeOwned>(run: &Run) -> Result<S> {
     settings.context("run.json: its settings")
 }
 
-fn bytes(size: &str) -> Result<u64> {
-    Ok(parse_size(size).map_err(anyhow::Error::msg)? as u64)
-}
-
-fn microseconds(time: &str) -> Result<u64> {
-    Ok(u64::try_from(parse_duration(time)?.as_micros())?)
-}
-
 fn of_interfere(recorded: &Recorded) -> Result<Vec<Found>> {
     let Recorded { run, summary, .. } = recorded;
     let settings: memwarden_experiments::interfere::Config = settings(run)?;
@@ -198,9 +189,9 @@ fn of_interfere(recorded: &Recorded) -> Result<Vec<Found>> {
     let found = summary.cases.iter().map(|ran| {
         let subject = Subject::Workload {
             kind: settings.victim.to_string(),
-            bytes: bytes(&settings.victim_memory)?,
+            bytes: settings.victim_memory.map_or(0, Size::bytes),
         };
-        let period_us = microseconds(&settings.period)?;
+        let period_us = settings.period.as_us();
         let guard = ran.guard.as_ref();
         Ok(Found {
             run: recorded.directory.clone(),
@@ -222,11 +213,11 @@ fn of_realtime(recorded: &Recorded) -> Result<Vec<Found>> {
     let summary: studies::realtime::Summary = summary.typed()?;
     let found = summary.cases.iter().map(|ran| {
         let subject = Subject::Task {
-            frame_bytes: bytes(&settings.frame)?,
-            period_us: microseconds(&settings.period)?,
-            deadline_us: microseconds(&settings.deadline)?,
+            frame_bytes: settings.frame.bytes(),
+            period_us: settings.period.as_us(),
+            deadline_us: settings.deadline.as_us(),
         };
-        let period_us = microseconds(&settings.guard_period)?;
+        let period_us = settings.guard_period.as_us();
         let guard = ran.guard.as_ref();
         Ok(Found {
             run: recorded.directory.clone(),

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use memwarden_experiments::{Interrupt, Progress};
-use memwarden_guard::units::parse_duration;
-use memwarden_platform::units::parse_size;
+use memwarden_platform::units::{Size, Time};
 use memwarden_sim::Platform;
 use memwarden_sim::trace::Request;
 use memwarden_sim::workload::Idle;
@@ -35,13 +34,13 @@ pub(super) struct Args {
     workload: Vec<LoadSpec>,
     /// The workloads' buffers
     #[arg(long, value_name = "SIZE", default_value = "16M")]
-    memory: String,
+    memory: Size,
     /// How long it is recorded, in simulated time
     #[arg(long = "for", value_name = "TIME", default_value = "1ms")]
-    time: String,
+    time: Time,
     /// What passes before, while caches fill
     #[arg(long, value_name = "TIME", default_value = "1ms")]
-    settle: String,
+    settle: Time,
     /// Where the workloads' pages are in memory
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -53,21 +52,19 @@ pub(super) struct Args {
 const LOOKS: u64 = 100;
 
 /// Simulated time, ps; up to an hour.
-fn picoseconds(option: &str, text: &str) -> Result<u64> {
-    const HOUR_US: u128 = 3_600_000_000;
-    let time = parse_duration(text).with_context(|| format!("{option} {text}"))?;
-    if time.as_micros() > HOUR_US {
-        bail!("{option} {text}: give at most 3600s");
+fn picoseconds(option: &str, time: Time) -> Result<u64> {
+    const HOUR: Time = Time::ms(3_600_000);
+    if time > HOUR {
+        bail!("{option} {time}: give at most {HOUR}");
     }
-    Ok(u64::try_from(time.as_nanos())? * 1000)
+    Ok(time.as_ns() * 1000)
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let platform = Platform::find(&args.platform)?;
-    let bytes =
-        parse_size(&args.memory).with_context(|| format!("--memory {}", args.memory))? as u64;
-    let settle_ps = picoseconds("--settle", &args.settle)?;
-    let time_ps = picoseconds("--for", &args.time)?;
+    let bytes = args.memory.bytes();
+    let settle_ps = picoseconds("--settle", args.settle)?;
+    let time_ps = picoseconds("--for", args.time)?;
     if time_ps == 0 {
         bail!("--for {}: give more than 0", args.time);
     }

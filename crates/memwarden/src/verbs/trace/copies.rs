@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::builder::NonEmptyStringValueParser;
 use memwarden_experiments::copy::trace::{self, Beside, Config, Function};
 use memwarden_experiments::{Error, Interrupt, Settings};
+use memwarden_platform::units::Time;
 use memwarden_run::Existing;
 use memwarden_run::studies::copy_trace::Summary;
 use serde::Serialize;
@@ -34,12 +35,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     ops: Option<Vec<Function>>,
     /// How long, such as 100s or 5m [default: until the command ends, or Ctrl-C; lab: 1s]
-    #[arg(long = "for", value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long = "for", value_name = "TIME")]
     #[serde(rename = "for")]
-    time: Option<String>,
+    time: Option<Time>,
     /// How often records are read at the latest [default: 100ms]
-    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
-    every: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    every: Option<Time>,
     /// Leave a line for each record in mem_trace_from.dat and the like, in the run folder
     #[arg(long)]
     #[serde(serialize_with = "on")]
@@ -65,11 +66,11 @@ impl Args {
         let mut config: Config = self.place.settings(self)?;
         if !self.command.is_empty() {
             // It ends the trace, whatever time a file has.
-            config.time.clone_from(&self.time);
+            config.time = self.time;
             config.command.clone_from(&self.command);
         }
         if self.place.on.is_lab() && config.command.is_empty() {
-            config.time.get_or_insert_with(|| trace::LAB_TIME.into());
+            config.time.get_or_insert(trace::LAB_TIME);
         }
         config.check()?;
         Ok(config)
@@ -161,7 +162,7 @@ mod tests {
     fn the_lab_has_an_end_and_a_command_is_one() {
         assert_eq!(settings(&[""; 0]).unwrap().time, None);
         let lab = settings(&["--on", "lab"]).unwrap();
-        assert_eq!(lab.time.as_deref(), Some("1s"));
+        assert_eq!(lab.time, Some(trace::LAB_TIME));
         assert_eq!(settings(&["--on", "lab", "--", "true"]).unwrap().time, None);
         // A file that was printed for a command is taken again.
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -176,10 +177,11 @@ mod tests {
         for (words, expected) in [
             (&["--ops", "at"][..], "operation `at`"),
             (&["--ops", "to,to"], "--ops to is given twice"),
-            (&["--for", "soon"], "--for soon"),
-            (&["--for", "0"], "--for 0: give 1ms"),
+            (&["--for", "soon"], "'soon' for '--for"),
+            (&["--for", "0"], "no unit"),
+            (&["--for", "0s"], "--for 0s: give 1ms"),
             (&["--for", ""], "--for"),
-            (&["--every", "1m"], "--every 1m: give 1ms to 10s"),
+            (&["--every", "1m"], "--every 60s: give 1ms to 10s"),
             (&["--for", "1s", "--", "true"], "give one of the two"),
             (&["--device", ""], "--device"),
             (&["true"], "true"),
