@@ -5,23 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use memwarden_platform::units::{Size, Time};
+use memwarden_workloads::bandwidth::Access;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::program::Delimiter;
-
-/// Kinds of `bandwidth`, as its `-a` takes them; `fresh-pages` is its `--fresh-pages`.
-const KINDS: [&str; 9] = [
-    "read",
-    "compare",
-    "write",
-    "copy",
-    "triad",
-    "ntwrite",
-    "readwrite",
-    "screen",
-    FRESH_PAGES,
-];
 
 /// Maps, touches and unmaps: each page costs a fault.
 const FRESH_PAGES: &str = "fresh-pages";
@@ -35,7 +23,7 @@ pub(crate) const COMMAND: &str = "cmd:";
 pub enum Workload {
     /// A pointer chase.
     Latency,
-    /// Touches one word a line, in order.
+    /// Touches one word a line, in order; the kinds are those of `bandwidth -a`, and `fresh-pages`.
     Bandwidth(String),
     /// A recorded trace, on a simulated machine.
     Trace(String),
@@ -185,11 +173,16 @@ impl FromStr for Workload {
         match text.split_once(':') {
             None if text == "latency" => Ok(Self::Latency),
             Some(("trace", file)) if !file.is_empty() => Ok(Self::Trace(file.into())),
-            Some(("bandwidth", kind)) if KINDS.contains(&kind) => Ok(Self::Bandwidth(kind.into())),
+            Some(("bandwidth", kind)) if Access::named(kind).is_some() => {
+                Ok(Self::Bandwidth(kind.into()))
+            }
             _ => Err(Error::BadInput(format!(
                 "workload `{text}`: give latency, bandwidth:KIND, KIND one of {}, trace:FILE on a simulated machine, or, \
                  as a victim, '{COMMAND} COMMAND'",
-                KINDS.join(", ")
+                Access::all()
+                    .map(|access| access.name())
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ))),
         }
     }
