@@ -6,6 +6,8 @@
 //! `0002-tcg-memory-model.patch` and `0004-memory-model-devices.patch` in `lab/qemu/7.2`. What is behind it is
 //! [`memwarden_sim::emulated`].
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::rc::Rc;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pinning a thread to a CPU, and making sure that it is there.
 
+#![allow(unsafe_code)]
+
 use crate::cpus::{self, CpuSet};
 use crate::{Error, Result};
 

@@ -4,6 +4,8 @@
 //! The kernel writes to the addresses in a request. Here they are always inside a [`Memory`] that the caller lends for the
 //! call, so that no request can reach anything else.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The clock of every measurement: CLOCK_MONOTONIC_RAW, which NTP does not slew.
 
+#![allow(unsafe_code)]
+
 use std::mem::MaybeUninit;
 
 use crate::{Error, Result};

@@ -5,6 +5,8 @@
 //! A ring is shared with the kernel, which writes to it at any time. Here all of it is atomics: a record is read after its
 //! sequence, and the kernel leaves it alone until the tail says that it was read.
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which perf events this machine counts, found by opening each and trying it.
 
+#![allow(unsafe_code)]
+
 pub mod groups;
 
 use std::fs::File;

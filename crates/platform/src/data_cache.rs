@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Emptying the data caches of what a mapping has in them.
 
+#![allow(unsafe_code)]
+
 use crate::mapping::Mapping;
 
 /// The least distance of two flushes: no cache line of this project's machines is shorter.

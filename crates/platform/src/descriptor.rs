@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! File descriptors that a parent process hands over by number.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
 

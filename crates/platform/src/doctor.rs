@@ -5,6 +5,8 @@
 //! below a [`Root`], and what only system calls tell is in [`Live`], so that
 //! tests examine saved trees.
 
+#![allow(unsafe_code)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{self, Counters};

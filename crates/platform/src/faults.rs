@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page faults of the calling thread, as getrusage counts them.
 
+#![allow(unsafe_code)]
+
 use std::mem::MaybeUninit;
 
 use crate::{Error, Result};

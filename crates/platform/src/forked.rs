@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A child process that is a copy of this one, and never outlives it.
 
+#![allow(unsafe_code)]
+
 use crate::{Error, Result};
 
 /// How a child ended.

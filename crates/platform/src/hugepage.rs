@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Huge pages: the reserved pool, and the transparent ones.
 
+#![allow(unsafe_code)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, Root};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory mappings, owned and given back.
 
+#![allow(unsafe_code)]
+
 pub mod kind;
 
 use std::ptr::NonNull;

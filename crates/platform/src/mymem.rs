@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The requests that the memory devices take besides reading and writing (`kernel/include/uapi/memwarden/mymem.h`).
 
+#![allow(unsafe_code)]
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 

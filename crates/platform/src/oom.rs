@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The OOM killer: a process's score, and the number of kills.
 
+#![allow(unsafe_code)]
+
 use crate::{Error, Result, Root};
 
 const SCORE: &str = "/proc/self/oom_score_adj";

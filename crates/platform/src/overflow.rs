@@ -3,6 +3,8 @@
 //!
 //! Source: perf_event_open(2), and kernel/events/core.c for what the manual leaves out (see [`OverflowCounter::arm`]).
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Other processes: where they run, that they end with this one, and what they use of a CPU.
 
+#![allow(unsafe_code)]
+
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Priorities: nice values, SCHED_FIFO, timer slack.
 
+#![allow(unsafe_code)]
+
 use crate::{Error, Result};
 
 /// Sets the calling thread's nice value, -20 (most) to 19 (least CPU).

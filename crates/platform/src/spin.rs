@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting without leaving the CPU.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::AtomicU64;
 
 /// How long [`wait_for_change`] may sleep at most, in nanoseconds: Linux lets Arm's event stream tick at 10 kHz.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Swap on a disk in memory, for experiments that need some.
 
+#![allow(unsafe_code)]
+
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};

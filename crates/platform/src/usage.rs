@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the calling thread has used since it began, as getrusage tells it.
 
+#![allow(unsafe_code)]
+
 use std::mem::MaybeUninit;
 
 use serde::{Deserialize, Serialize};

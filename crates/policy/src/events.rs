@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What processors count of memory traffic: the table of `policy/events.c`, which the kernel module has, too.
 
+#![allow(unsafe_code)]
+
 use std::ffi::{CStr, CString, c_char};
 use std::slice;
 

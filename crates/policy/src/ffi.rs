@@ -2,6 +2,7 @@
 //! `policy/policy.h` by hand. `tests/layout.rs` compares it with what the C
 //! compiler says; everything is documented in the header.
 
+#![allow(unsafe_code)]
 #![allow(missing_docs)]
 
 pub const MW_RESOURCES: usize = 2;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The hand-written FFI against what the C compiler says.
 
+#![allow(unsafe_code)]
+
 use std::mem::{offset_of, size_of};
 
 use memwarden_policy::events::vendor;

@@ -4,6 +4,8 @@
 //!
 //! What "touches" means is the [`Kind`]; each has its own file.
 
+#![allow(unsafe_code)]
+
 use std::time::Duration;
 
 use memwarden_platform::{affinity, clock, faults, sched};

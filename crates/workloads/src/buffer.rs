@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory that a workload works on: mapped, touched, and its lines chosen.
 
+#![allow(unsafe_code)]
+
 use memwarden_platform::machine::meminfo;
 use memwarden_platform::mapping::{Mapping, page_bytes};
 use memwarden_platform::units::size_text;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One that takes memory from others: it maps a lot, touches all of it, and goes on touching until it is killed.
 
+#![allow(unsafe_code)]
+
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};

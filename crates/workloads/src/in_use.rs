@@ -4,6 +4,8 @@
 //! Between the parts of a pass over the cold pages each hot page is read once. With less memory than both together the
 //! kernel must take pages back, and shows by the faults which it takes.
 
+#![allow(unsafe_code)]
+
 use std::sync::atomic::Ordering;
 
 use memwarden_platform::forked::{Ended, Forked};

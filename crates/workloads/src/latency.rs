@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `latency`: a pointer chase, every load depending on the one before it.
 
+#![allow(unsafe_code)]
+
 use std::time::Duration;
 
 use memwarden_platform::mapping::Mapping;

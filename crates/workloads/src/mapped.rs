@@ -5,6 +5,8 @@
 //! every eighth line and loading the others. The walk is also available as a list of accesses ([`Walk::steps`] and
 //! [`span`]), for cache models.
 
+#![allow(unsafe_code)]
+
 use memwarden_platform::clock;
 use memwarden_platform::mapping::Mapping;
 

@@ -4,6 +4,8 @@
 //! A PMU has few counters. Where not all groups fit at once the kernel lets them take turns (it multiplexes), tells for how
 //! long each counted, and the counts are scaled to the whole time: [`Reading::multiplexed`] says so.
 
+#![allow(unsafe_code)]
+
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;

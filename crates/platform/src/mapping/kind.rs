@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ways to map memory: shared or private, of a file or of none, with its pages at once or when they are touched.
 
+#![allow(unsafe_code)]
+
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;

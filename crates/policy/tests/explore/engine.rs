@@ -12,6 +12,8 @@
 //! future, so each state is expanded once; how many schedules go through it is
 //! counted all the same.
 
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -3,6 +3,8 @@
 //! time: what `engine.rs` runs, and the cases. Run with `--nocapture` for the
 //! number of schedules.
 
+#![allow(unsafe_code)]
+
 mod engine;
 mod mutants;
 mod scenarios;

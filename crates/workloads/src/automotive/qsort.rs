@@ -9,6 +9,8 @@
 //!
 //! No two records that differ compare as equal. So every correct sort gives the same order, stable or not.
 
+#![allow(unsafe_code)]
+
 use std::cmp::Ordering;
 use std::ffi::{c_int, c_void};
 

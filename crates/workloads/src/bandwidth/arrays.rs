@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A buffer divided into arrays, touched over and over by a [`Kind`]'s loop.
 
+#![allow(unsafe_code)]
+
 use memwarden_platform::clock;
 use memwarden_platform::mapping::Mapping;
 

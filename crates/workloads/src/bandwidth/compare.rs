@@ -2,6 +2,8 @@
 //! `-a compare`: loads every word of each line and compares it with the one before, as a program does that looks for what
 //! has changed in a picture.
 
+#![allow(unsafe_code)]
+
 use super::Kind;
 use crate::{Descriptor, LINE_BYTES};
 

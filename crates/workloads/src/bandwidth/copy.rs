@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `-a copy`: one word a line from the buffer's second half to its first.
 
+#![allow(unsafe_code)]
+
 use super::{INITIAL, Kind};
 use crate::Descriptor;
 

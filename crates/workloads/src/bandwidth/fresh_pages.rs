@@ -2,6 +2,8 @@
 //! `--fresh-pages`: maps, touches one word a page, unmaps. Every page costs one
 //! fault, in which the kernel writes it full of zeros.
 
+#![allow(unsafe_code)]
+
 use memwarden_platform::mapping::{Mapping, page_bytes};
 use memwarden_platform::{clock, hugepage};
 

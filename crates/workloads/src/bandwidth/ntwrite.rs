@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `-a ntwrite`: writes whole lines past the cache.
 
+#![allow(unsafe_code)]
+
 use super::Kind;
 use crate::Descriptor;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `-a read`: loads one word of each line.
 
+#![allow(unsafe_code)]
+
 use super::Kind;
 use crate::Descriptor;
 

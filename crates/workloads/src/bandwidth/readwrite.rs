@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `-a readwrite`: loads one word of each line, adds one, stores it back.
 
+#![allow(unsafe_code)]
+
 use super::{INITIAL, Kind};
 use crate::Descriptor;
 

@@ -2,6 +2,8 @@
 //! `-a screen`: scrolls a frame buffer as a terminal does. All rows of pixels move up by one row of text, and a new
 //! row of text is drawn at the bottom.
 
+#![allow(unsafe_code)]
+
 use memwarden_platform::clock;
 use memwarden_platform::mapping::Mapping;
 use memwarden_platform::units::size_text;

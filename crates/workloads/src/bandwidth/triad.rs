@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `-a triad`: STREAM's triad with one word a line: a = b + 3c.
 
+#![allow(unsafe_code)]
+
 use super::{INITIAL, Kind};
 use crate::Descriptor;
 
