@@ -5,15 +5,16 @@
 mod in_kernel;
 mod transfer;
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use memwarden_platform::mymem;
+use memwarden_platform::names::unknown;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use crate::{Error, Result};
 
@@ -50,8 +51,21 @@ pub struct Count {
 }
 
 /// The protection of an increment against other workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Lock {
     /// No lock: read, add one, write back.
     None,
@@ -59,52 +73,6 @@ pub enum Lock {
     Mutex,
     /// The device adds atomically.
     FetchAdd,
-}
-
-impl Lock {
-    /// All locks.
-    pub const ALL: [Self; 3] = [Self::None, Self::Mutex, Self::FetchAdd];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Mutex => "mutex",
-            Self::FetchAdd => "fetch-add",
-        }
-    }
-}
-
-impl fmt::Display for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Lock {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|lock| lock.name() == text)
-            .ok_or_else(|| format!("lock `{text}`: give none, mutex or fetch-add"))
-    }
-}
-
-impl TryFrom<String> for Lock {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Lock> for String {
-    fn from(lock: Lock) -> Self {
-        lock.name().into()
-    }
 }
 
 /// An open memory device. For reads and writes any file of fixed size works, too.
@@ -309,7 +277,7 @@ mod tests {
 
     #[test]
     fn locks_have_names() {
-        for lock in Lock::ALL {
+        for &lock in Lock::VARIANTS {
             assert_eq!(lock.to_string().parse(), Ok(lock));
         }
         assert!("spin".parse::<Lock>().unwrap_err().contains("fetch-add"));

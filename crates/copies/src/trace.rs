@@ -9,13 +9,14 @@ mod devices;
 mod null;
 mod statistics;
 
-use std::fmt;
 use std::path::Path;
-use std::str::FromStr;
 use std::time::Duration;
 
 use memwarden_platform::copytrace as raw;
+use memwarden_platform::names::unknown;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use crate::Result;
 
@@ -31,39 +32,40 @@ pub const DEVICES: &str = "/dev/copytrace";
 pub const NULL: &str = "null";
 
 /// A function that copies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Function {
     /// copy_from_user()
     From,
     /// copy_to_user()
     To,
     /// __copy_from_user()
+    #[serde(rename = "__from")]
+    #[strum(serialize = "__from")]
     UnderscoreFrom,
     /// __copy_to_user()
+    #[serde(rename = "__to")]
+    #[strum(serialize = "__to")]
     UnderscoreTo,
 }
 
 impl Function {
-    /// All, in the devices' order.
-    pub const ALL: [Self; 4] = [
-        Self::From,
-        Self::To,
-        Self::UnderscoreFrom,
-        Self::UnderscoreTo,
-    ];
-
-    /// Its name in options and folders.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::From => "from",
-            Self::To => "to",
-            Self::UnderscoreFrom => "__from",
-            Self::UnderscoreTo => "__to",
-        }
-    }
-
     /// Its device in [`DEVICES`].
     #[must_use]
     pub fn device(self) -> &'static str {
@@ -73,38 +75,6 @@ impl Function {
             Self::UnderscoreFrom => "__from_user",
             Self::UnderscoreTo => "__to_user",
         }
-    }
-}
-
-impl fmt::Display for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Function {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|one| one.name() == text);
-        known.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("operation `{text}`: give one of {names}")
-        })
-    }
-}
-
-impl TryFrom<String> for Function {
-    type Error = String;
-
-    fn try_from(text: String) -> std::result::Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<Function> for String {
-    fn from(function: Function) -> Self {
-        function.name().into()
     }
 }
 
@@ -234,12 +204,12 @@ mod tests {
 
     #[test]
     fn names_are_options() {
-        for function in Function::ALL {
-            assert_eq!(function.name().parse(), Ok(function));
+        for &function in Function::VARIANTS {
+            assert_eq!(function.to_string().parse(), Ok(function));
         }
         assert_eq!(
             "at".parse::<Function>(),
-            Err("operation `at`: give one of from, to, __from, __to".into())
+            Err("give one of from, to, __from, __to".into())
         );
     }
 

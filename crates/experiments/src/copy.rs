@@ -12,19 +12,19 @@ pub mod pollution;
 pub mod trace;
 mod victim;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use memwarden_copies::cftu::{
     self, Channel, Copier, Copy, Direction, Info, Policy, PolicyKind, Session,
 };
 use memwarden_copies::{Providers, provide_copies};
 use memwarden_platform::cpus;
+use memwarden_platform::names::unknown;
 use memwarden_run::studies::Device;
 use memwarden_run::{Summary, Whole};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use crate::{Error, Interrupt};
 
@@ -34,78 +34,34 @@ pub use memwarden_copies::cftu::NULL;
 /// Bytes that one request copies at most: on any machine it has an end within a second or so, and Ctrl-C its effect.
 const REQUEST_BYTES: u64 = 256 << 20;
 
-/// An enum that an option and a file know by its names.
-macro_rules! named {
-    ($type:ty, $what:literal) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.name())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = Error;
-
-            fn from_str(text: &str) -> Result<Self, Error> {
-                let known = Self::ALL.into_iter().find(|one| one.name() == text);
-                known.ok_or_else(|| {
-                    let names = Self::ALL.map(Self::name).join(", ");
-                    Error::BadInput(format!(
-                        concat!($what, " `{}`: give one of {}"),
-                        text, names
-                    ))
-                })
-            }
-        }
-
-        impl TryFrom<String> for $type {
-            type Error = Error;
-
-            fn try_from(text: String) -> Result<Self, Error> {
-                text.parse()
-            }
-        }
-
-        impl From<$type> for String {
-            fn from(one: $type) -> Self {
-                one.name().into()
-            }
-        }
-    };
-}
-pub(crate) use named;
-
 /// Who copies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Engine {
     /// The CPU.
     Cpu,
     /// DMA, a channel for each CPU.
-    Exclusive,
+    DmaExclusive,
     /// DMA, any channel for any CPU.
-    Shared,
+    DmaShared,
     /// DMA, a channel for each CPU, and part of the time the high ones' alone.
-    Priority,
+    DmaPriority,
 }
 
-named!(Engine, "engine");
-
 impl Engine {
-    /// Every one.
-    pub const ALL: [Self; 4] = [Self::Cpu, Self::Exclusive, Self::Shared, Self::Priority];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Exclusive => "dma-exclusive",
-            Self::Shared => "dma-shared",
-            Self::Priority => "dma-priority",
-        }
-    }
-
     /// A DMA engine.
     #[must_use]
     pub fn is_dma(self) -> bool {
@@ -115,9 +71,9 @@ impl Engine {
     fn policy(self) -> PolicyKind {
         match self {
             Self::Cpu => PolicyKind::Off,
-            Self::Exclusive => PolicyKind::Exclusive,
-            Self::Shared => PolicyKind::Shared,
-            Self::Priority => PolicyKind::Priority,
+            Self::DmaExclusive => PolicyKind::Exclusive,
+            Self::DmaShared => PolicyKind::Shared,
+            Self::DmaPriority => PolicyKind::Priority,
         }
     }
 
@@ -132,45 +88,41 @@ impl Engine {
 }
 
 /// From where to where, and through which caches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Operation {
     /// Out of user memory.
     From,
     /// Into user memory.
     To,
     /// Out of user memory, both sides' cache lines dropped before.
+    #[serde(rename = "from_nc")]
+    #[strum(serialize = "from_nc")]
     FromUncached,
     /// Into user memory, both sides' cache lines dropped before.
+    #[serde(rename = "to_nc")]
+    #[strum(serialize = "to_nc")]
     ToUncached,
     /// By turns out of it and into it.
+    #[serde(rename = "from+to")]
+    #[strum(serialize = "from+to")]
     Both,
 }
 
-named!(Operation, "operation");
-
 impl Operation {
-    /// Every one.
-    pub const ALL: [Self; 5] = [
-        Self::From,
-        Self::To,
-        Self::FromUncached,
-        Self::ToUncached,
-        Self::Both,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::From => "from",
-            Self::To => "to",
-            Self::FromUncached => "from_nc",
-            Self::ToUncached => "to_nc",
-            Self::Both => "from+to",
-        }
-    }
-
     /// So many copies of so many bytes.
     fn copies(self, engine: Engine, bytes: u64, count: usize) -> Vec<Copy> {
         let one = |number: usize| {
@@ -211,7 +163,7 @@ impl Policies {
             ..Policy::new(engine.policy())
         };
         // The module takes the windows' settings with no other policy.
-        if engine != Engine::Priority {
+        if engine != Engine::DmaPriority {
             return policy;
         }
         Policy {
@@ -299,7 +251,7 @@ impl Bench {
             return Ok(wanted.into());
         }
         let mut engines = Vec::new();
-        for engine in Engine::ALL {
+        for &engine in Engine::VARIANTS {
             match self.choose(engine) {
                 Ok(()) => engines.push(engine),
                 Err(error) => summary.note(format!("Left out: {engine}. {error}.")),
@@ -465,21 +417,24 @@ mod tests {
 
     #[test]
     fn names_are_options() {
-        for engine in Engine::ALL {
-            assert_eq!(engine.name().parse::<Engine>().unwrap(), engine);
+        for &engine in Engine::VARIANTS {
+            assert_eq!(engine.to_string().parse::<Engine>().unwrap(), engine);
         }
-        for operation in Operation::ALL {
-            assert_eq!(operation.name().parse::<Operation>().unwrap(), operation);
+        for &operation in Operation::VARIANTS {
+            assert_eq!(
+                operation.to_string().parse::<Operation>().unwrap(),
+                operation
+            );
         }
         assert_eq!(
             "gpu".parse::<Engine>().unwrap_err().to_string(),
-            "engine `gpu`: give one of cpu, dma-exclusive, dma-shared, dma-priority"
+            "give one of cpu, dma-exclusive, dma-shared, dma-priority"
         );
     }
 
     #[test]
     fn both_is_by_turns() {
-        let copies = Operation::Both.copies(Engine::Shared, 16, 3);
+        let copies = Operation::Both.copies(Engine::DmaShared, 16, 3);
         let turn = |direction| Copy::new(direction, cftu::Engine::Dma, 16);
         assert_eq!(
             copies,
@@ -495,7 +450,7 @@ mod tests {
             ..Policies::default()
         };
         let bench = Bench::open(Path::new("null"), &policies).unwrap();
-        bench.choose(Engine::Priority).unwrap();
+        bench.choose(Engine::DmaPriority).unwrap();
         let chosen = bench.copier.info().unwrap().policy;
         assert_eq!((chosen.high, chosen.quantum_high_ns), (0b101, 50_000));
     }
@@ -542,10 +497,10 @@ mod tests {
             fold: true,
             no_compare: false,
         };
-        for engine in Engine::ALL {
+        for &engine in Engine::VARIANTS {
             let policy = policies.of(engine);
             let windows = (policy.quantum_high_ns, policy.quantum_low_ns, policy.high);
-            let given = engine == Engine::Priority;
+            let given = engine == Engine::DmaPriority;
             assert_eq!(
                 windows,
                 if given {
@@ -558,7 +513,7 @@ mod tests {
         }
         let bench = Bench::open(Path::new("null"), &policies).unwrap();
         let mut summary: Summary = Summary::new("copy-latency", "native");
-        assert_eq!(bench.engines(&[], &mut summary).unwrap(), Engine::ALL);
+        assert_eq!(bench.engines(&[], &mut summary).unwrap(), Engine::VARIANTS);
         assert!(summary.notes.is_empty());
     }
 

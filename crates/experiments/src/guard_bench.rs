@@ -14,9 +14,7 @@ mod scaling;
 mod sharing;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use memwarden_guard::Error as GuardError;
@@ -25,10 +23,14 @@ use memwarden_run::{Existing, Metric, RunFolder, Sample};
 
 pub use event::Event;
 
+use memwarden_platform::names::unknown;
+use strum::{Display, EnumString, VariantArray};
+
 use crate::{Backend, Error, Interrupt, Progress};
 
 /// One part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString, VariantArray)]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Part {
     /// Achieved against budgeted, overshoot and reaction, each core alone.
     Alone,
@@ -118,43 +120,6 @@ impl Part {
             cpus: 2,
         },
     ];
-}
-
-impl FromStr for Part {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        [
-            Self::Alone,
-            Self::Together,
-            Self::Hold,
-            Self::Overhead,
-            Self::Scaling,
-            Self::Sharing,
-            Self::Pmu,
-        ]
-        .into_iter()
-        .find(|part| part.to_string() == text)
-        .ok_or_else(|| {
-            Error::BadInput(format!(
-                "part `{text}`: give alone, together, hold, overhead, scaling, sharing or pmu"
-            ))
-        })
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Alone => "alone",
-            Self::Together => "together",
-            Self::Hold => "hold",
-            Self::Overhead => "overhead",
-            Self::Scaling => "scaling",
-            Self::Sharing => "sharing",
-            Self::Pmu => "pmu",
-        })
-    }
 }
 
 /// A median may be this much longer with many CPUs than with few and count as not grown.

@@ -4,13 +4,12 @@
 //! The driver runs on the program's CPU, so that no aggressor and no budget of another core delays a time that it takes.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::process::{ChildStdout, Command, ExitStatus, Stdio};
-use std::str::FromStr;
 use std::time::Duration;
 
+use memwarden_platform::names::unknown;
 use memwarden_platform::{affinity, clock, process, sched};
 use memwarden_workloads::periodic::{Job, Schedule};
 use memwarden_workloads::{Placement, Stop};
@@ -19,6 +18,7 @@ use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use crate::Error;
 use crate::group::Group;
@@ -42,8 +42,21 @@ const LAST_WORDS: u64 = 4 << 10;
 const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where a job begins and ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Delimiter {
     /// A job is a run of the program.
     Exit,
@@ -51,35 +64,6 @@ pub enum Delimiter {
     Line,
     /// The program marks both ends itself, with a header from `share/`.
     Mark,
-}
-
-impl Delimiter {
-    /// All, as they are typed.
-    pub const NAMES: [&str; 3] = ["exit", "line", "mark"];
-
-    fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
-}
-
-impl FromStr for Delimiter {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let all = [Self::Exit, Self::Line, Self::Mark];
-        let named = all.into_iter().find(|one| one.name() == text);
-        named.ok_or_else(|| {
-            Error::BadInput(format!(
-                "`{text}`: jobs are delimited by exit, line or mark"
-            ))
-        })
-    }
-}
-
-impl fmt::Display for Delimiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// When jobs are released.

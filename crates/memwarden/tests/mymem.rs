@@ -212,7 +212,11 @@ fn bad_input_gets_one_line() {
         ("throughput", &["--sizes", "0"], "a size cannot be 0"),
         ("counter", &["--workers", "0"], "workers `0`: out of range"),
         ("counter", &["--workers", "5-1"], "runs backwards"),
-        ("counter", &["--lock", "spin"], "lock `spin`"),
+        (
+            "counter",
+            &["--lock", "spin"],
+            "give one of none, mutex, fetch-add",
+        ),
     ] {
         let message = refusal(&bench.words(&paths, verb, more));
         assert!(

@@ -24,6 +24,7 @@ pub mod mapping;
 pub mod maps;
 pub mod memory_group;
 pub mod mymem;
+pub mod names;
 pub mod oom;
 pub mod overflow;
 pub mod pagemap;

@@ -29,10 +29,8 @@ pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// Who copies; empty is all that are to be had.
-    #[schemars(with = "Vec<String>")]
     pub engine: Vec<Engine>,
     /// From where to where.
-    #[schemars(with = "Vec<String>")]
     pub operation: Vec<Operation>,
     /// Bytes of a copy.
     pub sizes: Vec<u64>,
@@ -295,8 +293,8 @@ impl Work {
         Case {
             name,
             guard: (),
-            operation: self.operation.name().into(),
-            engine: self.engine.name().into(),
+            operation: self.operation.to_string(),
+            engine: self.engine.to_string(),
             size_bytes: self.size,
             operations: self.operations as u64,
             engine_share: Some(engine_share(runs.iter().flatten())),
@@ -305,7 +303,7 @@ impl Work {
             channels: (0..threads).map(thread).collect(),
             channel_shares: self.engine.is_dma().then(|| parts.shares()),
             // Of all that the engine copied; null when that was nothing.
-            high_share: (self.engine == Engine::Priority).then(|| parts.share(|one| one.high)),
+            high_share: (self.engine == Engine::DmaPriority).then(|| parts.share(|one| one.high)),
         }
     }
 }
@@ -408,7 +406,7 @@ fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
     let engines = summary
         .cases
         .iter()
-        .filter(|case| case.engine != Engine::Cpu.name());
+        .filter(|case| case.engine != Engine::Cpu.to_string());
     let note = note_cpu_parts(engines.map(|case| (case.name.as_str(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     let plural = if threads == 1 { "" } else { "s" };
@@ -514,7 +512,7 @@ mod tests {
         assert!(with(|c| c.operation.clear()).contains("--operation from"));
         assert!(with(|c| c.operation.push(Operation::ToUncached)).contains("--operation to_nc"));
         let config = Config {
-            engine: vec![Engine::Priority],
+            engine: vec![Engine::DmaPriority],
             ..Config::for_lab()
         };
         let back = settings::tests::read(&config.to_toml().unwrap(), &Config::default()).unwrap();

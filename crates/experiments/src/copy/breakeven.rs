@@ -4,11 +4,10 @@
 //!
 //! Each copy by the engine pins its user memory, as those do for which the threshold is.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use memwarden_copies::cftu::{self, Copy, Session};
+use memwarden_platform::names::unknown;
 use memwarden_platform::{affinity, clock};
 use memwarden_run::statistics::{Ratio, ratio_of_medians};
 use memwarden_run::studies::copy_breakeven::{Case, NAME, Summary, Whole};
@@ -16,12 +15,13 @@ use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
 use super::{
-    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, is_the_engines, named,
-    note_cpu_parts, powers,
+    Bench, Engine, Moved, Operation, Policies, bytes_text, copy, is_the_engines, note_cpu_parts,
+    powers,
 };
 use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
@@ -34,8 +34,21 @@ pub const THRESHOLD: &str = "/sys/module/cftu/parameters/min_bytes";
 const ROUNDS: u32 = 10;
 
 /// What the engine can win.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Answer {
     /// A copy takes less time.
     Latency,
@@ -45,22 +58,7 @@ pub enum Answer {
     Slowdown,
 }
 
-named!(Answer, "answer");
-
 impl Answer {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Latency, Self::CpuTime, Self::Slowdown];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::CpuTime => "cpu-time",
-            Self::Slowdown => "slowdown",
-        }
-    }
-
     /// What is measured for it.
     fn metric(self) -> &'static str {
         match self {
@@ -78,10 +76,8 @@ pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// The engine that is to win.
-    #[schemars(with = "String")]
     pub engine: Engine,
     /// From where to where: it must win in all of them.
-    #[schemars(with = "Vec<String>")]
     pub operation: Vec<Operation>,
     /// Bytes of a copy.
     pub sizes: Vec<u64>,
@@ -103,7 +99,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             device: cftu::DEVICE.into(),
-            engine: Engine::Shared,
+            engine: Engine::DmaShared,
             operation: vec![Operation::From, Operation::To],
             sizes: powers(1, 1 << 25),
             count: 100,
@@ -228,7 +224,7 @@ pub fn run(
                 folder.append_all(&samples(&name, answer, &times))?;
                 summary.cases.push(Case {
                     engine_share: Some(share),
-                    operation: operation.name().into(),
+                    operation: operation.to_string(),
                     size_bytes: size,
                     ..case(name, answer, &times)
                 });
@@ -237,7 +233,7 @@ pub fn run(
         }
     }
     progress.step(steps, steps, "done");
-    for answer in Answer::ALL {
+    for &answer in Answer::VARIANTS {
         let won = first_win(&summary, answer, &sizes);
         let (bytes, reason) = match answer {
             Answer::Latency => (
@@ -261,7 +257,7 @@ pub fn run(
             ));
         }
     }
-    summary.whole.engine = config.engine.name().into();
+    summary.whole.engine = config.engine.to_string();
     summary.whole.device = bench.device();
     bench.tell(&mut summary);
     let cases = summary.cases.iter();
@@ -344,7 +340,7 @@ fn case(name: String, answer: Answer, times: &[Vec<f64>; 2]) -> Case {
     let Ratio { ratio, ci95 } = ratio_of_medians(&times[1], &times[0]);
     Case {
         name,
-        answer: answer.name().into(),
+        answer: answer.to_string(),
         cpu: metric(&times[0]),
         dma: metric(&times[1]),
         ratio,
@@ -359,7 +355,7 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
         let mine = summary
             .cases
             .iter()
-            .filter(move |case| case.answer == answer.name() && case.size_bytes == size);
+            .filter(move |case| case.answer == answer.to_string() && case.size_bytes == size);
         mine.collect::<Vec<&Case>>()
     };
     let is_the_engines = |case: &Case| is_the_engines(case.engine_share);
@@ -508,7 +504,7 @@ mod tests {
         let mut session = bench.session(64, false).unwrap();
         let one = Repeated {
             operation: Operation::From,
-            engine: Engine::Shared,
+            engine: Engine::DmaShared,
             bytes: 64,
         };
         let own = own_times(one, 19, session.as_mut(), &Interrupt::default()).unwrap();

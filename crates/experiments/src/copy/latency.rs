@@ -31,17 +31,14 @@ pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// Who copies; empty is all that are to be had.
-    #[schemars(with = "Vec<String>")]
     pub engine: Vec<Engine>,
     /// From where to where.
-    #[schemars(with = "Vec<String>")]
     pub operation: Vec<Operation>,
     /// Bytes of a copy.
     pub sizes: Vec<u64>,
     /// Copies of each size.
     pub count: u32,
     /// What else the machine does, one after the other.
-    #[schemars(with = "Vec<String>")]
     pub load: Vec<Load>,
     /// Each copy pins its user memory, and that is timed.
     pub pin_inside: bool,
@@ -221,9 +218,9 @@ fn case(name: String, copies: &[Copy], operation: Operation, engine: Engine, loa
         time: Some(time),
         mib_s,
         engine_share: Some(engine_share(copies)),
-        operation: operation.name().into(),
-        engine: engine.name().into(),
-        load: load.name().into(),
+        operation: operation.to_string(),
+        engine: engine.to_string(),
+        load: load.to_string(),
     }
 }
 
@@ -233,7 +230,7 @@ fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
     let engines = summary
         .cases
         .iter()
-        .filter(|case| case.engine != Engine::Cpu.name());
+        .filter(|case| case.engine != Engine::Cpu.to_string());
     let note = note_cpu_parts(engines.map(|case| (case.name.as_str(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     let limit = COARSE * shortest_ns as f64;
@@ -265,6 +262,8 @@ fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
 #[cfg(test)]
 mod tests {
     use memwarden_run::Recorded;
+
+    use strum::VariantArray;
 
     use super::*;
     use crate::settings;
@@ -303,7 +302,7 @@ mod tests {
     fn a_named_engine_is_measured_alone() {
         let folder = tempfile::tempdir().unwrap();
         let config = Config {
-            engine: vec![Engine::Shared],
+            engine: vec![Engine::DmaShared],
             operation: vec![Operation::To],
             pin_inside: true,
             ..small()
@@ -332,8 +331,8 @@ mod tests {
     #[test]
     fn settings_round_trip_through_toml() {
         let mut config = Config {
-            engine: Engine::ALL.into(),
-            load: Load::ALL.into(),
+            engine: Engine::VARIANTS.into(),
+            load: Load::VARIANTS.into(),
             ..Config::for_lab()
         };
         config.policy.high = vec![1];

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The load beside which copies are measured: a fixed one, so that two runs beside it can be compared.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memwarden_platform::affinity;
+use memwarden_platform::names::unknown;
 use memwarden_platform::units::Size;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
-use super::named;
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
@@ -33,8 +33,21 @@ const FILE_BYTES: usize = 1 << 20;
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What else the machine does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Load {
     /// Nothing of ours.
     Idle,
@@ -42,21 +55,7 @@ pub enum Load {
     Heavy,
 }
 
-named!(Load, "load");
-
 impl Load {
-    /// Every one.
-    pub const ALL: [Self; 2] = [Self::Idle, Self::Heavy];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Heavy => "heavy",
-        }
-    }
-
     /// Whether it can be had on `others`, which are all CPUs but the measured one.
     pub(super) fn check(self, others: &[usize]) -> Result<(), Error> {
         if self == Self::Heavy && others.is_empty() {

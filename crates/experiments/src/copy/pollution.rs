@@ -10,23 +10,38 @@ use memwarden_copies::cftu;
 use memwarden_platform::Root;
 use memwarden_platform::clock;
 use memwarden_platform::counters::{self, Counting};
+use memwarden_platform::names::unknown;
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::studies::copy_pollution::{Case, NAME, Summary, Whole};
 use memwarden_run::{Existing, Metric, Sample};
 use memwarden_workloads::automotive::Application;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
 use super::copier::{Repeated, beside};
 use super::victim::Victim;
-use super::{Bench, Engine, Operation, Policies, named, note_cpu_parts};
+use super::{Bench, Engine, Operation, Policies, note_cpu_parts};
 use crate::pinned::Pinned;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
 /// What runs beside the application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum System {
     /// No copies.
     Ideal,
@@ -34,23 +49,6 @@ pub enum System {
     Cpu,
     /// The engine's.
     Dma,
-}
-
-named!(System, "system");
-
-impl System {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Ideal, Self::Cpu, Self::Dma];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ideal => "ideal",
-            Self::Cpu => "cpu",
-            Self::Dma => "dma",
-        }
-    }
 }
 
 /// A copy that is repeated: `from:224`.
@@ -109,10 +107,8 @@ pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
     /// The engine of the system `dma`.
-    #[schemars(with = "String")]
     pub engine: Engine,
     /// What runs beside the application, one after the other.
-    #[schemars(with = "Vec<String>")]
     pub system: Vec<System>,
     /// The copies, one after the other.
     #[schemars(with = "Vec<String>")]
@@ -144,8 +140,8 @@ impl Default for Config {
         ];
         Self {
             device: cftu::DEVICE.into(),
-            engine: Engine::Shared,
-            system: System::ALL.into(),
+            engine: Engine::DmaShared,
+            system: System::VARIANTS.into(),
             pairs: pairs
                 .map(|(operation, bytes)| Pair { operation, bytes })
                 .into(),
@@ -293,7 +289,7 @@ pub fn run(
             let by_engine = made.filter(|_| *system == System::Dma);
             summary.cases.push(Case {
                 application: application.name().into(),
-                system: system.name().into(),
+                system: system.to_string(),
                 pair: pair.map(|pair| pair.to_string()),
                 copies: made.map(|made| made.copies),
                 engine_share: by_engine.map(|made| made.moved.engine_share()),
@@ -311,7 +307,7 @@ pub fn run(
     drop(pinned);
     summary.whole = Whole {
         clock_base_ns: base_ns,
-        engine: config.engine.name().into(),
+        engine: config.engine.to_string(),
         device: bench.device(),
     };
     bench.tell(&mut summary);

@@ -19,6 +19,7 @@ use memwarden_run::studies::copy_trace::{NAME, Summary, Whole};
 use memwarden_run::{Existing, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use crate::folder::begin;
 use crate::settings::not_twice;
@@ -40,7 +41,6 @@ pub struct Config {
     /// The devices' folder, or `null`.
     pub device: PathBuf,
     /// Whose copies are traced.
-    #[schemars(with = "Vec<String>")]
     pub ops: Vec<Function>,
     /// How long, such as `100s`; none is until the command ends, or until somebody ends it.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             device: trace::DEVICES.into(),
-            ops: Function::ALL.into(),
+            ops: Function::VARIANTS.into(),
             time: None,
             every: Time::ms(100),
             dat: false,
@@ -311,7 +311,7 @@ fn counted(traced: &Traced) -> Vec<Sample> {
     let sample = |ring: &Ring, metric, count: u64| {
         let cpu = u32::try_from(ring.cpu).unwrap_or(u32::MAX);
         Sample::new(
-            ring.function.name(),
+            ring.function.to_string(),
             0,
             "ring",
             metric,

@@ -7,12 +7,13 @@ use std::str::FromStr;
 
 use memwarden_cachesim::platforms;
 use memwarden_platform::mapping::kind::Kind;
+use memwarden_platform::names::unknown;
 use memwarden_workloads::mapped::{self, Walk};
 use memwarden_workloads::{LINE_BYTES, competitor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, VariantArray};
 
-use crate::copy::named;
 use crate::settings::not_twice;
 use crate::{Error, Settings};
 
@@ -21,7 +22,37 @@ use crate::{Error, Settings};
 #[serde(try_from = "String", into = "String")]
 pub struct Way(pub Kind);
 
-named!(Way, "mapping");
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Way {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|way| way.name() == text);
+        known.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{text}`: give one of {names}")
+        })
+    }
+}
+
+impl TryFrom<String> for Way {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Way> for String {
+    fn from(way: Way) -> Self {
+        way.name().into()
+    }
+}
 
 impl Way {
     /// Every one.
@@ -38,8 +69,21 @@ impl Way {
 }
 
 /// In which order the places of a mapping are walked over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Access {
     /// Any.
     Random,
@@ -47,54 +91,51 @@ pub enum Access {
     Sequential,
 }
 
-named!(Access, "access");
-
-impl Access {
-    /// Every one.
-    pub const ALL: [Self; 2] = [Self::Random, Self::Sequential];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Random => "random",
-            Self::Sequential => "sequential",
-        }
-    }
-}
-
 /// Who counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Counters {
     /// The machine where it can, else a model.
     Auto,
     /// The machine.
+    #[serde(rename = "hw")]
+    #[strum(serialize = "hw")]
     Hardware,
     /// A model.
+    #[serde(rename = "sim")]
+    #[strum(serialize = "sim")]
     Model,
 }
 
-named!(Counters, "counters");
-
-impl Counters {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::Hardware, Self::Model];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Hardware => "hw",
-            Self::Model => "sim",
-        }
-    }
-}
-
 /// Who takes memory and CPU meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Compete {
     /// Nobody.
     None,
@@ -104,26 +145,22 @@ pub enum Compete {
     Background,
 }
 
-named!(Compete, "competition");
-
-impl Compete {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::None, Self::Fork, Self::Background];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Fork => "fork",
-            Self::Background => "background",
-        }
-    }
-}
-
 /// How the data caches are emptied before each run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Flush {
     /// Each line of the mapping by its address.
     Lines,
@@ -133,47 +170,27 @@ pub enum Flush {
     Off,
 }
 
-named!(Flush, "flush");
-
-impl Flush {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Lines, Self::Read, Self::Off];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lines => "lines",
-            Self::Read => "read",
-            Self::Off => "off",
-        }
-    }
-}
-
 /// On or off, as people type it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    VariantArray,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Switch {
     /// On.
     On,
     /// Off.
     Off,
-}
-
-named!(Switch, "prefetcher");
-
-impl Switch {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::On, Self::Off];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
 }
 
 /// The platform that is the machine itself.
@@ -187,7 +204,6 @@ pub struct Config {
     #[schemars(with = "Vec<String>")]
     pub flags: Vec<Way>,
     /// The orders.
-    #[schemars(with = "Vec<String>")]
     pub access: Vec<Access>,
     /// How often each step walks its span.
     pub locality: Vec<u64>,
@@ -196,17 +212,14 @@ pub struct Config {
     /// Outer steps.
     pub outer: u64,
     /// Who counts.
-    #[schemars(with = "String")]
     pub counters: Counters,
     /// Whose caches are modelled.
     pub platform: String,
     /// The modelled prefetcher.
-    #[schemars(with = "String")]
     pub prefetcher: Switch,
     /// Of a walk's outer steps the model sees so many at most.
     pub model_outer: u64,
     /// Who competes.
-    #[schemars(with = "Vec<String>")]
     pub compete: Vec<Compete>,
     /// Bytes that a competitor takes; 0 is what is free, less a tenth of the machine's memory.
     pub compete_limit_bytes: u64,
@@ -215,7 +228,6 @@ pub struct Config {
     /// Write the mapping back after each run.
     pub msync: bool,
     /// How the caches are emptied before each run.
-    #[schemars(with = "String")]
     pub flush: Flush,
     /// Runs of each case.
     pub repeat: u32,
@@ -232,7 +244,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             flags: Vec::new(),
-            access: Access::ALL.into(),
+            access: Access::VARIANTS.into(),
             locality: vec![16],
             size_bytes: 1 << 30,
             outer: 1 << 20,
@@ -420,7 +432,7 @@ mod tests {
         assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
         assert_eq!(
             "anonymous".parse::<Way>().unwrap_err().to_string(),
-            "mapping `anonymous`: give one of shared, private, private-populate, shared-anonymous, private-anonymous, \
+            "`anonymous`: give one of shared, private, private-populate, shared-anonymous, private-anonymous, \
              private-populate-anonymous"
         );
     }

@@ -88,9 +88,9 @@ pub(super) fn case(
     let case = Case {
         name: plan.name(),
         mapping: plan.way.0.text.into(),
-        access: plan.access.name().into(),
+        access: plan.access.to_string(),
         locality: plan.locality,
-        compete: plan.compete.name().into(),
+        compete: plan.compete.to_string(),
         size_bytes: config.size_bytes,
         outer: walk.outer,
         loads: walk.loads(),

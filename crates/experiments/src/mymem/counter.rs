@@ -38,8 +38,8 @@ struct Plan<'a> {
 impl Plan<'_> {
     fn name(&self) -> String {
         let lock = match self.lock {
-            Lock::None => "no lock",
-            lock => lock.name(),
+            Lock::None => "no lock".to_owned(),
+            lock => lock.to_string(),
         };
         let plural = if self.workers == 1 { "" } else { "s" };
         format!(
@@ -279,7 +279,7 @@ fn case(plan: &Plan<'_>) -> Case {
         name: plan.name(),
         guard: (),
         subject: plan.subject.name(),
-        lock: plan.lock.name().into(),
+        lock: plan.lock.to_string(),
         workers: plan.workers,
         increments: plan.increments,
         expected: u64::from(plan.workers) * plan.increments,
@@ -296,7 +296,7 @@ fn case(plan: &Plan<'_>) -> Case {
 /// The cases in which an update was lost under a lock: a fault of the device or of the lock, in a line. None is none.
 #[must_use]
 pub fn faults(summary: &Summary) -> Option<String> {
-    let wrong = |case: &&Case| case.lock != Lock::None.name() && case.wrong_runs > 0;
+    let wrong = |case: &&Case| case.lock != Lock::None.to_string() && case.wrong_runs > 0;
     let faults: Vec<_> = summary
         .cases
         .iter()

@@ -161,7 +161,7 @@ impl std::str::FromStr for Engines {
             one => one
                 .parse()
                 .map(|engine| Self(vec![engine]))
-                .map_err(|error: memwarden_experiments::Error| format!("{error}, or all")),
+                .map_err(|error: String| format!("{error}, or all")),
         }
     }
 }

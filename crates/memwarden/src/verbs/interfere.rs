@@ -190,7 +190,7 @@ mod tests {
             (&["--victim", "stress"][..], "workload `stress`"),
             (&["--victim", "cmd:"], "workload `cmd:`"),
             (&["--aggressors", "cmd: true"], "can be the victim alone"),
-            (&["--jobs-by", "second"], "exit, line or mark"),
+            (&["--jobs-by", "second"], "give one of exit, line, mark"),
             (
                 &["--aggressors", "bandwidth:reed"],
                 "workload `bandwidth:reed`",

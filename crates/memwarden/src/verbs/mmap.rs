@@ -133,7 +133,7 @@ impl std::str::FromStr for Ways {
             one => one
                 .parse()
                 .map(|way| Self(vec![way]))
-                .map_err(|error: memwarden_experiments::Error| format!("{error}, or all")),
+                .map_err(|error: String| format!("{error}, or all")),
         }
     }
 }
@@ -212,15 +212,9 @@ mod tests {
     #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
-            (
-                &["--flags", "huge"][..],
-                "mapping `huge`: give one of shared,",
-            ),
+            (&["--flags", "huge"][..], "`huge`: give one of shared,"),
             (&["--flags", "shared,shared"], "shared is given twice"),
-            (
-                &["--access", "any"],
-                "access `any`: give one of random, sequential",
-            ),
+            (&["--access", "any"], "give one of random, sequential"),
             (&["--locality", "0"], "--locality 0"),
             (&["--size", "0"], "a size cannot be 0"),
             (&["--size", "16K"], "no room in it"),

@@ -79,7 +79,7 @@ fn whole(function: Function, statistics: &FunctionStatistics, traced: &Traced) -
             .collect()
     };
     Case {
-        name: function.name().into(),
+        name: function.to_string(),
         kind: "function".into(),
         recorded: Some(rings().map(|ring| ring.counts.recorded).sum()),
         dropped: Some(rings().map(|ring| ring.counts.dropped).sum()),
@@ -92,7 +92,7 @@ fn whole(function: Function, statistics: &FunctionStatistics, traced: &Traced) -
 /// Sums and times of some copies.
 fn sums(function: Function, size: &SizeStatistics) -> Case {
     Case {
-        function: function.name().into(),
+        function: function.to_string(),
         calls: size.calls,
         bytes: size.bytes,
         not_copied_bytes: size.left_bytes,
@@ -156,7 +156,7 @@ fn callers(traced: &Traced) -> Vec<Caller> {
     all.iter()
         .zip(symbols)
         .map(|((function, address, caller), symbol)| Caller {
-            function: function.name().into(),
+            function: function.to_string(),
             address: format!("{address:#018x}"),
             symbol,
             calls: caller.calls,

@@ -4,6 +4,7 @@
 use memwarden_copies::mymem::Lock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use super::Workers;
 use crate::mymem::Subject;
@@ -26,7 +27,6 @@ pub struct Config {
     /// Increments of each worker.
     pub increments: u64,
     /// Locks, one after the other.
-    #[schemars(with = "Vec<String>")]
     pub lock: Vec<Lock>,
     /// Runs of each case, by turns.
     pub repeat: u32,
@@ -43,7 +43,7 @@ impl Default for Config {
             device: Vec::new(),
             workers: [1, 2, 4, 8, 16, 50, 100].into_iter().collect(),
             increments: 150_000,
-            lock: Lock::ALL.into(),
+            lock: Lock::VARIANTS.into(),
             repeat: 1,
             in_kernel_workers: Workers::default(),
             in_kernel_increments: 0,

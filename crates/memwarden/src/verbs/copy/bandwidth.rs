@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
-            (&["--engine", "dma"][..], "engine `dma`"),
+            (&["--engine", "dma"][..], "give one of cpu, dma-exclusive"),
             (&["--operation", "from_nc"], "give from, to or from+to"),
             (&["--operation", "from,from"], "given twice"),
             (&["--sizes", "0"], "a size cannot be 0"),

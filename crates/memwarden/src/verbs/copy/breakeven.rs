@@ -150,7 +150,10 @@ mod tests {
             (&["--count", "3"], "--count 3: give 10 to"),
             (&["--victim", "doom"], "doom"),
             (&["--victim-cpu", "0"], "give two CPUs"),
-            (&["--answer", "all"], "answer `all`"),
+            (
+                &["--answer", "all"],
+                "give one of latency, cpu-time, slowdown",
+            ),
             (
                 &["--apply", "--device", "null"],
                 "--apply: --device null has no engine",

@@ -123,10 +123,16 @@ mod tests {
     #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
-            (&["--engine", "gpu"][..], "engine `gpu`"),
+            (
+                &["--engine", "gpu"][..],
+                "give one of cpu, dma-exclusive, dma-shared, dma-priority, or all",
+            ),
             (&["--engine", "cpu,cpu"], "--engine cpu is given twice"),
             (&["--engine", "all,cpu"], "give it alone"),
-            (&["--operation", "at"], "operation `at`"),
+            (
+                &["--operation", "at"],
+                "give one of from, to, from_nc, to_nc, from+to",
+            ),
             (&["--operation", "from+to"], "a copy goes one way"),
             (&["--sizes", "0"], "a size cannot be 0"),
             (
@@ -142,7 +148,7 @@ mod tests {
             (&["--max", "1M"], "give 2M to 1G"),
             (&["--max", "2G"], "give 2M to 1G"),
             (&["--count", "0"], "--count 0"),
-            (&["--load", "light"], "load `light`"),
+            (&["--load", "light"], "give one of idle, heavy"),
             (&["--cpu", "x"], "invalid digit"),
             (&["--high", "64"], "--high 64"),
             (&["--quantum-high", "1"], "--quantum-high 1"),

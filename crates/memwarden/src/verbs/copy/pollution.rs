@@ -104,7 +104,7 @@ mod tests {
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--engine", "cpu"][..], "give a DMA engine"),
-            (&["--system", "worst"], "system `worst`"),
+            (&["--system", "worst"], "give one of ideal, cpu, dma"),
             (&["--pairs", "from"], "pair `from`"),
             (&["--pairs", "to:0"], "pair `to:0`"),
             (&["--pairs", "to:1,to:1"], "--pairs to:1 is given twice"),

@@ -8,6 +8,7 @@ use memwarden_copies::mymem::Lock;
 use memwarden_experiments::Settings;
 use memwarden_experiments::mymem::counter::{self, Config, Workers};
 use serde::{Serialize, Serializer};
+use strum::VariantArray;
 
 use super::Common;
 use crate::verbs::output::errln;
@@ -56,7 +57,7 @@ impl FromStr for Locks {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "all" => Ok(Self(Lock::ALL.into())),
+            "all" => Ok(Self(Lock::VARIANTS.into())),
             one => one
                 .parse()
                 .map(|lock| Self(vec![lock]))
@@ -128,7 +129,7 @@ mod tests {
         let lab = settings(&["--on", "lab", "--workers", "1-3"]).unwrap();
         assert_eq!(lab.workers.to_string(), "1-3");
         assert_eq!(lab.in_kernel_workers.to_string(), "50");
-        assert_eq!(settings(&["--lock", "all"]).unwrap().lock, Lock::ALL);
+        assert_eq!(settings(&["--lock", "all"]).unwrap().lock, Lock::VARIANTS);
     }
 
     #[test]
@@ -141,7 +142,7 @@ mod tests {
             (&["--workers", ""], "workers ``"),
             (&["--increments", "0"], "--increments 0"),
             (&["--increments", "many"], "invalid digit"),
-            (&["--lock", "spin"], "lock `spin`"),
+            (&["--lock", "spin"], "give one of none, mutex, fetch-add"),
             (
                 &["--lock", "none", "--lock", "all"],
                 "--lock none is given twice",

@@ -175,7 +175,10 @@ mod tests {
     #[test]
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
-            (&["--ops", "at"][..], "operation `at`"),
+            (
+                &["--ops", "at"][..],
+                "'at' for '--ops <OPERATION,...>': give one of from, to, __from, __to",
+            ),
             (&["--ops", "to,to"], "--ops to is given twice"),
             (&["--for", "soon"], "'soon' for '--for"),
             (&["--for", "0"], "no unit"),

@@ -55,7 +55,7 @@ fn text(elapsed: Duration, live: &[Live]) -> String {
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut table = terminal::table(&headings);
     for one in live {
-        let mut row = vec![one.function.name().to_owned()];
+        let mut row = vec![one.function.to_string()];
         row.extend(one.calls.map(|calls| calls.to_string()));
         row.push(one.dropped.to_string());
         table.add_row(row);
