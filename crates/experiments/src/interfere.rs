@@ -436,12 +436,13 @@ fn core(
     let used = || cores.iter().flat_map(|core| &core.used);
     let periods: u64 = cores.iter().map(|core| core.periods).sum();
     let mean = (periods > 0).then(|| used().sum::<u64>() as f64 / periods as f64);
-    let largest = used().max().copied();
+    let in_a_period = || cores.iter().flat_map(|core| core.in_a_period());
+    let largest = in_a_period().max();
     let seconds = cores.iter().flat_map(|core| core.seconds());
     let worst_second = seconds
         .max()
         .map(|events| events as f64 * period_us as f64 / 1e6);
-    let over = budget.map(|budget| used().filter(|used| **used > budget).count() as u64);
+    let over = budget.map(|budget| in_a_period().filter(|used| *used > budget).count() as u64);
     let overshoot = cores.iter().flat_map(|core| &core.overshoot).max().copied();
     let unregulated: u64 = counted().map(|core| core.unregulated_periods).sum();
     let counted_periods: u64 = counted().map(|core| core.periods).sum();
@@ -657,6 +658,46 @@ mod tests {
         // Sharing lets it, and without a budget there is nothing to hold.
         assert_eq!(core_of(&measured(250), Some(10), false).held, None);
         assert_eq!(core_of(&measured(250), None, true).held, None);
+    }
+
+    /// An idle core in 191 periods of a case, 58 of them until its counter had one budget; and all of it in one period.
+    #[test]
+    fn what_an_idle_core_took_in_many_periods_is_no_period_over_its_budget() {
+        let idle = |span: u64| {
+            let core = CoreProof {
+                cpu: 3,
+                periods: 133 + span,
+                used: vec![1642, 300],
+                spans: vec![span, 133],
+                t_ns: vec![58_000_000, 191_000_000],
+                events_per_period_max: 1642u64.div_ceil(span),
+                ..CoreProof::default()
+            };
+            let proof = crate::Proof {
+                cores: [(3, core)].into(),
+                lost: 0,
+            };
+            let guarded = measure::Guarded {
+                proof,
+                ..measure::Guarded::default()
+            };
+            let measured = Measured {
+                guarded: vec![guarded],
+                ..Measured::default()
+            };
+            super::core(&measured, 3, Some(1638), true, None, 1000)
+        };
+        let core = idle(58);
+        assert_eq!(
+            (core.held, core.largest_period_events),
+            (Some(true), Some(29))
+        );
+        assert_eq!(core.periods_over_budget, Some(0));
+        let core = idle(1);
+        assert_eq!(
+            (core.held, core.periods_over_budget),
+            (Some(false), Some(1))
+        );
     }
 
     /// The fair server's 50 ms of each second from the second second on, as faults, in the long case and in a short one.

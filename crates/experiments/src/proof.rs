@@ -16,6 +16,9 @@ pub struct CoreProof {
     /// Events in each period, in order; one entry for all periods of a time in which the core had no timer.
     #[serde(skip)]
     pub used: Vec<u64>,
+    /// The periods of each entry; none is 1.
+    #[serde(skip)]
+    pub spans: Vec<u64>,
     /// When each ended, nanoseconds of CLOCK_MONOTONIC.
     #[serde(skip)]
     pub t_ns: Vec<u64>,
@@ -78,6 +81,16 @@ impl CoreProof {
         seconds
     }
 
+    /// Events in a period, for each entry of `used`. Where an entry has several periods, the core idled or took next to
+    /// nothing, and its counter interrupts where all of them together have one budget: their mean.
+    pub fn in_a_period(&self) -> impl Iterator<Item = u64> + '_ {
+        let spans = self.spans.iter().copied().chain(std::iter::repeat(1));
+        self.used
+            .iter()
+            .zip(spans)
+            .map(|(used, span)| used.div_ceil(span.max(1)))
+    }
+
     /// The most that a period may have of `budget` when every throttle held: what the latest one took hold past it, and
     /// what interrupts caused on a held core, one budget at most. A core that was not held in a period has no throttle in
     /// it to say so.
@@ -119,6 +132,7 @@ impl Proof {
                 } => {
                     core.periods += periods;
                     core.used.push(used_read);
+                    core.spans.push(periods);
                     core.assigned.push(assigned_read);
                     core.late_ns.push(late_ns);
                     core.t_ns.push(event.t_ns);
@@ -143,14 +157,13 @@ impl Proof {
             }
         }
         for core in cores.values_mut() {
-            core.events_per_period_max = core.used.iter().copied().max().unwrap_or(0);
+            core.events_per_period_max = core.in_a_period().max().unwrap_or(0);
             if core.periods > 0 {
                 core.events_per_period_mean =
                     core.used.iter().sum::<u64>() as f64 / core.periods as f64;
             }
             core.overshoot_events_max = core
-                .used
-                .iter()
+                .in_a_period()
                 .zip(&core.assigned)
                 .map(|(used, assigned)| used.saturating_sub(*assigned))
                 .max()
@@ -228,5 +241,12 @@ mod tests {
         let idle = &proof.cores[&2];
         assert_eq!((idle.overshoot_events_max, idle.periods), (0, 60));
         assert!((idle.events_per_period_mean - 0.05).abs() < 1e-9);
+        // An idle core's counter interrupts where all its periods together have used one budget.
+        let events = vec![period(3, 1642, 1638, 58)];
+        let idle = &Proof::of(&Recording { events, lost: 0 }).cores[&3];
+        assert_eq!(
+            (idle.events_per_period_max, idle.overshoot_events_max),
+            (29, 0)
+        );
     }
 }

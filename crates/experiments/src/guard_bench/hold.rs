@@ -85,7 +85,7 @@ impl Kept {
             mean: in_a_period(used, (last - first).max(1)),
             worst_second: in_a_period(seconds.iter().copied().max().unwrap_or(0), SECOND_NS),
             exhausted: mean(core.exhausted()),
-            largest: core.used.iter().copied().max()?,
+            largest: core.in_a_period().max()?,
             most: core.most_when_held(budget),
             overshoot: core.overshoot.iter().copied().max().unwrap_or(0),
             seconds,

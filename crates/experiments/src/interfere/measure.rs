@@ -146,6 +146,8 @@ impl Watch {
     fn begin(guard: &dyn Regulator, hold: Duration) -> Result<Self, Error> {
         let periods = hold.as_micros() / u128::from(guard.settings()?.control.period_us.max(1));
         let room = RECORD_PERIODS + u64::try_from(periods).unwrap_or(u64::MAX >> 1);
+        // A core without a timer books its periods when it is looked at. Those of before are none of the case's.
+        guard.statistics()?;
         // The proof is worth having and not worth failing for: without it the case says so.
         Ok(Self {
             recorder: guard.record(room).map_err(|error| error.to_string()),
