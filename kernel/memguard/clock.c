@@ -69,13 +69,8 @@ static void read_anew(struct mg_core *core, u64 now)
  */
 void mg_clock_read(struct mg_core *core, u64 now)
 {
-	if (likely(read_seqcount_begin(&mg_guard.clock_seq) == core->clock_seq &&
-		   now - core->next < core->period_ns)) {
-		core->number++;
-		core->next += core->period_ns;
-	} else {
+	if (!mg_clock_step(core, now))
 		read_anew(core, now);
-	}
 }
 
 /**

@@ -4,6 +4,7 @@
  * another core tells it that something has changed. Everything here runs on
  * the core's own CPU; what is decided is decided in policy/, how a core is
  * held is in throttle.c, and which period it is, all cores tell from clock.c.
+ * Periods that need no decision are in steady.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/bits.h>
@@ -24,16 +25,11 @@
 DEFINE_PER_CPU(struct mg_core, mg_cores);
 
 /*
- * A core is far below its budget when each of the last LIGHT_PERIODS took no
- * more than a 32nd of it; the chunk after which its counter interrupts is a
- * 64th, and it is no longer far below when one lasts less than CHUNK_PERIODS.
- * Every LOOK_PERIODS its timer looks whether the counter still counts.
+ * After so many periods that took next to nothing a core is far below its budget, until
+ * a chunk of it lasts less than CHUNK_PERIODS.
  */
-#define LIGHT_SHIFT 5
-#define CHUNK_SHIFT 6
 #define LIGHT_PERIODS 16ULL
 #define CHUNK_PERIODS 4
-#define LOOK_PERIODS 64
 
 static bool core_is_idle(void)
 {
@@ -104,7 +100,7 @@ static void arm_counters(struct mg_core *core)
 				       mw_until_overflow(&core->policy, r));
 }
 
-/* At a period's begin. */
+/* At a period's begin. What goes by chunks is armed when the next look is chosen. */
 static void arm_anew(struct mg_core *core, const u64 *used)
 {
 	int r;
@@ -112,7 +108,8 @@ static void arm_anew(struct mg_core *core, const u64 *used)
 	for (r = 0; r < mg_guard.resources; r++) {
 		u64 events = mw_until_overflow(&core->policy, r);
 
-		if (!mg_counter_keep(&core->counter[r], used[r], events))
+		core->counter[r].whole = events;
+		if (!core->chunks && !mg_counter_keep(&core->counter[r], used[r], events))
 			mg_counter_arm(&core->counter[r], events);
 	}
 }
@@ -198,27 +195,6 @@ static void clear_stats(struct mg_core *core, u64 now)
 	WRITE_ONCE(core->reset, false);
 }
 
-static void average(struct mg_counter *counter, u64 used, u64 periods)
-{
-	static const int shift[MG_AVERAGES] = { 1, 4, 8 };
-	u64 *average = counter->average;
-	int i;
-
-	used <<= 8;
-	if (likely(periods == 1)) {
-		average[0] += (used >> 1) - (average[0] >> 1);
-		average[1] += (used >> 4) - (average[1] >> 4);
-		average[2] += (used >> 8) - (average[2] >> 8);
-		return;
-	}
-	for (i = 0; i < MG_AVERAGES; i++) {
-		if (periods >> shift[i])
-			average[i] = used;
-		else
-			average[i] += (used >> shift[i]) - (average[i] >> shift[i]);
-	}
-}
-
 /*
  * What was counted while the core was held is past its budget, too: so the
  * books are closed when the period ends, not when the throttle takes hold.
@@ -244,25 +220,33 @@ static bool by_chunks(const struct mg_core *core, enum mw_resource r)
 	return core->chunks && core->policy.account[r].budget != MW_UNLIMITED;
 }
 
+/* Where the counter was not read in each of them, @used is of all @since. */
+static void average(struct mg_counter *counter, u64 used, u64 since, u64 periods)
+{
+	if (counter->far)
+		periods = max(since, 1ULL);
+	counter->far = false;
+	counter->last = likely(periods == 1) ? used : div64_u64(used, periods);
+	mg_counter_average(counter, counter->last, periods);
+}
+
 static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 			  u64 assigned, u64 resting, u64 periods, bool excused)
 {
 	struct mg_counter *counter = &core->counter[r];
 	bool over = used > assigned;
-	u64 mean = used, most = used;
+	u64 most = used;
 
-	if (used > core->policy.account[r].budget >> LIGHT_SHIFT ||
+	if (used > core->policy.account[r].budget >> MG_LIGHT_SHIFT ||
 	    core->policy.account[r].repaid)
 		core->light = 0;
 	if (unlikely(periods > 1)) {
 		/* Without a timer: the core was idle, has no limit, or is far below. */
 		over = false;
 		core->policy.account[r].total_assigned += (periods - 1) * resting;
-		mean = div64_u64(used, periods);
 		if (!by_chunks(core, r))
-			most = mean;
+			most = counter->last;
 	}
-	average(counter, mean, periods);
 	if (most > counter->second_max)
 		counter->second_max = most;
 	if (unlikely(over) && !excused && !mw_load(&core->policy.rt))
@@ -373,8 +357,8 @@ static bool needs_no_timer(struct mg_core *core, bool idle)
 	for (r = 0; r < mg_guard.resources; r++) {
 		u64 budget = core->policy.account[r].budget;
 
-		if (!(budget >> CHUNK_SHIFT) ||
-		    mg_counter_used(&core->counter[r]) > budget >> LIGHT_SHIFT)
+		if (!(budget >> MG_CHUNK_SHIFT) ||
+		    mg_counter_used(&core->counter[r]) > budget >> MG_LIGHT_SHIFT)
 			return false;
 	}
 	return true;
@@ -399,7 +383,7 @@ static void arm_chunks(struct mg_core *core)
 		counter->mark = counter->begin + mg_counter_used(counter);
 		mg_counter_arm(counter, budget == MW_UNLIMITED ?
 						MW_UNLIMITED :
-						max(budget >> CHUNK_SHIFT, 1ULL));
+						max(budget >> MG_CHUNK_SHIFT, 1ULL));
 	}
 }
 
@@ -439,7 +423,7 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 		count_and_arm(core);
 	/* The periods that an idle core sleeps through pay what it owes; then it donates. */
 	if (core->far_below || (core->quiet && owed_first(core)))
-		return now + clamp_t(u64, LOOK_PERIODS * core->period_ns,
+		return now + clamp_t(u64, MG_LOOK_PERIODS * core->period_ns,
 				     core->period_ns, NSEC_PER_SEC);
 	return core->quiet ? U64_MAX : core->next;
 }
@@ -490,10 +474,15 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	u64 allowed[MW_RESOURCES] = {}, resting[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
 	u64 epoch = policy->epoch, throttled_ns = 0, periods, last = core->number;
+	u64 since;
 	enum mw_action action;
 	int r;
 
+	mg_book_passed(core);
 	mg_clock_read(core, now);
+	since = core->number - core->begun;
+	core->begun = core->number;
+	core->booked = core->number;
 	periods = core->quiet ? core->number - last : 1;
 	for (r = 0; r < mg_guard.resources; r++) {
 		struct mg_counter *counter = &core->counter[r];
@@ -518,6 +507,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	core->light = min(core->light + periods, LIGHT_PERIODS);
 	for (r = 0; r < mg_guard.resources; r++) {
 		core->counter[r].begin += used[r];
+		average(&core->counter[r], used[r], since, periods);
 		if (throttled)
 			book_stop(core, r, used[r], assigned[r], allowed[r]);
 		book_resource(core, r, used[r], assigned[r], resting[r], periods,
@@ -610,35 +600,42 @@ static void release_trial(struct mg_core *core, u64 now)
 	core->chunks = false;
 }
 
-static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
+/* Returns when the timer is to expire next; U64_MAX: it is not. Not the usual way. */
+static noinline u64 end_period(struct mg_core *core, u64 now)
 {
-	struct mg_core *core = container_of(timer, struct mg_core, timer);
-	u64 now = ktime_to_ns(hrtimer_cb_get_time(timer));
 	u64 late = core->quiet ? 0 : now - core->next, next;
+	u64 epoch = core->policy.epoch;
 	bool idle = core_is_idle();
 
 	if (unlikely(core->trial && core->hold)) {
 		release_trial(core, now);
-		hrtimer_set_expires(timer, ns_to_ktime(core->next));
-		return HRTIMER_RESTART;
+		return core->next;
 	}
 	if (unlikely(core->deferred)) {
 		/* The thread has come and gone meanwhile. */
-		if (now < core->run_until && core->run_until < core->next) {
-			hrtimer_set_expires(timer, ns_to_ktime(core->run_until));
-			return HRTIMER_RESTART;
-		}
+		if (now < core->run_until && core->run_until < core->next)
+			return core->run_until;
 		core->deferred = false;
 		if (now < core->next) {
 			core_used_up(core, now);
-			hrtimer_set_expires(timer, ns_to_ktime(core->next));
-			return HRTIMER_RESTART;
+			return core->next;
 		}
 	}
 	if (unlikely(late >= core->period_ns))
 		core->stats.missed_periods += div64_u64(late, core->period_ns);
 	begin_period(core, now, late, idle);
 	next = next_look(core, now, idle);
+	if (!core->light && !core->quiet && core->policy.epoch != epoch)
+		mg_begin_steady(core);
+	return next;
+}
+
+static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
+{
+	struct mg_core *core = container_of(timer, struct mg_core, timer);
+	u64 now = ktime_get_ns(), next;
+
+	next = mg_pass_period(core, now) ? core->next : end_period(core, now);
 	if (next == U64_MAX)
 		return HRTIMER_NORESTART;
 	hrtimer_set_expires(timer, ns_to_ktime(next));
@@ -657,8 +654,13 @@ static void look(struct mg_core *core)
 		look_again(core, now, core_is_idle(), false);
 		return;
 	}
-	/* Without sharing, a period begins early when the clock does. */
-	if (mg_sharing() || mg_clock_phase() != core->phase) {
+	mg_book_passed(core);
+	/*
+	 * Without sharing, a period begins early when the clock does. One that the policy
+	 * has not heard of is not begun again.
+	 */
+	if (mg_clock_phase() != core->phase ||
+	    (mg_sharing() && (core->number == core->begun || now >= core->next))) {
 		begin_period(core, now, 0, core_is_idle());
 		if (core->number != number)
 			core->deferred = false;
@@ -689,6 +691,18 @@ static void core_asked(void *info)
 	look(info);
 }
 
+/* Without a timer, too, the books of a period that has not ended are up to date. */
+static void core_freshened(void *info)
+{
+	struct mg_core *core = info;
+	u64 now = ktime_get_ns();
+
+	if (!core->quiet || now >= core->next)
+		look(core);
+	else if (READ_ONCE(core->reset))
+		clear_stats(core, now);
+}
+
 /**
  * mg_kick_all() - make every core look at the settings now
  *
@@ -704,7 +718,7 @@ void mg_kick_all(void)
 }
 
 /**
- * mg_freshen() - have cores without a timer bring their books up to now
+ * mg_freshen() - have cores whose books are late bring them up to now
  *
  * The caller keeps CPUs from coming and going.
  */
@@ -715,8 +729,9 @@ void mg_freshen(void)
 	for_each_mg_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
-		if (READ_ONCE(core->quiet))
-			smp_call_function_single(cpu, core_asked, core, true);
+		if (READ_ONCE(core->quiet) || READ_ONCE(core->steady) ||
+		    READ_ONCE(core->number) != READ_ONCE(core->booked))
+			smp_call_function_single(cpu, core_freshened, core, true);
 	}
 }
 
@@ -780,6 +795,7 @@ void mg_core_overflow(struct mg_counter *counter)
 	if (!core->regulated || core->hold || gives_back(core) || core->deferred)
 		return;
 	now = ktime_get_ns();
+	core->steady = false;
 	if (core->quiet) {
 		/* Or interrupts on an idle core. */
 		look_again(core, now, core_is_idle(), core->chunks);
@@ -945,8 +961,11 @@ static void begin_regulation(void *info)
 		core->counter[r].begin = 0;
 		core->counter[r].begin = mg_counter_used(&core->counter[r]);
 		core->counter[r].stopped = false;
+		core->counter[r].far = false;
 	}
 	arm_counters(core);
+	core->begun = core->number;
+	core->booked = core->number;
 	core->regulated = true;
 	core->far_below = false;
 	core->chunks = false;
@@ -1045,6 +1064,7 @@ void mg_core_stop(unsigned int cpu)
 	WRITE_ONCE(core->stopping, true);
 	/* mg_core_is_idle(): who sees that it isn't regulated sees why. */
 	smp_store_release(&core->regulated, false);
+	mg_book_passed(core);
 	throttled = core->policy.throttled;
 	action = mw_core_offline(&mg_guard.policy, &core->policy);
 	if (throttled)

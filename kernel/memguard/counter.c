@@ -175,36 +175,6 @@ u64 mg_counter_used(struct mg_counter *counter)
 	return local64_read(&event->count) - counter->begin;
 }
 
-/**
- * mg_counter_arm() - interrupt after so many more events
- * @counter: of this CPU, interrupts off
- * @events: from now on; MW_UNLIMITED is too far away to come
- *
- * perf has armed its next overflow before anybody hears of this one, so a new
- * distance counts only through stop, set and start with reload. A software
- * event's distance runs up from minus its length, a hardware event's down.
- * Clearing the interrupt count keeps perf from throttling the event itself.
- */
-void mg_counter_arm(struct mg_counter *counter, u64 events)
-{
-	struct perf_event *event = counter->event;
-	struct hw_perf_event *hwc;
-	s64 left = (s64)events;
-
-	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
-		return;
-	hwc = &event->hw;
-	if (event->attr.type == PERF_TYPE_SOFTWARE)
-		left = -left;
-	event->pmu->stop(event, PERF_EF_UPDATE);
-	hwc->interrupts = 0;
-	hwc->sample_period = events;
-	hwc->last_period = events;
-	local64_set(&hwc->period_left, left);
-	event->pmu->start(event, PERF_EF_RELOAD);
-	counter->interrupts_at = local64_read(&event->count) + events;
-}
-
 /* A period may take four times what the last one took before it ends early. */
 #define SURE_SHIFT 2
 
@@ -228,19 +198,6 @@ bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events)
 }
 
 /**
- * mg_counter_lost() - is there an event that does not count?
- * @counter: opened or not
- *
- * A pinned event that loses its place in the PMU, to another pinned one or
- * after an error, is left in a state of error by perf.
- */
-bool mg_counter_lost(const struct mg_counter *counter)
-{
-	return counter->event &&
-	       READ_ONCE(counter->event->state) != PERF_EVENT_STATE_ACTIVE;
-}
-
-/**
  * mg_counter_mend() - have perf schedule a lost event again
  * @counter: opened or not; the caller may sleep
  *
@@ -256,6 +213,33 @@ bool mg_counter_mend(struct mg_counter *counter)
 	perf_event_disable(counter->event);
 	perf_event_enable(counter->event);
 	return !was_lost;
+}
+
+/**
+ * mg_counter_average() - what a period takes, on average
+ * @counter: of this CPU, interrupts off
+ * @used: events of each of these periods
+ * @periods: that have ended
+ */
+void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods)
+{
+	static const int shift[MG_AVERAGES] = { 1, 4, 8 };
+	u64 *average = counter->average;
+	int i;
+
+	used <<= 8;
+	if (likely(periods == 1)) {
+		average[0] += (used >> 1) - (average[0] >> 1);
+		average[1] += (used >> 4) - (average[1] >> 4);
+		average[2] += (used >> 8) - (average[2] >> 8);
+		return;
+	}
+	for (i = 0; i < MG_AVERAGES; i++) {
+		if (periods >> shift[i])
+			average[i] = used;
+		else
+			average[i] += (used >> shift[i]) - (average[i] >> shift[i]);
+	}
 }
 
 /**

@@ -5,6 +5,7 @@
  * main.c      module parameters, hotplug, loading and unloading
  * clock.c     which period it is, and the budgets that hold in it
  * core.c      a core's period timer, overflow and kicks
+ * steady.c    periods of a core that take no decision
  * throttle.c  the thread that holds a core
  * counter.c   the perf event that counts and interrupts
  * event.c     what each core counts
@@ -33,6 +34,14 @@
 #define MG_AVERAGES 3
 /* A throttled core's tasks run for so long in each period at least. */
 #define MG_RUN_MIN_NS 2000ULL
+/*
+ * A core is far below its budget when each of the last LIGHT_PERIODS (core.c) took no
+ * more than a 32nd of it; the chunk after which its counter interrupts is a 64th.
+ * Every MG_LOOK_PERIODS a timer looks whether that counter still counts.
+ */
+#define MG_LIGHT_SHIFT 5
+#define MG_CHUNK_SHIFT 6
+#define MG_LOOK_PERIODS 64
 /* No sequence count is odd when nothing is being written. */
 #define MG_READ_ANEW 1U
 #define MG_PERIOD_MIN_US 50
@@ -71,6 +80,11 @@ struct mg_counter {
 	bool runs_on; /* counts while the core is halted: time, not traffic */
 	bool stopped; /* its overflow stopped the core in this period */
 	u64 held; /* used when the core was held in it; U64_MAX: it was not */
+	u64 last; /* used in the last period that was begun with a decision */
+	u64 whole; /* what it was armed for when the period began */
+	bool near; /* of a steady core: most likely armed anew when a period begins */
+	bool far; /* of a steady core: not counted before it has used a chunk */
+	u64 passed_from; /* the count when the first of the core's passed periods began */
 	bool lost; /* for mg_counter_mend() alone */
 	u64 over_periods;
 	u64 used_max; /* in one period, until @second_max began */
@@ -137,6 +151,10 @@ struct mg_core {
 	bool far_below; /* quiet, and not idle when it became so, with a limit */
 	bool chunks; /* quiet, and told when it has used a chunk of its budget */
 	u64 light; /* periods in a row that took no more than a 32nd of the budget */
+	bool steady; /* the next period takes no decision, see steady.c */
+	u64 begun; /* the number of the last period that took one */
+	u64 steady_until; /* a period that begins later is begun as any other */
+	u64 booked; /* the number of the period up to which the books are */
 	bool pending; /* budgets are set that do not hold yet */
 	bool limits_changed; /* a limit came or went with this period */
 	bool hold; /* the throttle thread shall have the core */
@@ -203,6 +221,23 @@ static inline bool mg_counts_writes(void)
 	return mg_guard.resources == MW_RESOURCES;
 }
 
+/**
+ * mg_clock_step() - is it the next period, with the same settings?
+ * @core: of this CPU, interrupts off; if so, number and next follow
+ * @now: ns, monotonic
+ *
+ * Return: if not, nothing has changed, and mg_clock_read() tells.
+ */
+static inline bool mg_clock_step(struct mg_core *core, u64 now)
+{
+	if (unlikely(read_seqcount_begin(&mg_guard.clock_seq) != core->clock_seq ||
+		     now - core->next >= core->period_ns))
+		return false;
+	core->number++;
+	core->next += core->period_ns;
+	return true;
+}
+
 /* main.c */
 void mg_mend_counters(void);
 
@@ -226,6 +261,11 @@ int mg_watch_switches(void);
 void mg_unwatch_switches(void);
 void mg_core_overflow(struct mg_counter *counter);
 
+/* steady.c */
+bool mg_pass_period(struct mg_core *core, u64 now);
+void mg_book_passed(struct mg_core *core);
+void mg_begin_steady(struct mg_core *core);
+
 /* throttle.c */
 int mg_throttle_create(struct mg_core *core);
 void mg_throttle_destroy(struct mg_core *core);
@@ -237,11 +277,53 @@ void mg_throttle_arrived(struct mg_core *core);
 int mg_counter_open(struct mg_counter *counter, unsigned int cpu);
 void mg_counter_close(struct mg_counter *counter);
 u64 mg_counter_used(struct mg_counter *counter);
-void mg_counter_arm(struct mg_counter *counter, u64 events);
 bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events);
+void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods);
 void mg_counter_overshot(struct mg_counter *counter, u64 events);
-bool mg_counter_lost(const struct mg_counter *counter);
 bool mg_counter_mend(struct mg_counter *counter);
+
+/**
+ * mg_counter_arm() - interrupt after so many more events
+ * @counter: of this CPU, interrupts off
+ * @events: from now on; MW_UNLIMITED is too far away to come
+ *
+ * perf has armed its next overflow before anybody hears of this one, so a new
+ * distance counts only through stop, set and start with reload. A software
+ * event's distance runs up from minus its length, a hardware event's down.
+ * Clearing the interrupt count keeps perf from throttling the event itself.
+ */
+static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
+{
+	struct perf_event *event = counter->event;
+	struct hw_perf_event *hwc;
+	s64 left = (s64)events;
+
+	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
+		return;
+	hwc = &event->hw;
+	if (event->attr.type == PERF_TYPE_SOFTWARE)
+		left = -left;
+	event->pmu->stop(event, PERF_EF_UPDATE);
+	hwc->interrupts = 0;
+	hwc->sample_period = events;
+	hwc->last_period = events;
+	local64_set(&hwc->period_left, left);
+	event->pmu->start(event, PERF_EF_RELOAD);
+	counter->interrupts_at = local64_read(&event->count) + events;
+}
+
+/**
+ * mg_counter_lost() - is there an event that does not count?
+ * @counter: opened or not
+ *
+ * A pinned event that loses its place in the PMU, to another pinned one or
+ * after an error, is left in a state of error by perf.
+ */
+static inline bool mg_counter_lost(const struct mg_counter *counter)
+{
+	return counter->event &&
+	       READ_ONCE(counter->event->state) != PERF_EVENT_STATE_ACTIVE;
+}
 
 /* event.c */
 int mg_events_choose(const char *hw_type, const char *read, const char *write,

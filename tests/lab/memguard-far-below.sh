@@ -3,7 +3,8 @@
 # figures: of the counted clock
 # cpus: 1
 # A core that is far below its budget has no period timer: that costs next to nothing,
-# no period has more than its budget all the same, and none less by more than a 64th.
+# no period has more than its budget all the same, and none less by more than a 64th. One
+# that is near it has a timer, which costs little, too, where cores do not share.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -80,5 +81,33 @@ set_to limit "events 200"
 set_to control "exclusive 5"
 check "  and none where cores share" "is $(timers) -lt 120" 0 yes
 set_to control "exclusive 0"
+check "unloads" "unload" 0 ""
+
+# The instructions of a program that never sleeps, as reads and as writes, of which no
+# period takes a 32768th of the budget.
+modprobe memguard period_us=100 user_only=1 g_hw_type=0x08 g_write_counter_id=0x08
+set_to limit "events 167000"
+set_to write_limit "events 8000000000"
+cost=$(cost)
+echo "# 60 % of a budget: $cost instructions a period"
+check "a core near its budget pays for its timer and its counter" "is $cost -lt 2000" 0 yes
+paced 1 200000
+echo "# $(stat 0 used_max read) at most, $(stat 0 used read) and $(stat 0 used write) in $(stat 0 periods) periods"
+check "  and every period is in the books" "within $(stat 0 periods) 20000 1" 0 yes
+check "  with what it was handed" "within $(stat 0 assigned read) $(($(stat 0 periods) * 167000)) 0" 0 yes
+check "  with what a counter took that is not read in each" \
+	"within $(stat 0 used write) $(stat 0 used read) 4" 0 yes
+check "  no period is over its budget" "stat 0 over_periods read" 0 '^0$'
+check "  nor held" "stat 0 throttled_periods" 0 '^0$'
+set_to limit "events 80000"
+paced 1 200000
+echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most, $(stat 0 used read) in $(stat 0 periods) periods"
+check "a smaller budget holds it" "within $(($(stat 0 used read) / 100)) $(($(stat 0 periods) * 800)) 1" 0 yes
+check "  in each period" "is $(stat 0 used_max read) -le 80100" 0 yes
+set_to limit "events 167000"
+paced 1 200000
+set_to control "exclusive 5"
+paced 1 200000
+check "sharing may begin meanwhile" "stat 0 over_periods read" 0 '^0$'
 check "unloads" "unload" 0 ""
 finish

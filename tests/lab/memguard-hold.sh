@@ -27,11 +27,7 @@ held() {
 }
 
 echo "# $(uname -rv)"
-# At 5 events a period a core runs for 2 % of the time. 6.12's fair server, which has 5 %,
-# takes all of that from real-time tasks, and on PREEMPT_RT timers and RCU are such tasks.
-case $(uname -rv) in
-6.12.*PREEMPT_RT*) fair_server 1000000 ;;
-esac
+leave_real_time_tasks_some
 load
 set_to limit "events 5 5 5 5"
 for c in 0 1 2 3; do

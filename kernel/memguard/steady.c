@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Periods that take no decision. Where nothing is shared, a core that runs within its
+ * budget needs a counter armed anew when a period begins, and nothing else: nothing
+ * depends on the census of the cores, nor on the pool. So the period is only noted, and
+ * up to STEADY_PERIODS of them go into the books at once. To the policy such a core is
+ * one whose timer is late, and each of these periods has the whole budget.
+ *
+ * A counter that takes next to nothing is not even read: it interrupts after a chunk of
+ * its budget. What it has counted since the first of these periods is charged to the
+ * one in which it interrupts, or to the last.
+ */
+#include <linux/log2.h>
+#include <linux/math64.h>
+
+#include "memguard.h"
+#include "trace.h"
+
+/* The policy takes a core for late, and not for early, up to twice as many. */
+#define STEADY_PERIODS 512
+
+/* One that takes more than this part of the budget is armed in each period. */
+#define NEAR_SHIFT 3
+
+/* STEADY_PERIODS of what it takes are no more than a chunk. */
+static bool is_far(u64 used, u64 budget)
+{
+	return budget != MW_UNLIMITED && budget >> MG_CHUNK_SHIFT &&
+	       used <= budget >> MG_CHUNK_SHIFT >> ilog2(STEADY_PERIODS);
+}
+
+/**
+ * mg_begin_steady() - may the next periods begin by mg_pass_period()?
+ * @core: of this CPU, interrupts off; it has a timer, and has begun a period just now
+ *
+ * Its last period took more than a 32nd of a budget.
+ */
+void mg_begin_steady(struct mg_core *core)
+{
+	const struct mw_core *policy = &core->policy;
+	int r;
+
+	if (mg_sharing() || policy->reclaim || !policy->active || core->pending ||
+	    core->hold || core->waiting || core->leaving_hold)
+		return;
+	for (r = 0; r < mg_guard.resources; r++) {
+		const struct mw_account *account = &policy->account[r];
+
+		if (account->assigned != account->budget || account->owed ||
+		    account->offered || mg_counter_lost(&core->counter[r]))
+			return;
+	}
+	for (r = 0; r < mg_guard.resources; r++) {
+		struct mg_counter *counter = &core->counter[r];
+		u64 budget = policy->account[r].budget;
+
+		counter->passed_from = counter->begin;
+		counter->near = counter->last > counter->whole >> NEAR_SHIFT;
+		counter->far = is_far(counter->last, budget);
+		if (counter->far)
+			mg_counter_arm(counter, budget >> MG_CHUNK_SHIFT);
+	}
+	core->steady = true;
+	core->steady_until = min(core->next + (STEADY_PERIODS - 1) * core->period_ns,
+				 core->second.since + NSEC_PER_SEC);
+}
+
+/* Its overflow is on its way. */
+static void book_over(struct mg_core *core, struct mg_counter *counter, u64 used)
+{
+	if (used > core->policy.account[counter->resource].assigned &&
+	    !mw_load(&core->policy.rt))
+		counter->over_periods++;
+}
+
+/* Did it take more than a 32nd? */
+static bool pass_resource(struct mg_core *core, struct mg_counter *counter)
+{
+	u64 used;
+
+	if (unlikely(mg_counter_lost(counter))) {
+		core->steady_until = 0;
+		return false;
+	}
+	if (counter->far)
+		return false;
+	/* To stop it for that reads it, too. */
+	if (counter->near) {
+		mg_counter_arm(counter, counter->whole);
+		used = counter->interrupts_at - counter->whole - counter->begin;
+		counter->begin += used;
+	} else {
+		used = mg_counter_used(counter);
+		counter->begin += used;
+		if (!mg_counter_keep(counter, used, counter->whole))
+			mg_counter_arm(counter, counter->whole);
+	}
+	counter->near = used > counter->whole >> NEAR_SHIFT;
+	if (used > counter->second_max)
+		counter->second_max = used;
+	if (unlikely(used > counter->whole))
+		book_over(core, counter, used);
+	return used > counter->whole >> MG_LIGHT_SHIFT;
+}
+
+/**
+ * mg_pass_period() - begin a period that takes no decision
+ * @core: of this CPU, interrupts off
+ * @now: ns, monotonic; the period's begin or later
+ *
+ * Return: if not, nothing has changed, and it is to be begun as any other.
+ */
+bool mg_pass_period(struct mg_core *core, u64 now)
+{
+	u64 late = now - core->next;
+	bool heavy = false;
+	int r;
+
+	if (!core->steady || now >= core->steady_until || is_idle_task(current) ||
+	    trace_period_enabled() || !mg_clock_step(core, now))
+		return false;
+	core->stats.late_sum += late;
+	if (late > core->stats.late_max)
+		core->stats.late_max = late;
+	for (r = 0; r < mg_guard.resources; r++)
+		heavy |= pass_resource(core, &core->counter[r]);
+	if (unlikely(!heavy))
+		core->steady = false;
+	return true;
+}
+
+/**
+ * mg_book_passed() - put the periods that were only noted into the books
+ * @core: of this CPU, interrupts off
+ */
+void mg_book_passed(struct mg_core *core)
+{
+	u64 passed = core->number - core->booked;
+	int r;
+
+	core->steady = false;
+	if (!passed)
+		return;
+	for (r = 0; r < mg_guard.resources; r++) {
+		struct mg_counter *counter = &core->counter[r];
+		struct mw_account *account = &core->policy.account[r];
+		u64 used = counter->begin - counter->passed_from;
+
+		account->total_used += used;
+		if (account->budget != MW_UNLIMITED)
+			account->total_assigned += passed * account->budget;
+		if (!counter->far)
+			mg_counter_average(counter, div64_u64(used, passed), passed);
+		counter->passed_from = counter->begin;
+	}
+	core->stats.periods += passed;
+	core->booked = core->number;
+}
