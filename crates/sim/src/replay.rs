@@ -11,9 +11,10 @@ pub use latencies::Latencies;
 
 use crate::dram::command::{Observer, Silent};
 use crate::dram::{
-    CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory, Statistics,
+    CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory,
+    Statistics,
 };
-use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS};
+use crate::main_memory::{Arrival, Done, MainMemory};
 use crate::trace::{Request, TraceError};
 
 /// What came of a trace.
@@ -124,9 +125,8 @@ fn run<O: Observer>(
         run.take(&request);
     }
     let begin = begin.ok_or(ReplayError::Empty)?;
-    while run.free.len() < run.under_way.len() {
-        run.go_on();
-    }
+    run.controller.finish(run.end_ps, &mut run.done);
+    run.count_done();
     let replay = Replay {
         reads: run.reads,
         writes: run.writes,
@@ -142,14 +142,10 @@ fn run<O: Observer>(
 impl<O: Observer> Run<O> {
     fn take(&mut self, request: &Request) {
         let Request { address, write, .. } = *request;
-        if let Some(at_ps) = request.at_ps {
-            if at_ps > self.now_ps {
-                self.advance(at_ps);
-            }
-        }
-        while !self.controller.has_room(address, write) {
-            self.go_on();
-        }
+        let from_ps = self.now_ps.max(request.at_ps.unwrap_or(0));
+        let done = &mut self.done;
+        self.now_ps = self.controller.wait_for_room(address, write, from_ps, done);
+        self.count_done();
         let under_way = UnderWay {
             // Waiting for room is waiting for the memory.
             at_ps: request.at_ps.unwrap_or(self.now_ps),
@@ -171,20 +167,7 @@ impl<O: Observer> Run<O> {
         });
     }
 
-    /// To where something is done, or there is room.
-    fn go_on(&mut self) {
-        let moved_ps = self.controller.go_on(NEVER_PS, &mut self.done);
-        let moved_ps = moved_ps.expect("a request is under way, so one will be done");
-        self.now_ps = self.now_ps.max(moved_ps);
-        self.count_done();
-    }
-
-    fn advance(&mut self, until_ps: u64) {
-        self.now_ps = until_ps;
-        self.controller.advance(until_ps, &mut self.done);
-        self.count_done();
-    }
-
+    #[inline]
     fn count_done(&mut self) {
         for done in self.done.drain(..) {
             let UnderWay { at_ps, write } = self.under_way[done.id as usize];

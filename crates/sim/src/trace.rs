@@ -132,6 +132,9 @@ pub struct Reader {
     lines: u64,
     bytes: u64,
     line: Vec<u8>,
+    /// Records that were read together, and where the next one begins.
+    records: Vec<u8>,
+    next_record: usize,
     /// The last request's time, where they have one; before the first it isn't known.
     last_ps: Option<Option<u64>>,
     over: bool,
@@ -200,6 +203,8 @@ impl Reader {
                 Format::Binary => HEADER_BYTES as u64,
             },
             line: Vec::new(),
+            records: Vec::new(),
+            next_record: 0,
             last_ps: None,
             over: false,
         })
@@ -249,7 +254,7 @@ impl Reader {
     }
 
     /// The next line that is a request.
-    fn text(&mut self) -> Result<Option<(Place, Request)>, TraceError> {
+    fn text(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             self.line.clear();
             let mut part = (&mut self.input).take(MAX_LINE_BYTES as u64 + 1);
@@ -268,34 +273,60 @@ impl Reader {
             }
             match parse_line(&self.line) {
                 Ok(None) => {}
-                Ok(Some(request)) => return Ok(Some((place, request))),
+                Ok(Some(request)) => return Ok(Some(request)),
                 Err(why) => return Err(self.bad(place, why)),
             }
         }
     }
 
-    fn record(&mut self) -> Result<Option<(Place, Request)>, TraceError> {
-        let mut record = [0; RECORD_BYTES];
-        let place = Place::Byte(self.bytes);
-        let mut filled = 0;
-        while filled < RECORD_BYTES {
-            match self.input.read(&mut record[filled..]) {
-                Ok(0) if filled == 0 => return Ok(None),
-                Ok(0) => {
+    #[inline]
+    fn record(&mut self) -> Result<Option<Request>, TraceError> {
+        if self.records.len() - self.next_record < RECORD_BYTES && !self.more_records()? {
+            return Ok(None);
+        }
+        let record = self.records[self.next_record..].first_chunk();
+        let request = parse_record(record.expect("a whole record"));
+        let request = request.map_err(|why| self.bad(Place::Byte(self.bytes), why))?;
+        self.next_record += RECORD_BYTES;
+        self.bytes += RECORD_BYTES as u64;
+        Ok(Some(request))
+    }
+
+    /// Reads what there is, at least one record, if there is one.
+    #[cold]
+    fn more_records(&mut self) -> Result<bool, TraceError> {
+        self.records.drain(..self.next_record);
+        self.next_record = 0;
+        while self.records.len() < RECORD_BYTES {
+            let filled = self.records.len();
+            match self.input.fill_buf() {
+                Ok([]) if filled == 0 => return Ok(false),
+                Ok([]) => {
                     let why = format!("the last record has {filled} of its {RECORD_BYTES} bytes");
-                    return Err(self.bad(place, why));
+                    return Err(self.bad(Place::Byte(self.bytes), why));
                 }
-                Ok(read) => filled += read,
+                Ok(read) => {
+                    let count = read.len();
+                    self.records.extend_from_slice(read);
+                    self.input.consume(count);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.failed(error)),
             }
         }
-        self.bytes += RECORD_BYTES as u64;
-        let request = parse_record(&record).map_err(|why| self.bad(place, why))?;
-        Ok(Some((place, request)))
+        Ok(true)
+    }
+
+    /// Where a request is that was read last.
+    fn last_place(&self) -> Place {
+        match self.format {
+            Format::Text => Place::Line(self.lines),
+            Format::Binary => Place::Byte(self.bytes - RECORD_BYTES as u64),
+        }
     }
 
     /// What a request has to be beside the others, and in its memory.
+    #[inline]
     fn judge(&mut self, request: &Request) -> Result<(), String> {
         if let Some(capacity_bytes) = self.capacity_bytes {
             if request.address >= capacity_bytes {
@@ -338,14 +369,12 @@ impl Iterator for Reader {
             Format::Text => self.text(),
             Format::Binary => self.record(),
         };
-        let judged = found.and_then(|found| {
-            let Some((place, request)) = found else {
-                return Ok(None);
-            };
-            match self.judge(&request) {
+        let judged = found.and_then(|found| match found {
+            Some(request) => match self.judge(&request) {
                 Ok(()) => Ok(Some(request)),
-                Err(why) => Err(self.bad(place, why)),
-            }
+                Err(why) => Err(self.bad(self.last_place(), why)),
+            },
+            None => Ok(None),
         });
         self.over = !matches!(judged, Ok(Some(_)));
         judged.transpose()
@@ -435,6 +464,7 @@ fn parse_time(text: &[u8]) -> Option<u64> {
     whole_ps.checked_add(part_ps).filter(|ps| *ps <= MAX_PS)
 }
 
+#[inline]
 fn parse_record(record: &[u8; RECORD_BYTES]) -> Result<Request, String> {
     let (address, rest) = record.split_first_chunk().expect("8 of 20 bytes");
     let (flags, rest) = rest.split_first_chunk().expect("4 of 12 bytes");

@@ -9,7 +9,7 @@ use super::controller::{ControllerSettings, PagePolicy};
 use super::mapping::Location;
 use super::memory::Memory;
 use super::queue::{CLOSED, NONE, Queue, Slot};
-use super::ready::{ACT, PRE, RD, ReadyTimes, WR, gate};
+use super::ready::{ACT, BANKS, PRE, RD, ReadyTimes, WR};
 use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, NEVER_PS};
 
@@ -20,9 +20,11 @@ const NOT_DATA: u64 = 1 << 63;
 /// Before all requests.
 const FIRST: u64 = 0;
 /// Below a request's age its bank, so that the least of times and keys says it all.
-const BANK_BITS: u32 = 6;
-/// The most that there are.
-const BANKS: usize = 1 << BANK_BITS;
+const BANK_BITS: u32 = BANKS.ilog2();
+/// A first choice that has to be looked for again: below every other, whose keys aren't 0.
+const UNKNOWN: u128 = 0;
+/// Nothing to choose.
+const NO_CHOICE: u128 = u128::MAX;
 
 /// What a bank would do next for the kind of requests whose turn it is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,9 +32,45 @@ struct Choice {
     ready_ps: u64,
     key: u64,
     kind: u8,
-    /// Where in [`ReadyTimes::group`] its group's time for this kind is.
-    gate: u8,
     slot: u16,
+}
+
+/// Choices that wait for the same times: ACTs, PREs, and data.
+#[derive(Debug, Clone, Copy)]
+struct Class {
+    /// Banks whose choice is of this class, also those whose turn it isn't.
+    banks: u64,
+    /// The first of those that may be made, or [`UNKNOWN`]. Times only become later, so it is the first
+    /// for as long as its own time isn't over.
+    first: u128,
+}
+
+/// RD and WR are one class.
+#[inline]
+fn class(kind: u8) -> usize {
+    usize::from(kind).min(RD)
+}
+
+#[inline]
+fn order(at_ps: u64, key: u64) -> u128 {
+    (u128::from(at_ps) << 64) | u128::from(key)
+}
+
+#[inline]
+fn bank_of(order: u128) -> usize {
+    order as usize % BANKS
+}
+
+/// A request that comes later.
+#[derive(Debug, Clone, Copy)]
+struct Incoming {
+    id: u32,
+    core: u32,
+    at_ps: u64,
+    write: bool,
+    bank: u8,
+    row: u32,
+    column: u32,
 }
 
 /// What comes next of itself, and when.
@@ -66,15 +104,17 @@ pub(super) struct Channel {
     group_bits: u32,
     bank_bits: u32,
     ready: ReadyTimes,
-    banks: Vec<Bank>,
-    /// For as many banks as there can be: no place of 64 has to be checked.
+    banks: Box<[Bank; BANKS]>,
     choices: Box<[Choice; BANKS]>,
+    classes: [Class; 3],
     queue: Queue,
     /// Requests that come later, by their time.
-    incoming: VecDeque<(Arrival, Location)>,
+    incoming: VecDeque<Incoming>,
+    arrival_ps: u64,
     /// Reads and writes that were taken and aren't done: what has room.
     taken: [usize; 2],
     done: VecDeque<Done>,
+    done_ps: u64,
     /// The direction whose turn it is, and its data commands so far.
     writing: bool,
     turn: u32,
@@ -83,19 +123,20 @@ pub(super) struct Channel {
     /// Banks with a row that was opened for the direction before: its data go first, while
     /// rows are opened for this one.
     finishing: u64,
-    /// Banks whose choice is a data command.
-    with_data: u64,
     /// Banks with an open row, and banks of ranks that are to be refreshed.
     open: u64,
     blocked: u64,
     due_ps: Vec<u64>,
+    /// The first of them.
+    first_due: usize,
     /// The next free place on the command bus.
     slot_ps: u64,
     next_ps: u64,
-    next_key: u64,
     next: What,
     age: u64,
     counted_ps: u64,
+    /// All that happens until then has happened.
+    advanced_ps: u64,
     pub statistics: Statistics,
 }
 
@@ -103,7 +144,6 @@ impl Channel {
     pub fn new(index: usize, memory: &Memory, settings: &ControllerSettings) -> Self {
         let organisation = &memory.organisation;
         let timings = memory.timings.in_clocks();
-        let banks = organisation.banks_per_channel() as usize;
         let depth = settings.read_depth + settings.write_depth;
         let mut channel = Self {
             index,
@@ -115,23 +155,27 @@ impl Channel {
             group_bits: organisation.bank_groups.ilog2(),
             bank_bits: organisation.banks.ilog2(),
             ready: ReadyTimes::new(memory),
-            banks: vec![
-                Bank {
+            banks: Box::new(
+                [Bank {
                     open_row: CLOSED,
                     ..Bank::default()
-                };
-                banks
-            ],
+                }; BANKS],
+            ),
             choices: Box::new([Choice::default(); BANKS]),
-            queue: Queue::new(depth, banks),
+            classes: [Class {
+                banks: 0,
+                first: UNKNOWN,
+            }; 3],
+            queue: Queue::new(depth),
             incoming: VecDeque::with_capacity(depth),
+            arrival_ps: NEVER_PS,
             taken: [0; 2],
             done: VecDeque::with_capacity(4 * depth),
+            done_ps: NEVER_PS,
             writing: false,
             turn: 0,
             read_at_ps: 0,
             finishing: 0,
-            with_data: 0,
             open: 0,
             blocked: 0,
             // One rank after the other, so that they don't all stand still at once.
@@ -140,18 +184,20 @@ impl Channel {
                     (timings.trefi * rank / organisation.ranks).next_multiple_of(timings.tck)
                 })
                 .collect(),
+            first_due: 0,
             slot_ps: 0,
             next_ps: NEVER_PS,
-            next_key: LAST,
             next: What::Nothing,
             age: 1,
             counted_ps: 0,
+            advanced_ps: 0,
             statistics: Statistics::new(),
         };
         channel.decide();
         channel
     }
 
+    #[inline]
     pub fn has_room(&self, write: bool) -> bool {
         let depth = if write {
             self.settings.write_depth
@@ -165,44 +211,93 @@ impl Channel {
         [false, true].map(|write| self.has_room(write))
     }
 
+    #[inline]
     pub fn push(&mut self, arrival: Arrival, location: Location) {
         self.taken[usize::from(arrival.write)] += 1;
+        let group = (location.rank << self.group_bits) + location.group;
+        let incoming = Incoming {
+            id: arrival.id,
+            core: arrival.core as u32,
+            at_ps: arrival.at_ps,
+            write: arrival.write,
+            bank: ((group << self.bank_bits) + location.bank) as u8,
+            row: location.row,
+            column: location.column,
+        };
+        // Nothing comes before it. What a waiting write has already is different: it gives its room back,
+        // which has to be told as an event.
+        if incoming.at_ps == self.advanced_ps
+            && self.arrival_ps == NEVER_PS
+            && !self
+                .queue
+                .has_write(incoming.bank.into(), incoming.row, incoming.column)
+        {
+            self.admit(incoming);
+            return;
+        }
         let mut place = self.incoming.len();
-        while place > 0 && self.incoming[place - 1].0.at_ps > arrival.at_ps {
+        while place > 0 && self.incoming[place - 1].at_ps > incoming.at_ps {
             place -= 1;
         }
         if place == self.incoming.len() {
-            self.incoming.push_back((arrival, location));
+            self.incoming.push_back(incoming);
         } else {
-            self.incoming.insert(place, (arrival, location));
+            self.incoming.insert(place, incoming);
         }
-    }
-
-    fn arrival_ps(&self) -> u64 {
-        self.incoming
-            .front()
-            .map_or(NEVER_PS, |first| first.0.at_ps)
-    }
-
-    fn done_ps(&self) -> u64 {
-        self.done.front().map_or(NEVER_PS, |done| done.at_ps)
+        self.arrival_ps = self.arrival_ps.min(incoming.at_ps);
     }
 
     pub fn next_event_ps(&self) -> u64 {
-        self.next_ps.min(self.arrival_ps()).min(self.done_ps())
+        self.next_ps.min(self.arrival_ps).min(self.done_ps)
     }
 
     /// No read is done before: one that hasn't been issued takes its time.
     pub fn earliest_done_ps(&self) -> u64 {
-        let issue_ps = self.next_ps.min(self.arrival_ps());
-        self.done_ps().min(issue_ps.saturating_add(self.read_ps))
+        let issue_ps = self.next_ps.min(self.arrival_ps);
+        self.done_ps.min(issue_ps.saturating_add(self.read_ps))
     }
 
     pub fn advance<O: Observer>(&mut self, until_ps: u64, done: &mut Vec<Done>, observer: &mut O) {
-        while self.arrival_ps().min(self.next_ps) <= until_ps {
+        self.advance_to(until_ps, observer);
+        self.hand_out(until_ps, done);
+    }
+
+    /// All that happens until `until_ps`, that moment included.
+    pub fn advance_to<O: Observer>(&mut self, until_ps: u64, observer: &mut O) {
+        while self.arrival_ps.min(self.next_ps) <= until_ps {
             self.step(observer);
         }
-        self.hand_out(until_ps, done);
+        self.advanced_ps = until_ps;
+    }
+
+    /// Goes on to `from_ps`, and from there until a line of that kind has room; adds lines as soon as it
+    /// is known when they will be done. Return: when there is room, and whether there was none.
+    pub fn wait_for_room<O: Observer>(
+        &mut self,
+        write: bool,
+        from_ps: u64,
+        done: &mut Vec<Done>,
+        observer: &mut O,
+    ) -> (u64, bool) {
+        // What was pushed at the moment to which all has happened comes before what else that moment has.
+        if from_ps > self.advanced_ps {
+            self.advance_to(from_ps, observer);
+        }
+        let (mut room_ps, full) = (from_ps, !self.has_room(write));
+        while !self.has_room(write) {
+            room_ps = self.arrival_ps.min(self.next_ps);
+            self.advance_to(room_ps, observer);
+        }
+        self.hand_out(NEVER_PS, done);
+        (room_ps, full)
+    }
+
+    /// Goes on until it is known when each line will be done, and adds them.
+    pub fn finish_all<O: Observer>(&mut self, done: &mut Vec<Done>, observer: &mut O) {
+        while self.taken != [0; 2] {
+            self.step(observer);
+        }
+        self.hand_out(NEVER_PS, done);
     }
 
     /// As [`MainMemory::go_on`](crate::MainMemory::go_on): what nobody outside would see
@@ -216,12 +311,11 @@ impl Channel {
         let room = self.room();
         let mut seen_ps = None;
         loop {
-            let event_ps = self.arrival_ps().min(self.next_ps);
-            let done_ps = self.done_ps();
+            let event_ps = self.arrival_ps.min(self.next_ps);
             // What is done at the moment of an event is told with what the event does.
-            if done_ps < event_ps && done_ps <= until_ps {
-                until_ps = done_ps;
-                seen_ps = Some(done_ps);
+            if self.done_ps < event_ps && self.done_ps <= until_ps {
+                until_ps = self.done_ps;
+                seen_ps = Some(until_ps);
                 break;
             }
             if event_ps > until_ps {
@@ -238,22 +332,31 @@ impl Channel {
     }
 
     /// The next arrival, or what comes next of itself.
+    #[inline]
     fn step<O: Observer>(&mut self, observer: &mut O) {
-        if self.arrival_ps() <= self.next_ps {
-            self.admit();
+        if self.arrival_ps <= self.next_ps {
+            if let Some(arrival) = self.incoming.pop_front() {
+                self.arrival_ps = self.incoming.front().map_or(NEVER_PS, |next| next.at_ps);
+                self.admit(arrival);
+            }
         } else {
             self.act(observer);
             self.decide();
         }
     }
 
+    #[inline]
     fn hand_out(&mut self, until_ps: u64, done: &mut Vec<Done>) {
-        while let Some(first) = self.done.front().filter(|first| first.at_ps <= until_ps) {
-            done.push(*first);
-            self.done.pop_front();
+        while self.done_ps <= until_ps {
+            let Some(first) = self.done.pop_front() else {
+                break;
+            };
+            done.push(first);
+            self.done_ps = self.done.front().map_or(NEVER_PS, |next| next.at_ps);
         }
     }
 
+    #[inline]
     fn finish(&mut self, id: u32, at_ps: u64) {
         let mut place = self.done.len();
         while place > 0 && self.done[place - 1].at_ps > at_ps {
@@ -264,29 +367,30 @@ impl Channel {
         } else {
             self.done.insert(place, Done { id, at_ps });
         }
+        self.done_ps = self.done_ps.min(at_ps);
     }
 
     /// Counts the waiting up to now. Time of events never goes back.
+    #[inline]
     fn count_until(&mut self, now_ps: u64) {
         let waiting = (self.queue.lengths[0] + self.queue.lengths[1]) as u64;
         self.statistics.queue_integral_ps += waiting * (now_ps - self.counted_ps);
         self.counted_ps = now_ps;
     }
 
-    fn admit(&mut self) {
-        let Some((arrival, location)) = self.incoming.pop_front() else {
-            return;
-        };
+    fn admit(&mut self, arrival: Incoming) {
         self.count_until(arrival.at_ps);
         if arrival.at_ps > self.slot_ps {
             self.slot_ps = arrival.at_ps.next_multiple_of(self.tck);
         }
-        let group = ((location.rank as usize) << self.group_bits) + location.group as usize;
-        let bank = (group << self.bank_bits) + location.bank as usize;
-        if self.queue.has_write(bank, &location) {
+        let Incoming {
+            write, row, column, ..
+        } = arrival;
+        let bank = usize::from(arrival.bank);
+        if self.queue.has_write(bank, row, column) {
             // The queue has the line already.
-            self.taken[usize::from(arrival.write)] -= 1;
-            if arrival.write {
+            self.taken[usize::from(write)] -= 1;
+            if write {
                 self.statistics.merged += 1;
                 self.finish(arrival.id, arrival.at_ps);
             } else {
@@ -295,46 +399,43 @@ impl Channel {
             }
             return;
         }
-        let slot = Slot::new(
-            arrival.id,
-            arrival.core as u32,
-            arrival.at_ps,
-            self.age,
-            &location,
-        );
+        let slot = Slot {
+            id: arrival.id,
+            core: arrival.core,
+            at_ps: arrival.at_ps,
+            age: self.age,
+            row,
+            column,
+            opened: false,
+            closed: false,
+            next: NONE,
+        };
         self.age += 1;
-        let open_row = self.banks[bank].open_row;
-        self.queue.add(arrival.write, bank, open_row, slot);
-        self.decide_again(arrival.write, bank);
-    }
-
-    /// Finds what comes next after an arrival. Mostly that is what it was, or what the
-    /// arrival wants: only what its own bank would do is another.
-    fn decide_again(&mut self, write: bool, bank: usize) {
-        let own = matches!(self.next, What::ForRequest { bank: next } if next == bank);
-        let own_turn = write == self.writing;
-        if own_turn {
+        let open_row = self.banks[bank % BANKS].open_row;
+        let chosen_anew = self.queue.add(write, bank, open_row, slot) && write == self.writing;
+        if chosen_anew {
             self.choose(bank);
         }
+        // Whether a bank is asked for, and whether a turn is over, may be another.
         let open_pages = self.settings.page_policy == PagePolicy::Open;
         let pause = !self.writing && self.queue.lengths[0] == 0;
-        if pause || self.turn_is_over() || (own && own_turn) || !open_pages {
+        if chosen_anew || !open_pages || pause || self.turn_is_over() {
             self.decide();
-        } else if own_turn && self.candidates() & (1 << bank) != 0 {
-            let order = self.order(bank);
-            if order < (u128::from(self.next_ps) << 64) | u128::from(self.next_key) {
-                self.next_ps = (order >> 64) as u64;
-                self.next_key = order as u64;
-                self.next = What::ForRequest { bank };
-            }
         }
     }
 
     /// What the bank would do next.
+    #[inline]
     fn choose(&mut self, bank: usize) {
-        let finishing = self.finishing & (1 << bank) != 0;
+        let bit = 1 << bank;
+        let old = &mut self.classes[class(self.choices[bank % BANKS].kind)];
+        old.banks &= !bit;
+        if bank_of(old.first) == bank {
+            old.first = UNKNOWN;
+        }
+        let finishing = self.finishing & bit != 0;
         let write = self.writing != finishing;
-        let list = self.queue.lists[bank][usize::from(write)];
+        let list = self.queue.lists[bank % BANKS][usize::from(write)];
         if list.head == NONE {
             return;
         }
@@ -342,7 +443,7 @@ impl Channel {
             open_row,
             past_older,
             ..
-        } = self.banks[bank];
+        } = self.banks[bank % BANKS];
         let may_hit = finishing || list.hit == list.head || past_older < self.settings.row_hit_cap;
         let (kind, slot) = if open_row == CLOSED {
             (ACT, list.head)
@@ -352,27 +453,71 @@ impl Channel {
             (PRE, list.head)
         };
         let age = (self.queue.slots[usize::from(slot)].age << BANK_BITS) | bank as u64;
-        self.choices[bank] = Choice {
-            ready_ps: self.ready.bank[bank][kind],
+        self.choices[bank % BANKS] = Choice {
+            ready_ps: self.ready.of_bank(kind, bank),
             key: if kind >= RD { age } else { age | NOT_DATA },
             kind: kind as u8,
-            gate: gate(bank >> self.bank_bits, kind),
             slot,
         };
-        self.with_data &= !(1 << bank);
-        self.with_data |= u64::from(kind >= RD) << bank;
+        let kind = class(kind as u8);
+        self.classes[kind].banks |= bit;
+        let first = self.classes[kind].first;
+        self.classes[kind].first = if self.finishing | self.blocked == 0 && first != UNKNOWN {
+            first.min(self.order(bank))
+        } else {
+            UNKNOWN
+        };
     }
 
-    /// Banks whose choice may be made: data of this turn wait for those of the turn before.
-    #[inline]
-    fn candidates(&self) -> u64 {
-        let finishing = self.finishing & !self.blocked;
-        let banks = self.queue.banks[usize::from(self.writing)] & !self.blocked;
-        if finishing == 0 {
-            banks
-        } else {
-            (banks & !self.with_data) | finishing
+    /// All first choices have to be looked for again.
+    fn forget_first(&mut self) {
+        for class in &mut self.classes {
+            class.first = UNKNOWN;
         }
+    }
+
+    /// The first of some banks' choices.
+    #[inline]
+    fn first_of(&self, mut banks: u64) -> u128 {
+        let mut first = NO_CHOICE;
+        while banks != 0 {
+            first = first.min(self.order(banks.trailing_zeros() as usize));
+            banks &= banks - 1;
+        }
+        first
+    }
+
+    /// The first of all choices. Data of this turn wait for those of the turn before.
+    #[inline]
+    fn first_choice(&mut self) -> u128 {
+        let slot = order(self.slot_ps, 1);
+        let asked = self.queue.banks[usize::from(self.writing)] & !self.blocked;
+        if self.classes[PRE].first < slot {
+            self.classes[PRE].first = self.first_of(asked & self.classes[PRE].banks);
+        }
+        let mut first = self.classes[PRE].first;
+        // A class whose first choice can't be before that need not be gone through.
+        if order(self.ready.of_ranks(ACT), 0) < first {
+            if self.classes[ACT].first < slot {
+                self.classes[ACT].first = self.first_of(asked & self.classes[ACT].banks);
+            }
+            first = first.min(self.classes[ACT].first);
+        }
+        let finishing = self.finishing & !self.blocked;
+        let kind = if self.writing == (finishing == 0) {
+            WR
+        } else {
+            RD
+        };
+        if order(self.ready.of_ranks(kind), 0) < first {
+            if self.classes[RD].first < slot {
+                let own = asked & self.classes[RD].banks;
+                self.classes[RD].first =
+                    self.first_of(if finishing == 0 { own } else { finishing });
+            }
+            first = first.min(self.classes[RD].first);
+        }
+        first
     }
 
     /// When a bank's choice can be made, and its key: as one number, so that the least is
@@ -380,9 +525,9 @@ impl Channel {
     #[inline]
     fn order(&self, bank: usize) -> u128 {
         let choice = &self.choices[bank % BANKS];
-        let group_ps = self.ready.group[usize::from(choice.gate)];
+        let group_ps = self.ready.of_group(usize::from(choice.kind), bank);
         let at_ps = choice.ready_ps.max(group_ps).max(self.slot_ps);
-        (u128::from(at_ps) << 64) | u128::from(choice.key)
+        order(at_ps, choice.key)
     }
 
     /// Reads and writes take turns: turning the bus round costs time.
@@ -424,6 +569,7 @@ impl Channel {
 
     fn take_turns(&mut self) {
         if self.turn_is_over() {
+            self.forget_first();
             self.finishing = self.opened(self.writing);
             self.writing = !self.writing;
             self.turn = 0;
@@ -444,19 +590,15 @@ impl Channel {
     /// first, then the oldest.
     fn decide(&mut self) {
         self.take_turns();
-        let mut banks = self.candidates();
-        let (mut best_ps, mut best_key, mut best) = (NEVER_PS, LAST, What::Nothing);
-        if banks != 0 {
-            let mut least = u128::MAX;
-            while banks != 0 {
-                least = least.min(self.order(banks.trailing_zeros() as usize));
-                banks &= banks - 1;
+        let first = self.first_choice();
+        let (mut best_ps, mut best_key) = ((first >> 64) as u64, first as u64);
+        let mut best = if first == NO_CHOICE {
+            What::Nothing
+        } else {
+            What::ForRequest {
+                bank: bank_of(first),
             }
-            best_ps = (least >> 64) as u64;
-            best_key = least as u64;
-            let bank = best_key as usize % BANKS;
-            best = What::ForRequest { bank };
-        }
+        };
         if self.settings.page_policy != PagePolicy::Open {
             let asked = self.queue.banks[usize::from(self.writing)];
             let mut banks = self.open & !asked & !self.blocked;
@@ -478,16 +620,25 @@ impl Channel {
                 (best_ps, best_key, best) = (at_ps, LAST, What::ReadsPause);
             }
         }
-        for rank in 0..self.due_ps.len() {
-            let (at_ps, what) = self.refresh_next(rank);
-            if at_ps < best_ps || (at_ps == best_ps && best_key > FIRST) {
-                best_ps = at_ps;
-                best_key = FIRST;
-                best = what;
+        if self.blocked == 0 {
+            let due_ps = self.due_ps[self.first_due];
+            if due_ps <= best_ps {
+                best_ps = due_ps;
+                best = What::RefreshDue {
+                    rank: self.first_due,
+                };
+            }
+        } else {
+            for rank in 0..self.due_ps.len() {
+                let (at_ps, what) = self.refresh_next(rank);
+                if at_ps < best_ps || (at_ps == best_ps && best_key > FIRST) {
+                    best_ps = at_ps;
+                    best_key = FIRST;
+                    best = what;
+                }
             }
         }
         self.next_ps = best_ps;
-        self.next_key = best_key;
         self.next = best;
     }
 
@@ -502,7 +653,7 @@ impl Channel {
             PagePolicy::Timeout { idle_ps } => idle_ps,
         };
         let from_ps = (self.banks[bank].used_ps + idle_ps).next_multiple_of(self.tck);
-        Some(self.ready.bank[bank][PRE].max(from_ps).max(self.slot_ps))
+        Some(self.ready.of_bank(PRE, bank).max(from_ps).max(self.slot_ps))
     }
 
     fn refresh_next(&self, rank: usize) -> (u64, What) {
@@ -527,6 +678,7 @@ impl Channel {
             What::ReadsPause => self.slot_ps = self.slot_ps.max(now_ps),
             What::RefreshDue { rank } => {
                 self.blocked |= self.rank_banks(rank);
+                self.forget_first();
                 self.slot_ps = self.slot_ps.max(self.due_ps[rank]);
             }
             What::CloseIdle { bank } => self.command(Kind::Precharge, bank, 0, now_ps, observer),
@@ -539,10 +691,13 @@ impl Channel {
                 self.command(Kind::Refresh, bank, 0, now_ps, observer);
                 self.blocked &= !self.rank_banks(rank);
                 self.due_ps[rank] += self.trefi;
+                let ranks = 0..self.due_ps.len();
+                self.first_due = ranks.min_by_key(|rank| self.due_ps[*rank]).unwrap_or(0);
+                self.forget_first();
                 self.statistics.refreshes += 1;
             }
             What::ForRequest { bank } => {
-                let Choice { kind, slot, .. } = self.choices[bank];
+                let Choice { kind, slot, .. } = self.choices[bank % BANKS];
                 let slot = &mut self.queue.slots[usize::from(slot)];
                 let row = slot.row;
                 match usize::from(kind) {
@@ -561,6 +716,7 @@ impl Channel {
         }
     }
 
+    #[inline]
     fn command<O: Observer>(
         &mut self,
         kind: Kind,
@@ -582,9 +738,14 @@ impl Channel {
         };
         observer.command(self.index, &command);
         match kind {
-            Kind::Activate => self.row_changed(bank, row, at_ps),
+            Kind::Activate => {
+                self.classes[ACT].first = UNKNOWN;
+                self.row_changed(bank, row, at_ps);
+            }
             Kind::Precharge => self.row_changed(bank, CLOSED, at_ps),
             Kind::PrechargeAll => {
+                // Rows that were to be finished may be among them.
+                self.forget_first();
                 let mut banks = self.rank_banks(group >> self.group_bits);
                 while banks != 0 {
                     self.row_changed(banks.trailing_zeros() as usize, CLOSED, at_ps);
@@ -603,7 +764,7 @@ impl Channel {
     }
 
     fn row_changed(&mut self, bank: usize, row: u32, at_ps: u64) {
-        self.banks[bank] = Bank {
+        self.banks[bank % BANKS] = Bank {
             open_row: row,
             past_older: 0,
             used_ps: at_ps,
@@ -617,9 +778,9 @@ impl Channel {
 
     fn serve(&mut self, write: bool, bank: usize, at_ps: u64) {
         self.count_until(at_ps);
-        let oldest = self.queue.lists[bank][usize::from(write)];
+        let oldest = self.queue.lists[bank % BANKS][usize::from(write)];
         let slot = self.queue.take_hit(write, bank);
-        let state = &mut self.banks[bank];
+        let state = &mut self.banks[bank % BANKS];
         state.used_ps = at_ps;
         state.past_older = if oldest.hit == oldest.head {
             0
@@ -628,6 +789,7 @@ impl Channel {
         };
         let of_this_turn = write == self.writing;
         self.finishing &= !(1 << bank);
+        self.classes[RD].first = UNKNOWN;
         self.choose(bank);
         self.turn = self.turn.saturating_add(u32::from(of_this_turn));
         self.taken[usize::from(write)] -= 1;

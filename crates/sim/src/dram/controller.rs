@@ -187,6 +187,46 @@ impl<O: Observer> Controller<O> {
         sum
     }
 
+    /// Goes on to `from_ps` where an address is, and from there until it has room for a line of that kind.
+    /// Other channels are left behind: it costs nothing that they have nothing to do with it. Lines are
+    /// added as soon as it is known when they will be done, in no order. Return: when there is room.
+    ///
+    /// For what only waits for room, and takes no notice of lines before; ends with
+    /// [`finish`](Controller::finish).
+    #[inline]
+    pub fn wait_for_room(
+        &mut self,
+        address: u64,
+        write: bool,
+        from_ps: u64,
+        done: &mut Vec<Done>,
+    ) -> u64 {
+        let channel = &mut self.channels[self.map.channel(address)];
+        let observer = &mut self.observer;
+        let (room_ps, full) = channel.wait_for_room(write, from_ps, done, observer);
+        if full && room_ps == from_ps {
+            // Room that came of no time is an event of that time, which is then over for all.
+            for channel in &mut self.channels {
+                channel.advance_to(room_ps, &mut self.observer);
+            }
+        }
+        room_ps
+    }
+
+    /// Goes on until all lines are done, and adds those that weren't yet; `end_ps` is when the last of those
+    /// before was done.
+    pub fn finish(&mut self, end_ps: u64, done: &mut Vec<Done>) {
+        let before = done.len();
+        for channel in &mut self.channels {
+            channel.finish_all(done, &mut self.observer);
+        }
+        let ends = done[before..].iter().map(|done| done.at_ps);
+        let end_ps = ends.fold(end_ps, u64::max);
+        for channel in &mut self.channels {
+            channel.advance_to(end_ps, &mut self.observer);
+        }
+    }
+
     /// Who hears the commands.
     pub fn observer(&self) -> &O {
         &self.observer

@@ -118,8 +118,8 @@ struct Piece {
 pub struct AddressMap {
     /// From the least significant to the most.
     pieces: Vec<Piece>,
-    /// (address shift, mask) where a field is in one piece: the usual case, and fast.
-    whole: [Option<(u32, u64)>; 6],
+    /// (address shift, mask) of each field, where all are in one piece: the usual case, and fast.
+    whole: Option<[(u32, u64); 6]>,
     hash: Option<(u32, u32, u32)>,
 }
 
@@ -176,14 +176,17 @@ impl AddressMap {
             used[part as usize] += bits;
         }
         pieces.retain(|piece| piece.mask != 0);
-        let whole = Part::ALL.map(|(_, part)| {
-            let mut own = pieces.iter().filter(|piece| piece.part == part);
-            match (own.next(), own.next()) {
-                (None, _) => Some((0, 0)),
-                (Some(piece), None) => Some((piece.address_shift, piece.mask)),
-                _ => None,
+        let mut whole = Some([(0, 0); 6]);
+        for part in 0..Part::ALL.len() {
+            let mut own = pieces.iter().filter(|piece| piece.part as usize == part);
+            match (own.next(), own.next(), &mut whole) {
+                (Some(piece), None, Some(whole)) => {
+                    whole[part] = (piece.address_shift, piece.mask);
+                }
+                (Some(_), Some(_), _) => whole = None,
+                _ => {}
             }
-        });
+        }
         let bank_bits = Part::Bank.bits(organisation);
         let masks = (
             (organisation.banks - 1) as u32,
@@ -199,7 +202,8 @@ impl AddressMap {
 
     #[inline]
     fn part(&self, address: u64, part: Part) -> u32 {
-        if let Some((shift, mask)) = self.whole[part as usize] {
+        if let Some(whole) = &self.whole {
+            let (shift, mask) = whole[part as usize];
             return ((address >> shift) & mask) as u32;
         }
         let own = self.pieces.iter().filter(|piece| piece.part == part);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A channel's waiting requests: a list for each bank and kind, in order of arrival.
 
-use super::mapping::Location;
+use super::ready::BANKS;
 
 /// No slot.
 pub(super) const NONE: u16 = u16::MAX;
@@ -29,7 +29,7 @@ pub(super) struct Slot {
     pub opened: bool,
     /// A row was closed for it.
     pub closed: bool,
-    next: u16,
+    pub next: u16,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub(super) struct List {
 pub(super) struct Queue {
     pub slots: Vec<Slot>,
     free: Vec<u16>,
-    pub lists: Vec<[List; 2]>,
+    pub lists: Box<[[List; 2]; BANKS]>,
     /// Banks that have a read, and banks that have a write, by bits.
     pub banks: [u64; 2],
     /// Reads and writes here.
@@ -56,7 +56,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub fn new(depth: usize, banks: usize) -> Self {
+    pub fn new(depth: usize) -> Self {
         let empty = List {
             head: NONE,
             tail: NONE,
@@ -65,14 +65,16 @@ impl Queue {
         Self {
             slots: Vec::with_capacity(depth),
             free: Vec::with_capacity(depth),
-            lists: vec![[empty; 2]; banks],
+            lists: Box::new([[empty; 2]; BANKS]),
             banks: [0; 2],
             lengths: [0; 2],
             marks: Box::new([0; MARKS]),
         }
     }
 
-    pub fn add(&mut self, write: bool, bank: usize, open_row: u32, slot: Slot) {
+    /// Return: whether it is the first of its list, or the first for the open row.
+    #[inline]
+    pub fn add(&mut self, write: bool, bank: usize, open_row: u32, slot: Slot) -> bool {
         let index = if let Some(free) = self.free.pop() {
             self.slots[usize::from(free)] = slot;
             free
@@ -80,14 +82,16 @@ impl Queue {
             self.slots.push(slot);
             (self.slots.len() - 1) as u16
         };
-        let list = &mut self.lists[bank][usize::from(write)];
-        if list.head == NONE {
+        let list = &mut self.lists[bank % BANKS][usize::from(write)];
+        let is_head = list.head == NONE;
+        if is_head {
             list.head = index;
         } else {
             self.slots[usize::from(list.tail)].next = index;
         }
         list.tail = index;
-        if list.hit == NONE && slot.row == open_row {
+        let is_hit = list.hit == NONE && slot.row == open_row;
+        if is_hit {
             list.hit = index;
         }
         self.banks[usize::from(write)] |= 1 << bank;
@@ -95,6 +99,7 @@ impl Queue {
         if write {
             self.marks[mark(slot.row, slot.column)] += 1;
         }
+        is_head || is_hit
     }
 
     /// The first in a list for a row.
@@ -108,8 +113,8 @@ impl Queue {
     /// A bank's row was opened or closed.
     pub fn row_changed(&mut self, bank: usize, row: u32) {
         for kind in 0..2 {
-            let head = self.lists[bank][kind].head;
-            self.lists[bank][kind].hit = if row == CLOSED {
+            let head = self.lists[bank % BANKS][kind].head;
+            self.lists[bank % BANKS][kind].hit = if row == CLOSED {
                 NONE
             } else {
                 self.first(head, row)
@@ -118,14 +123,14 @@ impl Queue {
     }
 
     /// Whether a write of that line waits.
-    pub fn has_write(&self, bank: usize, location: &Location) -> bool {
-        if self.marks[mark(location.row, location.column)] == 0 {
+    pub fn has_write(&self, bank: usize, row: u32, column: u32) -> bool {
+        if self.marks[mark(row, column)] == 0 {
             return false;
         }
-        let mut at = self.lists[bank][1].head;
+        let mut at = self.lists[bank % BANKS][1].head;
         while at != NONE {
             let slot = &self.slots[usize::from(at)];
-            if slot.row == location.row && slot.column == location.column {
+            if slot.row == row && slot.column == column {
                 return true;
             }
             at = slot.next;
@@ -136,7 +141,7 @@ impl Queue {
     /// Takes out the oldest for the open row.
     pub fn take_hit(&mut self, write: bool, bank: usize) -> Slot {
         let kind = usize::from(write);
-        let List { head, tail, hit } = self.lists[bank][kind];
+        let List { head, tail, hit } = self.lists[bank % BANKS][kind];
         let slot = self.slots[usize::from(hit)];
         let mut before = NONE;
         let mut at = head;
@@ -145,7 +150,7 @@ impl Queue {
             at = self.slots[usize::from(at)].next;
         }
         let next_hit = self.first(slot.next, slot.row);
-        let list = &mut self.lists[bank][kind];
+        let list = &mut self.lists[bank % BANKS][kind];
         list.hit = next_hit;
         if tail == hit {
             list.tail = before;
@@ -164,21 +169,5 @@ impl Queue {
         }
         self.free.push(hit);
         slot
-    }
-}
-
-impl Slot {
-    pub fn new(id: u32, core: u32, at_ps: u64, age: u64, location: &Location) -> Self {
-        Self {
-            id,
-            core,
-            at_ps,
-            age,
-            row: location.row,
-            column: location.column,
-            opened: false,
-            closed: false,
-            next: NONE,
-        }
     }
 }

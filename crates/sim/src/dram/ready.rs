@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the next command of each kind may go out: one earliest time for each kind,
-//! for each bank, and for each bank group what its group, rank and channel say.
+//! When the next command of each kind may go out: one earliest time for each kind, for each bank,
+//! for its bank group, and for its rank, in which is what the channel says.
 
 use super::command::Kind;
 use super::memory::{Memory, Timings};
@@ -10,32 +10,83 @@ pub(super) const ACT: usize = 0;
 pub(super) const PRE: usize = 1;
 pub(super) const RD: usize = 2;
 pub(super) const WR: usize = 3;
+/// The most banks that a channel has, and so the most groups and ranks.
+pub(super) const BANKS: usize = 64;
 
-/// Earliest times of one channel. Banks are numbered rank by rank, group by group.
+/// The earliest times of ACT, PRE, RD and WR.
+type Times = [u64; 4];
+
+/// Earliest times of one channel. Banks are numbered rank by rank, group by group. No index has to be
+/// checked: there are times for as many as there can be.
 #[derive(Debug, Clone)]
 pub struct ReadyTimes {
     timings: Timings,
-    burst_ps: u64,
+    after_read: After,
+    after_write: After,
     /// Groups of a rank and banks of a group, as powers of two: a division would be
     /// most of a command's time.
     group_bits: u32,
     bank_bits: u32,
+    ranks: usize,
     /// Of the bank alone.
-    pub(super) bank: Vec<[u64; 4]>,
-    /// Of its group, rank and channel, each at its [`gate`].
-    pub(super) group: Box<[u64; 1 << u8::BITS]>,
-    groups: usize,
+    banks: Box<[Times; BANKS]>,
+    groups: Box<[Times; BANKS]>,
+    of_rank: Box<[Times; BANKS]>,
     /// The last four ACTs of each rank, the oldest at the index.
     windows: Vec<([u64; 4], usize)>,
 }
 
-/// The place of a group's time for a kind. A bank or more to a group, there are up to 64.
-pub(super) fn gate(group: usize, kind: usize) -> u8 {
-    (group * 4 + kind) as u8
+/// How long a RD or a WR keeps others waiting, ps.
+#[derive(Debug, Clone, Copy)]
+struct After {
+    precharge: u64,
+    /// The next RD and WR of the same group, of the same rank, and of other ranks. The group has 0
+    /// where the rank's time is as long.
+    group: [u64; 2],
+    rank: [u64; 2],
+    other: [u64; 2],
 }
 
+impl After {
+    fn read(t: &Timings, burst_ps: u64) -> Self {
+        let data_end = t.tcl + burst_ps;
+        Self {
+            precharge: t.trtp,
+            group: [t.tccd_l, 0],
+            rank: [
+                t.tccd_s.max(burst_ps),
+                t.trtw.max(data_end.saturating_sub(t.tcwl)),
+            ],
+            other: [
+                burst_ps + t.trtrs,
+                (data_end + t.trtrs).saturating_sub(t.tcwl),
+            ],
+        }
+    }
+
+    fn write(t: &Timings, burst_ps: u64) -> Self {
+        let data_end = t.tcwl + burst_ps;
+        Self {
+            precharge: data_end + t.twr,
+            group: [data_end + t.twtr_l, t.tccd_l_wr],
+            rank: [data_end + t.twtr_s, t.tccd_s.max(burst_ps)],
+            other: [
+                (data_end + t.trtrs).saturating_sub(t.tcl),
+                burst_ps + t.trtrs,
+            ],
+        }
+    }
+}
+
+#[inline]
 fn later(time: &mut u64, least: u64) {
     *time = (*time).max(least);
+}
+
+#[inline]
+fn data_later(times: &mut Times, at_ps: u64, [read, write]: [u64; 2]) {
+    later(&mut times[RD], at_ps + read);
+    later(&mut times[WR], at_ps + write);
 }
 
 impl ReadyTimes {
@@ -43,15 +94,18 @@ impl ReadyTimes {
     #[must_use]
     pub fn new(memory: &Memory) -> Self {
         let organisation = &memory.organisation;
-        let groups = (organisation.ranks * organisation.bank_groups) as usize;
+        let timings = memory.timings.in_clocks();
+        let idle = || Box::new([[0; 4]; BANKS]);
         Self {
-            timings: memory.timings.in_clocks(),
-            burst_ps: memory.burst_ps(),
+            timings,
+            after_read: After::read(&timings, memory.burst_ps()),
+            after_write: After::write(&timings, memory.burst_ps()),
             group_bits: organisation.bank_groups.ilog2(),
             bank_bits: organisation.banks.ilog2(),
-            bank: vec![[0; 4]; organisation.banks_per_channel() as usize],
-            group: Box::new([0; 1 << u8::BITS]),
-            groups,
+            ranks: organisation.ranks as usize,
+            banks: idle(),
+            groups: idle(),
+            of_rank: idle(),
             windows: vec![([0; 4], 0); organisation.ranks as usize],
         }
     }
@@ -61,23 +115,52 @@ impl ReadyTimes {
         rank << bits..(rank + 1) << bits
     }
 
+    #[inline]
+    fn group(&self, bank: usize) -> usize {
+        (bank >> self.bank_bits) % BANKS
+    }
+
+    #[inline]
+    fn rank(&self, bank: usize) -> usize {
+        (bank >> (self.bank_bits + self.group_bits)) % BANKS
+    }
+
+    /// The earliest time of a kind, by its index, for a bank.
+    #[inline]
+    pub(super) fn of_bank(&self, kind: usize, bank: usize) -> u64 {
+        self.banks[bank % BANKS][kind % 4].max(self.of_group(kind, bank))
+    }
+
+    /// As far as its group and rank say it.
+    #[inline]
+    pub(super) fn of_group(&self, kind: usize, bank: usize) -> u64 {
+        let group_ps = self.groups[self.group(bank)][kind % 4];
+        group_ps.max(self.of_rank[self.rank(bank)][kind % 4])
+    }
+
+    /// No bank's time of a kind is before that of its rank: the least of these.
+    #[inline]
+    pub(super) fn of_ranks(&self, kind: usize) -> u64 {
+        if self.ranks == 1 {
+            return self.of_rank[0][kind % 4];
+        }
+        let ranks = self.of_rank[..self.ranks].iter();
+        ranks.map(|times| times[kind % 4]).min().unwrap_or(0)
+    }
+
     /// The earliest time at which a command may go out to a bank, or to the rank
     /// that the bank is of.
     #[must_use]
     pub fn earliest(&self, kind: Kind, bank: usize) -> u64 {
-        let group = bank >> self.bank_bits;
-        let rank = group >> self.group_bits;
-        let own =
-            |kind: usize| self.bank[bank][kind].max(self.group[usize::from(gate(group, kind))]);
         let all = |kind: usize| {
-            let banks = self.bank[self.banks_of(rank)].iter();
+            let banks = self.banks[self.banks_of(self.rank(bank))].iter();
             banks.map(|times| times[kind]).max().unwrap_or(0)
         };
         match kind {
-            Kind::Activate => own(ACT),
-            Kind::Precharge => own(PRE),
-            Kind::Read => own(RD),
-            Kind::Write => own(WR),
+            Kind::Activate => self.of_bank(ACT, bank),
+            Kind::Precharge => self.of_bank(PRE, bank),
+            Kind::Read => self.of_bank(RD, bank),
+            Kind::Write => self.of_bank(WR, bank),
             Kind::PrechargeAll => all(PRE),
             // What a refresh needs of its banks is what an ACT needs of each.
             Kind::Refresh => all(ACT),
@@ -85,93 +168,57 @@ impl ReadyTimes {
     }
 
     /// A command goes out to a bank, or to the rank that the bank is of.
+    #[inline]
     pub fn issue(&mut self, kind: Kind, bank: usize, at_ps: u64) {
-        let group = bank >> self.bank_bits;
-        let rank = group >> self.group_bits;
         match kind {
-            Kind::Activate => self.activate(bank, group, rank, at_ps),
+            Kind::Activate => self.activate(bank, at_ps),
             Kind::Precharge => self.precharge(bank, at_ps),
             Kind::PrechargeAll => self
-                .banks_of(rank)
+                .banks_of(self.rank(bank))
                 .for_each(|bank| self.precharge(bank, at_ps)),
-            Kind::Read => self.read(bank, group, rank, at_ps),
-            Kind::Write => self.write(bank, group, rank, at_ps),
+            Kind::Read => self.data(bank, at_ps, self.after_read),
+            Kind::Write => self.data(bank, at_ps, self.after_write),
             Kind::Refresh => {
-                for bank in self.banks_of(rank) {
-                    later(&mut self.bank[bank][ACT], at_ps + self.timings.trfc);
+                for bank in self.banks_of(self.rank(bank)) {
+                    later(&mut self.banks[bank][ACT], at_ps + self.timings.trfc);
                 }
             }
         }
     }
 
+    #[inline]
     fn precharge(&mut self, bank: usize, at_ps: u64) {
-        later(&mut self.bank[bank][ACT], at_ps + self.timings.trp);
+        later(&mut self.banks[bank % BANKS][ACT], at_ps + self.timings.trp);
     }
 
-    fn activate(&mut self, bank: usize, group: usize, rank: usize, at_ps: u64) {
+    #[inline]
+    fn activate(&mut self, bank: usize, at_ps: u64) {
+        let (group, rank) = (self.group(bank), self.rank(bank));
         let t = &self.timings;
-        let own = &mut self.bank[bank];
+        let own = &mut self.banks[bank % BANKS];
         later(&mut own[ACT], at_ps + t.trc);
         later(&mut own[PRE], at_ps + t.tras);
         later(&mut own[RD], at_ps + t.trcd);
         later(&mut own[WR], at_ps + t.trcd);
         let (window, oldest) = &mut self.windows[rank];
-        window[*oldest] = at_ps + t.tfaw;
+        window[*oldest % 4] = at_ps + t.tfaw;
         *oldest = (*oldest + 1) % 4;
         let other = (at_ps + t.trrd_s).max(window[*oldest]);
-        let of_rank = 4 * (rank << self.group_bits)..4 * ((rank + 1) << self.group_bits);
-        for times in self.group[of_rank].chunks_exact_mut(4) {
-            later(&mut times[ACT], other);
+        later(&mut self.of_rank[rank][ACT], other);
+        later(&mut self.groups[group][ACT], at_ps + t.trrd_l);
+    }
+
+    #[inline]
+    fn data(&mut self, bank: usize, at_ps: u64, after: After) {
+        let (group, rank) = (self.group(bank), self.rank(bank));
+        later(&mut self.banks[bank % BANKS][PRE], at_ps + after.precharge);
+        data_later(&mut self.groups[group], at_ps, after.group);
+        data_later(&mut self.of_rank[rank], at_ps, after.rank);
+        if self.ranks > 1 {
+            let ranks = self.of_rank.iter_mut().take(self.ranks).enumerate();
+            for (_, times) in ranks.filter(|(other, _)| *other != rank) {
+                data_later(times, at_ps, after.other);
+            }
         }
-        later(
-            &mut self.group[usize::from(gate(group, ACT))],
-            at_ps + t.trrd_l,
-        );
-    }
-
-    fn read(&mut self, bank: usize, group: usize, rank: usize, at_ps: u64) {
-        let t = &self.timings;
-        later(&mut self.bank[bank][PRE], at_ps + t.trtp);
-        let data_end = at_ps + t.tcl + self.burst_ps;
-        let same = [
-            at_ps + t.tccd_s.max(self.burst_ps),
-            (at_ps + t.trtw).max(data_end.saturating_sub(t.tcwl)),
-        ];
-        let other = [
-            at_ps + self.burst_ps + t.trtrs,
-            (data_end + t.trtrs).saturating_sub(t.tcwl),
-        ];
-        self.data(rank, same, other);
-        self.data_of_group(group, [at_ps + self.timings.tccd_l, 0]);
-    }
-
-    /// Data keep the next RD and WR off the bus: so long in the same rank, so long in others.
-    fn data(&mut self, rank: usize, same: [u64; 2], other: [u64; 2]) {
-        let groups = self.group.chunks_exact_mut(4).take(self.groups);
-        for (group, times) in groups.enumerate() {
-            let own = group >> self.group_bits == rank;
-            let [read, write] = if own { same } else { other };
-            later(&mut times[RD], read);
-            later(&mut times[WR], write);
-        }
-    }
-
-    fn data_of_group(&mut self, group: usize, [read, write]: [u64; 2]) {
-        later(&mut self.group[usize::from(gate(group, RD))], read);
-        later(&mut self.group[usize::from(gate(group, WR))], write);
-    }
-
-    fn write(&mut self, bank: usize, group: usize, rank: usize, at_ps: u64) {
-        let t = &self.timings;
-        let data_end = at_ps + t.tcwl + self.burst_ps;
-        later(&mut self.bank[bank][PRE], data_end + t.twr);
-        let same = [data_end + t.twtr_s, at_ps + t.tccd_s.max(self.burst_ps)];
-        let other = [
-            (data_end + t.trtrs).saturating_sub(t.tcl),
-            at_ps + self.burst_ps + t.trtrs,
-        ];
-        let group_own = [data_end + t.twtr_l, at_ps + t.tccd_l_wr];
-        self.data(rank, same, other);
-        self.data_of_group(group, group_own);
     }
 }

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::dram::checks::saturate;
+use crate::dram::command::Command;
 use crate::dram::mapping::{AddressMap, Location};
 use crate::dram::memory_file::names;
+use crate::main_memory::NEVER_PS;
 use crate::trace::{Pattern, Patterned};
 
 fn ddr4() -> Memory {
@@ -110,4 +112,102 @@ fn nothing_and_a_fault_are_told() {
         error.to_string(),
         "the controller: read_depth is 0: has to be from 1 to 1024"
     );
+}
+
+/// Commands of each channel.
+struct Commands(Vec<Vec<Command>>);
+
+impl Observer for Commands {
+    fn command(&mut self, channel: usize, command: &Command) {
+        self.0[channel].push(*command);
+    }
+}
+
+/// What a trace gives event by event, all channels together.
+fn by_events(
+    mut controller: Controller<Commands>,
+    requests: &[Request],
+) -> (u64, u128, Controller<Commands>) {
+    let (mut now_ps, mut end_ps, mut sum_ps) = (0, 0, 0);
+    let mut done = Vec::new();
+    let mut at = Vec::new();
+    let mut ended = 0;
+    let mut hear = |done: &mut Vec<Done>, at: &[(u64, bool)], ended: &mut usize| {
+        for done in done.drain(..) {
+            let (at_ps, write) = at[done.id as usize];
+            end_ps = end_ps.max(done.at_ps);
+            sum_ps += u128::from(if write { 0 } else { done.at_ps - at_ps });
+            *ended += 1;
+        }
+    };
+    for request in requests {
+        let Request { address, write, .. } = *request;
+        if request.at_ps.is_some_and(|at_ps| at_ps > now_ps) {
+            now_ps = request.at_ps.unwrap_or(0);
+            controller.advance(now_ps, &mut done);
+        }
+        while !controller.has_room(address, write) {
+            now_ps = now_ps.max(controller.go_on(NEVER_PS, &mut done).unwrap());
+        }
+        hear(&mut done, &at, &mut ended);
+        at.push((request.at_ps.unwrap_or(now_ps), write));
+        controller.push(Arrival {
+            id: at.len() as u32 - 1,
+            core: 0,
+            address,
+            write,
+            at_ps: now_ps,
+        });
+    }
+    while ended < requests.len() {
+        controller.go_on(NEVER_PS, &mut done).unwrap();
+        hear(&mut done, &at, &mut ended);
+    }
+    (end_ps, sum_ps, controller)
+}
+
+#[test]
+fn a_replay_is_the_same_as_event_by_event() {
+    for name in names() {
+        let memory = Memory::named(name).unwrap();
+        let lines = memory.organisation.capacity_bytes() / 64;
+        // Short queues and few lines: many merge into a waiting write as the queue is full.
+        for (span, depth, timed) in [(lines, 32, false), (24, 2, false), (60, 3, true)] {
+            let settings = ControllerSettings {
+                read_depth: depth,
+                write_depth: depth,
+                write_high: depth,
+                write_low: depth - 1,
+                ..ControllerSettings::default()
+            };
+            let mut random = fastrand::Rng::with_seed(span);
+            let mut at_ps = 0;
+            let requests: Vec<Request> = (0..6_000)
+                .map(|_| {
+                    at_ps += random.u64(..6_000);
+                    Request {
+                        address: random.u64(..span) * 64,
+                        write: random.bool(),
+                        at_ps: timed.then_some(at_ps),
+                    }
+                })
+                .collect();
+            let channels = memory.organisation.channels as usize;
+            let new = || {
+                let commands = Commands(vec![Vec::new(); channels]);
+                Controller::observed(&memory, &settings, commands).unwrap()
+            };
+            let (end_ps, sum_ps, controller) = by_events(new(), &requests);
+            let mut trace = requests.iter().map(|request| Ok(*request));
+            let (replay, commands) = run(new(), &mut trace).unwrap();
+            let begin_ps = requests[0].at_ps.unwrap_or(0);
+            assert_eq!(replay.time_ps, end_ps - begin_ps, "{name}");
+            assert_eq!(replay.statistics, controller.statistics(), "{name}");
+            let mean_ps = sum_ps as f64 / replay.reads as f64;
+            assert_eq!(replay.read_latencies.mean_ps(), Some(mean_ps), "{name}");
+            assert!(commands.0 == controller.into_observer().0, "{name}");
+            let in_queue = replay.statistics.merged + replay.statistics.forwarded;
+            assert!(span == lines || in_queue > 100, "{name}: {in_queue}");
+        }
+    }
 }
