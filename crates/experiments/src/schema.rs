@@ -7,7 +7,7 @@ use memwarden_run::{Summary, Whole, studies};
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
-use crate::{Settings, copy, interfere, mmap, mymem, realtime};
+use crate::{Settings, copy, interfere, mmap, mymem, plan, realtime};
 
 /// The schemas of one experiment.
 #[derive(Debug, Serialize)]
@@ -50,6 +50,7 @@ pub fn all() -> Vec<Schemas> {
     vec![
         of::<interfere::Config>(studies::interfere::NAME),
         of::<realtime::Config>(studies::realtime::NAME),
+        of::<plan::Config>(studies::plan::NAME),
         of_types::<guard_bench::Settings, guard_bench::Whole>(guard_bench::NAME),
         of::<mmap::Config>(studies::mmap::NAME),
         of::<mmap::reclaim::Config>(studies::mmap_reclaim::NAME),

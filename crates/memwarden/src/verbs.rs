@@ -15,8 +15,6 @@ pub mod jobs;
 pub mod lab;
 pub mod latency;
 #[cfg(feature = "host")]
-mod loads;
-#[cfg(feature = "host")]
 pub mod manual;
 pub mod maps;
 pub mod mmap;

@@ -32,31 +32,119 @@ const SMALL: [&str; 6] = [
 ];
 
 #[test]
-fn a_plan_names_the_setting_and_the_commands_that_make_it() {
+fn a_plan_names_the_setting_and_the_commands_that_make_it_and_leaves_its_page() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("plan");
     let load = ["--load", "bandwidth:write@1-3", "--jobs", "2", "--json"];
-    let output = memwarden(&[&SMALL[..], &load].concat());
+    let folder = ["--out", out.to_str().unwrap()];
+    let output = memwarden(&[&SMALL[..], &load, &folder].concat());
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{message}");
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let recommended = &plan["plan"]["recommended"];
-    let budget = recommended["setting"]["load_mib_s"].as_u64().unwrap();
-    assert!(recommended["margin_ms"].as_f64().unwrap() >= 0.0);
-    assert!(plan["plan"]["unguarded"]["margin_ms"].as_f64().unwrap() < 0.0);
-    let set = plan["commands"][1].as_str().unwrap();
+    let recommended = &plan["recommended"];
+    let case = &recommended["case"];
+    let budget = case["guard"]["budget_mib_s"][1].as_f64().unwrap();
+    assert!(case["margin_ms"].as_f64().unwrap() >= 0.0);
+    assert_eq!(
+        (&recommended["jobs"], &recommended["late"]),
+        (&8.into(), &0.into())
+    );
+    let cases = plan["cases"].as_array().unwrap();
+    let unguarded = cases
+        .iter()
+        .find(|case| case["name"] == "no guard")
+        .unwrap();
+    assert!(unguarded["margin_ms"].as_f64().unwrap() < 0.0);
+    let set = recommended["commands"][1].as_str().unwrap();
     assert!(set.starts_with("memwarden guard set --mb "), "{set}");
     assert!(
         set.ends_with(&format!("{budget},{budget},{budget}")),
         "{set}"
     );
-    assert!(plan["plan"]["front"].as_array().unwrap().len() > 1);
-    assert!(!plan["plan"]["sensitivity"].as_array().unwrap().is_empty());
+    let front = plan["front"].as_array().unwrap();
+    assert!(front.len() > 1);
+    for name in front {
+        assert!(cases.iter().any(|case| case["name"] == *name), "{name}");
+    }
+    let reached = recommended["sensitivity"].as_array().unwrap().iter();
+    let all = reached.clone().all(|one| one["case"]["reached"] == true);
+    let verdict = if all { "robust" } else { "fragile" };
+    assert_eq!(recommended["verdict"], verdict);
+    assert!(reached.len() > 0);
+
+    // The folder says the same, and its page has the verdict and the pictures.
+    assert_eq!(read(&out, "summary.json"), plan);
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(
+        page.contains(&format!("The setting is {verdict}")),
+        "{page}"
+    );
+    assert!(page.contains(set));
+    for plot in ["settings", "sensitivity"] {
+        assert!(out.join(format!("plots/{plot}.svg")).exists(), "{plot}");
+    }
+    // Its settings make the same plan again.
+    let settings = read(&out, "run.json")["configuration"].clone();
+    assert_eq!(
+        settings["task"],
+        "t:frame=131072,period=1000us,deadline=300us@0"
+    );
+    refused(&[&SMALL[..], &load, &folder].concat(), "--replace");
+}
+
+#[test]
+fn a_share_of_late_jobs_takes_the_jobs_that_show_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("plan");
+    let goal = ["--miss-ratio", "0.1", "--confidence", "0.9", "--jobs", "2"];
+    let load = [
+        "--load",
+        "bandwidth:write@1-3",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let output = memwarden(&[&SMALL[..], &goal, &load].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    // ln(0.1) / ln(0.9) = 21.9.
+    assert!(text.contains("None of 22 jobs is late"), "{text}");
+    assert!(text.contains("takes 22 jobs, all in time"), "{text}");
+    let summary = read(&out, "summary.json");
+    assert_eq!(summary["jobs_needed"], 22);
+    assert!(summary["recommended"]["most_late"].as_f64().unwrap() <= 0.1);
+}
+
+#[test]
+fn a_plan_s_settings_are_a_file() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("plan.toml");
+    let load = [
+        "--load",
+        "bandwidth:write@1-3",
+        "--goal",
+        "p99",
+        "--print-config",
+    ];
+    let output = memwarden(&[&SMALL[..], &load].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("miss_ratio = 0.01\n"), "{text}");
+    assert!(text.contains("load = [\"bandwidth:write@1-3\"]"), "{text}");
+    std::fs::write(&file, &text).unwrap();
+    let file = file.to_str().unwrap();
+    let again = memwarden(&["plan", "--config", file, "--print-config"]);
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
+    std::fs::write(file, "tsak = 1\n").unwrap();
+    refused(&["plan", "--config", file], "line 1: unknown field `tsak`");
 }
 
 #[test]
 fn a_deadline_that_nothing_meets_is_said_and_is_an_error() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("plan");
     let task = "t:frame=128K,period=1ms,deadline=20us@0";
     let load = ["--load", "bandwidth:read@1", "--jobs", "1"];
-    let output = memwarden(&[&SMALL[..4], &[task], &load].concat());
+    let folder = ["--out", out.to_str().unwrap()];
+    let output = memwarden(&[&SMALL[..4], &[task], &load, &folder].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("No setting reaches the goal"), "{text}");
@@ -81,6 +169,9 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
     refused(&SMALL, "--load");
     let and = |more: &'static str| [&with("bandwidth:read@1")[..], &[more]].concat();
     refused(&and("--miss-ratio=1"), "a share from 0 to below 1");
+    refused(&and("--confidence=1"), "above 0 and below 1");
+    refused(&and("--jobs=0"), "give 1 to 100000");
+    refused(&and("--miss-ratio=0.00001"), "takes 299572 jobs");
     refused(&and("--margin=300us"), "less than the deadline");
     refused(
         &and("--margin=1m"),

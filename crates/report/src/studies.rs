@@ -14,6 +14,7 @@ mod mmap_reclaim;
 mod mymem;
 mod mymem_counter;
 mod mymem_throughput;
+mod plan;
 mod realtime;
 
 #[cfg(feature = "html")]
@@ -101,9 +102,10 @@ macro_rules! page {
 }
 
 /// All pages.
-const PAGES: [&dyn OfStudy; 12] = [
+const PAGES: [&dyn OfStudy; 13] = [
     page!(interfere, of::interfere::NAME, "Interference between cores"),
     page!(realtime, of::realtime::NAME, "Deadlines beside a load"),
+    page!(plan, of::plan::NAME, "From a deadline to budgets"),
     &Page {
         name: of::guard_bench::NAME,
         title: "The guard, measured",

@@ -50,6 +50,7 @@ fn tables_findings_and_notes() {
         "copy-pollution",
         "copy-breakeven",
         "copy-trace",
+        "plan",
         "other",
     ] {
         let run = saved(name);
@@ -103,6 +104,7 @@ fn saved_runs_are_of_their_studies_types() {
     keeps_everything::<studies::copy_pollution::Whole>("copy-pollution");
     keeps_everything::<studies::copy_breakeven::Whole>("copy-breakeven");
     keeps_everything::<studies::copy_trace::Whole>("copy-trace");
+    keeps_everything::<studies::plan::Whole>("plan");
 }
 
 #[test]

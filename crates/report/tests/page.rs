@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use memwarden_report::{png_of_plots, render, side_by_side};
 use tempfile::TempDir;
 
-const RUNS: [&str; 14] = [
+const RUNS: [&str; 15] = [
     "interfere",
     "interfere-slower",
     "realtime",
@@ -22,6 +22,7 @@ const RUNS: [&str; 14] = [
     "copy-pollution",
     "copy-breakeven",
     "copy-trace",
+    "plan",
     "other",
 ];
 

@@ -21,6 +21,7 @@ pub mod mmap;
 pub mod mmap_reclaim;
 pub mod mymem_counter;
 pub mod mymem_throughput;
+pub mod plan;
 pub mod realtime;
 
 /// What a modelled memory moved in a case.

@@ -6,8 +6,9 @@
 //! of four apart; then between the largest budget with which the task is in time and the
 //! smallest with which it isn't, by halves; then other periods with the best of these.
 //! Nothing says that more budget is always worse for the task, so each figure is a run
-//! of its own; and the best are run again with four times the jobs, until one keeps its
-//! word: that is recommended.
+//! of its own; and the best are run again with four times the jobs, or as many as the
+//! goal's confidence takes, until one keeps its word: that is recommended. Where a wrong
+//! number of the platform would spoil it, the best that none of them spoils stands beside it.
 
 use std::cmp::Ordering;
 
@@ -40,6 +41,56 @@ pub struct Goal {
     /// A job that ends later than so long before its deadline counts as late, us; less than
     /// the deadline.
     pub margin_us: u64,
+    /// How sure the recommended setting's jobs make that, above 0 and below 1.
+    pub confidence: f64,
+}
+
+impl Goal {
+    /// The fewest jobs that show the miss ratio with the confidence, all in time: `n` of them
+    /// are in time by chance with a probability of at most `(1 - ratio)^n`. No number of
+    /// jobs shows that none is ever late.
+    #[must_use]
+    pub fn jobs_needed(&self) -> Option<u64> {
+        jobs_that_show(self.miss_ratio, self.confidence)
+    }
+}
+
+/// The fewest jobs, all in time, that show with this confidence that at most such a share is late.
+#[must_use]
+pub fn jobs_that_show(miss_ratio: f64, confidence: f64) -> Option<u64> {
+    let jobs = ((1.0 - confidence).ln() / (1.0 - miss_ratio).ln()).ceil();
+    (miss_ratio > 0.0).then_some(jobs as u64)
+}
+
+/// The largest share of late jobs that `late` of `jobs` leave possible with this confidence
+/// (Clopper and Pearson's upper limit: beyond it so few are late with a probability below
+/// 1 - confidence). Jobs count as independent.
+#[must_use]
+pub fn most_late(late: u64, jobs: u64, confidence: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    if late >= jobs {
+        return high;
+    }
+    for _ in 0..50 {
+        let middle = f64::midpoint(low, high);
+        if so_few_late(late, jobs, middle) > 1.0 - confidence {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    high
+}
+
+/// The probability that at most `late` of `jobs` are late where a share of them is.
+fn so_few_late(late: u64, jobs: u64, share: f64) -> f64 {
+    let mut log = jobs as f64 * (1.0 - share).ln();
+    let mut sum = log.exp();
+    for k in 0..late {
+        log += ((jobs - k) as f64 / (k + 1) as f64).ln() + (share / (1.0 - share)).ln();
+        sum += log.exp();
+    }
+    sum
 }
 
 /// What is to be had as much of as the goal allows.
@@ -121,6 +172,45 @@ pub struct Sensitivity {
     pub outcome: Outcome,
 }
 
+/// A setting that was in time in a long run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Choice {
+    /// The long run's outcome.
+    pub outcome: Outcome,
+    /// Its jobs.
+    pub jobs: u64,
+    /// Of those, the late ones.
+    pub late: u64,
+    /// The share of late jobs that this leaves possible ([`most_late`]).
+    pub most_late: f64,
+    /// What becomes of it with other numbers in the platform.
+    pub sensitivity: Vec<Sensitivity>,
+}
+
+/// Whether a wrong number of the platform would spoil a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// None of those that were tried.
+    Robust,
+    /// One of them at least.
+    Fragile,
+    /// The platform's file names no uncertain number.
+    Unknown,
+}
+
+impl Choice {
+    /// By its sensitivity.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        match self.sensitivity.as_slice() {
+            [] => Verdict::Unknown,
+            all if all.iter().all(|one| one.outcome.reached) => Verdict::Robust,
+            _ => Verdict::Fragile,
+        }
+    }
+}
+
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
@@ -134,9 +224,9 @@ pub struct Plan {
     /// earlier longest job; by load.
     pub front: Vec<Outcome>,
     /// The setting to be used; nothing when none reaches the goal.
-    pub recommended: Option<Outcome>,
-    /// What would change it.
-    pub sensitivity: Vec<Sensitivity>,
+    pub recommended: Option<Choice>,
+    /// Where that is fragile, the best one that isn't, if there is one.
+    pub robust: Option<Choice>,
 }
 
 /// The budget of a task that reads so many bytes within so long: a tenth more than what
@@ -276,7 +366,21 @@ fn front(all: &[&Outcome]) -> Vec<Outcome> {
     front
 }
 
-/// Runs a stage; `None` when `told` ended it.
+/// Why there is no plan.
+enum Stop {
+    /// `told` ended it.
+    Ended,
+    /// The platform is none for the problem.
+    Fault(PlatformError),
+}
+
+impl From<PlatformError> for Stop {
+    fn from(error: PlatformError) -> Self {
+        Self::Fault(error)
+    }
+}
+
+/// Runs stage after stage.
 struct Stages<'a, F> {
     platform: &'a Platform,
     problem: &'a Problem,
@@ -285,50 +389,198 @@ struct Stages<'a, F> {
 }
 
 impl<F: FnMut(usize) -> bool> Stages<'_, F> {
-    fn run(
+    /// Runs them all, on all CPUs.
+    fn all<T: Sync>(
         &mut self,
-        all: &[(Option<Setting>, bool)],
-    ) -> Result<Option<Vec<Outcome>>, PlatformError> {
-        let (platform, problem, before) = (self.platform, self.problem, self.done);
-        let told = &mut self.told;
-        let outcomes = sweep(
-            all,
-            |(setting, loads)| problem.run(platform, *setting, *loads),
-            |done| told(before + done),
-        );
+        all: &[T],
+        run: impl Fn(&T) -> Result<Outcome, PlatformError> + Sync,
+    ) -> Result<Vec<Result<Outcome, PlatformError>>, Stop> {
+        let (before, told) = (self.done, &mut self.told);
+        let outcomes = sweep(all, run, |done| told(before + done));
         self.done += all.len();
-        outcomes.map(|all| all.into_iter().collect()).transpose()
+        outcomes.ok_or(Stop::Ended)
     }
 
-    /// Runs the candidates, best first, for longer, until one reaches the goal there.
-    fn confirm(
-        &mut self,
-        candidates: &[Outcome],
-    ) -> Result<Option<Option<Outcome>>, PlatformError> {
+    fn run(&mut self, all: &[(Option<Setting>, bool)]) -> Result<Vec<Outcome>, Stop> {
+        let (platform, problem) = (self.platform, self.problem);
+        let outcomes = self.all(all, |(setting, loads)| {
+            problem.run(platform, *setting, *loads)
+        })?;
+        Ok(outcomes.into_iter().collect::<Result<_, _>>()?)
+    }
+
+    /// Runs the candidates, best first, for longer, until one shows there that it reaches the goal.
+    fn confirm(&mut self, candidates: &[Outcome]) -> Result<Option<Choice>, Stop> {
+        let goal = self.problem.goal;
+        let needed = goal.jobs_needed();
         let mut problem = self.problem.clone();
-        problem.task.jobs *= CONFIRMED_BY;
-        let (platform, told) = (self.platform, &mut self.told);
+        let jobs = (problem.task.jobs * CONFIRMED_BY).max(needed.unwrap_or(0));
+        problem.task.jobs = jobs;
+        let platform = self.platform;
         let together = std::thread::available_parallelism().map_or(1, usize::from);
         for some in candidates.chunks(together) {
-            let before = self.done;
-            let outcomes = sweep(
-                some,
-                |one| problem.run(platform, one.setting, true),
-                |done| told(before + done),
-            );
-            self.done += some.len();
-            let Some(outcomes) = outcomes else {
-                return Ok(None);
-            };
+            let outcomes = self.all(some, |one| problem.run(platform, one.setting, true))?;
             for outcome in outcomes {
                 let outcome = outcome?;
-                if outcome.reached {
-                    return Ok(Some(Some(outcome)));
+                let late = (outcome.miss_share * jobs as f64).round() as u64;
+                let most_late = most_late(late, jobs, goal.confidence);
+                if outcome.reached && (needed.is_none() || most_late <= goal.miss_ratio) {
+                    return Ok(Some(Choice {
+                        outcome,
+                        jobs,
+                        late,
+                        most_late,
+                        sensitivity: Vec::new(),
+                    }));
                 }
             }
         }
-        Ok(Some(None))
+        Ok(None)
     }
+
+    /// The setting with each of these numbers of the platform at another value. One that no controller has tells nothing.
+    fn changed(
+        &mut self,
+        setting: Option<Setting>,
+        changes: &[Change],
+    ) -> Result<Vec<Sensitivity>, Stop> {
+        let (platform, problem) = (self.platform, self.problem);
+        let outcomes = self.all(changes, |change| {
+            problem.run(&platform.with(&change.path, change.to), setting, true)
+        })?;
+        let told = changes.iter().zip(outcomes);
+        Ok(told
+            .filter_map(|(change, outcome)| {
+                Some(Sensitivity {
+                    path: change.path.clone(),
+                    value: change.from,
+                    changed: change.to,
+                    outcome: outcome.ok()?,
+                })
+            })
+            .collect())
+    }
+
+    /// The best of the candidates that no change spoils. What spoiled others is tried first.
+    fn robust(
+        &mut self,
+        candidates: &[Outcome],
+        fragile: &Choice,
+        changes: &[Change],
+    ) -> Result<Option<Choice>, Stop> {
+        let spoiled = |all: &[Sensitivity]| -> Vec<String> {
+            let missed = all.iter().filter(|one| !one.outcome.reached);
+            missed
+                .map(|one| format!("{} {}", one.path, one.changed))
+                .collect()
+        };
+        let mut spoilers = spoiled(&fragile.sensitivity);
+        for candidate in candidates {
+            if candidate.setting == fragile.outcome.setting {
+                continue;
+            }
+            let (first, others): (Vec<Change>, Vec<Change>) = changes
+                .iter()
+                .cloned()
+                .partition(|one| spoilers.contains(&format!("{} {}", one.path, one.to)));
+            let mut sensitivity = self.changed(candidate.setting, &first)?;
+            if !spoiled(&sensitivity).is_empty() {
+                continue;
+            }
+            sensitivity.extend(self.changed(candidate.setting, &others)?);
+            let more = spoiled(&sensitivity);
+            if !more.is_empty() {
+                spoilers.extend(more);
+                continue;
+            }
+            if let Some(choice) = self.confirm(std::slice::from_ref(candidate))? {
+                sensitivity.sort_by(|a, b| (&a.path, a.changed).cmp(&(&b.path, b.changed)));
+                return Ok(Some(Choice {
+                    sensitivity,
+                    ..choice
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn plan(&mut self) -> Result<Plan, Stop> {
+        let (platform, problem) = (self.platform, self.problem);
+        let memory = platform.memory().map_err(PlatformError::from)?;
+        let peak_mib_s = (memory.peak_bytes_per_s() / f64::from(1 << 20)) as u64;
+        let mut outcomes = self.run(&[(None, true), (None, false)])?;
+        let (alone, unguarded) = (outcomes.remove(1), outcomes.remove(0));
+        let loaded = |settings: Vec<Setting>| -> Vec<(Option<Setting>, bool)> {
+            settings.into_iter().map(|one| (Some(one), true)).collect()
+        };
+        let mut tried = self.run(&loaded(problem.first_settings(peak_mib_s)))?;
+
+        for _ in 0..HALVINGS {
+            let modes = [Mode::None, Mode::Spare, Mode::Proportional].into_iter();
+            let between: Vec<Setting> = modes.filter_map(|mode| between(&tried, mode)).collect();
+            tried.extend(self.run(&loaded(between))?);
+        }
+
+        let reached = tried.iter().filter(|outcome| outcome.reached);
+        let best = reached.max_by(|a, b| problem.order(a, b));
+        if let Some(setting) = best.and_then(|best| best.setting) {
+            let periods = PERIODS_US
+                .into_iter()
+                .filter(|period_us| *period_us < problem.task.period_us)
+                .map(|period_us| Setting {
+                    period_us,
+                    ..setting
+                });
+            tried.extend(self.run(&loaded(periods.collect()))?);
+        }
+        // Where nothing has to be regulated, nothing should be.
+        let mut candidates: Vec<Outcome> =
+            tried.iter().filter(|one| one.reached).cloned().collect();
+        candidates.sort_by(|a, b| problem.order(b, a));
+        if unguarded.reached && problem.maximise == Maximise::Load {
+            candidates.insert(0, unguarded.clone());
+        }
+        let mut recommended = self.confirm(&candidates)?;
+        let mut robust = None;
+        if let Some(choice) = &mut recommended {
+            let changes = changes(platform);
+            choice.sensitivity = self.changed(choice.outcome.setting, &changes)?;
+            if choice.verdict() == Verdict::Fragile {
+                robust = self.robust(&candidates, choice, &changes)?;
+            }
+        }
+        let all: Vec<&Outcome> = std::iter::once(&unguarded).chain(&tried).collect();
+        Ok(Plan {
+            front: front(&all),
+            unguarded,
+            alone,
+            tried,
+            recommended,
+            robust,
+        })
+    }
+}
+
+/// An uncertain number of the platform at another value.
+#[derive(Debug, Clone)]
+struct Change {
+    path: String,
+    from: u64,
+    to: u64,
+}
+
+/// Each of them a tenth less and a tenth more. A tenth of nothing is nothing.
+fn changes(platform: &Platform) -> Vec<Change> {
+    let numbers = platform.fit.keys().filter_map(|path| {
+        let value = platform.get(path).filter(|value| *value > 0)?;
+        let by = (value * WRONG_BY / 100).max(1);
+        Some([value.saturating_sub(by), value + by].map(|to| Change {
+            path: path.clone(),
+            from: value,
+            to,
+        }))
+    });
+    numbers.flatten().collect()
 }
 
 /// Looks for the setting. `told` hears how many runs are done, and ends it by saying
@@ -347,118 +599,11 @@ pub fn plan(
         told,
         done: 0,
     };
-    let peak_mib_s = (platform.memory()?.peak_bytes_per_s() / f64::from(1 << 20)) as u64;
-    let mut first = vec![(None, true), (None, false)];
-    first.extend(
-        problem
-            .first_settings(peak_mib_s)
-            .into_iter()
-            .map(|setting| (Some(setting), true)),
-    );
-    let Some(mut outcomes) = stages.run(&first)? else {
-        return Ok(None);
-    };
-    let mut tried = outcomes.split_off(2);
-    let alone = outcomes.pop();
-    let unguarded = outcomes.pop();
-    let (Some(unguarded), Some(alone)) = (unguarded, alone) else {
-        return Ok(None);
-    };
-
-    for _ in 0..HALVINGS {
-        let between: Vec<_> = [Mode::None, Mode::Spare, Mode::Proportional]
-            .into_iter()
-            .filter_map(|mode| between(&tried, mode))
-            .map(|setting| (Some(setting), true))
-            .collect();
-        if between.is_empty() {
-            break;
-        }
-        let Some(more) = stages.run(&between)? else {
-            return Ok(None);
-        };
-        tried.extend(more);
+    match stages.plan() {
+        Ok(plan) => Ok(Some(plan)),
+        Err(Stop::Ended) => Ok(None),
+        Err(Stop::Fault(error)) => Err(error),
     }
-
-    let best = tried
-        .iter()
-        .filter(|outcome| outcome.reached)
-        .max_by(|a, b| problem.order(a, b));
-    if let Some(setting) = best.and_then(|best| best.setting) {
-        let periods: Vec<_> = PERIODS_US
-            .into_iter()
-            .filter(|period_us| *period_us < problem.task.period_us)
-            .map(|period_us| {
-                (
-                    Some(Setting {
-                        period_us,
-                        ..setting
-                    }),
-                    true,
-                )
-            })
-            .collect();
-        let Some(more) = stages.run(&periods)? else {
-            return Ok(None);
-        };
-        tried.extend(more);
-    }
-    // Where nothing has to be regulated, nothing should be.
-    let mut candidates: Vec<Outcome> = tried.iter().filter(|one| one.reached).cloned().collect();
-    candidates.sort_by(|a, b| problem.order(b, a));
-    if unguarded.reached && problem.maximise == Maximise::Load {
-        candidates.insert(0, unguarded.clone());
-    }
-    let Some(recommended) = stages.confirm(&candidates)? else {
-        return Ok(None);
-    };
-
-    let mut sensitivity = Vec::new();
-    if let Some(recommended) = &recommended {
-        let mut changed = Vec::new();
-        for path in platform.fit.keys() {
-            // A tenth of nothing is nothing.
-            let Some(value) = platform.get(path).filter(|value| *value > 0) else {
-                continue;
-            };
-            let by = (value * WRONG_BY / 100).max(1);
-            for other in [value.saturating_sub(by), value + by] {
-                changed.push((path.clone(), value, other));
-            }
-        }
-        let (before, told) = (stages.done, &mut stages.told);
-        let outcomes = sweep(
-            &changed,
-            |(path, _, other)| {
-                let platform = platform.with(path, *other);
-                problem.run(&platform, recommended.setting, true)
-            },
-            |done| told(before + done),
-        );
-        let Some(outcomes) = outcomes else {
-            return Ok(None);
-        };
-        for ((path, value, changed), outcome) in changed.into_iter().zip(outcomes) {
-            // A number that no controller has tells nothing.
-            if let Ok(outcome) = outcome {
-                sensitivity.push(Sensitivity {
-                    path,
-                    value,
-                    changed,
-                    outcome,
-                });
-            }
-        }
-    }
-    let all: Vec<&Outcome> = std::iter::once(&unguarded).chain(&tried).collect();
-    Ok(Some(Plan {
-        front: front(&all),
-        unguarded,
-        alone,
-        tried,
-        recommended,
-        sensitivity,
-    }))
 }
 
 /// Between the largest budget with which the goal is reached, below all with which it
@@ -515,6 +660,46 @@ mod tests {
         assert!((front[0].worst_ms - 8.0).abs() < 1e-9);
     }
 
+    const GOAL: Goal = Goal {
+        miss_ratio: 0.0,
+        margin_us: 0,
+        confidence: 0.95,
+    };
+
+    /// What spoils the best is wrong by a tenth; the alternative bears that, at the price of load.
+    #[test]
+    fn a_fragile_setting_has_a_robust_one_beside_it() {
+        let xeon = Platform::find("xeon-w3530").unwrap();
+        let mut problem = Problem {
+            task: Task {
+                frame_bytes: 256 << 10,
+                period_us: 1000,
+                deadline_us: 1000,
+                jobs: 2,
+            },
+            task_core: 0,
+            loads: vec![("bandwidth:write".into(), 1)],
+            load_bytes: 8 << 20,
+            goal: GOAL,
+            maximise: Maximise::Load,
+            seed: 1,
+        };
+        let alone = problem.run(&xeon, None, false).unwrap();
+        problem.task.deadline_us = (alone.worst_ms * 1.08 * 1e3) as u64;
+        let found = plan(&xeon, &problem, |_| true).unwrap().unwrap();
+        let best = found.recommended.unwrap();
+        assert_eq!(best.verdict(), Verdict::Fragile);
+        let robust = found.robust.unwrap();
+        assert_eq!(robust.verdict(), Verdict::Robust);
+        assert_eq!(robust.sensitivity.len(), best.sensitivity.len());
+        assert!(robust.outcome.load_mib_s < best.outcome.load_mib_s);
+        let paths = |choice: &Choice| -> Vec<(String, u64)> {
+            let all = choice.sensitivity.iter();
+            all.map(|one| (one.path.clone(), one.changed)).collect()
+        };
+        assert_eq!(paths(&robust), paths(&best));
+    }
+
     /// A small task: the model has to find that the readers hurt it, and a budget that
     /// helps, and what it recommends has to be in time when it is run again.
     #[test]
@@ -532,10 +717,7 @@ mod tests {
                 .map(|core| ("bandwidth:write".into(), core))
                 .collect(),
             load_bytes: 2 << 20,
-            goal: Goal {
-                miss_ratio: 0.0,
-                margin_us: 0,
-            },
+            goal: GOAL,
             maximise: Maximise::Load,
             seed: 1,
         };
@@ -547,12 +729,14 @@ mod tests {
         let plan = plan.unwrap().unwrap();
         assert!(plan.alone.reached, "{:?}", plan.alone);
         assert!(!plan.unguarded.reached, "{:?}", plan.unguarded);
-        let recommended = plan.recommended.unwrap();
+        let choice = plan.recommended.unwrap();
+        assert_eq!((choice.jobs, choice.late), (8, 0));
+        assert_eq!(choice.sensitivity.len(), 2 * pi.fit.len());
+        let recommended = &choice.outcome;
         assert!(recommended.margin_ms >= 0.0 && recommended.load_mib_s > 0.0);
         assert!(recommended.load_mib_s < plan.unguarded.load_mib_s);
         let again = problem.run(&pi, recommended.setting, true).unwrap();
         assert!(again.reached && plan.tried.contains(&again), "{again:?}");
-        assert_eq!(plan.sensitivity.len(), 2 * pi.fit.len());
         // With time to spare, and only just.
         problem.goal.margin_us = 500 - (again.worst_ms * 1e3) as u64;
         let spared = problem.run(&pi, recommended.setting, true).unwrap();
@@ -560,13 +744,40 @@ mod tests {
         problem.goal.miss_ratio = spared.miss_share;
         let excused = problem.run(&pi, recommended.setting, true).unwrap();
         assert!(excused.reached);
-        problem.goal = Goal {
-            miss_ratio: 0.0,
-            margin_us: 0,
-        };
+        problem.goal = GOAL;
         // A deadline that it misses alone has no plan.
         problem.task.deadline_us = 100;
         let none = super::plan(&pi, &problem, |_| true).unwrap().unwrap();
-        assert!(none.recommended.is_none() && none.sensitivity.is_empty());
+        assert!(none.recommended.is_none() && none.robust.is_none());
+    }
+
+    #[test]
+    fn a_confidence_takes_so_many_jobs() {
+        // The rule of three, and the table of zero-failure tests.
+        for (ratio, confidence, jobs) in [
+            (0.01, 0.95, 299),
+            (0.001, 0.95, 2995),
+            (0.05, 0.95, 59),
+            (0.01, 0.99, 459),
+            (0.5, 0.5, 1),
+        ] {
+            assert_eq!(jobs_that_show(ratio, confidence), Some(jobs));
+            assert!(most_late(0, jobs, confidence) <= ratio);
+            assert!(most_late(0, jobs - 1, confidence) > ratio);
+        }
+        assert_eq!(jobs_that_show(0.0, 0.95), None);
+    }
+
+    #[test]
+    fn late_jobs_leave_the_share_possible_that_the_tables_say() {
+        // Clopper and Pearson, one-sided 95 %: 1 of 10, 2 of 20, 5 of 100.
+        for (late, jobs, most) in [(1, 10, 0.3942), (2, 20, 0.2826), (5, 100, 0.1023)] {
+            let found = most_late(late, jobs, 0.95);
+            assert!((found - most).abs() < 1e-3, "{late} of {jobs}: {found}");
+        }
+        assert_eq!(most_late(3, 3, 0.95), 1.0);
+        // Sums of very small numbers.
+        let many = most_late(500, 100_000, 0.95);
+        assert!((0.005..0.0055).contains(&many), "{many}");
     }
 }

@@ -7,6 +7,7 @@
 mod copy;
 mod mmap;
 mod mymem;
+mod plan;
 
 use std::path::Path;
 
@@ -34,6 +35,7 @@ fn main() -> Result<()> {
     copy::pollution(&data.join("copy-pollution"))?;
     copy::breakeven(&data.join("copy-breakeven"))?;
     copy::trace(&data.join("copy-trace"))?;
+    plan::plan(&data.join("plan"))?;
     other(&data.join("other"))
 }
 

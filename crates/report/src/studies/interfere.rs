@@ -35,17 +35,21 @@ fn company(aggressors: &[Aggressor]) -> String {
         .join(" + ")
 }
 
+/// `1000,100,max`, MB/s of each core.
+pub(super) fn budgets_text(guard: &GuardSettings) -> String {
+    let budgets = guard.budget_mib_s.iter();
+    let words: Vec<_> = budgets
+        .map(|b| b.map_or_else(|| "max".into(), plain))
+        .collect();
+    words.join(",")
+}
+
 /// The guard's settings in a few words: `1000,100,max MiB/s, spare`.
 pub(crate) fn guard_text(guard: Option<&GuardSettings>) -> String {
     let Some(guard) = guard else {
         return "no guard".into();
     };
-    let budgets: Vec<_> = guard
-        .budget_mib_s
-        .iter()
-        .map(|b| b.map_or_else(|| "max".into(), plain))
-        .collect();
-    let mut text = format!("guard {}", budgets.join(","));
+    let mut text = format!("guard {}", budgets_text(guard));
     if guard.best_effort != "none" && !guard.best_effort.is_empty() {
         text += &format!(", {} sharing", guard.best_effort);
     }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use memwarden_experiments::loads::{self, LoadSpec};
 use memwarden_experiments::{Interrupt, Progress};
 use memwarden_platform::units::{Size, Time};
 use memwarden_sim::Platform;
@@ -13,7 +14,7 @@ use memwarden_sim::workload::Idle;
 
 use super::trace_file::TraceFile;
 use crate::verbs::foreign::Interrupted;
-use crate::verbs::loads::{self, LoadSpec};
+
 use crate::verbs::terminal::Bar;
 
 /// Write what a simulated machine asks of its memory as a trace

@@ -1,17 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Workloads on the cores of a simulated machine, as they are typed: WORKLOAD@CORES.
 
+use std::fmt;
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_sim::Platform;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
 
 /// A load as it is typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct LoadSpec {
     workload: String,
     cores: CpuSet,
+}
+
+impl fmt::Display for LoadSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.workload, self.cores)
+    }
+}
+
+impl TryFrom<String> for LoadSpec {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<LoadSpec> for String {
+    fn from(load: LoadSpec) -> Self {
+        load.to_string()
+    }
 }
 
 impl FromStr for LoadSpec {
@@ -36,34 +60,38 @@ impl FromStr for LoadSpec {
 
 /// Each core that has something to do, with the workload's name. `taken` is a core that
 /// does something else; `option` is what errors name.
+///
+/// # Errors
+/// A workload that isn't modelled, a core that the platform doesn't have or that has something else to do, or no core.
 pub fn spread(
     option: &str,
     loads: &[LoadSpec],
     platform: &Platform,
     bytes: u64,
     taken: Option<usize>,
-) -> anyhow::Result<Vec<(String, usize)>> {
+) -> Result<Vec<(String, usize)>, Error> {
+    let bad = |why: String| Err(Error::BadInput(format!("{option}: {why}")));
     let last = platform.machine.cores - 1;
     let mut all: Vec<(String, usize)> = Vec::new();
     for load in loads {
         platform
             .workload(&load.workload, bytes, 0)
-            .with_context(|| option.to_owned())?;
+            .map_err(|error| Error::BadInput(format!("{option}: {error}")))?;
         for core in load.cores.iter() {
             if core > last {
-                bail!(
-                    "{option}: core {core} is not one of {}'s 0-{last}",
+                return bad(format!(
+                    "core {core} is not one of {}'s 0-{last}",
                     platform.name
-                );
+                ));
             }
             if taken == Some(core) || all.iter().any(|(_, other)| *other == core) {
-                bail!("{option}: core {core} has something else to do already");
+                return bad(format!("core {core} has something else to do already"));
             }
             all.push((load.workload.clone(), core));
         }
     }
     if all.is_empty() {
-        bail!("{option}: name a core, as in bandwidth:write@1-3");
+        return bad("name a core, as in bandwidth:write@1-3".into());
     }
     Ok(all)
 }

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a deadline to budgets: the recommended setting, what else was tried, and what would spoil it.
+
+use memwarden_run::studies::plan::{Case, Choice, Outcome, Summary, Verdict, Verified, Whole};
+
+use super::interfere::budgets_text;
+use crate::Table;
+use crate::number::{NOT_MEASURED, bytes, count, counted, percent};
+
+pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. With \
+    which budgets does it, while the load beside it keeps as much of memory as possible? The figures are a model's.";
+
+/// A figure with so many decimals: the figures of a column end below each other.
+fn fixed(value: f64, digits: usize) -> String {
+    format!("{value:.digits$}")
+}
+
+fn unguarded(summary: &Summary) -> Option<&Case> {
+    summary.cases.iter().find(|case| case.name == "no guard")
+}
+
+fn of_unguarded(case: &Case, summary: &Summary) -> Option<f64> {
+    let all = unguarded(summary)?.load_mib_s;
+    (all > 0.0).then(|| case.load_mib_s / all)
+}
+
+/// `670,250,250,250 MB/s, spare, in periods of 2000 us`.
+fn setting(case: &Case) -> String {
+    let Some(guard) = &case.guard else {
+        return "no guard".into();
+    };
+    let period = guard.period_us.unwrap_or_default();
+    let budgets = budgets_text(guard);
+    match guard.best_effort.as_str() {
+        "none" => format!("{budgets} MB/s in periods of {period} us"),
+        shared => format!("{budgets} MB/s, {shared}, in periods of {period} us"),
+    }
+}
+
+/// The numbers that spoil the choice.
+fn spoilers(choice: &Choice) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for one in choice.sensitivity.iter().filter(|one| !one.case.reached) {
+        if !names.contains(&one.number.as_str()) {
+            names.push(&one.number);
+        }
+    }
+    names
+}
+
+/// `none of 20 jobs is late, which leaves up to 13.9 % possible (95 % confidence)`.
+fn shown(choice: &Choice, whole: &Whole) -> String {
+    let late = match choice.late {
+        0 => "none".to_owned(),
+        late => late.to_string(),
+    };
+    format!(
+        "{late} of {} jobs {} late, which leaves up to {} possible ({} confidence)",
+        choice.jobs,
+        if choice.late > 1 { "are" } else { "is" },
+        percent(choice.most_late),
+        percent(whole.confidence)
+    )
+}
+
+fn verdict(choice: &Choice) -> String {
+    match choice.verdict {
+        Verdict::Robust => format!(
+            "robust: {} of the platform, each 10 % less and more, don't spoil it",
+            counted(choice.sensitivity.len() / 2, "uncertain number")
+        ),
+        Verdict::Fragile => format!("fragile: 10 % in {} spoils it", spoilers(choice).join(", ")),
+        Verdict::Unknown => {
+            "not known: the platform's file names no uncertain number ([fit])".into()
+        }
+    }
+}
+
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let alone = summary.cases.iter().find(|case| case.name == "alone")?;
+    let Some(choice) = &summary.whole.recommended else {
+        return Some(format!(
+            "No setting reaches the goal; alone, the longest job leaves {} ms.",
+            fixed(alone.margin_ms, 2)
+        ));
+    };
+    let case = &choice.case;
+    if case.guard.is_none() {
+        return Some(format!(
+            "Nothing has to be regulated: {}.",
+            shown(choice, &summary.whole)
+        ));
+    }
+    let kept = of_unguarded(case, summary).map_or_else(String::new, |share| {
+        format!(", and the load keeps {}", percent(share))
+    });
+    let mut text = format!(
+        "With {} the longest job ends {} ms before its deadline{kept}. The setting is {}",
+        setting(case),
+        fixed(case.margin_ms, 2),
+        verdict(choice)
+    );
+    match (&summary.whole.robust, choice.verdict) {
+        (Some(robust), _) => {
+            let kept = of_unguarded(&robust.case, summary).map_or_else(String::new, |share| {
+                format!(", at {} of the load", percent(share))
+            });
+            text += &format!("; {} is robust{kept}", setting(&robust.case));
+        }
+        (None, Verdict::Fragile) => text += "; no setting that was tried is robust",
+        (None, _) => {}
+    }
+    Some(text + ".")
+}
+
+/// Columns of a setting's figures, behind those that name it.
+fn with_figures(table: Table) -> Table {
+    table
+        .figures("missed", "%")
+        .figures("p99", "ms")
+        .figures("margin", "ms")
+        .figures("load", "MB/s")
+        .figures("of unguarded", "%")
+        .figures("memory", "GB/s")
+        .figures("of peak", "%")
+}
+
+fn figures_of(case: &Case, summary: &Summary) -> Vec<String> {
+    let share = of_unguarded(case, summary);
+    vec![
+        fixed(100.0 * case.miss_share, 1),
+        fixed(case.p99_ms, 2),
+        fixed(case.margin_ms, 2),
+        fixed(case.load_mib_s, 0),
+        share.map_or_else(|| NOT_MEASURED.into(), |share| fixed(100.0 * share, 1)),
+        fixed(case.traffic.memory_gb_s, 2),
+        fixed(100.0 * case.traffic.memory_peak_share, 1),
+    ]
+}
+
+fn settings_table(title: &str) -> Table {
+    with_figures(
+        Table::new(title)
+            .words("Budgets (MB/s)")
+            .words("best effort")
+            .figures("period", "us"),
+    )
+}
+
+fn setting_row(case: &Case, summary: &Summary) -> Vec<String> {
+    let guard = case.guard.as_ref();
+    let mut row = vec![
+        guard.map_or_else(|| case.name.clone(), budgets_text),
+        guard.map_or("-", |guard| &guard.best_effort).into(),
+        count_or_dash(guard.and_then(|guard| guard.period_us)),
+    ];
+    row.extend(figures_of(case, summary));
+    row
+}
+
+fn count_or_dash(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".into(), |value| count(Some(value)))
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let whole = &summary.whole;
+    let mut tables = Vec::new();
+    let choices: Vec<(&str, &Choice)> = [
+        ("Recommended", &whole.recommended),
+        ("Robust alternative", &whole.robust),
+    ]
+    .into_iter()
+    .filter_map(|(name, choice)| Some((name, choice.as_ref()?)))
+    .collect();
+    for (title, choice) in &choices {
+        let mut table = settings_table(title);
+        table.row(setting_row(&choice.case, summary));
+        let enough = match whole.jobs_needed {
+            Some(jobs) => format!(
+                " At most {} late takes {jobs} jobs, all in time.",
+                percent(whole.miss_ratio)
+            ),
+            None => String::new(),
+        };
+        tables.push(table.caption(format!(
+            "It is {}. {}.{enough}",
+            verdict(choice),
+            sentence(&shown(choice, whole))
+        )));
+        if !choice.commands.is_empty() {
+            let mut table = Table::new(format!("{title}: the commands")).words("On the board");
+            for command in &choice.commands {
+                table.row(vec![command.clone()]);
+            }
+            tables.push(table);
+        }
+    }
+    if let Some(verified) = &whole.verified {
+        tables.push(verified_table(verified));
+    }
+    let mut tried = settings_table("The best of the settings that were tried");
+    let front = |case: &&Case| whole.front.contains(&case.name) || case.name == "alone";
+    let mut best: Vec<&Case> = summary.cases.iter().filter(front).collect();
+    best.sort_by(|a, b| b.load_mib_s.total_cmp(&a.load_mib_s));
+    for case in best {
+        tried.row(setting_row(case, summary));
+    }
+    tables.push(tried.caption(format!(
+        "{} on {}, {} ({} GB/s peak): {} each {} us, in time within {} us; {} a run. None of the {} that were tried has both \
+         more load and an earlier longest job than one of these.",
+        whole.task,
+        whole.platform,
+        whole.memory,
+        fixed(whole.memory_peak_gb_s, 2),
+        bytes(whole.frame_bytes),
+        whole.period_us,
+        whole.deadline_us - whole.margin_us.min(whole.deadline_us),
+        counted(usize::try_from(whole.jobs).unwrap_or(usize::MAX), "job"),
+        counted(summary.cases.len().saturating_sub(2), "setting"),
+    )));
+    for (title, choice) in &choices {
+        if choice.sensitivity.is_empty() {
+            continue;
+        }
+        let table = Table::new(format!("{title}: the same setting with other numbers"))
+            .words("Number of the platform")
+            .figures("is", "")
+            .figures("were", "");
+        let mut table = with_figures(table).words("goal");
+        for one in &choice.sensitivity {
+            let mut row = vec![one.number.clone(), one.is.to_string(), one.were.to_string()];
+            row.extend(figures_of(&one.case, summary));
+            row.push(
+                if one.case.reached {
+                    "reached"
+                } else {
+                    "MISSED"
+                }
+                .into(),
+            );
+            table.row(row);
+        }
+        tables.push(
+            table.caption("Each number that no datasheet gives is taken to be 10 % less and more."),
+        );
+    }
+    tables
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+fn verified_table(verified: &Verified) -> Table {
+    let mut table = Table::new(format!("Predicted against measured ({})", verified.place))
+        .words("")
+        .figures("missed", "%")
+        .figures("p99", "ms")
+        .figures("load", "MB/s")
+        .figures("of unguarded", "%");
+    let rows: [(&str, Option<&Outcome>); 4] = [
+        ("predicted, no guard", Some(&verified.predicted_unguarded)),
+        ("measured, no guard", Some(&verified.unguarded)),
+        ("predicted, with the setting", Some(&verified.predicted)),
+        ("measured, with the setting", verified.guarded.as_ref()),
+    ];
+    for (name, outcome) in rows {
+        let Some(outcome) = outcome else { continue };
+        table.row(vec![
+            name.into(),
+            fixed(100.0 * outcome.miss_share, 1),
+            outcome
+                .p99_ms
+                .map_or_else(|| NOT_MEASURED.into(), |ms| fixed(ms, 2)),
+            fixed(outcome.load_mib_s, 0),
+            fixed(100.0 * outcome.load_share, 1),
+        ]);
+    }
+    table
+}
+
+/// The load against the longest job, and the margin with other numbers.
+#[cfg(feature = "html")]
+pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
+    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};
+
+    let whole = &summary.whole;
+    let point = |case: &Case| Point {
+        x: case.load_mib_s,
+        y: case.worst_ms,
+        interval: None,
+    };
+    let of_mode = |mode: &str, name: &str, colour: usize| {
+        let with = |case: &&Case| {
+            case.guard
+                .as_ref()
+                .is_some_and(|guard| guard.best_effort == mode)
+        };
+        let mut points: Vec<Point> = summary.cases.iter().filter(with).map(point).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Line {
+            name: name.into(),
+            colour: Colour::nth(colour),
+            points,
+        }
+    };
+    let single = |case: Option<&Case>, name: &str, colour: Colour| Line {
+        name: name.into(),
+        colour,
+        points: case.map(point).into_iter().collect(),
+    };
+    let chosen = |choice: &'_ Option<Choice>| choice.as_ref().map(|choice| choice.case.clone());
+    let mut lines = vec![
+        of_mode("none", "budgets alone", 0),
+        of_mode("spare", "spare", 1),
+        of_mode("proportional", "proportional", 2),
+        single(unguarded(summary), "no guard", Colour::UNGUARDED),
+        single(
+            chosen(&whole.recommended).as_ref(),
+            "recommended",
+            Colour::GUARDED,
+        ),
+        single(
+            chosen(&whole.robust).as_ref(),
+            "robust alternative",
+            Colour::nth(5),
+        ),
+    ];
+    lines.retain(|line| !line.points.is_empty());
+    #[allow(clippy::cast_precision_loss)]
+    let ms = |us: u64| us as f64 / 1e3;
+    let limit = whole.deadline_us - whole.margin_us.min(whole.deadline_us);
+    let tried = XyChart {
+        title: "What the load keeps, and when the longest job ends".into(),
+        x: Axis::new("load", "MB/s"),
+        y: Axis::new("longest job", "ms"),
+        lines,
+        references: vec![Reference {
+            value: ms(limit),
+            label: "deadline".into(),
+        }],
+        ..XyChart::default()
+    };
+    let mut figures = vec![crate::Figure::new(
+        "settings",
+        "Each point is a setting that was tried; lines join those of a way of sharing. A good one is low and to the right.",
+        Chart::Xy(tried),
+    )];
+    for (title, name, choice) in [
+        ("recommended setting", "sensitivity", &whole.recommended),
+        ("robust alternative", "sensitivity-robust", &whole.robust),
+    ] {
+        let Some(choice) = choice
+            .as_ref()
+            .filter(|choice| !choice.sensitivity.is_empty())
+        else {
+            continue;
+        };
+        let mut groups: Vec<Group> = Vec::new();
+        for one in &choice.sensitivity {
+            let bar = Bar {
+                series: usize::from(one.were > one.is),
+                value: Some(one.case.margin_ms),
+                interval: None,
+                text: format!("{} ms", fixed(one.case.margin_ms, 2)),
+            };
+            match groups.iter_mut().find(|group| group.label == one.number) {
+                Some(group) => group.bars.push(bar),
+                None => groups.push(Group {
+                    label: one.number.clone(),
+                    bars: vec![bar],
+                }),
+            }
+        }
+        let chart = BarChart {
+            title: format!("Margin of the {title} where a number of the platform is wrong"),
+            axis: Axis::new("from the longest job's end to its deadline", "ms"),
+            series: vec![
+                ("10 % less".into(), Colour::nth(0)),
+                ("10 % more".into(), Colour::nth(1)),
+            ],
+            groups,
+            reference: Some(Reference {
+                value: ms(whole.margin_us),
+                label: if whole.margin_us > 0 {
+                    "the margin that is asked for"
+                } else {
+                    "deadline"
+                }
+                .into(),
+            }),
+            ..BarChart::default()
+        };
+        figures.push(crate::Figure::new(
+            name,
+            "Bars to the left of the line are of a job that is late.",
+            Chart::Bars(chart),
+        ));
+    }
+    figures
+}
