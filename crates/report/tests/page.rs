@@ -92,6 +92,34 @@ fn pages_are_well_formed_and_self_contained() {
     }
 }
 
+/// Print breaks no number, has a landscape sheet for a wide table, and keeps a table's heading with it.
+#[test]
+fn a_wide_table_has_a_wide_sheet_in_print() {
+    let temp = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(render(&copy("mmap", &temp)).unwrap()).unwrap();
+    assert!(
+        text.contains("@page wide{size:A4 landscape") && text.contains(".table.wide{page:wide}")
+    );
+    assert!(!text.contains("td,th{overflow-wrap:anywhere}"));
+    let page = parse(&text);
+    let classed = |class: &str| {
+        page.descendants()
+            .filter(|n| n.attribute("class") == Some(class))
+            .count()
+    };
+    assert!(classed("table wide") > 0 && classed("table") > 0);
+    for section in page
+        .descendants()
+        .filter(|n| n.attribute("class") == Some("table wide"))
+    {
+        let columns = section
+            .descendants()
+            .filter(|n| n.attribute("scope") == Some("col"))
+            .count();
+        assert!(columns > 9 && section.descendants().any(|n| n.has_tag_name("h3")));
+    }
+}
+
 #[test]
 fn plots_are_complete_pictures() {
     let temp = tempfile::tempdir().unwrap();

@@ -188,9 +188,13 @@ mod charts {
         for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
             for operation in operations(summary) {
                 for load in loads(summary) {
+                    let bars = match middle {
+                        Middle::Median => "go from the 10th to the 90th percentile",
+                        Middle::Mean => "are its 95 % interval (1.96 standard errors)",
+                    };
                     let how = format!(
-                        "The {name} of each size; the bars go from the 10th to the 90th percentile. Both axes are \
-                         logarithmic; lines are set apart by a little at each size."
+                        "The {name} of each size; the bars {bars}. Both axes are logarithmic; lines are set apart by a \
+                         little at each size."
                     );
                     if let Some(chart) = chart(summary, recorded, operation, load, middle, name) {
                         let file = format!("{name}-{}-{load}", file_name(operation));
@@ -227,7 +231,7 @@ mod charts {
         by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
     }
 
-    /// None where 0 has no place on a logarithmic axis.
+    /// None where 0 has no place on a logarithmic axis. The bars have the point between their ends.
     #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,
@@ -243,7 +247,15 @@ mod charts {
             Middle::Median => time.median,
             Middle::Mean => time.mean,
         };
-        let ends = by_size::spread(recorded, &case.name, "copy");
+        // The mean of times with a long tail can be above their 90th percentile.
+        let ends = match middle {
+            Middle::Median => by_size::spread(recorded, &case.name, "copy"),
+            Middle::Mean => time.mean.zip(time.stdev).map(|(mean, deviation)| {
+                let error = 1.96 * deviation / (time.samples as f64).sqrt();
+                [mean - error, mean + error]
+            }),
+        };
+        let ends = ends.filter(|[low, _]| *low > 0.0);
         Some(Point {
             x: size as f64,
             y: at.filter(|ns| *ns > 0.0)? / 1000.0,

@@ -342,6 +342,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             value: ms(limit),
             label: "deadline".into(),
         }],
+        y_from_data: true,
         ..XyChart::default()
     };
     let mut figures = vec![crate::Figure::new(
