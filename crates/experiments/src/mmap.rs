@@ -262,11 +262,18 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
         .cases
         .iter()
         .filter(|case| case.huge_bytes > 0)
-        .map(|case| case.name.clone())
+        .map(|case| {
+            format!(
+                "{} ({} of {})",
+                case.name,
+                size_text(case.huge_bytes),
+                size_text(case.size_bytes)
+            )
+        })
         .collect();
     if !huge.is_empty() {
         summary.note(format!(
-            "The kernel gave huge pages to: {}. The TLB then holds much more of the mapping.",
+            "The kernel gave huge pages to: {}. One fault then brings 2 MiB or more, and the TLB holds much more of the mapping.",
             huge.join("; ")
         ));
     }

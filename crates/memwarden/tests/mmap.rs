@@ -71,6 +71,23 @@ fn count(case: &Case, key: &str) -> f64 {
     case.metric(key).and_then(|metric| metric.median).unwrap()
 }
 
+/// Pages that are there at once cost the call their time and no fault at their first write; a reader of the file sees what a
+/// shared mapping holds, and nothing of a private one.
+fn setup_is_what_its_kind_of_mapping_costs(case: &Case) {
+    assert!(count(case, "map") > 0.0 && count(case, "touch") > 0.0);
+    let faults = count(case, "touch_minor_faults") + count(case, "touch_major_faults");
+    let populated = case.name.contains("POPULATE");
+    assert_eq!(faults == 0.0, populated, "{}: {faults}", case.name);
+    let seen = |key: &str| case.value(key).map(|value| value[1].as_f64().unwrap());
+    let expected = match case.name.split(',').next().unwrap() {
+        "SHARED file" => Some(1.0),
+        name if name.ends_with("file") => Some(0.0),
+        _ => None,
+    };
+    assert_eq!(seen("seen_before"), expected, "{}", case.name);
+    assert_eq!(seen("seen_after"), expected, "{}", case.name);
+}
+
 #[test]
 fn the_matrix_has_every_mapping_and_the_model_s_loads_are_those_of_the_walk() {
     let bench = Bench::new();
@@ -84,7 +101,16 @@ fn the_matrix_has_every_mapping_and_the_model_s_loads_are_those_of_the_walk() {
         assert_eq!(count(case, "L1-dcache-stores"), 8.0 * 64.0 * locality);
         assert_eq!(case.number("loads"), Some(32.0 * 448.0 * locality));
         assert_eq!(count(case, "major_faults"), 0.0, "{}", case.name);
-        assert!(case.metric("msync").is_some());
+        assert!(case.metric("msync").is_some() && case.metric("msync_before").is_some());
+        setup_is_what_its_kind_of_mapping_costs(case);
+    }
+    let page = fs::read_to_string(bench.place("run/report.html")).unwrap();
+    for said in [
+        "What the mapping costs",
+        "copy-on-write of the file",
+        "Written back by msync",
+    ] {
+        assert!(page.contains(said), "{said}");
     }
     let notes = run.summary.notes.join("\n");
     for said in [
@@ -179,7 +205,7 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
         );
         let of_file = usize::from(!flags.contains("ANONYMOUS"));
         assert_eq!(calls("fallocate", ", 2097152)"), of_file, "{name}: {log}");
-        assert_eq!(calls("msync", ", 2097152, MS_SYNC"), 1, "{name}: {log}");
+        assert_eq!(calls("msync", ", 2097152, MS_SYNC"), 2, "{name}: {log}");
     }
 }
 

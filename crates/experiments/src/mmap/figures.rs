@@ -8,7 +8,7 @@ use memwarden_workloads::mapped::Walk;
 
 use super::config::Config;
 use super::counting::Modelled;
-use super::measure::{Plan, Taken};
+use super::measure::{Plan, Setup, Synced, Taken, WriteBack};
 
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
@@ -33,8 +33,19 @@ pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> 
         for (name, unit, value) in run.usage.named() {
             add("walk", name, unit, Some(value as f64));
         }
-        if let Some(ns) = run.msync_ns {
-            add("walk", "msync_ns", "ns", Some(ns as f64));
+        let setup = &run.setup;
+        for (metric, unit, value) in [
+            ("map_ns", "ns", setup.map_ns),
+            ("touch_ns", "ns", setup.touch_ns),
+            ("touch_minor_faults", "faults", setup.touch.minor_faults),
+            ("touch_major_faults", "faults", setup.touch.major_faults),
+        ] {
+            add("mapping", metric, unit, Some(value as f64));
+        }
+        if let Some(synced) = &run.synced {
+            let [before, after] = [&synced.before, &synced.after].map(|one| one.took_ns as f64);
+            add("mapping", "msync_before_ns", "ns", Some(before));
+            add("walk", "msync_ns", "ns", Some(after));
         }
         if let Some(reading) = &run.reading {
             for (name, count) in &reading.counts {
@@ -79,11 +90,15 @@ pub(super) fn case(
         let values: Vec<f64> = runs.iter().map(|run| of(&run.usage) as f64).collect();
         (!runs.is_empty()).then(|| Metric::from_samples(name, &values))
     };
-    let msync: Vec<f64> = runs
-        .iter()
-        .filter_map(|run| run.msync_ns)
-        .map(|ns| ns as f64)
-        .collect();
+    let of_setup = |name: &str, of: fn(&Setup) -> u64| {
+        let values: Vec<f64> = runs.iter().map(|run| of(&run.setup) as f64).collect();
+        (!runs.is_empty()).then(|| Metric::from_samples(name, &values))
+    };
+    let synced: Vec<&Synced> = runs.iter().filter_map(|run| run.synced.as_ref()).collect();
+    let msync = |name: &str, of: fn(&Synced) -> &WriteBack| {
+        let values: Vec<f64> = synced.iter().map(|one| of(one).took_ns as f64).collect();
+        (!values.is_empty()).then(|| Metric::from_samples(name, &values))
+    };
     let rivals: Vec<_> = runs.iter().flat_map(|run| run.rival.clone()).collect();
     let case = Case {
         name: plan.name(),
@@ -107,7 +122,16 @@ pub(super) fn case(
         blocks_in: used("blocks_in", |usage| usage.blocks_in),
         blocks_out: used("blocks_out", |usage| usage.blocks_out),
         max_rss_kib: used("max_rss_kib", |usage| usage.max_rss_kib),
-        msync: (!msync.is_empty()).then(|| Metric::from_samples("msync_ns", &msync)),
+        private: plan.way.0.is_private(),
+        file: plan.way.0.is_file(),
+        map: of_setup("map_ns", |setup| setup.map_ns),
+        touch: of_setup("touch_ns", |setup| setup.touch_ns),
+        touch_minor_faults: of_setup("touch_minor_faults", |setup| setup.touch.minor_faults),
+        touch_major_faults: of_setup("touch_major_faults", |setup| setup.touch.major_faults),
+        msync_before: msync("msync_before_ns", |synced| &synced.before),
+        msync: msync("msync_ns", |synced| &synced.after),
+        seen_before: synced.last().and_then(|synced| synced.before.seen_shares),
+        seen_after: synced.last().and_then(|synced| synced.after.seen_shares),
         oom_kills: (!rivals.is_empty())
             .then(|| rivals.iter().filter(|rival| rival.oom_killed).count() as u64),
         competitors: (!rivals.is_empty()).then_some(rivals),
@@ -196,7 +220,8 @@ mod tests {
                 steps: 1,
             },
             usage: Usage::default(),
-            msync_ns: None,
+            setup: Setup::default(),
+            synced: None,
             reading: Some(Reading {
                 counts: vec![
                     ("L1-dcache-loads", Some(1000.0)),

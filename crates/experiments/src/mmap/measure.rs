@@ -43,12 +43,48 @@ impl Plan {
 pub(super) struct Taken {
     pub(super) outcome: Outcome,
     pub(super) usage: Usage,
-    pub(super) msync_ns: Option<u64>,
+    pub(super) setup: Setup,
+    pub(super) synced: Option<Synced>,
     pub(super) reading: Option<Reading>,
     pub(super) rival: Option<End>,
     /// Where the mapping was, and how much of it in huge pages.
     pub(super) base: u64,
     pub(super) huge_bytes: u64,
+}
+
+/// What the mapping cost before its walk.
+#[derive(Default)]
+pub(super) struct Setup {
+    pub(super) map_ns: u64,
+    /// The first write to each page.
+    pub(super) touch_ns: u64,
+    pub(super) touch: Usage,
+}
+
+/// The mapping written back, before its walk and after it.
+pub(super) struct Synced {
+    pub(super) before: WriteBack,
+    pub(super) after: WriteBack,
+}
+
+/// One msync, and the share of the written bytes that a reader of the file sees before and after it.
+pub(super) struct WriteBack {
+    pub(super) took_ns: u64,
+    pub(super) seen_shares: Option<[f64; 2]>,
+}
+
+impl WriteBack {
+    fn of(mapped: &Mapped) -> Result<Self, Error> {
+        let before = mapped.seen_in_file()?;
+        let begin_ns = clock::monotonic_ns();
+        mapped.sync()?;
+        let took_ns = clock::monotonic_ns() - begin_ns;
+        let after = mapped.seen_in_file()?;
+        Ok(Self {
+            took_ns,
+            seen_shares: before.zip(after).map(|(before, after)| [before, after]),
+        })
+    }
 }
 
 /// What runs have in common.
@@ -80,12 +116,15 @@ impl Bench<'_> {
         // each of them a fault. A fork is a copy of the mapping, and such faults are what it costs.
         let program = start(Compete::Background)?;
         let mut mapped = Mapped::new(plan.way.0, bytes, &config.directory())?;
+        let setup = Self::first_touch(&mapped)?;
         mapped.fill(1);
+        let written_back = || config.msync.then(|| WriteBack::of(&mapped)).transpose();
         let huge_bytes = mapped.huge_bytes();
         let mut rival = program.map_or_else(|| start(Compete::Fork), |one| Ok(Some(one)))?;
         if let Some(rival) = &mut rival {
             rival.fill(self.interrupt)?;
         }
+        let synced_before = written_back()?;
         match (config.flush, &self.other) {
             (Flush::Off, _) => {}
             (Flush::Read, Some(other)) => data_cache::read_through(other),
@@ -109,21 +148,30 @@ impl Bench<'_> {
             )));
         }
         let rival = rival.map(Rival::end);
-        let msync_ns = if config.msync {
-            let begin_ns = clock::monotonic_ns();
-            mapped.sync()?;
-            Some(clock::monotonic_ns() - begin_ns)
-        } else {
-            None
-        };
+        let synced = synced_before
+            .zip(written_back()?)
+            .map(|(before, after)| Synced { before, after });
         Ok(Taken {
             outcome,
             usage,
-            msync_ns,
+            setup,
+            synced,
             reading,
             rival,
             base: mapped.mapping().start() as u64,
             huge_bytes,
+        })
+    }
+
+    /// Writes to each page once.
+    fn first_touch(mapped: &Mapped) -> Result<Setup, Error> {
+        let before = Usage::of_thread()?;
+        let begin_ns = clock::monotonic_ns();
+        mapped.touch();
+        Ok(Setup {
+            map_ns: mapped.call_ns(),
+            touch_ns: clock::monotonic_ns() - begin_ns,
+            touch: Usage::of_thread()?.since(&before),
         })
     }
 }

@@ -5,13 +5,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
 use super::Mapping;
 use crate::units::size_text;
-use crate::{Error, Result, Root};
+use crate::{Error, Result, Root, clock};
 
 /// One of the six ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,18 @@ impl Kind {
         self.file
     }
 
+    /// True if a write goes to a page of the process's own, as a copy of what was there.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        !self.shared
+    }
+
+    /// True if its pages are there before they are touched.
+    #[must_use]
+    pub fn is_populated(&self) -> bool {
+        self.populate
+    }
+
     /// What mmap is given.
     #[must_use]
     pub fn flags(&self) -> i32 {
@@ -85,7 +97,8 @@ impl Kind {
 #[derive(Debug)]
 pub struct Mapped {
     mapping: Mapping,
-    _file: Option<File>,
+    file: Option<File>,
+    call_ns: u64,
 }
 
 impl Mapped {
@@ -99,6 +112,7 @@ impl Mapped {
         } else {
             None
         };
+        let begin_ns = clock::monotonic_ns();
         // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing that exists.
         let start = unsafe {
             libc::mmap(
@@ -110,6 +124,7 @@ impl Mapped {
                 0,
             )
         };
+        let call_ns = clock::monotonic_ns() - begin_ns;
         if start == libc::MAP_FAILED {
             return Err(Error::last(format!(
                 "map {} ({})",
@@ -120,8 +135,52 @@ impl Mapped {
         let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0 unasked");
         Ok(Self {
             mapping: Mapping { start, bytes },
-            _file: file,
+            file,
+            call_ns,
         })
+    }
+
+    /// How long the call of mmap took.
+    #[must_use]
+    pub fn call_ns(&self) -> u64 {
+        self.call_ns
+    }
+
+    /// Writes a byte into each page.
+    pub fn touch(&self) {
+        for offset in (0..self.mapping.bytes()).step_by(super::page_bytes()) {
+            self.mapping.touch(offset);
+        }
+    }
+
+    /// Of the bytes that were written (those that aren't 0, as the file's are at first), the share that a reader of the file
+    /// sees there; none without a file.
+    ///
+    /// # Errors
+    /// When the file can't be read.
+    pub fn seen_in_file(&self) -> Result<Option<f64>> {
+        let Some(file) = &self.file else {
+            return Ok(None);
+        };
+        // SAFETY: the whole mapping, which is ours; nothing writes to it meanwhile.
+        let memory =
+            unsafe { std::slice::from_raw_parts(self.mapping.start(), self.mapping.bytes()) };
+        let mut read = vec![0; 1 << 20];
+        let (mut written, mut seen) = (0_u64, 0_u64);
+        for (chunk, offset) in memory.chunks(read.len()).zip((0..).step_by(1 << 20)) {
+            let read = &mut read[..chunk.len()];
+            file.read_exact_at(read, offset)
+                .map_err(|source| Error::System {
+                    attempt: "read the mapped file".into(),
+                    source,
+                })?;
+            for (mine, theirs) in chunk.iter().zip(read) {
+                written += u64::from(*mine != 0);
+                seen += u64::from(*mine != 0 && mine == theirs);
+            }
+        }
+        #[allow(clippy::cast_precision_loss)]
+        Ok((written > 0).then(|| seen as f64 / written as f64))
     }
 
     /// The memory.
@@ -241,7 +300,11 @@ mod tests {
             }
             let mut mapped = Mapped::new(kind, 1 << 16, folder.path()).unwrap();
             mapped.fill(9);
+            // Another reader of the file sees what is written to a shared mapping at once, and of a private one nothing.
+            let seen = kind.file.then_some(if kind.shared { 1.0 } else { 0.0 });
+            assert_eq!(mapped.seen_in_file().unwrap(), seen, "{}", kind.name);
             mapped.sync().unwrap();
+            assert_eq!(mapped.seen_in_file().unwrap(), seen, "{}", kind.name);
             // SAFETY: the last byte of the mapping.
             let last = unsafe { mapped.mapping().start().add((1 << 16) - 1).read_volatile() };
             assert_eq!(last, 9);

@@ -158,6 +158,8 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let all = [
         shares(summary),
         counts(summary),
+        setup(summary),
+        write_back(summary),
         usage(summary),
         competition(summary),
     ];
@@ -280,6 +282,96 @@ fn counts(summary: &Summary) -> Table {
     table.caption(caption(summary, "Medians."))
 }
 
+/// Why pages fault at their first write, and in the walk.
+fn reasons(case: &Case) -> String {
+    let some = |metric: &Option<Metric>| median(metric).is_some_and(|count| count > 0.0);
+    let mut reasons = Vec::new();
+    if some(&case.touch_minor_faults) || some(&case.touch_major_faults) {
+        reasons.push(match (case.file, case.private) {
+            (true, true) => "first write: copy-on-write of the file's page",
+            (true, false) => "first write: the file's page is mapped and marked dirty",
+            (false, _) => "first write: a new page of zeros",
+        });
+    }
+    if some(&case.minor_faults) {
+        if case.private && case.compete == "fork" {
+            reasons.push("walk: copy-on-write of pages shared with the fork");
+        } else if case.file && !case.private && case.msync_before.is_some() {
+            reasons.push("walk: msync left the pages clean, and a write marks them dirty");
+        }
+    }
+    if reasons.is_empty() {
+        "-".into()
+    } else {
+        reasons.join("; ")
+    }
+}
+
+/// What a mapping costs before it is walked over.
+fn setup(summary: &Summary) -> Table {
+    let mut table = titled("What the mapping costs")
+        .figures("mmap()", "us")
+        .figures("first touch", "ms")
+        .figures("soft faults", "")
+        .figures("hard faults", "")
+        .figures("in huge pages", "MiB")
+        .figures("walk", "ms")
+        .figures("soft faults", "walk")
+        .figures("hard faults", "walk")
+        .words("why pages fault");
+    for case in summary.cases.iter().filter(|case| case.map.is_some()) {
+        let over =
+            |metric: &Option<Metric>, by: f64| optional(median(metric).map(|value| value / by));
+        let mut row = heads(case);
+        #[allow(clippy::cast_precision_loss)]
+        let huge = case.huge_bytes as f64 / f64::from(1 << 20);
+        row.extend([
+            over(&case.map, 1e3),
+            over(&case.touch, 1e6),
+            over(&case.touch_minor_faults, 1.0),
+            over(&case.touch_major_faults, 1.0),
+            figure(huge),
+            over(&case.time, 1e6),
+            over(&case.minor_faults, 1.0),
+            over(&case.major_faults, 1.0),
+            reasons(case),
+        ]);
+        table.row(row);
+    }
+    table.caption(
+        "Medians. First touch is a write to each page of the new mapping. Soft faults (minor) need no disk; hard ones (major) \
+         wait for it, or find no page of the file in memory.",
+    )
+}
+
+/// What msync writes back, and what a reader of the file sees of the mapping.
+fn write_back(summary: &Summary) -> Table {
+    let mut table = titled("Written back by msync")
+        .figures("msync", "ms, before the walk")
+        .figures("file has", "before it")
+        .figures("file has", "after it")
+        .figures("msync", "ms, after the walk")
+        .figures("file has", "before it")
+        .figures("file has", "after it");
+    for case in summary.cases.iter().filter(|case| case.msync.is_some()) {
+        let ms = |metric: &Option<Metric>| optional(median(metric).map(|value| value / 1e6));
+        let seen = |shares: Option<[f64; 2]>| match shares {
+            Some(both) => both.map(percent),
+            None => ["-", "-"].map(str::to_owned),
+        };
+        let mut row = heads(case);
+        row.push(ms(&case.msync_before));
+        row.extend(seen(case.seen_before));
+        row.push(ms(&case.msync));
+        row.extend(seen(case.seen_after));
+        table.row(row);
+    }
+    table.caption(
+        "The share of the bytes written into the mapping that a reader of the file sees there. Writes to a shared mapping are seen at once, and \
+         msync has them on the disk; those to a private one are never seen.",
+    )
+}
+
 fn usage(summary: &Summary) -> Table {
     let mut table = titled("Time and getrusage")
         .figures("time", "ms")
@@ -291,8 +383,7 @@ fn usage(summary: &Summary) -> Table {
         .figures("switches", "involuntary")
         .figures("blocks in", "")
         .figures("blocks out", "")
-        .figures("peak memory", "MiB")
-        .figures("msync", "ms");
+        .figures("peak memory", "MiB");
     for case in &summary.cases {
         let over =
             |metric: &Option<Metric>, by: f64| optional(median(metric).map(|value| value / by));
@@ -308,12 +399,8 @@ fn usage(summary: &Summary) -> Table {
             over(&case.blocks_in, 1.0),
             over(&case.blocks_out, 1.0),
             over(&case.max_rss_kib, 1024.0),
-            over(&case.msync, 1e6),
         ]);
         table.row(row);
-    }
-    if summary.cases.iter().all(|case| case.msync.is_none()) {
-        table.drop_last();
     }
     table.caption(
         "Measured on the real walk alone, medians. Peak memory is the process's since its start. Blocks are of 512 bytes.",
@@ -408,6 +495,38 @@ mod tests {
         let mut few = walk(2.0, 2.0);
         few.time.as_mut().unwrap().median_ci95 = None;
         assert!(said(few, walk(1.0, 1.0)).ends_with("(too few runs for an interval)"));
+    }
+
+    #[test]
+    fn a_fault_is_put_down_to_what_causes_it() {
+        let some = |count| {
+            Some(Metric {
+                median: Some(count),
+                ..Metric::default()
+            })
+        };
+        let mut case = Case {
+            file: true,
+            private: true,
+            touch_minor_faults: some(16.0),
+            minor_faults: some(0.0),
+            ..Case::default()
+        };
+        assert_eq!(
+            reasons(&case),
+            "first write: copy-on-write of the file's page"
+        );
+        case.touch_minor_faults = some(0.0);
+        assert_eq!(reasons(&case), "-", "populated");
+        case.minor_faults = some(3.0);
+        case.compete = "fork".into();
+        assert_eq!(
+            reasons(&case),
+            "walk: copy-on-write of pages shared with the fork"
+        );
+        case.private = false;
+        case.msync_before = some(1.0);
+        assert!(reasons(&case).contains("msync left the pages clean"));
     }
 
     #[test]

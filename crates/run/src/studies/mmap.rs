@@ -105,7 +105,28 @@ pub struct Case {
     pub blocks_out: Option<Metric>,
     /// The process's peak memory, KiB.
     pub max_rss_kib: Option<Metric>,
-    /// Time of an msync, `msync_ns`, where there was one.
+    /// Whether writes go to pages of the process's own.
+    pub private: bool,
+    /// Whether a file is mapped.
+    pub file: bool,
+    /// Time of the call of mmap.
+    pub map: Option<Metric>,
+    /// Time of the first write to each page.
+    pub touch: Option<Metric>,
+    /// Page faults of these writes that needed no disk.
+    pub touch_minor_faults: Option<Metric>,
+    /// Page faults of these writes that did, or that found no page of the file in memory.
+    pub touch_major_faults: Option<Metric>,
+    /// Time of the msync before the walk, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub msync_before: Option<Metric>,
+    /// Of the bytes written into the mapping, the share that a reader of the file saw before that msync and after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_before: Option<[f64; 2]>,
+    /// The same of the msync after the walk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seen_after: Option<[f64; 2]>,
+    /// Time of the msync after the walk, `msync_ns`, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub msync: Option<Metric>,
     /// Places of the walk that were counted, where any were.
