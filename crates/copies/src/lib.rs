@@ -9,7 +9,7 @@ pub mod mymem;
 pub mod trace;
 
 pub use error::Error;
-pub use load::{Loaded, Providers, provide, provide_copies, provide_trace};
+pub use load::{Loaded, Providers, provide, provide_copies, provide_exclusive, provide_trace};
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

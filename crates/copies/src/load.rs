@@ -48,6 +48,14 @@ pub fn provide(path: &Path) -> Result<Option<Loaded>> {
     provide_with(path, &[])
 }
 
+/// Loads the device's module, with the parameter `exclusive`, if its file does not exist.
+///
+/// # Errors
+/// As [`provide`].
+pub fn provide_exclusive(path: &Path) -> Result<Option<Loaded>> {
+    provide_with(path, &["exclusive=1"])
+}
+
 /// Like [`provide`], with module parameters.
 fn provide_with(path: &Path, parameters: &[&str]) -> Result<Option<Loaded>> {
     if path.exists() {

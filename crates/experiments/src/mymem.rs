@@ -5,6 +5,7 @@
 //! between.
 
 pub mod counter;
+pub mod mistakes;
 pub mod throughput;
 
 use std::fmt;

@@ -56,6 +56,7 @@ pub fn all() -> Vec<Schemas> {
         of::<mmap::reclaim::Config>(studies::mmap_reclaim::NAME),
         of::<mymem::throughput::Config>(studies::mymem_throughput::NAME),
         of::<mymem::counter::Config>(studies::mymem_counter::NAME),
+        of::<mymem::mistakes::Config>(studies::mymem_mistakes::NAME),
         of::<copy::bandwidth::Config>(studies::copy_bandwidth::NAME),
         of::<copy::breakeven::Config>(studies::copy_breakeven::NAME),
         of::<copy::latency::Config>(studies::copy_latency::NAME),

@@ -67,6 +67,35 @@ impl Bench {
 }
 
 #[test]
+fn mistakes_are_on_one_page_and_a_file_is_not_judged_as_a_device() {
+    let bench = Bench::new();
+    let run = bench.recorded("mistakes", &["--workers", "2", "--increments", "200"]);
+    let found = |done: &str| {
+        let cases = &run.summary.cases;
+        let case = cases.iter().find(|case| case.name.contains(done));
+        let case = case.unwrap_or_else(|| panic!("{done}"));
+        assert!(case.number("as_expected").is_none());
+        case.text("found").unwrap().to_owned()
+    };
+    assert_eq!(found("closed while 2 workers"), "EBADF in 2 of 2 workers");
+    assert_eq!(
+        found("given to another file"),
+        "16 bytes of the other file are the workers'"
+    );
+    assert_eq!(found("write 8 bytes at the end"), "8 bytes");
+    assert!(found("by two calls").ends_with("of 400 updates lost"));
+    assert!(found("MYMEM_FETCH_ADD").contains("no memory device"));
+    assert_eq!(found("exclusive=0"), "4 of 4 opened it");
+    let length = std::fs::metadata(bench.device()).unwrap().len();
+    assert_eq!(length, 512 << 10, "the file is as long as before");
+    let page = std::fs::read_to_string(bench.out().join("report.html")).unwrap();
+    assert!(page.contains("What goes wrong with a memory device"));
+    assert!(page.contains("a file stands in for the device"));
+    let refused = refusal(&["mymem", "mistakes", "--device", "in-kernel"]);
+    assert!(refused.contains("--device in-kernel"), "{refused}");
+}
+
+#[test]
 fn every_transfer_is_in_the_folder() {
     let bench = Bench::new();
     let run = bench.recorded("throughput", &["--sizes", "1,4096", "--trials", "20"]);

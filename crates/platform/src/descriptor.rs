@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{FromRawFd, RawFd};
 
 use crate::{Error, Result};
@@ -28,6 +29,18 @@ pub fn inherited(number: RawFd) -> Result<File> {
     }
     // SAFETY: a descriptor that the kernel just made for us.
     Ok(unsafe { File::from_raw_fd(copy) })
+}
+
+/// Writes to the file that has this number now, whichever that is: for looking at what becomes of a number after its file is
+/// closed.
+///
+/// # Errors
+/// EBADF where no file has the number.
+pub fn write_at(number: RawFd, offset: u64, bytes: &[u8]) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    // SAFETY: the bytes are ours and only read; the kernel checks the number.
+    let moved = unsafe { libc::pwrite(number, bytes.as_ptr().cast(), bytes.len(), offset) };
+    usize::try_from(moved).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

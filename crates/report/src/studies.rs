@@ -13,6 +13,7 @@ mod mmap;
 mod mmap_reclaim;
 mod mymem;
 mod mymem_counter;
+mod mymem_mistakes;
 mod mymem_throughput;
 mod plan;
 mod realtime;
@@ -102,7 +103,7 @@ macro_rules! page {
 }
 
 /// All pages.
-const PAGES: [&dyn OfStudy; 13] = [
+const PAGES: [&dyn OfStudy; 14] = [
     page!(interfere, of::interfere::NAME, "Interference between cores"),
     page!(realtime, of::realtime::NAME, "Deadlines beside a load"),
     page!(plan, of::plan::NAME, "From a deadline to budgets"),
@@ -130,6 +131,11 @@ const PAGES: [&dyn OfStudy; 13] = [
         mymem_counter,
         of::mymem_counter::NAME,
         "Updates lost on a shared counter"
+    ),
+    page!(
+        mymem_mistakes,
+        of::mymem_mistakes::NAME,
+        "What goes wrong with a memory device"
     ),
     page!(
         copy_bandwidth,

@@ -20,6 +20,7 @@ pub mod interfere;
 pub mod mmap;
 pub mod mmap_reclaim;
 pub mod mymem_counter;
+pub mod mymem_mistakes;
 pub mod mymem_throughput;
 pub mod plan;
 pub mod realtime;

@@ -140,7 +140,7 @@ fn can_add(clients: &[(Subject, Client)]) -> Result<(), Error> {
 }
 
 /// Has `workers` threads, each with a file descriptor of its own, increment the counter of the device at `path`.
-fn count(
+pub(super) fn count(
     path: &Path,
     workers: u32,
     increments: u64,

@@ -2,6 +2,7 @@
 //! `memwarden mymem`: the memory devices, in C and in Rust, and what a counter in their memory comes to.
 
 mod counter;
+mod mistakes;
 mod throughput;
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use super::experiment::Place;
 use super::on_lab::MachineArgs;
 
-/// Measure the memory devices: transfers of all sizes, and counters that several workers increment
+/// Measure the memory devices: transfers of all sizes, counters that several workers increment, and what goes wrong
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -25,6 +26,7 @@ pub struct Args {
 enum Verb {
     Throughput(throughput::Args),
     Counter(counter::Args),
+    Mistakes(mistakes::Args),
 }
 
 /// Carries out `memwarden mymem ...`.
@@ -32,10 +34,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Throughput(args) => throughput::run(&args),
         Verb::Counter(args) => counter::run(&args),
+        Verb::Mistakes(args) => mistakes::run(&args),
     }
 }
 
-/// What both take.
+/// What all of them take.
 #[derive(clap::Args, Serialize)]
 struct Common {
     /// A device's path, or in-kernel (repeatable) [default: /dev/mymem, /dev/mymem_rust and in-kernel, those that are

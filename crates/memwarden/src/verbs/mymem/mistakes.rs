@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `memwarden mymem mistakes`: what goes wrong with a memory device.
+
+use std::process::ExitCode;
+
+use memwarden_experiments::Settings;
+use memwarden_experiments::mymem::mistakes::{self, Config};
+use serde::Serialize;
+
+use super::Common;
+use crate::verbs::output::errln;
+
+/// Make the mistakes that a program can make with a device, and see what it does about each
+#[derive(clap::Args, Serialize)]
+#[command(
+    after_help = "The mistakes: a descriptor closed under its workers, its number given to another file, offsets at and beyond\n\
+    the end, several programs at once without and with the module's `exclusive`, an increment by two calls.\n\
+    The exit code is 1 when a device does something else than it should.\n\
+    A device's module is loaded if it is not there, and unloaded after; `exclusive` is tried with such a module only.\n\
+    Examples:\n  memwarden mymem mistakes\n  \
+    memwarden mymem mistakes --on lab"
+)]
+pub(super) struct Args {
+    /// Threads that share a descriptor, and that increment a counter [default: 4]
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    /// Increments of each [default: 50000; lab: 1000]
+    #[arg(long, value_name = "N")]
+    increments: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    common: Common,
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Config> {
+        let config: Config = self.common.settings(self)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let config = args.settings()?;
+    let Common { place, machine, .. } = &args.common;
+    let lab = || machine.lab();
+    let command = ["memwarden", "mymem", "mistakes"];
+    let Some((folder, summary)) = place.carry_out(&command, &config, lab, mistakes::run)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    place.tell(&folder, &summary)?;
+    if let Some(fault) = mistakes::faults(&summary) {
+        errln!("memwarden: {fault}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn every_option_is_a_setting() {
+        let command = <Cli as clap::CommandFactory>::command();
+        let settings = |words: &[&str]| {
+            Cli::try_parse_from(std::iter::once(&"mistakes").chain(words))?
+                .args
+                .settings()
+        };
+        crate::verbs::experiment::options::are_settings(&command, &[], settings);
+    }
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What goes wrong with a memory device, and what the device does about it.
+
+use memwarden_run::studies::mymem_mistakes::{Case, Summary};
+
+use crate::Table;
+use crate::by_size::distinct;
+use crate::number::{counted, percent};
+
+pub(crate) const QUESTION: &str = "Mistakes that a program can make with a memory device, each provoked once: its descriptor is \
+    closed under its workers, an offset lies beyond the end, several programs have it open, a counter is incremented by two \
+    calls. What does the device do about each?";
+
+fn lost(summary: &Summary, by_device: bool) -> Option<f64> {
+    let of = |case: &&Case| {
+        case.lost_share.is_some() && case.done.contains("MYMEM_FETCH_ADD") == by_device
+    };
+    let shares = summary
+        .cases
+        .iter()
+        .filter(of)
+        .filter_map(|case| case.lost_share);
+    shares.max_by(f64::total_cmp)
+}
+
+pub(crate) fn finding(summary: &Summary) -> Option<String> {
+    let judged = summary.cases.iter().filter_map(|case| case.as_expected);
+    let (all, right) = judged.fold((0, 0), |(all, right), one| {
+        (all + 1, right + usize::from(one))
+    });
+    let mut parts = Vec::new();
+    match all {
+        0 if summary.cases.is_empty() => return None,
+        0 => parts.push("a file stood in for the device, so nothing is judged".to_owned()),
+        _ if right == all => parts.push(format!(
+            "all {} had the expected result",
+            counted(all, "mistake")
+        )),
+        _ => parts.push(format!(
+            "{right} of {} had the expected result",
+            counted(all, "mistake")
+        )),
+    }
+    if let Some(share) = lost(summary, false) {
+        parts.push(format!(
+            "an increment by two calls lost up to {} of the updates",
+            percent(share)
+        ));
+    }
+    if let Some(share) = lost(summary, true) {
+        let share = if share == 0.0 {
+            "none".to_owned()
+        } else {
+            percent(share)
+        };
+        parts.push(format!("one by the device lost {share}"));
+    }
+    let text = parts.join("; ");
+    let mut letters = text.chars();
+    let first = letters.next()?.to_uppercase();
+    Some(format!("{first}{}.", letters.as_str()))
+}
+
+pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
+    let subjects = distinct(summary.cases.iter().map(|case| case.subject.as_str()));
+    let table = |subject: &str| {
+        let mut table = Table::new(format!("What goes wrong: {subject}"))
+            .words("Mistake")
+            .words("what was done")
+            .words("expected")
+            .words("found")
+            .words("as expected");
+        for case in summary.cases.iter().filter(|case| case.subject == subject) {
+            table.row(vec![
+                case.mistake.clone(),
+                case.done.clone(),
+                case.expected.clone(),
+                case.found.clone(),
+                match case.as_expected {
+                    Some(true) => "yes",
+                    Some(false) => "NO",
+                    None => "-",
+                }
+                .into(),
+            ]);
+        }
+        table
+    };
+    subjects.into_iter().map(table).collect()
+}
+
+#[cfg(feature = "html")]
+pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
+    use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group};
+    let subjects = distinct(summary.cases.iter().map(|case| case.subject.as_str()));
+    let groups = subjects.into_iter().map(|subject| Group {
+        label: subject.into(),
+        bars: summary
+            .cases
+            .iter()
+            .filter(|case| case.subject == subject)
+            .filter_map(|case| {
+                let share = case.lost_share?;
+                Some(Bar {
+                    series: usize::from(case.done.contains("MYMEM_FETCH_ADD")),
+                    value: Some(100.0 * share),
+                    interval: None,
+                    text: percent(share),
+                })
+            })
+            .collect(),
+    });
+    let chart = BarChart {
+        title: "Updates lost on a counter".into(),
+        axis: Axis::new("lost", "% of the updates"),
+        series: vec![
+            ("by two calls".into(), Colour::nth(0)),
+            ("by the device".into(), Colour::nth(1)),
+        ],
+        groups: groups.collect(),
+        ..BarChart::default()
+    };
+    vec![crate::Figure::new(
+        "lost-updates",
+        "An increment by two calls reads the counter and writes it back; in between another worker can write it.",
+        Chart::Bars(chart),
+    )]
+}
