@@ -11,8 +11,7 @@ pub use latencies::Latencies;
 
 use crate::dram::command::{Observer, Silent};
 use crate::dram::{
-    CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory,
-    Statistics,
+    CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory, Statistics,
 };
 use crate::main_memory::{Arrival, Done, MainMemory};
 use crate::trace::{Request, TraceError};
