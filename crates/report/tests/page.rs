@@ -116,7 +116,7 @@ fn a_wide_table_has_a_wide_sheet_in_print() {
             .descendants()
             .filter(|n| n.attribute("scope") == Some("col"))
             .count();
-        assert!(columns > 9 && section.descendants().any(|n| n.has_tag_name("h3")));
+        assert!(columns > 11 && section.descendants().any(|n| n.has_tag_name("h3")));
     }
 }
 
