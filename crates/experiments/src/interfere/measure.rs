@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use memwarden_guard::trace::Recording;
 use memwarden_guard::{CoreStatistics, Recorder, Regulator, Settings};
 use memwarden_platform::clock::monotonic_ns;
 use serde_json::Value;
@@ -146,8 +147,6 @@ impl Watch {
     fn begin(guard: &dyn Regulator, hold: Duration) -> Result<Self, Error> {
         let periods = hold.as_micros() / u128::from(guard.settings()?.control.period_us.max(1));
         let room = RECORD_PERIODS + u64::try_from(periods).unwrap_or(u64::MAX >> 1);
-        // A core without a timer books its periods when it is looked at. Those of before are none of the case's.
-        guard.statistics()?;
         // The proof is worth having and not worth failing for: without it the case says so.
         Ok(Self {
             recorder: guard.record(room).map_err(|error| error.to_string()),
@@ -180,7 +179,10 @@ impl Watch {
         let statistics = guard.statistics()?;
         let period_us = guard.settings()?.control.period_us;
         let (proof, untraced) = match self.recorder {
-            Ok(recorder) => (Proof::of(&recorder.stop()?), None),
+            Ok(recorder) => (
+                Proof::of(&of_the_case(recorder.stop()?, self.begun_ns)),
+                None,
+            ),
             Err(reason) => (Proof::default(), Some(reason)),
         };
         let counted: BTreeMap<usize, CoreStatistics> = statistics
@@ -199,6 +201,12 @@ impl Watch {
             untraced,
         })
     }
+}
+
+/// A core without a timer books its periods when it is looked at. The look at the case's begin ends those of before.
+fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
+    recording.events.retain(|event| event.t_ns >= begun_ns);
+    recording
 }
 
 /// Pinned, and still there at the end.
@@ -237,4 +245,32 @@ fn figure(workload: &Workload, key: &str, result: &Value) -> Result<f64, Error> 
             what: workload.to_string(),
             reason: format!("gave no {key}"),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memwarden_guard::trace::{TraceEvent, What};
+
+    #[test]
+    fn periods_that_ended_before_the_case_are_not_its() {
+        let idle_until = |t_ns, used_read| TraceEvent {
+            cpu: 3,
+            t_ns,
+            what: What::Period {
+                epoch: 0,
+                periods: 58,
+                late_ns: 0,
+                used_read,
+                assigned_read: 1638,
+                used_write: 0,
+                assigned_write: 0,
+                throttled_ns: 0,
+            },
+        };
+        let events = vec![idle_until(999, 1642), idle_until(1000, 5)];
+        let recording = Recording { events, lost: 0 };
+        let core = &Proof::of(&of_the_case(recording, 1000)).cores[&3];
+        assert_eq!((core.periods, core.used.as_slice()), (58, &[5][..]));
+    }
 }
