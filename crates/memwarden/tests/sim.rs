@@ -210,7 +210,15 @@ fn requests_come_at_their_times() {
     );
     let output = desk.sim("replay my.trace --check");
     let text = String::from_utf8(output.stdout).unwrap();
-    for words in ["at their times", "row misses", "p99", "% of", "violations"] {
+    for words in [
+        "at their times",
+        "row misses",
+        "p99",
+        "% of",
+        "violations",
+        "energy, uJ",
+        "standby",
+    ] {
         assert!(text.contains(words), "{words}\n{text}");
     }
     let errors = String::from_utf8(output.stderr).unwrap();

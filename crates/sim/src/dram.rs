@@ -28,6 +28,7 @@
 //! | [`checker`] | judges a command stream by a table of the standards' rules |
 //! | [`checks`] | random traffic past the checker, and figures worked out by hand |
 //! | [`statistics`] | what a controller counts |
+//! | [`energy`] | what that took, from the currents of data sheets |
 //!
 //! [`MainMemory`]: crate::MainMemory
 //!
@@ -59,6 +60,7 @@ pub mod checker;
 pub mod checks;
 pub mod command;
 pub mod controller;
+pub mod energy;
 pub mod mapping;
 pub mod memory;
 pub mod memory_file;
@@ -67,6 +69,7 @@ pub mod statistics;
 
 pub use checker::{CheckReport, Checker, Violation};
 pub use controller::{Controller, ControllerError, ControllerSettings, PagePolicy};
+pub use energy::{Activity, Energy};
 pub use memory::{Memory, Organisation, Standard, Timings};
 pub use memory_file::MemoryError;
 pub use statistics::Statistics;

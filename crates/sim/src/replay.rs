@@ -11,7 +11,8 @@ pub use latencies::Latencies;
 
 use crate::dram::command::{Observer, Silent};
 use crate::dram::{
-    CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory, Statistics,
+    Activity, CheckReport, Checker, Controller, ControllerError, ControllerSettings, Memory,
+    Statistics,
 };
 use crate::main_memory::{Arrival, Done, MainMemory};
 use crate::trace::{Request, TraceError};
@@ -31,6 +32,8 @@ pub struct Replay {
     pub read_latencies: Latencies,
     /// The controller's own counts.
     pub statistics: Statistics,
+    /// What of it takes energy.
+    pub activity: Activity,
     /// What the checker found, if it was asked.
     pub check: Option<CheckReport>,
 }
@@ -126,13 +129,15 @@ fn run<O: Observer>(
     let begin = begin.ok_or(ReplayError::Empty)?;
     run.controller.finish(run.end_ps, &mut run.done);
     run.count_done();
+    let statistics = run.controller.statistics();
     let replay = Replay {
         reads: run.reads,
         writes: run.writes,
         timed: begin.is_some(),
         time_ps: run.end_ps - begin.unwrap_or(0),
         read_latencies: run.read_latencies,
-        statistics: run.controller.statistics(),
+        activity: Activity::until(&statistics, run.end_ps),
+        statistics,
         check: None,
     };
     Ok((replay, run.controller.into_observer()))

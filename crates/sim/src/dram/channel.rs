@@ -770,8 +770,16 @@ impl Channel {
             used_ps: at_ps,
         };
         self.finishing &= !(1 << bank);
+        let of_rank = self.rank_banks(bank >> (self.bank_bits + self.group_bits));
+        let was_open = self.open & of_rank != 0;
         self.open &= !(1 << bank);
         self.open |= u64::from(row != CLOSED) << bank;
+        self.statistics.activates += u64::from(row != CLOSED);
+        match (was_open, self.open & of_rank != 0) {
+            (false, true) => self.statistics.open.begin(at_ps),
+            (true, false) => self.statistics.open.end(at_ps),
+            _ => {}
+        }
         self.queue.row_changed(bank, row);
         self.choose(bank);
     }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::energy::Currents;
 use super::mapping::Mapping;
 
 /// The standard that a memory is made to.
@@ -159,6 +160,25 @@ fields! {
     trfc: 1000..=2000000,
 }
 
+fields! {
+    /// Currents of a chip from one of its supplies, by the data sheets' names, uA.
+    Supply, false;
+    /// The supply's voltage, mV.
+    mv: 100..=5000,
+    /// ACT and PRE of one bank, one after the other.
+    idd0: 1..=10000000,
+    /// Standby, all banks closed.
+    idd2n: 1..=10000000,
+    /// Standby, banks open.
+    idd3n: 1..=10000000,
+    /// RD after RD.
+    idd4r: 1..=10000000,
+    /// WR after WR.
+    idd4w: 1..=10000000,
+    /// REF after REF.
+    idd5: 1..=10000000,
+}
+
 impl Organisation {
     /// Bytes that a burst moves: the line that the memory reads and writes.
     #[must_use]
@@ -212,6 +232,9 @@ pub struct Memory {
     pub timings: Timings,
     /// Which bits of an address say what.
     pub mapping: Mapping,
+    /// What its chips take, where that is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currents: Option<Currents>,
 }
 
 impl Memory {

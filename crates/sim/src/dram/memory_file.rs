@@ -4,13 +4,15 @@
 //! A file is judged as a whole: every wrong field is told with its line and what it
 //! may be.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::energy::Currents;
 use super::mapping::{AddressMap, Mapping};
-use super::memory::{Field, Memory, Organisation, Standard, Timings};
+use super::memory::{Field, Memory, Organisation, Standard, Supply, Timings};
 use crate::faults::{Fault, Listed};
 
 /// The memories that come with the program: name and file.
@@ -34,6 +36,9 @@ const BUILT_IN: [(&str, &str); 9] = [
     ),
     ("hbm3-6400", include_str!("../../memories/hbm3-6400.toml")),
 ];
+
+/// The most chips that a rank may have.
+const MAX_CHIPS: u64 = 64;
 
 /// Why there is no memory.
 #[derive(Debug, thiserror::Error)]
@@ -145,7 +150,8 @@ impl Reader<'_> {
 
     fn memory(&mut self, file: &DeTable) -> Option<Memory> {
         let tables = ["organisation", "timings", "mapping"];
-        self.only(file, "", ["name", "standard"].into_iter().chain(tables));
+        let known = ["name", "standard", "currents"].into_iter();
+        self.only(file, "", known.chain(tables));
         let name = self.name(file);
         let standard = self.standard(file);
         let [organisation, timings, mapping] = tables.map(|name| {
@@ -159,13 +165,17 @@ impl Reader<'_> {
             table
         });
         let organisation = organisation.map(|(at, table)| {
-            self.fields::<Organisation>(at, table, "organisation.", Organisation::FIELDS, 1)
+            let fields = Organisation::FIELDS;
+            self.fields(at, table, "organisation.", fields, 1, "a power of two")
         })?;
         // A time in clocks needs the clock, which is checked with the others.
         let timings = timings.map(|(at, table)| {
             let tck = table.get("tck").and_then(|entry| whole(entry.get_ref(), 0));
-            self.fields::<Timings>(at, table, "timings.", Timings::FIELDS, tck.unwrap_or(0))
+            let kind = "whole ps, or \"Nck\" in clocks,";
+            let fields = Timings::FIELDS;
+            self.fields(at, table, "timings.", fields, tck.unwrap_or(0), kind)
         })?;
+        let currents = file.get("currents").map(|entry| self.currents(entry));
         let (at, table) = mapping?;
         let mapping = self.mapping(at, table)?;
         if let Some(standard) = standard.filter(|_| self.faults.is_empty()) {
@@ -177,7 +187,41 @@ impl Reader<'_> {
             organisation,
             timings,
             mapping,
+            currents,
         })
+    }
+
+    /// The number of chips, and a table for each supply.
+    fn currents(&mut self, entry: &Entry) -> Currents {
+        let mut currents = Currents {
+            chips: 0,
+            supplies: BTreeMap::new(),
+        };
+        let table = entry.get_ref().as_table();
+        for (name, value) in table.into_iter().flatten() {
+            let at = value.span().start;
+            if name.get_ref() == "chips" {
+                currents.chips = whole(value.get_ref(), 0).unwrap_or(0);
+            } else if let Some(table) = value.get_ref().as_table() {
+                let prefix = format!("currents.{}.", name.get_ref());
+                let kind = "whole uA (mv: mV)";
+                let supply = self.fields(at, table, &prefix, Supply::FIELDS, 0, kind);
+                currents.supplies.insert(name.get_ref().to_string(), supply);
+            } else {
+                let field = format!("currents.{}", name.get_ref());
+                self.fault(at, &field, "has to be a supply's table, or chips");
+            }
+        }
+        let at = entry.span().start;
+        if !(1..=MAX_CHIPS).contains(&currents.chips) {
+            let why = format!("has to be the chips of a rank, from 1 to {MAX_CHIPS}");
+            self.fault(at, "currents.chips", why);
+        }
+        if currents.supplies.is_empty() {
+            let why = "has to have a table for each supply, as [currents.vdd]";
+            self.fault(at, "currents", why);
+        }
+        currents
     }
 
     fn name(&mut self, file: &DeTable) -> Option<String> {
@@ -210,6 +254,7 @@ impl Reader<'_> {
         prefix: &str,
         fields: &[Field<T>],
         tck: u64,
+        kind: &str,
     ) -> T {
         self.only(table, prefix, fields.iter().map(|field| field.name));
         let mut all = T::default();
@@ -224,11 +269,6 @@ impl Reader<'_> {
                 (field.set)(&mut all, value);
                 continue;
             }
-            let kind = if field.power_of_two {
-                "a power of two"
-            } else {
-                "whole ps, or \"Nck\" in clocks,"
-            };
             let found = match (entry, value) {
                 (None, _) => "is missing: ".to_owned(),
                 (Some(_), Some(value)) => format!("is {value}: "),

@@ -20,6 +20,11 @@ pub struct Statistics {
     pub row_misses: u64,
     /// Whose bank had another row open.
     pub row_conflicts: u64,
+    /// ACTs.
+    pub activates: u64,
+    /// Time with open banks.
+    #[serde(skip)]
+    pub open: OpenTime,
     /// Refreshes of a rank.
     pub refreshes: u64,
     /// Bytes read and written for each core.
@@ -31,6 +36,32 @@ pub struct Statistics {
     /// Waiting requests times the time that there were as many, ps. By Little's law
     /// it is `wait_sum_ps` whenever nobody waits.
     pub queue_integral_ps: u64,
+}
+
+/// How long ranks had an open bank, summed over them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenTime {
+    /// Ends less begins, ps; begins of what has no end yet are in it.
+    sum_ps: u64,
+    /// Ranks that have one.
+    ranks: u64,
+}
+
+impl OpenTime {
+    pub(super) fn begin(&mut self, at_ps: u64) {
+        self.sum_ps = self.sum_ps.wrapping_sub(at_ps);
+        self.ranks += 1;
+    }
+
+    pub(super) fn end(&mut self, at_ps: u64) {
+        self.sum_ps = self.sum_ps.wrapping_add(at_ps);
+        self.ranks -= 1;
+    }
+
+    /// Until a moment that isn't before the last begin or end, ps.
+    pub(super) fn until(&self, at_ps: u64) -> u64 {
+        self.sum_ps.wrapping_add(self.ranks.wrapping_mul(at_ps))
+    }
 }
 
 impl Statistics {
@@ -50,6 +81,9 @@ impl Statistics {
         self.row_hits += other.row_hits;
         self.row_misses += other.row_misses;
         self.row_conflicts += other.row_conflicts;
+        self.activates += other.activates;
+        self.open.sum_ps = self.open.sum_ps.wrapping_add(other.open.sum_ps);
+        self.open.ranks += other.open.ranks;
         self.refreshes += other.refreshes;
         for (sum, bytes) in self.bytes_by_core.iter_mut().zip(&other.bytes_by_core) {
             *sum += bytes;

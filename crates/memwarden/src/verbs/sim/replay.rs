@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use memwarden_experiments::Progress;
-use memwarden_sim::dram::{ControllerSettings, Memory, PagePolicy};
+use memwarden_sim::dram::{ControllerSettings, Energy, Memory, PagePolicy};
 use memwarden_sim::replay::{Replay, replay};
 use memwarden_sim::trace::{Format, Reader, Request, TraceError};
 use serde::Serialize;
@@ -164,6 +164,9 @@ struct Figures {
     read_latency_mean_ps: Option<f64>,
     read_latency_p50_ps: Option<u64>,
     read_latency_p99_ps: Option<u64>,
+    /// None where the memory's file has no currents.
+    energy: Option<Energy>,
+    mean_power_mw: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -253,6 +256,7 @@ fn figures(outcome: &Replay, memory: &Memory) -> Figures {
     let bytes_per_s = outcome.bytes_per_s(memory);
     let peak_bytes_per_s = memory.peak_bytes_per_s();
     let latencies = &outcome.read_latencies;
+    let energy = memory.energy(&outcome.activity, outcome.time_ps);
     Figures {
         reads: outcome.reads,
         writes: outcome.writes,
@@ -270,6 +274,8 @@ fn figures(outcome: &Replay, memory: &Memory) -> Figures {
         read_latency_mean_ps: latencies.mean_ps(),
         read_latency_p50_ps: latencies.quantile_ps(0.5),
         read_latency_p99_ps: latencies.quantile_ps(0.99),
+        energy,
+        mean_power_mw: energy.map(|energy| energy.mean_mw(outcome.time_ps)),
     }
 }
 
@@ -334,6 +340,8 @@ fn text(figures: &Figures, check: Option<&Judged>) -> String {
         let value = latency(ps.map(|ps| ps as f64));
         add(name, value, "or up to 0.8 % less".into());
     }
+    let (value, note) = energy_text(figures);
+    add("energy, uJ", value, note);
     if let Some(check) = check {
         add("commands judged", check.commands.to_string(), String::new());
         add(
@@ -346,6 +354,24 @@ fn text(figures: &Figures, check: Option<&Judged>) -> String {
     let violations = check.iter().flat_map(|check| &check.violations);
     parts.extend(violations.take(SHOWN).cloned());
     parts.join("\n")
+}
+
+/// The energy, and its parts.
+fn energy_text(figures: &Figures) -> (String, String) {
+    let Some((energy, mw)) = figures.energy.zip(figures.mean_power_mw) else {
+        return ("-".into(), "the memory's file has no currents".into());
+    };
+    let total = energy.total_uj();
+    let parts = [
+        ("activates", energy.activates_uj),
+        ("reads", energy.reads_uj),
+        ("writes", energy.writes_uj),
+        ("refresh", energy.refresh_uj),
+        ("standby", energy.standby_uj),
+    ];
+    let parts = parts.map(|(name, uj)| format!("{name} {:.0} %", 100.0 * uj / total));
+    let note = format!("{mw:.0} mW: {}", parts.join(", "));
+    (number(total, 1), note)
 }
 
 fn speed_text(speed: &Speed) -> String {

@@ -95,6 +95,39 @@ fn a_burst_takes_a_clock_at_least() {
 }
 
 #[test]
+fn wrong_currents_are_named_and_may_be_left_out() {
+    let told = faults(
+        &DDR4
+            .replace("mv = 1200", "mv = 12")
+            .replace("chips = 8", "chips = 0"),
+    );
+    assert!(
+        told.contains("currents.vdd.mv: is 12: has to be whole uA (mv: mV) from 100 to 5000"),
+        "{told}"
+    );
+    assert!(
+        told.contains("currents.chips: has to be the chips of a rank, from 1 to 64"),
+        "{told}"
+    );
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let told = faults(&DDR4.replace("idd5 = ", "idd6 = "));
+    assert!(told.contains("currents.vdd.idd6: is not known"), "{told}");
+    assert!(told.contains("currents.vdd.idd5: is missing"), "{told}");
+    let (without, _) = DDR4.split_once("[currents]").unwrap();
+    let memory = Memory::parse(Path::new("my.toml"), without).unwrap();
+    assert_eq!(memory.currents, None);
+    let told = faults(&format!("{without}[currents]\nchips = 8\nvdd = 1\n"));
+    assert!(
+        told.contains("currents.vdd: has to be a supply's table"),
+        "{told}"
+    );
+    assert!(
+        told.contains("has to have a table for each supply"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_mapping_names_every_bit_once() {
     let memory = Memory::named("ddr4-2400").unwrap();
     let error = |order: &[&str]| {
