@@ -10,6 +10,7 @@ use memwarden_guard::{BestEffort, Null, Regulator, Settings, StartOptions};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_run::studies::Traffic;
 use memwarden_run::{Existing, Run, RunFolder};
+use memwarden_sim::dram::Activity;
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::regulator::EndedPeriod;
 use memwarden_sim::sweep::sweep;
@@ -158,15 +159,18 @@ impl Simulated {
             .collect()
     }
 
-    /// What memory moved in `time_ps`.
+    /// What memory moved in `time_ps`, and what it took.
     #[allow(clippy::cast_precision_loss)]
-    pub(crate) fn traffic(&self, lines: u64, time_ps: u64) -> Result<Traffic, Error> {
+    pub(crate) fn traffic(&self, activity: &Activity, time_ps: u64) -> Result<Traffic, Error> {
         let memory = self.platform.memory().map_err(PlatformError::from)?;
+        let lines = activity.reads + activity.writes;
         let bytes = (lines * memory.organisation.burst_bytes()) as f64;
+        let energy = memory.energy(activity, time_ps);
         let bytes_per_s = bytes / (time_ps as f64 / 1e12);
         Ok(Traffic {
             memory_gb_s: bytes_per_s / 1e9,
             memory_peak_share: bytes_per_s / memory.peak_bytes_per_s(),
+            memory_power_mw: energy.map(|energy| energy.mean_mw(time_ps)),
         })
     }
 }

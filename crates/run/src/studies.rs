@@ -32,6 +32,9 @@ pub struct Traffic {
     pub memory_gb_s: f64,
     /// Share of what the memory can move at most.
     pub memory_peak_share: f64,
+    /// Mean power of the memory's chips, mW, without their data pins; null where their currents aren't known.
+    #[serde(default)]
+    pub memory_power_mw: Option<f64>,
 }
 
 /// Figures that a case may be without: it has them if it has `key`, and then all of them have to fit. (serde's own

@@ -7,6 +7,7 @@ use memwarden_guard::Settings as GuardSettings;
 use memwarden_platform::units::{Size, Time};
 use memwarden_run::Existing;
 use memwarden_run::studies::interfere::{NAME, Summary};
+use memwarden_sim::dram::Activity;
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::workload::{Idle, Workload as Steps};
 use memwarden_sim::{CoreCounts, Guard};
@@ -28,8 +29,8 @@ struct Prepared {
 struct Ran {
     counts: Vec<CoreCounts>,
     guarded: Option<Guarded>,
-    /// Lines that memory moved.
-    lines: u64,
+    /// What memory did.
+    activity: Activity,
 }
 
 /// Runs the experiment in the model and leaves its run folder.
@@ -92,7 +93,7 @@ pub fn simulate(
     )?;
 
     let mut results = std::collections::BTreeMap::new();
-    let mut lines = Vec::new();
+    let mut activities = Vec::new();
     for ((index, case), ran) in cases
         .iter_mut()
         .enumerate()
@@ -106,14 +107,14 @@ pub fn simulate(
             window_ps,
         );
         folder.append_all(&samples(&config, &case.plan, &measured))?;
-        lines.push(ran.iter().map(|ran| ran.lines).sum::<u64>());
+        activities.push(ran.iter().map(|ran| ran.activity).sum());
         results.insert(index, measured);
     }
     let solo: Vec<f64> = results[&0].victim.concat();
     for (index, measured) in &results {
         let mut case = case(&config, &cases[*index].plan, measured, &solo);
         let time_ps = window_ps * u64::from(config.repeat);
-        case.traffic = Some(simulated.traffic(lines[*index], time_ps)?);
+        case.traffic = Some(simulated.traffic(&activities[*index], time_ps)?);
         summary.cases.push(case);
     }
     summary.note(format!(
@@ -200,12 +201,7 @@ fn run_once(
         .machine(workloads, case.guard.as_ref(), seed)?;
     machine.run_until(settle_ps);
     let before: Vec<CoreCounts> = (0..cores).map(|core| machine.counts(core)).collect();
-    let moved = |machine: &memwarden_sim::Machine<_>| {
-        let statistics: memwarden_sim::dram::Statistics =
-            memwarden_sim::dram::Controller::statistics(machine.memory());
-        statistics.reads + statistics.writes
-    };
-    let lines = moved(&machine);
+    let activity = Activity::until(&machine.memory().statistics(), machine.now_ps());
     machine.ended_periods();
     machine.run_until(settle_ps + window_ps);
     let counts: Vec<CoreCounts> = (0..cores)
@@ -220,10 +216,11 @@ fn run_once(
             untraced: None,
         }
     });
+    let end = Activity::until(&machine.memory().statistics(), machine.now_ps());
     Ok(Ran {
         counts,
         guarded,
-        lines: moved(&machine) - lines,
+        activity: end.since(&activity),
     })
 }
 

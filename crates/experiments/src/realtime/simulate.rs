@@ -10,6 +10,7 @@ use memwarden_run::Existing;
 use memwarden_run::studies::realtime::{NAME, Summary};
 use memwarden_sim::Guard;
 use memwarden_sim::cases::Task;
+use memwarden_sim::dram::Activity;
 use memwarden_sim::platform::PlatformError;
 use memwarden_sim::workload::{Idle, Workload as Steps};
 use memwarden_workloads::periodic::Job;
@@ -36,8 +37,8 @@ struct Ran {
     loads: Vec<Achieved>,
     throttled_ps: Vec<u64>,
     time_ps: u64,
-    /// Lines that memory moved.
-    lines: u64,
+    /// What memory did.
+    activity: Activity,
 }
 
 /// Runs the experiment in the model and leaves its run folder.
@@ -93,10 +94,10 @@ pub fn simulate(
             settings: case.settings,
             ..Measured::default()
         };
-        let (mut lines, mut time_ps) = (0, 0);
+        let (mut activities, mut time_ps) = (Vec::new(), 0);
         for repeat in 0..config.repeat {
             let Some(one) = ran.next() else { break };
-            lines += one.lines;
+            activities.push(one.activity);
             time_ps += one.time_ps;
             if let Some((_, settings)) = &measured.settings {
                 let shares = throttled_share(settings, &one.throttled_ps, one.time_ps);
@@ -108,15 +109,15 @@ pub fn simulate(
             }
             folder.append_all(&samples(&config, &name, repeat, &measured))?;
         }
-        traffic.push((lines, time_ps));
+        traffic.push((activities.into_iter().sum(), time_ps));
         running.push(Running {
             plan: case.plan,
             measured,
         });
     }
     figures(&config, &running, &mut summary)?;
-    for (case, (lines, time_ps)) in summary.cases.iter_mut().zip(traffic) {
-        case.traffic = Some(simulated.traffic(lines, time_ps)?);
+    for (case, (activity, time_ps)) in summary.cases.iter_mut().zip(traffic) {
+        case.traffic = Some(simulated.traffic(&activity, time_ps)?);
     }
     summary.note(format!(
         "Simulated: {}, the regulator is the real policy over modelled cores. Nothing but memory delays the task: its \
@@ -248,12 +249,12 @@ fn run_once(
             }
         })
         .collect();
-    let statistics = machine.memory().statistics();
+    let activity = Activity::until(&machine.memory().statistics(), machine.now_ps());
     Ok(Ran {
         task: TaskRun::simulated(config.victim_cpu, task.frame_bytes, task.jobs, jobs),
         loads: loads.collect(),
         throttled_ps: counts.iter().map(|counts| counts.throttled_ps).collect(),
         time_ps,
-        lines: statistics.reads + statistics.writes,
+        activity,
     })
 }
