@@ -400,6 +400,7 @@ fn case(outcome: &Outcome, problem: &Problem, platform: &Platform) -> Case {
         traffic: memwarden_run::studies::Traffic {
             memory_gb_s: outcome.memory_gb_s,
             memory_peak_share: outcome.memory_peak_share,
+            memory_power_mw: outcome.memory_power_mw,
         },
         reached: outcome.reached,
     }

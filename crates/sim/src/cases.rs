@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use memwarden_policy::{BestEffort, UNLIMITED};
 use serde::{Deserialize, Serialize};
 
-use crate::dram::Controller;
+use crate::dram::{Activity, Controller};
 use crate::machine::{CoreCounts, Machine};
 use crate::platform::{Platform, PlatformError};
 use crate::regulator::Guard;
@@ -155,11 +155,13 @@ pub enum Measure {
     MemoryGbS,
     /// And which part of its peak that is.
     MemoryPeakShare,
+    /// The mean power of its chips, mW, where their currents are known.
+    MemoryPowerMw,
 }
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::LatencyNs,
         Self::MibS,
         Self::P99Ms,
@@ -170,6 +172,7 @@ impl Measure {
         Self::LoadMibS,
         Self::MemoryGbS,
         Self::MemoryPeakShare,
+        Self::MemoryPowerMw,
     ];
 
     /// Its name in a facts file.
@@ -186,6 +189,7 @@ impl Measure {
             Self::LoadMibS => "load_mib_s",
             Self::MemoryGbS => "memory_gb_s",
             Self::MemoryPeakShare => "memory_peak_share",
+            Self::MemoryPowerMw => "memory_power_mw",
         }
     }
 
@@ -386,21 +390,20 @@ impl Case {
             let all = 0..self.workloads.len();
             all.map(|core| machine.counts(core)).collect()
         };
-        let lines = |machine: &Machine<Controller>| {
-            let statistics = machine.memory().statistics();
-            statistics.reads + statistics.writes
+        let activity = |machine: &Machine<Controller>| {
+            Activity::until(&machine.memory().statistics(), machine.now_ps())
         };
         let mut ticks = Ticks::new(&loads);
-        let ((before, lines_before), passed_ps) = if let Some(task) = &self.task {
+        let ((before, active_before), window_ps) = if let Some(task) = &self.task {
             while !machine.has_ended(subject) {
                 let until_ps = machine.now_ps() + task.period_us * 1_000_000;
                 ticks.run_until(&mut machine, until_ps);
             }
             let none = vec![CoreCounts::default(); self.workloads.len()];
-            ((none, 0), machine.now_ps())
+            ((none, Activity::default()), machine.now_ps())
         } else {
             machine.run_until(SETTLE_PS);
-            let before = (counts(&machine), lines(&machine));
+            let before = (counts(&machine), activity(&machine));
             ticks.run_until(&mut machine, SETTLE_PS + WINDOW_PS);
             (before, WINDOW_PS)
         };
@@ -410,16 +413,20 @@ impl Case {
             .zip(&before)
             .map(|(after, before)| after.since(before))
             .collect();
-        let passed_ps = passed_ps as f64;
+        let passed_ps = window_ps as f64;
         let line = platform.machine.line_bytes as f64;
         let mib_s = |touches: u64| touches as f64 * line / f64::from(1 << 20) / (passed_ps / 1e12);
         let mut figures = BTreeMap::new();
         let memory = platform.memory()?;
-        let moved = (lines(&machine) - lines_before) * memory.organisation.burst_bytes();
+        let active = activity(&machine).since(&active_before);
+        let moved = (active.reads + active.writes) * memory.organisation.burst_bytes();
         let bytes_per_s = moved as f64 / (passed_ps / 1e12);
         figures.insert(Measure::MemoryGbS, bytes_per_s / 1e9);
         let share = bytes_per_s / memory.peak_bytes_per_s();
         figures.insert(Measure::MemoryPeakShare, share);
+        if let Some(energy) = memory.energy(&active, window_ps) {
+            figures.insert(Measure::MemoryPowerMw, energy.mean_mw(window_ps));
+        }
         if !loads.is_empty() {
             let of_loads = || loads.iter().map(|core| since[*core]);
             let away: u64 = of_loads().map(|one| one.idle_ps + one.throttled_ps).sum();

@@ -154,6 +154,8 @@ pub struct Outcome {
     pub memory_gb_s: f64,
     /// And which part of its peak that is.
     pub memory_peak_share: f64,
+    /// Mean power of its chips, mW, where their currents are known.
+    pub memory_power_mw: Option<f64>,
     /// The goal is reached.
     pub reached: bool,
 }
@@ -289,6 +291,7 @@ impl Problem {
             load_mib_s: figure(Measure::LoadMibS),
             memory_gb_s: figure(Measure::MemoryGbS),
             memory_peak_share: figure(Measure::MemoryPeakShare),
+            memory_power_mw: figures.get(&Measure::MemoryPowerMw).copied(),
             reached: miss_share <= self.goal.miss_ratio,
         })
     }
@@ -641,6 +644,7 @@ mod tests {
             load_mib_s,
             memory_gb_s: 0.0,
             memory_peak_share: 0.0,
+            memory_power_mw: None,
             reached: true,
         }
     }

@@ -34,6 +34,7 @@ fn case(name: &str, guard: Option<(u32, &str, u64)>, load_mib_s: f64, worst_ms: 
         traffic: Traffic {
             memory_gb_s: 0.5 + load_mib_s / 700.0,
             memory_peak_share: (0.5 + load_mib_s / 700.0) / 10.67,
+            memory_power_mw: None,
         },
         reached: !late,
     }

@@ -327,6 +327,18 @@ pub fn escape(text: &str) -> String {
     out
 }
 
+/// Cuts `text` to fit `width`, with an ellipsis.
+pub fn fit(text: &str, width: f64) -> String {
+    if width_of(text) <= width {
+        return text.into();
+    }
+    let mut cut: String = text.into();
+    while !cut.is_empty() && width_of(&cut) + FONT > width {
+        cut.pop();
+    }
+    format!("{}\u{2026}", cut.trim_end())
+}
+
 #[cfg(test)]
 mod tests {
     use super::width_of;
@@ -342,16 +354,4 @@ mod tests {
             assert!((pixels..pixels * 1.3).contains(&guess), "{text}: {guess}");
         }
     }
-}
-
-/// Cuts `text` to fit `width`, with an ellipsis.
-pub fn fit(text: &str, width: f64) -> String {
-    if width_of(text) <= width {
-        return text.into();
-    }
-    let mut cut: String = text.into();
-    while !cut.is_empty() && width_of(&cut) + FONT > width {
-        cut.pop();
-    }
-    format!("{}\u{2026}", cut.trim_end())
 }
