@@ -6,8 +6,7 @@
  */
 #include "policy.h"
 
-#define EPOCH_BITS 21
-#define EPOCH_MASK ((1ULL << EPOCH_BITS) - 1)
+#define EPOCH_MASK MW_EPOCH_MASK
 #define EPOCH_SHIFT 43
 #define RELEASED_SHIFT 42
 #define FIELD_BITS 14

@@ -51,6 +51,8 @@
 
 /* Budgets are events per period. The largest one means "no limit". */
 #define MW_UNLIMITED ((1ULL << 40) - 1)
+/* Periods are numbered on a circle. */
+#define MW_EPOCH_MASK ((1ULL << 21) - 1)
 /* As many cores as a census field can count. */
 #define MW_MAX_CORES ((1U << 14) - 1)
 

@@ -226,8 +226,12 @@ static void average(struct mg_counter *counter, u64 used, u64 since, u64 periods
 	if (counter->far)
 		periods = max(since, 1ULL);
 	counter->far = false;
-	counter->last = likely(periods == 1) ? used : div64_u64(used, periods);
-	mg_counter_average(counter, counter->last, periods);
+	used <<= MG_AVERAGE_SHIFT;
+	/* None of them has ended where another core was first to see the next begin. */
+	if (unlikely(periods > 1))
+		used = div64_u64(used, periods);
+	counter->last = used >> MG_AVERAGE_SHIFT;
+	mg_counter_average(counter, used, periods);
 }
 
 static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
@@ -473,7 +477,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	u64 used[MW_RESOURCES] = {}, assigned[MW_RESOURCES] = {};
 	u64 allowed[MW_RESOURCES] = {}, resting[MW_RESOURCES] = {};
 	bool throttled = policy->throttled, best_effort = policy->best_effort;
-	u64 epoch = policy->epoch, throttled_ns = 0, periods, last = core->number;
+	u64 epoch = mg_epoch(core), throttled_ns = 0, periods, last = core->number;
 	u64 since;
 	enum mw_action action;
 	int r;
@@ -754,10 +758,10 @@ static void used_up(struct mg_counter *counter, u64 now)
 			core->counter[r].held = U64_MAX;
 	}
 	if (account->total_reclaimed != reclaimed)
-		trace_reclaim(core->policy.epoch, r,
+		trace_reclaim(mg_epoch(core), r,
 			      account->total_reclaimed - reclaimed,
 			      mw_pool_read(&mg_guard.policy, r));
-	trace_overflow(core->policy.epoch, r, used, account->assigned, action);
+	trace_overflow(mg_epoch(core), r, used, account->assigned, action);
 	if (action == MW_RUN)
 		mg_counter_arm(counter, mw_until_overflow(&core->policy, r));
 	else
@@ -1056,6 +1060,7 @@ void mg_core_stop(unsigned int cpu)
 	struct mg_core *core = &per_cpu(mg_cores, cpu);
 	enum mw_action action;
 	bool throttled;
+	int r;
 
 	WRITE_ONCE(core->leaving, true);
 	if (!core->regulated)
@@ -1065,6 +1070,12 @@ void mg_core_stop(unsigned int cpu)
 	/* mg_core_is_idle(): who sees that it isn't regulated sees why. */
 	smp_store_release(&core->regulated, false);
 	mg_book_passed(core);
+	for (r = 0; r < mg_guard.resources; r++) {
+		struct mg_counter *counter = &core->counter[r];
+
+		if (counter->far)
+			core->policy.account[r].total_used += mg_counter_used(counter);
+	}
 	throttled = core->policy.throttled;
 	action = mw_core_offline(&mg_guard.policy, &core->policy);
 	if (throttled)

@@ -218,7 +218,7 @@ bool mg_counter_mend(struct mg_counter *counter)
 /**
  * mg_counter_average() - what a period takes, on average
  * @counter: of this CPU, interrupts off
- * @used: events of each of these periods
+ * @used: events of each of these periods, in parts of MG_AVERAGE_SHIFT bits
  * @periods: that have ended
  */
 void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods)
@@ -227,7 +227,6 @@ void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods)
 	u64 *average = counter->average;
 	int i;
 
-	used <<= 8;
 	if (likely(periods == 1)) {
 		average[0] += (used >> 1) - (average[0] >> 1);
 		average[1] += (used >> 4) - (average[1] >> 4);

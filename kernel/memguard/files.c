@@ -298,7 +298,10 @@ static int control_show(struct seq_file *m, void *unused)
 	return 0;
 }
 
-/* Averages over about 2, 16 and 256 periods, then since the last reset. */
+/*
+ * Averages over about 2, 16 and 256 periods, then since the last reset. Periods
+ * that were only noted (steady.c) come in with their mean.
+ */
 static int usage_show(struct seq_file *m, void *unused)
 {
 	int cpu, i;
@@ -312,7 +315,7 @@ static int usage_show(struct seq_file *m, void *unused)
 			u64 events = READ_ONCE(core->counter[MW_READ].average[i]);
 
 			seq_printf(m, "%llu ",
-				   div64_u64(events * 100 >> 8, budget));
+				   div64_u64(events * 100 >> MG_AVERAGE_SHIFT, budget));
 		}
 		seq_putc(m, '\n');
 	}

@@ -32,6 +32,8 @@
 #define MG_BUCKETS 24
 /* Weights 1/2, 1/16 and 1/256 of the newest period. */
 #define MG_AVERAGES 3
+/* They are kept in 1/256 events. */
+#define MG_AVERAGE_SHIFT 8
 /* A throttled core's tasks run for so long in each period at least. */
 #define MG_RUN_MIN_NS 2000ULL
 /*
@@ -236,6 +238,12 @@ static inline bool mg_clock_step(struct mg_core *core, u64 now)
 	core->number++;
 	core->next += core->period_ns;
 	return true;
+}
+
+/* The period that @core is in, those that were only noted among them. */
+static inline u64 mg_epoch(const struct mg_core *core)
+{
+	return (core->policy.epoch + core->number - core->begun) & MW_EPOCH_MASK;
 }
 
 /* main.c */

@@ -40,8 +40,9 @@ void mg_begin_steady(struct mg_core *core)
 	const struct mw_core *policy = &core->policy;
 	int r;
 
-	if (mg_sharing() || policy->reclaim || !policy->active || core->pending ||
-	    core->hold || core->waiting || core->leaving_hold)
+	if (trace_period_enabled() || mg_sharing() || policy->reclaim ||
+	    !policy->active || core->pending || core->hold || core->waiting ||
+	    core->leaving_hold)
 		return;
 	for (r = 0; r < mg_guard.resources; r++) {
 		const struct mw_account *account = &policy->account[r];
@@ -78,10 +79,6 @@ static bool pass_resource(struct mg_core *core, struct mg_counter *counter)
 {
 	u64 used;
 
-	if (unlikely(mg_counter_lost(counter))) {
-		core->steady_until = 0;
-		return false;
-	}
 	if (counter->far)
 		return false;
 	/* To stop it for that reads it, too. */
@@ -117,7 +114,13 @@ bool mg_pass_period(struct mg_core *core, u64 now)
 	int r;
 
 	if (!core->steady || now >= core->steady_until || is_idle_task(current) ||
-	    trace_period_enabled() || !mg_clock_step(core, now))
+	    trace_period_enabled() || READ_ONCE(core->reset))
+		return false;
+	for (r = 0; r < mg_guard.resources; r++) {
+		if (unlikely(mg_counter_lost(&core->counter[r])))
+			return false;
+	}
+	if (!mg_clock_step(core, now))
 		return false;
 	core->stats.late_sum += late;
 	if (late > core->stats.late_max)
@@ -150,7 +153,9 @@ void mg_book_passed(struct mg_core *core)
 		if (account->budget != MW_UNLIMITED)
 			account->total_assigned += passed * account->budget;
 		if (!counter->far)
-			mg_counter_average(counter, div64_u64(used, passed), passed);
+			mg_counter_average(counter,
+					   div64_u64(used << MG_AVERAGE_SHIFT, passed),
+					   passed);
 		counter->passed_from = counter->begin;
 	}
 	core->stats.periods += passed;

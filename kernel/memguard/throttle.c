@@ -48,7 +48,7 @@ static void book_hold(struct mg_core *core)
 
 		core->counter[r].held = used;
 		if (core->counter[r].stopped)
-			trace_throttle(core->policy.epoch, used, assigned,
+			trace_throttle(mg_epoch(core), used, assigned,
 				       used > assigned ? used - assigned : 0,
 				       latency);
 	}
@@ -63,7 +63,7 @@ static void book_return(struct mg_core *core)
 		return;
 	if (latency > core->stats.release_latency_max)
 		core->stats.release_latency_max = latency;
-	trace_unthrottle(core->policy.epoch,
+	trace_unthrottle(mg_epoch(core),
 			 core->released_at - core->throttled_since, latency);
 }
 

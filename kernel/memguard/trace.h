@@ -23,7 +23,8 @@ TRACE_DEFINE_ENUM(MW_NEW_PERIOD);
 
 /*
  * A period has ended; the figures are of that period, and of those before it in
- * which the core had no timer: @used is of all together, @assigned of each.
+ * which the core had no timer: @used is of all together, @assigned of each. The
+ * first one of a trace has what a counter that was not read took since then, too.
  */
 TRACE_EVENT(period,
 	TP_PROTO(u64 epoch, u64 periods, u64 late_ns, const u64 *used,
