@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{Error, Interrupt};
 
-/// Between two looks at whether somebody interrupts. Its cost is nothing, and Ctrl-C feels immediate.
+/// Between two looks at whether the run is interrupted. Its cost is nothing, and Ctrl-C feels immediate.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
@@ -83,7 +83,7 @@ impl Child {
     /// Waits until the workload says that it is running.
     ///
     /// # Errors
-    /// When it ends before, `within` passes, or somebody interrupts.
+    /// When it ends before, `within` passes, or the run is interrupted.
     pub fn wait_ready(&mut self, within: Duration, interrupt: &Interrupt) -> Result<(), Error> {
         let Some(mut ready) = self.ready.take() else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Child {
     /// Waits for its end and returns what it printed.
     ///
     /// # Errors
-    /// When it fails, prints no JSON, or somebody interrupts.
+    /// When it fails, prints no JSON, or the run is interrupted.
     pub fn wait(self, interrupt: &Interrupt) -> Result<Value, Error> {
         self.wait_and_hear(interrupt, &mut |_| {})
     }

@@ -34,7 +34,7 @@ pub use memwarden_copies::cftu::NULL;
 /// Bytes that one request copies at most: on any machine it has an end within a second or so, and Ctrl-C its effect.
 const REQUEST_BYTES: u64 = 256 << 20;
 
-/// Who copies.
+/// What copies: the CPU, or DMA under a policy for its channels.
 #[derive(
     Debug,
     Clone,

@@ -308,7 +308,7 @@ pub fn judge_scaling(summary: &mut Summary) {
 /// Runs one part on this machine and leaves its run folder.
 ///
 /// # Errors
-/// When the guard can't run here, a workload fails, or somebody interrupts.
+/// When the guard can't run here, a workload fails, or the run is interrupted.
 pub fn run(
     part: Part,
     subject: &Subject,

@@ -92,7 +92,7 @@ fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, a workload fails, the guard refuses, or somebody interrupts; what was
+/// When a setting makes no sense here, a workload fails, the guard refuses, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
@@ -111,7 +111,7 @@ pub fn run(
         .backend
         .regulator(module.map(ModuleSource::Path), true)?;
     let options = config.start_options()?;
-    // A guard that somebody else started stays in the kernel: the cases without one then run with no budgets.
+    // A guard that ran before stays in the kernel: the cases without one then run with no budgets.
     let mut session = if guard.is_running() {
         summary.note(
             "A guard was running already: the cases without a guard ran with all budgets lifted, and its settings \
@@ -450,9 +450,10 @@ fn core(
     let held = budget.filter(|_| strict).zip(mean);
     let held = held.map(|(budget, mean)| {
         unregulated == 0
-            && cores
-                .iter()
-                .all(|core| core.events_per_period_max <= core.most_when_held(budget))
+            && cores.iter().all(|core| {
+                core.events_per_period_max <= core.most_when_held(budget)
+                    && core.rested_within(budget)
+            })
             && mean.max(worst_second.unwrap_or(0.0)) <= budget as f64 * (1.0 + MEAN_WITHIN)
     });
     Core {
@@ -663,14 +664,14 @@ mod tests {
     /// An idle core in 191 periods of a case, 58 of them until its counter had one budget; and all of it in one period.
     #[test]
     fn what_an_idle_core_took_in_many_periods_is_no_period_over_its_budget() {
-        let idle = |span: u64| {
+        let idle = |used: u64, span: u64| {
             let core = CoreProof {
                 cpu: 3,
                 periods: 133 + span,
-                used: vec![1642, 300],
+                used: vec![used, 300],
                 spans: vec![span, 133],
                 t_ns: vec![58_000_000, 191_000_000],
-                events_per_period_max: 1642u64.div_ceil(span),
+                events_per_period_max: used.div_ceil(span),
                 ..CoreProof::default()
             };
             let proof = crate::Proof {
@@ -687,13 +688,15 @@ mod tests {
             };
             super::core(&measured, 3, Some(1638), true, None, 1000)
         };
-        let core = idle(58);
+        let core = idle(1642, 58);
         assert_eq!(
             (core.held, core.largest_period_events),
             (Some(true), Some(29))
         );
         assert_eq!(core.periods_over_budget, Some(0));
-        let core = idle(1);
+        // Twice the budget at once, as far as is known.
+        assert_eq!(idle(3276, 58).held, Some(false));
+        let core = idle(1642, 1);
         assert_eq!(
             (core.held, core.periods_over_budget),
             (Some(false), Some(1))

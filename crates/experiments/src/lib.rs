@@ -43,7 +43,7 @@ pub trait Progress {
     fn step(&mut self, done: usize, total: usize, what: &str);
 }
 
-/// Nobody looks.
+/// An observer that ignores what it is told.
 impl Progress for () {
     fn step(&mut self, _: usize, _: usize, _: &str) {}
 }

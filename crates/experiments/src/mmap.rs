@@ -39,7 +39,7 @@ const UNKNOWN_CACHE_BYTES: u64 = 32 << 20;
 ///
 /// # Errors
 /// When a setting makes no sense here, there is not enough memory or room for a file, counters that were asked for are not
-/// there, or somebody interrupts; what was measured is then in `DIR.partial`.
+/// there, or the run is interrupted; what was measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,

@@ -99,6 +99,16 @@ impl CoreProof {
         budget + most(&self.overshoot) + most(&self.while_held).min(budget)
     }
 
+    /// Whether each entry of several periods has no more than one budget, past which its counter's interrupt came late by
+    /// a 32nd at most: all of it may have been in one of them.
+    pub fn rested_within(&self, budget: u64) -> bool {
+        let most = self.most_when_held(budget) + budget / 32;
+        let entries = self.used.iter().zip(&self.spans);
+        entries
+            .filter(|(_, span)| **span > 1)
+            .all(|(used, _)| *used <= most)
+    }
+
     /// Events of the periods in which the core ran out of its budget. In the others it asked for less than it had,
     /// or the machine gave it no time to use it.
     pub fn exhausted(&self) -> impl Iterator<Item = u64> + '_ {

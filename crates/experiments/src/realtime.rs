@@ -73,7 +73,7 @@ struct Running {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, the task or a load fails, the guard refuses, or somebody interrupts; what was
+/// When a setting makes no sense here, the task or a load fails, the guard refuses, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
@@ -197,7 +197,7 @@ impl Guards {
         let guard = config
             .backend
             .regulator(module.map(ModuleSource::Path), true)?;
-        // A guard that somebody else started stays in the kernel: cases without one then run with no budgets.
+        // A guard that ran before stays in the kernel: cases without one then run with no budgets.
         let session = if guard.is_running() {
             summary.note(
                 "A guard was running already: the cases without a guard ran with all budgets lifted, and its \

@@ -121,22 +121,28 @@ fn run<O: Observer>(
         read_latencies: Latencies::default(),
     };
     let mut begin = None;
+    let mut before = Activity::default();
     for request in trace {
         let request = request?;
-        begin = begin.or(Some(request.at_ps));
+        if begin.is_none() {
+            begin = Some(request.at_ps);
+            before = run.idle_until(request.at_ps.unwrap_or(0));
+        }
         run.take(&request);
     }
     let begin = begin.ok_or(ReplayError::Empty)?;
     run.controller.finish(run.end_ps, &mut run.done);
     run.count_done();
-    let statistics = run.controller.statistics();
+    let mut statistics = run.controller.statistics();
+    let activity = Activity::until(&statistics, run.end_ps).since(&before);
+    statistics.refreshes = activity.refreshes;
     let replay = Replay {
         reads: run.reads,
         writes: run.writes,
         timed: begin.is_some(),
         time_ps: run.end_ps - begin.unwrap_or(0),
         read_latencies: run.read_latencies,
-        activity: Activity::until(&statistics, run.end_ps),
+        activity,
         statistics,
         check: None,
     };
@@ -144,6 +150,12 @@ fn run<O: Observer>(
 }
 
 impl<O: Observer> Run<O> {
+    /// Lets the time pass before the first request. Return: what the memory did then, which is none of the trace's.
+    fn idle_until(&mut self, at_ps: u64) -> Activity {
+        self.controller.advance(at_ps, &mut self.done);
+        Activity::until(&self.controller.statistics(), at_ps)
+    }
+
     fn take(&mut self, request: &Request) {
         let Request { address, write, .. } = *request;
         let from_ps = self.now_ps.max(request.at_ps.unwrap_or(0));

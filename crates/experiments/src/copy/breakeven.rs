@@ -160,8 +160,8 @@ impl Settings for Config {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or somebody
-/// interrupts; what was measured is then in `DIR.partial`.
+/// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or the run is
+/// interrupted; what was measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,

@@ -30,7 +30,7 @@ const COARSE: f64 = 5.0;
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
-    /// Who copies; empty is all that are to be had.
+    /// The engines; empty is all that are there.
     pub engine: Vec<Engine>,
     /// From where to where.
     pub operation: Vec<Operation>,
@@ -107,8 +107,8 @@ impl Settings for Config {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or somebody
-/// interrupts; what was measured is then in `DIR.partial`.
+/// When a setting makes no sense here, the device is not there, refuses or gives other bytes back, or the run is
+/// interrupted; what was measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,

@@ -222,7 +222,7 @@ impl Config {
 ///
 /// # Errors
 /// When a setting makes no sense here, the device is not there or refuses, an application computes something else than
-/// before, or somebody interrupts; what was measured is then in `DIR.partial`.
+/// before, or the run is interrupted; what was measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,

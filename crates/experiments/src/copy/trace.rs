@@ -42,7 +42,7 @@ pub struct Config {
     pub device: PathBuf,
     /// Whose copies are traced.
     pub ops: Vec<Function>,
-    /// How long, such as `100s`; none is until the command ends, or until somebody ends it.
+    /// How long, such as `100s`; none is until the command ends, or until it is interrupted.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub time: Option<Time>,
@@ -113,7 +113,7 @@ pub trait Watch {
     fn look(&mut self, elapsed: Duration, live: &[Live]);
 }
 
-/// Nobody looks.
+/// An observer that ignores what it is told.
 impl Watch for () {
     fn is_looked_at(&self) -> bool {
         false
@@ -143,7 +143,7 @@ pub trait Beside {
     fn end(&mut self) -> Result<i32, Error>;
 }
 
-/// Traces and leaves the run folder. Ends at the time or with the command, and when somebody interrupts: that is how a trace
+/// Traces and leaves the run folder. Ends at the time or with the command, and when it is interrupted: that is how a trace
 /// without a time is ended, and no error.
 ///
 /// # Errors

@@ -51,7 +51,7 @@ pub struct Config {
     pub victim_memory: Option<Size>,
     /// How often it goes over its buffer in each repeat; of a program, its jobs. 0 leaves it to `window`.
     pub victim_iterations: u64,
-    /// Who is in its way, one kind at a time.
+    /// The aggressors, one kind at a time.
     #[schemars(with = "Vec<String>")]
     pub aggressors: Vec<Workload>,
     /// Their buffers, as the victim's.

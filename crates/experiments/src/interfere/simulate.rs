@@ -36,7 +36,7 @@ struct Ran {
 /// Runs the experiment in the model and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense on the platform, a workload isn't modelled, or somebody interrupts.
+/// When a setting makes no sense on the platform, a workload isn't modelled, or the run is interrupted.
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,

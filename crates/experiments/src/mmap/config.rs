@@ -91,7 +91,7 @@ pub enum Access {
     Sequential,
 }
 
-/// Who counts.
+/// What counts.
 #[derive(
     Debug,
     Clone,
@@ -120,7 +120,7 @@ pub enum Counters {
     Model,
 }
 
-/// Who takes memory and CPU meanwhile.
+/// The competitor for memory and CPU.
 #[derive(
     Debug,
     Clone,
@@ -137,7 +137,7 @@ pub enum Counters {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Compete {
-    /// Nobody.
+    /// None.
     None,
     /// A forked child, on the same CPU.
     Fork,
@@ -211,7 +211,7 @@ pub struct Config {
     pub size_bytes: u64,
     /// Outer steps.
     pub outer: u64,
-    /// Who counts.
+    /// What counts.
     pub counters: Counters,
     /// Whose caches are modelled.
     pub platform: String,

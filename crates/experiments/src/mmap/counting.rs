@@ -18,7 +18,7 @@ use crate::{Error, Interrupt};
 /// What the walk loads and stores at a time.
 const WORD_BYTES: u64 = 8;
 
-/// Who counts.
+/// What counts.
 pub(super) enum Counter {
     Hardware(Groups),
     Model(Geometry),

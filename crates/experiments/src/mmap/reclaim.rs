@@ -167,7 +167,7 @@ impl Drop for Switch {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When the kernel has no such switch, nothing to swap to or no memory control groups, or somebody interrupts; what was
+/// When the kernel has no such switch, nothing to swap to or no memory control groups, or the run is interrupted; what was
 /// measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,

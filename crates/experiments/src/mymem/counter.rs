@@ -87,7 +87,7 @@ fn plans<'a>(config: &Config, clients: &'a [(Subject, Client)]) -> Vec<Plan<'a>>
 /// Runs the experiment and leaves its run folder. An update lost under a lock is no error here: see [`faults`].
 ///
 /// # Errors
-/// When a setting makes no sense, a device is not there or refuses, or somebody interrupts; what was measured is then in
+/// When a setting makes no sense, a device is not there or refuses, or the run is interrupted; what was measured is then in
 /// `DIR.partial`.
 pub fn run(
     config: &Config,

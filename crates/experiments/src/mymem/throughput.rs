@@ -79,8 +79,8 @@ impl Config {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, a device is not there, refuses or gives other bytes back, or somebody
-/// interrupts; what was measured is then in `DIR.partial`.
+/// When a setting makes no sense here, a device is not there, refuses or gives other bytes back, or the run is
+/// interrupted; what was measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,

@@ -155,7 +155,7 @@ pub(super) struct Place<'a> {
     pub others: &'a CpuSet,
     /// Its buffer, where it has one; empty leaves it to the load.
     pub memory: Option<Size>,
-    /// Where somebody else's programs write their errors to.
+    /// Where the user's programs write their errors.
     pub log: &'a Path,
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Around<'a> {
     pub guard: Option<&'a dyn Regulator>,
     /// All CPUs but the task's.
     pub others: &'a CpuSet,
-    /// Where somebody else's programs write their errors to.
+    /// Where the user's programs write their errors.
     pub log: &'a Path,
     pub interrupt: &'a Interrupt,
 }

@@ -75,7 +75,7 @@ impl<'a> OnMiss<'a> {
     /// Waits for the command; tells which miss it was started for and how it ended. `None`: it wasn't needed.
     ///
     /// # Errors
-    /// When it could not be started, or somebody interrupts.
+    /// When it could not be started, or the run is interrupted.
     pub fn finish(self, interrupt: &Interrupt) -> Result<Option<Told>, Error> {
         let Some(started) = self.started else {
             return Ok(None);

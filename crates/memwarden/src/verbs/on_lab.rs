@@ -81,10 +81,11 @@ pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> 
 /// A limit on an emulated machine's run.
 pub fn parse_limit(text: &str) -> Result<Duration, String> {
     let time: Result<Time, _> = text.parse();
-    time.ok()
-        .map(Time::duration)
-        .filter(|limit| *limit >= Duration::from_secs(1))
-        .ok_or_else(|| "give a time of at least 1s, such as 90s or 30m".to_owned())
+    let limit = time.map_err(|error| error.to_string())?.duration();
+    if limit < Duration::from_secs(1) {
+        return Err("give a time of at least 1s, such as 90s or 30m".into());
+    }
+    Ok(limit)
 }
 
 fn parse_clock(text: &str) -> Result<Clock, String> {

@@ -46,7 +46,7 @@ const BETWEEN_STEPS: Duration = Duration::from_millis(20);
 
 /// How far an experiment is.
 pub enum Bar {
-    /// Nobody looks.
+    /// An observer that ignores what it is told.
     Silent,
     /// A bar on stderr.
     Shown(ProgressBar),

@@ -34,6 +34,12 @@ fn one_read_takes_the_idle_latency_whenever_it_comes() {
         assert_eq!(replay.timed, at_ps.is_some());
         assert_eq!(replay.time_ps, idle_ps);
         assert_eq!(replay.read_latencies.quantile_ps(0.5), Some(idle_ps));
+        // What the memory did before, such as a hundred refreshes, is not the trace's.
+        assert_eq!(
+            (replay.activity.activates, replay.activity.refreshes),
+            (1, 0)
+        );
+        assert_eq!(replay.statistics.refreshes, 0);
     }
 }
 
