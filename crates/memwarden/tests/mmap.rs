@@ -209,6 +209,43 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
     }
 }
 
+/// Later it would bring back what the competitor had swapped out.
+#[test]
+fn a_mapping_is_written_back_before_a_competitor_takes_memory() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        return; // nothing to look with
+    }
+    let bench = Bench::new();
+    let log = bench.place("strace");
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-f", "-e", "trace=mmap,msync", "-o"])
+        .arg(&log)
+        .arg(MEMWARDEN)
+        .args(["mmap", "--replace", "--out"])
+        .arg(bench.place("run"))
+        .args(SMALL.split(' '))
+        .args(
+            "--counters sim --platform i5-2467m --access random --msync --flags shared".split(' '),
+        )
+        .args("--compete fork --compete-limit 12M".split(' '));
+    let output = strace.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("ptrace") {
+        return; // it may not look
+    }
+    assert!(output.status.success(), "{errors}");
+    let log = fs::read_to_string(log).unwrap();
+    // The competitor maps its memory when it begins to take it.
+    let calls = log.lines().filter_map(|line| {
+        let is_ours = line.contains("msync(") && line.contains(", 2097152, MS_SYNC");
+        let is_rivals = line.contains("mmap(") && line.contains(" 12582912, PROT_READ|PROT_WRITE");
+        (is_ours || is_rivals).then_some(if is_ours { "msync" } else { "compete" })
+    });
+    let calls: Vec<_> = calls.collect();
+    assert_eq!(calls, ["msync", "compete", "msync"], "{log}");
+}
+
 /// Processes whose command line holds all of these words.
 fn processes(words: &[&str]) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();

@@ -225,7 +225,7 @@ pub struct Config {
     pub compete_limit_bytes: u64,
     /// The competitor's control group has so much memory; 0 is no such group.
     pub confine_bytes: u64,
-    /// Write the mapping back after each run.
+    /// Write the mapping back before each walk and after it.
     pub msync: bool,
     /// How the caches are emptied before each run.
     pub flush: Flush,

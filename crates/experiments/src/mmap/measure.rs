@@ -119,12 +119,14 @@ impl Bench<'_> {
         let setup = Self::first_touch(&mapped)?;
         mapped.fill(1);
         let written_back = || config.msync.then(|| WriteBack::of(&mapped)).transpose();
+        // Before a competitor takes memory: a look at the whole mapping brings back what the kernel swapped out, and the
+        // walk would find it in memory.
+        let synced_before = written_back()?;
         let huge_bytes = mapped.huge_bytes();
         let mut rival = program.map_or_else(|| start(Compete::Fork), |one| Ok(Some(one)))?;
         if let Some(rival) = &mut rival {
             rival.fill(self.interrupt)?;
         }
-        let synced_before = written_back()?;
         match (config.flush, &self.other) {
             (Flush::Off, _) => {}
             (Flush::Read, Some(other)) => data_cache::read_through(other),

@@ -87,7 +87,7 @@ struct WalkArgs {
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "confine_bytes")]
     confine: Option<u64>,
-    /// Write the mapping back after each walk (msync, MS_SYNC), and time that apart
+    /// Write the mapping back before each walk and after it (msync, MS_SYNC), and time that separately
     #[arg(long)]
     #[serde(serialize_with = "on")]
     msync: bool,
