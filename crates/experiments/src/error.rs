@@ -28,8 +28,8 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Ctrl-C, or asked to end.
-    #[error("interrupted: what was measured until now is kept")]
+    /// Ctrl-C, or another signal to end. The run folder tells by itself whether it keeps samples.
+    #[error("interrupted")]
     Interrupted,
     /// A device of the kernel's.
     #[error(transparent)]

@@ -5,10 +5,12 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use memwarden_run::Recorded;
+use memwarden_run::{Recorded, read_samples};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
@@ -75,6 +77,8 @@ fn mistakes_are_on_one_page_and_a_file_is_not_judged_as_a_device() {
         let case = cases.iter().find(|case| case.name.contains(done));
         let case = case.unwrap_or_else(|| panic!("{done}"));
         assert!(case.number("as_expected").is_none());
+        let judged = run.samples.iter().find(|sample| sample.case == case.name);
+        assert_eq!(judged.map(|sample| sample.value), Some(None), "{done}");
         case.text("found").unwrap().to_owned()
     };
     assert_eq!(found("closed while 2 workers"), "EBADF in 2 of 2 workers");
@@ -93,6 +97,53 @@ fn mistakes_are_on_one_page_and_a_file_is_not_judged_as_a_device() {
     assert!(page.contains("a file stands in for the device"));
     let refused = refusal(&["mymem", "mistakes", "--device", "in-kernel"]);
     assert!(refused.contains("--device in-kernel"), "{refused}");
+}
+
+#[test]
+fn an_interrupted_run_of_mistakes_keeps_those_it_made() {
+    let bench = Bench::new();
+    let paths = [bench.device(), bench.out()];
+    // More increments than a run that is not interrupted would finish.
+    let more = ["--increments", "100000000"];
+    let mut child = Command::new(MEMWARDEN)
+        .args(bench.words(&paths, "mistakes", &more))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let partial = bench.out().with_extension("partial");
+    // The two cases of a closed descriptor and the eight of offsets come before the increments.
+    let kept = || read_samples(&partial.join("samples.csv")).map_or(0, |rows| rows.len());
+    while kept() < 10 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.ends_with("memwarden: interrupted\n"), "{said}");
+    assert!(said.contains(": 10 samples are in "), "{said}");
+    assert_eq!(kept(), 10);
+}
+
+#[test]
+fn a_device_without_room_for_the_workers_is_refused_in_a_line() {
+    let bench = Bench::new();
+    let out = bench.out();
+    for device in ["/dev/full", "/dev/null"] {
+        let said = refusal(&[
+            "mymem",
+            "mistakes",
+            "--device",
+            device,
+            "--out",
+            out.to_str().unwrap(),
+        ]);
+        let expected =
+            format!("memwarden: {device} has 0 bytes: 4 workers need 32, a word of 8 each\n");
+        assert_eq!(said, expected);
+        assert!(!out.exists() && !out.with_extension("partial").exists());
+    }
 }
 
 #[test]

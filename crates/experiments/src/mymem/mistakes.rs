@@ -2,6 +2,7 @@
 //! What goes wrong with a memory device: mistakes that a program can make, each provoked once, with what the device does
 //! about it.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -15,7 +16,7 @@ use memwarden_copies::mymem::{C_DEVICE, Lock, RUST_DEVICE};
 use memwarden_copies::{provide, provide_exclusive};
 use memwarden_platform::{descriptor, mymem};
 use memwarden_run::studies::mymem_mistakes::{Case, NAME, Summary};
-use memwarden_run::{Existing, Sample};
+use memwarden_run::{Existing, RunFolder, Sample};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use schemars::JsonSchema;
@@ -24,6 +25,9 @@ use serde::{Deserialize, Serialize};
 use super::{Subject, counter};
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
+
+/// The devices whose modules have the parameter `exclusive`.
+const OURS: [&str; 2] = [C_DEVICE, RUST_DEVICE];
 
 /// Programs that open the device beside this one.
 const PROGRAMS: usize = 4;
@@ -36,6 +40,9 @@ const NUMBER: RawFd = 200;
 
 /// Within this every worker has made its next call.
 const AFTER_CLOSING: Duration = Duration::from_millis(100);
+
+/// What each worker writes at once, to a place of its own.
+const WORD_BYTES: u64 = 8;
 
 /// Workers, at most.
 const MAX_WORKERS: u32 = 100;
@@ -102,7 +109,7 @@ impl Settings for Config {
 /// here: see [`faults`].
 ///
 /// # Errors
-/// When a setting makes no sense, no device is there, or Ctrl-C; what was found is then in `DIR.partial`.
+/// When a setting makes no sense, no device is there, one is too small, or Ctrl-C; what was found is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,
@@ -117,39 +124,26 @@ pub fn run(
     for (number, path) in devices.iter().enumerate() {
         progress.step(number, devices.len(), &Subject::Device(path.clone()).name());
         interrupt.check()?;
-        let found = on_device(path, config, interrupt, &mut summary)?;
-        for case in found {
-            if let Some(lost) = case.lost_share {
-                folder.append(&Sample::new(
-                    &case.name,
-                    0,
-                    "workers",
-                    "lost_share",
-                    "1",
-                    lost,
-                ))?;
-            }
-            summary.cases.push(case);
-        }
+        on_device(path, config, interrupt, &mut folder, &mut summary)?;
     }
     progress.step(devices.len(), devices.len(), "done");
     let path = folder.finish(&summary)?;
     Ok((path, summary))
 }
 
-/// Those that are asked for, or those of memwarden's that can be had.
+/// The devices that the settings name, or those of memwarden's devices that exist or can be loaded.
 fn devices(config: &Config, summary: &mut Summary) -> Result<Vec<PathBuf>, Error> {
-    let asked = config.device.iter().filter_map(|subject| match subject {
+    let named = config.device.iter().filter_map(|subject| match subject {
         Subject::Device(path) => Some(path.clone()),
         Subject::InKernel => None,
     });
-    let asked: Vec<PathBuf> = asked.collect();
-    if !asked.is_empty() {
-        return Ok(asked);
+    let named: Vec<PathBuf> = named.collect();
+    if !named.is_empty() {
+        return Ok(named);
     }
     let mut there = Vec::new();
     let mut reason = None;
-    for path in [C_DEVICE, RUST_DEVICE] {
+    for path in OURS {
         match provide(Path::new(path)) {
             Ok(_loaded) => there.push(PathBuf::from(path)),
             Err(error) => {
@@ -164,50 +158,90 @@ fn devices(config: &Config, summary: &mut Summary) -> Result<Vec<PathBuf>, Error
     }
 }
 
+/// The cases of one device, recorded as they are found.
+struct Record<'a> {
+    subject: String,
+    is_device: bool,
+    folder: &'a mut RunFolder,
+    summary: &'a mut Summary,
+}
+
+impl Record<'_> {
+    fn add(
+        &mut self,
+        mistake: &str,
+        done: String,
+        expected: &str,
+        found: Found,
+    ) -> Result<(), Error> {
+        let case = Case {
+            name: format!("{}, {done}", self.subject),
+            guard: (),
+            subject: self.subject.clone(),
+            mistake: mistake.into(),
+            done,
+            expected: expected.into(),
+            found: found.words,
+            as_expected: found.as_expected.filter(|_| self.is_device),
+            lost_share: found.lost_share,
+        };
+        let judged = case.as_expected.map(|same| f64::from(u8::from(same)));
+        let sample = |role, metric, value| Sample::new(&case.name, 0, role, metric, "1", value);
+        self.folder
+            .append(&sample("device", "as_expected", judged))?;
+        if case.lost_share.is_some() {
+            self.folder
+                .append(&sample("workers", "lost_share", case.lost_share))?;
+        }
+        self.folder.flush()?;
+        self.summary.cases.push(case);
+        Ok(())
+    }
+}
+
 /// All mistakes on one device. Its module is loaded for them, and loaded again with exclusive=1 for the last.
 fn on_device(
     path: &Path,
     config: &Config,
     interrupt: &Interrupt,
+    folder: &mut RunFolder,
     summary: &mut Summary,
-) -> Result<Vec<Case>, Error> {
+) -> Result<(), Error> {
     let loaded = provide(path)?;
     let file = open(path)?;
+    let workers = config.workers;
+    let size = file_bytes(&file)?;
+    let needed = WORD_BYTES * u64::from(workers);
+    if size < needed {
+        return Err(Error::BadInput(format!(
+            "{} has {size} bytes: {workers} workers need {needed}, a word of {WORD_BYTES} each",
+            path.display()
+        )));
+    }
     let is_device = file
         .metadata()
         .is_ok_and(|data| data.file_type().is_char_device());
-    let subject = Subject::Device(path.into()).name();
-    let mut cases = Vec::new();
-    let mut add = |mistake: &str, done: String, expected: &str, found: Found| {
-        cases.push(Case {
-            name: format!("{subject}, {done}"),
-            guard: (),
-            subject: subject.clone(),
-            mistake: mistake.into(),
-            done,
-            expected: expected.into(),
-            found: found.words,
-            as_expected: is_device.then_some(found.as_expected),
-            lost_share: found.lost_share,
-        });
+    let mut record = Record {
+        subject: Subject::Device(path.into()).name(),
+        is_device,
+        folder,
+        summary,
     };
 
-    let workers = config.workers;
-    add(
+    record.add(
         "closed descriptor",
         format!("closed while {workers} workers write through it"),
         "EBADF in each worker's next call",
         closed(&file, workers, interrupt)?,
-    );
-    add(
+    )?;
+    record.add(
         "closed descriptor",
         format!("its number given to another file while {workers} workers write through it"),
         "the workers overwrite the other file",
         reused(&file, workers, interrupt)?,
-    );
-    let size = file_bytes(&file)?;
+    )?;
     for (done, expected, found) in beyond(&file, size) {
-        add("offset", done.into(), expected, found);
+        record.add("offset", done.into(), expected, found)?;
     }
     if !is_device {
         // A file grows where a device refuses.
@@ -223,38 +257,58 @@ fn on_device(
             _ => "by two calls, a read and a write",
         };
         let done = format!("{workers} workers add {} each {how}", config.increments);
-        add(
-            "increment",
-            done,
-            expected,
-            increments(path, config, lock, interrupt)?,
-        );
+        let found = increments(path, config, lock, interrupt)?;
+        record.add("increment", done, expected, found)?;
     }
 
     let is_exclusive = exclusive(path);
     let (expected, found) = programs(path, is_exclusive)?;
-    add("several programs", opened(is_exclusive), expected, found);
+    record.add("several programs", opened(is_exclusive), expected, found)?;
     drop(file);
-    if loaded.is_some() && !is_exclusive {
-        drop(loaded);
-        let _loaded = provide_exclusive(path)?;
-        let _held = open(path)?;
-        let (expected, found) = programs(path, true)?;
-        add("several programs", opened(true), expected, found);
-    } else if is_device {
-        summary.note(format!(
-            "{}: the module was loaded before, with exclusive={}; the other setting was not tried. Unload it and run \
-             again to have both.",
-            path.display(),
-            u8::from(is_exclusive)
-        ));
-    } else {
-        summary.note(format!(
-            "{}: a file stands in for the device. It grows where a device refuses, and adds nothing by itself.",
-            path.display()
-        ));
+    let reloads = loaded.is_some() && !is_exclusive;
+    drop(loaded);
+    if reloads {
+        if let Some((expected, found)) = exclusively(path)? {
+            return record.add("several programs", opened(true), expected, found);
+        }
     }
-    Ok(cases)
+    let reason = if reloads {
+        "another process kept the module loaded"
+    } else {
+        "the module was loaded before"
+    };
+    summary.note(remark(path, is_device, reason, is_exclusive));
+    Ok(())
+}
+
+/// What a reader must know of a device of which one setting was tried, for this reason, or of a file.
+fn remark(path: &Path, is_device: bool, reason: &str, exclusive: bool) -> String {
+    let subject = path.display();
+    if !is_device {
+        return format!(
+            "{subject}: a file stands in for the device. It grows where a device refuses, and adds nothing by itself."
+        );
+    }
+    if !OURS.iter().any(|ours| path == Path::new(ours)) {
+        return format!(
+            "{subject}: exclusive=1 was not tried: it is a parameter of memwarden's modules, and this is another device."
+        );
+    }
+    format!(
+        "{subject}: {reason}, with exclusive={}; the other setting was not tried. Unload the module and run again to try \
+         both.",
+        u8::from(exclusive)
+    )
+}
+
+/// Loads the module with exclusive=1, and has programs open the device. None: the module is loaded without it.
+fn exclusively(path: &Path) -> Result<Option<(&'static str, Found)>, Error> {
+    let _loaded = provide_exclusive(path)?;
+    if !exclusive(path) {
+        return Ok(None);
+    }
+    let _held = open(path)?;
+    programs(path, true).map(Some)
 }
 
 fn opened(exclusive: bool) -> String {
@@ -267,7 +321,8 @@ fn opened(exclusive: bool) -> String {
 /// What a device did.
 struct Found {
     words: String,
-    as_expected: bool,
+    /// None: not tried.
+    as_expected: Option<bool>,
     lost_share: Option<f64>,
 }
 
@@ -275,7 +330,7 @@ impl Found {
     fn new(words: impl Into<String>, as_expected: bool) -> Self {
         Self {
             words: words.into(),
-            as_expected,
+            as_expected: Some(as_expected),
             lost_share: None,
         }
     }
@@ -321,42 +376,44 @@ fn errno(error: &io::Error) -> String {
 /// Threads that write through one descriptor, each to a word of its own, until an error or the end.
 struct Sharers {
     ended: AtomicBool,
-    calls: Vec<AtomicU64>,
+    workers: Vec<Worker>,
+}
+
+#[derive(Default)]
+struct Worker {
+    calls: AtomicU64,
+    /// A call failed; the worker makes no more.
+    failed: AtomicBool,
 }
 
 impl Sharers {
     fn new(workers: u32) -> Self {
         Self {
             ended: AtomicBool::new(false),
-            calls: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            workers: (0..workers).map(|_| Worker::default()).collect(),
         }
     }
 
     fn work(&self, number: RawFd, worker: usize) -> Option<io::Error> {
-        let offset = 8 * worker as u64;
+        let offset = WORD_BYTES * worker as u64;
         while !self.ended.load(Ordering::Relaxed) {
-            if let Err(error) = descriptor::write_at(number, offset, &[b'w'; 8]) {
+            if let Err(error) = descriptor::write_at(number, offset, &[b'w'; WORD_BYTES as usize]) {
+                self.workers[worker].failed.store(true, Ordering::Relaxed);
                 return Some(error);
             }
-            self.calls[worker].fetch_add(1, Ordering::Relaxed);
+            self.workers[worker].calls.fetch_add(1, Ordering::Relaxed);
         }
         None
     }
 
-    /// Waits until each worker has made some more calls.
+    /// Waits until each worker has made some more calls, or failed.
     fn have_called(&self, interrupt: &Interrupt) -> Result<(), Error> {
-        let count = |calls: &AtomicU64| calls.load(Ordering::Relaxed);
-        let goals: Vec<u64> = self
-            .calls
-            .iter()
-            .map(|calls| count(calls) + CALLS)
-            .collect();
-        while self
-            .calls
-            .iter()
-            .zip(&goals)
-            .any(|(calls, goal)| count(calls) < *goal)
-        {
+        let count = |worker: &Worker| worker.calls.load(Ordering::Relaxed);
+        let goals: Vec<u64> = self.workers.iter().map(|one| count(one) + CALLS).collect();
+        let is_behind = |(worker, goal): (&Worker, &u64)| {
+            count(worker) < *goal && !worker.failed.load(Ordering::Relaxed)
+        };
+        while self.workers.iter().zip(&goals).any(is_behind) {
             interrupt.check()?;
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -370,7 +427,7 @@ impl Sharers {
         meanwhile: impl FnOnce() -> Result<T, Error>,
     ) -> Result<(T, Vec<Option<io::Error>>), Error> {
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.calls.len())
+            let threads: Vec<_> = (0..self.workers.len())
                 .map(|worker| scope.spawn(move || self.work(number, worker)))
                 .collect();
             let said = meanwhile();
@@ -401,17 +458,29 @@ fn closed(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
         std::thread::sleep(AFTER_CLOSING);
         Ok(())
     })?;
-    let mut names: Vec<String> = errors.iter().flatten().map(errno).collect();
-    let all = names.iter().filter(|name| *name == "EBADF").count();
-    names.dedup();
-    Ok(Found::new(
-        format!(
-            "{} in {} of {workers} workers",
-            names.join(", "),
-            errors.iter().flatten().count()
-        ),
-        all == workers as usize,
-    ))
+    let expected = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::BADF);
+    let all = errors
+        .iter()
+        .flatten()
+        .filter(|error| expected(error))
+        .count();
+    Ok(Found::new(named(&errors), all == workers as usize))
+}
+
+/// The workers' errors, each name once.
+fn named(errors: &[Option<io::Error>]) -> String {
+    let names: BTreeSet<String> = errors.iter().flatten().map(errno).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    format!(
+        "{} in {} of {} workers",
+        if names.is_empty() {
+            "no error".into()
+        } else {
+            names.join(", ")
+        },
+        errors.iter().flatten().count(),
+        errors.len()
+    )
 }
 
 fn reused(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Error> {
@@ -421,7 +490,7 @@ fn reused(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
     let mut shared = duplicate(file)?;
     let number = shared.as_raw_fd();
     let sharers = Sharers::new(workers);
-    let (bytes, _) = sharers.run(number, || {
+    let (bytes, errors) = sharers.run(number, || {
         sharers.have_called(interrupt)?;
         rustix::io::dup2(&other, &mut shared)
             .map_err(|error| Error::BadInput(format!("give a number to another file: {error}")))?;
@@ -431,10 +500,11 @@ fn reused(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
         bytes.truncate(read);
         Ok(bytes.iter().filter(|byte| **byte == b'w').count())
     })?;
-    Ok(Found::new(
-        format!("{bytes} bytes of the other file are the workers'"),
-        bytes == 8 * workers as usize,
-    ))
+    let mut words = format!("{bytes} bytes of the other file are the workers'");
+    if errors.iter().any(Option::is_some) {
+        words = format!("{}; {words}", named(&errors));
+    }
+    Ok(Found::new(words, bytes == 8 * workers as usize))
 }
 
 /// Accesses at the end of a device of `size` bytes and beyond: what was done, what should come of it, and what did.
@@ -482,10 +552,11 @@ fn increments(
     interrupt: &Interrupt,
 ) -> Result<Found, Error> {
     if exclusive(path) {
-        return Ok(Found::new(
-            "not tried: exclusive=1 lets one worker open the device",
-            true,
-        ));
+        return Ok(Found {
+            words: "not tried: exclusive=1 lets one worker open the device".into(),
+            as_expected: None,
+            lost_share: None,
+        });
     }
     let count = match counter::count(path, config.workers, config.increments, lock, interrupt) {
         Ok(count) => count,
@@ -495,7 +566,7 @@ fn increments(
     let lost = count.expected.abs_diff(count.actual);
     Ok(Found {
         words: format!("{lost} of {} updates lost", count.expected),
-        as_expected: lost == 0 || lock == Lock::None,
+        as_expected: Some(lost == 0 || lock == Lock::None),
         lost_share: Some(lost as f64 / count.expected as f64),
     })
 }
@@ -561,11 +632,71 @@ mod tests {
         let (file, interrupt) = (file(), Interrupt::default());
         let found = closed(&file, 3, &interrupt).unwrap();
         assert_eq!(found.words, "EBADF in 3 of 3 workers");
-        assert!(found.as_expected);
+        assert_eq!(found.as_expected, Some(true));
         assert_eq!(file_bytes(&file).unwrap(), 4096);
         let found = reused(&file, 3, &interrupt).unwrap();
         assert_eq!(found.words, "24 bytes of the other file are the workers'");
-        assert!(found.as_expected);
+        assert_eq!(found.as_expected, Some(true));
+
+        // Workers whose writes fail are not waited for.
+        let full = open(Path::new("/dev/full")).unwrap();
+        let found = closed(&full, 3, &interrupt).unwrap();
+        assert_eq!(found.words, "ENOSPC in 3 of 3 workers");
+        assert_eq!(found.as_expected, Some(false));
+        let found = reused(&full, 3, &interrupt).unwrap();
+        assert_eq!(
+            found.words,
+            "ENOSPC in 3 of 3 workers; 0 bytes of the other file are the workers'"
+        );
+        assert_eq!(found.as_expected, Some(false));
+    }
+
+    #[test]
+    fn exclusive_is_tried_on_a_module_that_has_it_only() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(exclusively(file.path()).unwrap().is_none());
+    }
+
+    #[test]
+    fn only_a_module_of_ours_is_to_be_unloaded() {
+        let said = |path| remark(Path::new(path), true, "the module was loaded before", true);
+        assert!(said(C_DEVICE).contains("exclusive=1; the other setting was not tried. Unload"));
+        assert!(
+            !said("/dev/null").contains("nload"),
+            "{}",
+            said("/dev/null")
+        );
+    }
+
+    /// As of the increments, which the device's `exclusive` prevents.
+    #[test]
+    fn a_case_that_was_not_tried_has_a_sample_and_is_not_judged() {
+        let place = tempfile::tempdir().unwrap();
+        let out = place.path().join("run");
+        let config = Config::default();
+        let mut folder = folder::begin(NAME, &config, Some(&out), Existing::Refuse).unwrap();
+        let mut summary = Summary::new(NAME, "native");
+        let mut record = Record {
+            subject: "C device".into(),
+            is_device: true,
+            folder: &mut folder,
+            summary: &mut summary,
+        };
+        for as_expected in [Some(true), Some(false), None] {
+            let found = Found {
+                words: "found".into(),
+                as_expected,
+                lost_share: None,
+            };
+            record
+                .add("offset", format!("{as_expected:?}"), "expected", found)
+                .unwrap();
+        }
+        let judged: Vec<_> = summary.cases.iter().map(|case| case.as_expected).collect();
+        assert_eq!(judged, [Some(true), Some(false), None]);
+        let recorded = memwarden_run::Recorded::read(&folder.finish(&summary).unwrap()).unwrap();
+        let values: Vec<_> = recorded.samples.iter().map(|one| one.value).collect();
+        assert_eq!(values, [Some(1.0), Some(0.0), None]);
     }
 
     #[test]
@@ -573,7 +704,7 @@ mod tests {
         let found = beyond(&file(), 4096);
         let by_name = |done: &str| {
             let found = found.iter().find(|one| one.0 == done).unwrap();
-            (found.2.words.as_str(), found.2.as_expected)
+            (found.2.words.as_str(), found.2.as_expected.unwrap())
         };
         assert_eq!(by_name("read 8 bytes at the end"), ("0 bytes", true));
         assert_eq!(

@@ -37,7 +37,8 @@ pub struct Case {
     pub expected: String,
     /// What it did.
     pub found: String,
-    /// Whether that is the same; null where a file stands in for the device.
+    /// Whether that is the same; null where a file stands in for the device, and for a case that was
+    /// not tried.
     pub as_expected: Option<bool>,
     /// Of an increment, the updates that were lost, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -15,8 +15,8 @@ use crate::verbs::output::errln;
 #[command(
     after_help = "The mistakes: a descriptor closed under its workers, its number given to another file, offsets at and beyond\n\
     the end, several programs at once without and with the module's `exclusive`, an increment by two calls.\n\
-    The exit code is 1 when a device does something else than it should.\n\
-    A device's module is loaded if it is not there, and unloaded after; `exclusive` is tried with such a module only.\n\
+    The exit code is 1 if a device does something else than it should.\n\
+    If a device is missing, the command loads its module and unloads it at the end; only then does it try `exclusive`.\n\
     Examples:\n  memwarden mymem mistakes\n  \
     memwarden mymem mistakes --on lab"
 )]
