@@ -265,17 +265,17 @@ fn on_device(
     let (expected, found) = programs(path, is_exclusive)?;
     record.add("several programs", opened(is_exclusive), expected, found)?;
     drop(file);
-    let reloads = loaded.is_some() && !is_exclusive;
+    let was_missing = loaded.is_some();
     drop(loaded);
-    if reloads {
+    if was_missing && !is_exclusive {
         if let Some((expected, found)) = exclusively(path)? {
             return record.add("several programs", opened(true), expected, found);
         }
     }
-    let reason = if reloads {
-        "another process kept the module loaded"
-    } else {
-        "the module was loaded before"
+    let reason = match (was_missing, is_exclusive) {
+        (true, true) => "modprobe's configuration loads the module",
+        (true, false) => "another process kept the module loaded",
+        (false, _) => "the module was loaded before",
     };
     summary.note(remark(path, is_device, reason, is_exclusive));
     Ok(())
@@ -295,8 +295,8 @@ fn remark(path: &Path, is_device: bool, reason: &str, exclusive: bool) -> String
         );
     }
     format!(
-        "{subject}: {reason}, with exclusive={}; the other setting was not tried. Unload the module and run again to try \
-         both.",
+        "{subject}: {reason}, with exclusive={}; the other setting was not tried. To try both, unload the module, remove \
+         its options from modprobe's configuration, and run again.",
         u8::from(exclusive)
     )
 }
@@ -660,9 +660,10 @@ mod tests {
     #[test]
     fn only_a_module_of_ours_is_to_be_unloaded() {
         let said = |path| remark(Path::new(path), true, "the module was loaded before", true);
-        assert!(said(C_DEVICE).contains("exclusive=1; the other setting was not tried. Unload"));
+        assert!(said(C_DEVICE).contains("loaded before, with exclusive=1; the other setting"));
+        assert!(said(C_DEVICE).contains("unload the module"));
         assert!(
-            !said("/dev/null").contains("nload"),
+            !said("/dev/null").contains("unload"),
             "{}",
             said("/dev/null")
         );

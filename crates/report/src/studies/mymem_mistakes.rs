@@ -126,3 +126,23 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         Chart::Bars(chart),
     )]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_that_was_not_tried_is_not_counted() {
+        let case = |as_expected| Case {
+            subject: "C device".into(),
+            as_expected,
+            ..Case::default()
+        };
+        let mut summary = Summary::new("mymem-mistakes", "native");
+        summary.cases = [Some(true), None, Some(true)].map(case).into();
+        let said = |summary: &Summary| finding(summary).unwrap();
+        assert_eq!(said(&summary), "All 2 mistakes had the expected result.");
+        summary.cases.push(case(Some(false)));
+        assert_eq!(said(&summary), "2 of 3 mistakes had the expected result.");
+    }
+}
