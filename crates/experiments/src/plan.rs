@@ -261,19 +261,30 @@ impl Config {
     }
 }
 
+/// A plan in its run folder.
+#[derive(Debug)]
+pub struct Planned<E> {
+    /// The run folder.
+    pub folder: PathBuf,
+    /// What was found.
+    pub summary: Summary,
+    /// Why the setting is not verified, although it should be.
+    pub unverified: Option<E>,
+}
+
 /// Plans, and leaves a run folder. `verify` measures the recommended setting, given its budgets as `guard set --mb` takes
-/// them; with nothing to regulate it is given none.
+/// them; with nothing to regulate it is given none. The plan outlives an error of `verify`.
 ///
 /// # Errors
-/// When a setting makes no sense on the platform, Ctrl-C, or what `verify` says.
-pub fn run(
+/// When a setting makes no sense on the platform, or Ctrl-C before there is a plan.
+pub fn run<E: fmt::Display>(
     config: &Config,
     out: Option<&Path>,
     existing: Existing,
     interrupt: &Interrupt,
     progress: &mut dyn Progress,
-    verify: impl FnOnce(&Summary, Option<&Setting>, &Problem) -> Result<Option<Verified>, Error>,
-) -> Result<(PathBuf, Summary), Error> {
+    verify: impl FnOnce(&Summary, Option<&Setting>, &Problem) -> Result<Option<Verified>, E>,
+) -> Result<Planned<E>, Error> {
     let simulated = Simulated::find(&config.platform)?;
     let platform = &simulated.platform;
     let problem = config.problem(platform)?;
@@ -290,11 +301,21 @@ pub fn run(
     for case in &summary.cases {
         samples(case, &mut folder)?;
     }
+    let mut unverified = None;
     if let Some(choice) = &plan.recommended {
-        summary.whole.verified = verify(&summary, choice.outcome.setting.as_ref(), &problem)?;
+        match verify(&summary, choice.outcome.setting.as_ref(), &problem) {
+            Ok(verified) => summary.whole.verified = verified,
+            Err(error) => {
+                summary.note(format!("The setting is not verified: {error:#}"));
+                unverified = Some(error);
+            }
+        }
     }
-    let path = folder.finish(&summary)?;
-    Ok((path, summary))
+    Ok(Planned {
+        folder: folder.finish(&summary)?,
+        summary,
+        unverified,
+    })
 }
 
 fn summary(
@@ -418,6 +439,7 @@ fn chosen(choice: &Choice, problem: &Problem, platform: &Platform) -> study::Cho
         case: case(&choice.outcome),
         jobs: choice.jobs,
         late: choice.late,
+        candidate: choice.candidate,
         most_late: choice.most_late,
         verdict: match choice.verdict() {
             plan::Verdict::Robust => Verdict::Robust,
@@ -426,6 +448,7 @@ fn chosen(choice: &Choice, problem: &Problem, platform: &Platform) -> study::Cho
         },
         commands: commands(choice.outcome.setting.as_ref(), problem, platform),
         sensitivity: sensitivity.collect(),
+        untried: choice.untried.clone(),
     }
 }
 
@@ -522,6 +545,68 @@ mod tests {
                 .unwrap_err()
                 .contains("cores `3-1`")
         );
+    }
+
+    /// A plan that takes a second.
+    fn small() -> Config {
+        Config {
+            task: "t:frame=16K,period=200us,deadline=200us@0".parse().unwrap(),
+            load: "bandwidth:read@1".parse().into_iter().collect(),
+            load_memory: Size::kib(1 << 10),
+            jobs: 1,
+            ..Config::default()
+        }
+    }
+
+    #[test]
+    fn a_plan_outlives_a_verification_that_fails() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("plan");
+        let planned = run(
+            &small(),
+            Some(&out),
+            Existing::Refuse,
+            &Interrupt::default(),
+            &mut (),
+            |_, _, _| Err("no guard here"),
+        )
+        .unwrap();
+        assert_eq!(planned.unverified, Some("no guard here"));
+        let text = std::fs::read_to_string(planned.folder.join("summary.json")).unwrap();
+        let kept: Summary = serde_json::from_str(&text).unwrap();
+        assert!(kept.whole.recommended.is_some() && kept.whole.verified.is_none());
+        let note = "The setting is not verified: no guard here";
+        assert!(kept.notes.iter().any(|one| one == note), "{text}");
+    }
+
+    #[test]
+    fn a_search_that_is_interrupted_leaves_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("plan");
+        let interrupt = Interrupt::default();
+        interrupt.set();
+        let ended = run(
+            &small(),
+            Some(&out),
+            Existing::Refuse,
+            &interrupt,
+            &mut (),
+            |_, _, _| -> Result<_, Error> { unreachable!("there is no plan") },
+        );
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_miss_ratio_too_small_to_show_is_refused() {
+        for miss_ratio in [1e-5, 1e-17, f64::MIN_POSITIVE] {
+            let config = Config {
+                miss_ratio,
+                ..Config::default()
+            };
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains("a run has at most 100000"), "{error}");
+        }
     }
 
     #[test]

@@ -106,11 +106,15 @@ fn a_share_of_late_jobs_takes_the_jobs_that_show_it() {
     let output = memwarden(&[&SMALL[..], &goal, &load].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
-    // ln(0.1) / ln(0.9) = 21.9.
-    assert!(text.contains("None of 22 jobs is late"), "{text}");
-    assert!(text.contains("takes 22 jobs, all in time"), "{text}");
+    // ln(0.1 / 2) / ln(0.9) = 28.4.
+    assert!(text.contains("None of 29 jobs is late"), "{text}");
+    assert!(
+        text.contains("takes 29 jobs of the first candidate, all in time"),
+        "{text}"
+    );
     let summary = read(&out, "summary.json");
-    assert_eq!(summary["jobs_needed"], 22);
+    assert_eq!(summary["jobs_needed"], 29);
+    assert_eq!(summary["recommended"]["candidate"], 1);
     assert!(summary["recommended"]["most_late"].as_f64().unwrap() <= 0.1);
 }
 
@@ -133,6 +137,17 @@ fn a_plan_s_settings_are_a_file() {
     let file = file.to_str().unwrap();
     let again = memwarden(&["plan", "--config", file, "--print-config"]);
     assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
+    // A goal that is given comes before the file's miss ratio; none leaves it.
+    let strict = memwarden(&[
+        "plan",
+        "--config",
+        file,
+        "--goal",
+        "deadline",
+        "--print-config",
+    ]);
+    let strict = String::from_utf8(strict.stdout).unwrap();
+    assert!(strict.contains("miss_ratio = 0.0\n"), "{strict}");
     std::fs::write(file, "tsak = 1\n").unwrap();
     refused(&["plan", "--config", file], "line 1: unknown field `tsak`");
 }
@@ -171,7 +186,7 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
     refused(&and("--miss-ratio=1"), "a share from 0 to below 1");
     refused(&and("--confidence=1"), "above 0 and below 1");
     refused(&and("--jobs=0"), "give 1 to 100000");
-    refused(&and("--miss-ratio=0.00001"), "takes 299572 jobs");
+    refused(&and("--miss-ratio=0.00001"), "takes 368887 jobs");
     refused(&and("--margin=300us"), "less than the deadline");
     refused(
         &and("--margin=1m"),

@@ -7,10 +7,12 @@
 //! smallest with which it isn't, by halves; then other periods with the best of these.
 //! Nothing says that more budget is always worse for the task, so each figure is a run
 //! of its own; and the best are run again with four times the jobs, or as many as the
-//! goal's confidence takes, until one keeps its word: that is recommended. Where a wrong
-//! number of the platform would spoil it, the best that none of them spoils stands beside it.
+//! goal's confidence takes, and with pages spread by another seed, until one keeps its
+//! word: that is recommended. Where a wrong number of the platform would spoil it, the best
+//! that none of them spoils stands beside it.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use serde::Serialize;
 
@@ -30,7 +32,7 @@ const PERIOD_US: u64 = 1000;
 const HALVINGS: usize = 3;
 /// What is recommended was in time in so many times the jobs of the others' runs.
 const CONFIRMED_BY: u64 = 4;
-/// The uncertain numbers are taken to be wrong by as much, percent.
+/// The uncertain numbers are taken to be wrong by as much, percent, but at least by 1.
 const WRONG_BY: u64 = 10;
 
 /// What is wanted.
@@ -46,19 +48,27 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// The fewest jobs that show the miss ratio with the confidence, all in time: `n` of them
-    /// are in time by chance with a probability of at most `(1 - ratio)^n`. No number of
-    /// jobs shows that none is ever late.
+    /// The fewest jobs that show the miss ratio with the confidence for the first candidate, all
+    /// in time. No number of jobs shows that none is ever late.
     #[must_use]
     pub fn jobs_needed(&self) -> Option<u64> {
-        jobs_that_show(self.miss_ratio, self.confidence)
+        jobs_that_show(self.miss_ratio, self.confidence_of(1))
+    }
+
+    /// The confidence of the test of this candidate, counted from 1. Candidates are tested until
+    /// one passes, and each test is a chance for a wrong one: of what the confidence leaves to
+    /// chance, the k-th gets 1/(k (k + 1)), and all of them together at most the whole.
+    #[must_use]
+    pub fn confidence_of(&self, candidate: u64) -> f64 {
+        1.0 - (1.0 - self.confidence) / (candidate * (candidate + 1)) as f64
     }
 }
 
-/// The fewest jobs, all in time, that show with this confidence that at most such a share is late.
+/// The fewest jobs, all in time, that show with this confidence that at most such a share is
+/// late: `n` of them are in time by chance with a probability of at most `(1 - ratio)^n`.
 #[must_use]
 pub fn jobs_that_show(miss_ratio: f64, confidence: f64) -> Option<u64> {
-    let jobs = ((1.0 - confidence).ln() / (1.0 - miss_ratio).ln()).ceil();
+    let jobs = ((1.0 - confidence).ln() / (-miss_ratio).ln_1p()).ceil();
     (miss_ratio > 0.0).then_some(jobs as u64)
 }
 
@@ -84,7 +94,7 @@ pub fn most_late(late: u64, jobs: u64, confidence: f64) -> f64 {
 
 /// The probability that at most `late` of `jobs` are late where a share of them is.
 fn so_few_late(late: u64, jobs: u64, share: f64) -> f64 {
-    let mut log = jobs as f64 * (1.0 - share).ln();
+    let mut log = jobs as f64 * (-share).ln_1p();
     let mut sum = log.exp();
     for k in 0..late {
         log += ((jobs - k) as f64 / (k + 1) as f64).ln() + (share / (1.0 - share)).ln();
@@ -183,10 +193,14 @@ pub struct Choice {
     pub jobs: u64,
     /// Of those, the late ones.
     pub late: u64,
-    /// The share of late jobs that this leaves possible ([`most_late`]).
+    /// Which of the tested candidates it is, from 1.
+    pub candidate: u64,
+    /// The share of late jobs that this leaves possible ([`most_late`], [`Goal::confidence_of`]).
     pub most_late: f64,
-    /// What becomes of it with other numbers in the platform.
+    /// What becomes of it with other numbers in the platform, in as many jobs.
     pub sensitivity: Vec<Sensitivity>,
+    /// The uncertain numbers, or their changes, that were not tried, with the reason.
+    pub untried: Vec<String>,
 }
 
 /// Whether a wrong number of the platform would spoil a setting.
@@ -197,7 +211,7 @@ pub enum Verdict {
     Robust,
     /// One of them at least.
     Fragile,
-    /// The platform's file names no uncertain number.
+    /// No uncertain number of the platform was tried.
     Unknown,
 }
 
@@ -306,6 +320,19 @@ impl Problem {
         }
     }
 
+    /// The same with the jobs that a test of this candidate takes, counted from 1. Another seed
+    /// spreads their pages: by the jobs of the search's own, the candidate was chosen.
+    fn test(&self, candidate: u64) -> Self {
+        let mut test = self.clone();
+        let confidence = self.goal.confidence_of(candidate);
+        let needed = jobs_that_show(self.goal.miss_ratio, confidence);
+        test.task.jobs = (self.task.jobs * CONFIRMED_BY).max(needed.unwrap_or(0));
+        // Each core's workload has the seed exclusive or the core's number: the next number would
+        // give one core the pages of another.
+        test.seed = !self.seed;
+        test
+    }
+
     fn needed_mib_s(&self) -> u64 {
         needed_mib_s(
             self.task.frame_bytes,
@@ -389,6 +416,8 @@ struct Stages<'a, F> {
     problem: &'a Problem,
     told: F,
     done: usize,
+    /// Candidates whose tests count against the confidence.
+    tested: u64,
 }
 
 impl<F: FnMut(usize) -> bool> Stages<'_, F> {
@@ -415,25 +444,31 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
     /// Runs the candidates, best first, for longer, until one shows there that it reaches the goal.
     fn confirm(&mut self, candidates: &[Outcome]) -> Result<Option<Choice>, Stop> {
         let goal = self.problem.goal;
-        let needed = goal.jobs_needed();
-        let mut problem = self.problem.clone();
-        let jobs = (problem.task.jobs * CONFIRMED_BY).max(needed.unwrap_or(0));
-        problem.task.jobs = jobs;
         let platform = self.platform;
         let together = std::thread::available_parallelism().map_or(1, usize::from);
         for some in candidates.chunks(together) {
-            let outcomes = self.all(some, |one| problem.run(platform, one.setting, true))?;
-            for outcome in outcomes {
+            let tests: Vec<_> = (self.tested + 1..)
+                .zip(some)
+                .map(|(candidate, one)| (candidate, self.problem.test(candidate), one.setting))
+                .collect();
+            let outcomes = self.all(&tests, |(_, test, setting)| {
+                test.run(platform, *setting, true)
+            })?;
+            for ((candidate, test, _), outcome) in tests.into_iter().zip(outcomes) {
                 let outcome = outcome?;
+                self.tested = candidate;
+                let jobs = test.task.jobs;
                 let late = (outcome.miss_share * jobs as f64).round() as u64;
-                let most_late = most_late(late, jobs, goal.confidence);
-                if outcome.reached && (needed.is_none() || most_late <= goal.miss_ratio) {
+                let most_late = most_late(late, jobs, goal.confidence_of(candidate));
+                if outcome.reached && (goal.miss_ratio == 0.0 || most_late <= goal.miss_ratio) {
                     return Ok(Some(Choice {
                         outcome,
                         jobs,
                         late,
+                        candidate,
                         most_late,
                         sensitivity: Vec::new(),
+                        untried: Vec::new(),
                     }));
                 }
             }
@@ -441,27 +476,33 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         Ok(None)
     }
 
-    /// The setting with each of these numbers of the platform at another value. One that no controller has tells nothing.
+    /// The setting with each of these numbers of the platform at another value, and the changes
+    /// with which there is no run. The search's seed: a test of the setting is of other jobs.
     fn changed(
         &mut self,
         setting: Option<Setting>,
+        jobs: u64,
         changes: &[Change],
-    ) -> Result<Vec<Sensitivity>, Stop> {
-        let (platform, problem) = (self.platform, self.problem);
+    ) -> Result<(Vec<Sensitivity>, Vec<String>), Stop> {
+        let platform = self.platform;
+        let mut problem = self.problem.clone();
+        problem.task.jobs = jobs;
         let outcomes = self.all(changes, |change| {
             problem.run(&platform.with(&change.path, change.to), setting, true)
         })?;
-        let told = changes.iter().zip(outcomes);
-        Ok(told
-            .filter_map(|(change, outcome)| {
-                Some(Sensitivity {
+        let (mut all, mut untried) = (Vec::new(), Vec::new());
+        for (change, outcome) in changes.iter().zip(outcomes) {
+            match outcome {
+                Ok(outcome) => all.push(Sensitivity {
                     path: change.path.clone(),
                     value: change.from,
                     changed: change.to,
-                    outcome: outcome.ok()?,
-                })
-            })
-            .collect())
+                    outcome,
+                }),
+                Err(error) => untried.push(format!("{change} ({error})")),
+            }
+        }
+        Ok((all, untried))
     }
 
     /// The best of the candidates that no change spoils. What spoiled others is tried first.
@@ -471,6 +512,7 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         fragile: &Choice,
         changes: &[Change],
     ) -> Result<Option<Choice>, Stop> {
+        let jobs = fragile.jobs;
         let spoiled = |all: &[Sensitivity]| -> Vec<String> {
             let missed = all.iter().filter(|one| !one.outcome.reached);
             missed
@@ -486,11 +528,11 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
                 .iter()
                 .cloned()
                 .partition(|one| spoilers.contains(&format!("{} {}", one.path, one.to)));
-            let mut sensitivity = self.changed(candidate.setting, &first)?;
+            let (mut sensitivity, _) = self.changed(candidate.setting, jobs, &first)?;
             if !spoiled(&sensitivity).is_empty() {
                 continue;
             }
-            sensitivity.extend(self.changed(candidate.setting, &others)?);
+            sensitivity.extend(self.changed(candidate.setting, jobs, &others)?.0);
             let more = spoiled(&sensitivity);
             if !more.is_empty() {
                 spoilers.extend(more);
@@ -500,6 +542,7 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
                 sensitivity.sort_by(|a, b| (&a.path, a.changed).cmp(&(&b.path, b.changed)));
                 return Ok(Some(Choice {
                     sensitivity,
+                    untried: fragile.untried.clone(),
                     ..choice
                 }));
             }
@@ -546,8 +589,10 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         let mut recommended = self.confirm(&candidates)?;
         let mut robust = None;
         if let Some(choice) = &mut recommended {
-            let changes = changes(platform);
-            choice.sensitivity = self.changed(choice.outcome.setting, &changes)?;
+            let (changes, unchanged) = changes(platform);
+            (choice.sensitivity, choice.untried) =
+                self.changed(choice.outcome.setting, choice.jobs, &changes)?;
+            choice.untried.extend(unchanged);
             if choice.verdict() == Verdict::Fragile {
                 robust = self.robust(&candidates, choice, &changes)?;
             }
@@ -572,18 +617,36 @@ struct Change {
     to: u64,
 }
 
-/// Each of them a tenth less and a tenth more. A tenth of nothing is nothing.
-fn changes(platform: &Platform) -> Vec<Change> {
-    let numbers = platform.fit.keys().filter_map(|path| {
-        let value = platform.get(path).filter(|value| *value > 0)?;
-        let by = (value * WRONG_BY / 100).max(1);
-        Some([value.saturating_sub(by), value + by].map(|to| Change {
-            path: path.clone(),
-            from: value,
-            to,
-        }))
-    });
-    numbers.flatten().collect()
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} -> {}", self.path, self.from, self.to)
+    }
+}
+
+/// Each of them a tenth less and a tenth more, at least 1; and those that can't be: a tenth of
+/// nothing is nothing, and some values no platform has.
+fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
+    let (mut all, mut unchanged) = (Vec::new(), Vec::new());
+    for path in platform.fit.keys() {
+        let from = platform.get(path).unwrap_or(0);
+        if from == 0 {
+            unchanged.push(format!("{path} (it is 0)"));
+            continue;
+        }
+        let by = (from * WRONG_BY / 100).max(1);
+        for to in [from - by, from + by] {
+            let change = Change {
+                path: path.clone(),
+                from,
+                to,
+            };
+            match Platform::refuses(path, to) {
+                Some(why) => unchanged.push(format!("{change} ({why})")),
+                None => all.push(change),
+            }
+        }
+    }
+    (all, unchanged)
 }
 
 /// Looks for the setting. `told` hears how many runs are done, and ends it by saying
@@ -601,6 +664,7 @@ pub fn plan(
         problem,
         told,
         done: 0,
+        tested: 0,
     };
     match stages.plan() {
         Ok(plan) => Ok(Some(plan)),
@@ -736,6 +800,17 @@ mod tests {
         let choice = plan.recommended.unwrap();
         assert_eq!((choice.jobs, choice.late), (8, 0));
         assert_eq!(choice.sensitivity.len(), 2 * pi.fit.len());
+        assert!(choice.untried.is_empty(), "{:?}", choice.untried);
+        // As many jobs as the setting itself, whose own are spread by another seed.
+        problem.task.jobs = choice.jobs;
+        let one = &choice.sensitivity[0];
+        let changed = pi.with(&one.path, one.changed);
+        let setting = choice.outcome.setting;
+        assert_eq!(problem.run(&changed, setting, true).unwrap(), one.outcome);
+        assert_ne!(problem.run(&pi, setting, true).unwrap(), choice.outcome);
+        problem.seed = !problem.seed;
+        assert_eq!(problem.run(&pi, setting, true).unwrap(), choice.outcome);
+        (problem.seed, problem.task.jobs) = (1, 2);
         let recommended = &choice.outcome;
         assert!(recommended.margin_ms >= 0.0 && recommended.load_mib_s > 0.0);
         assert!(recommended.load_mib_s < plan.unguarded.load_mib_s);
@@ -770,18 +845,72 @@ mod tests {
             assert!(most_late(0, jobs - 1, confidence) > ratio);
         }
         assert_eq!(jobs_that_show(0.0, 0.95), None);
+        // So little that 1 less it is 1.
+        let many = jobs_that_show(1e-17, 0.95).unwrap() as f64;
+        assert!((many / 2.995_732e17 - 1.0).abs() < 1e-6, "{many}");
+    }
+
+    /// However many candidates are tested, all the chances for a wrong one stay within the goal's.
+    #[test]
+    fn the_tests_of_all_candidates_share_one_confidence() {
+        let goal = Goal {
+            miss_ratio: 0.01,
+            ..GOAL
+        };
+        let chance: f64 = (1..1000).map(|k| 1.0 - goal.confidence_of(k)).sum();
+        assert!(chance < 0.05 && chance > 0.049, "{chance}");
+        // ln(0.05 / 2) and ln(0.05 / 6), over ln(0.99).
+        assert_eq!(goal.jobs_needed(), Some(368));
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let problem = Problem {
+            task: Task {
+                frame_bytes: 16 << 10,
+                period_us: 100,
+                deadline_us: 100,
+                jobs: 2,
+            },
+            task_core: 0,
+            loads: vec![("bandwidth:write".into(), 1)],
+            load_bytes: 1 << 20,
+            goal,
+            maximise: Maximise::Load,
+            seed: 1,
+        };
+        assert_eq!(problem.test(2).task.jobs, 477);
+        let mut stages = Stages {
+            platform: &pi,
+            problem: &problem,
+            told: |_| true,
+            done: 0,
+            tested: 0,
+        };
+        let candidate = problem.run(&pi, None, true).unwrap();
+        for (number, jobs) in [(1, 368), (2, 477)] {
+            let choice = stages.confirm(&[candidate.clone()]).ok().flatten().unwrap();
+            assert_eq!((choice.candidate, choice.jobs), (number, jobs));
+            assert!(choice.most_late <= 0.01, "{choice:?}");
+        }
     }
 
     #[test]
-    fn late_jobs_leave_the_share_possible_that_the_tables_say() {
-        // Clopper and Pearson, one-sided 95 %: 1 of 10, 2 of 20, 5 of 100.
-        for (late, jobs, most) in [(1, 10, 0.3942), (2, 20, 0.2826), (5, 100, 0.1023)] {
-            let found = most_late(late, jobs, 0.95);
-            assert!((found - most).abs() < 1e-3, "{late} of {jobs}: {found}");
-        }
-        assert_eq!(most_late(3, 3, 0.95), 1.0);
-        // Sums of very small numbers.
-        let many = most_late(500, 100_000, 0.95);
-        assert!((0.005..0.0055).contains(&many), "{many}");
+    fn small_numbers_change_by_one_and_what_is_not_tried_is_named() {
+        let pi = Platform::find("raspberry-pi-3").unwrap();
+        let (all, unchanged) = changes(&pi);
+        assert!(unchanged.is_empty(), "{unchanged:?}");
+        let of = |path: &str| -> Vec<u64> {
+            let all = all.iter().filter(|one| one.path == path);
+            all.map(|one| one.to).collect()
+        };
+        assert_eq!(of("machine.core.mshrs"), [2, 4]);
+        assert_eq!(of("machine.shared.port_ps"), [27_450, 33_550]);
+        let none = pi.with("machine.shared.port_ps", 0);
+        assert_eq!(changes(&none).1, ["machine.shared.port_ps (it is 0)"]);
+        // With no place for a miss, the core would wait for ever.
+        let (all, untried) = changes(&pi.with("machine.core.mshrs", 1));
+        assert!(all.iter().all(|one| one.to > 0), "{all:?}");
+        assert_eq!(
+            untried,
+            ["machine.core.mshrs 1 -> 0 (has to be a whole number from 1 to 64)"]
+        );
     }
 }

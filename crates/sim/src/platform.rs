@@ -418,6 +418,15 @@ impl Platform {
         u64::try_from(at.as_integer()?).ok()
     }
 
+    /// Why the platform's file could not have that value at this path.
+    pub(crate) fn refuses(path: &str, value: u64) -> Option<String> {
+        let known = KNOWN.iter().find(|known| known.path == path)?;
+        match known.holds {
+            Holds::Whole(min, max) if !(min..=max).contains(&value) => Some(known.holds.what()),
+            _ => None,
+        }
+    }
+
     /// The same platform with one number changed.
     ///
     /// # Panics

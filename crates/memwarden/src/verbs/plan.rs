@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memwarden_experiments::loads::LoadSpec;
-use memwarden_experiments::plan::{self, Config, More, NO_GUARD, TaskSpec};
+use memwarden_experiments::plan::{self, Config, More, NO_GUARD, Planned, TaskSpec};
 use memwarden_experiments::{Error, Interrupt, Settings};
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::units::{Size, Time};
@@ -19,6 +19,7 @@ use memwarden_sim::cases::Mode;
 use memwarden_sim::plan::{Problem, Setting};
 use serde::Serialize;
 
+use super::foreign::Interrupted;
 use super::terminal::Bar;
 use super::{outcome, output};
 
@@ -27,9 +28,9 @@ use super::{outcome, output};
 #[command(
     after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is what\n\
     `memwarden interfere` and `realtime` take, and its cores. Budgets are MB/s (2^20 bytes).\n\
-    The model's numbers that no datasheet gives are each taken to be 10 % less and more: the setting is robust if it reaches\n\
-    the goal with all of them. If the best is fragile, the best robust setting stands beside it.\n\
-    A goal that allows late jobs is shown with --confidence: --miss-ratio 0.01 takes 299 jobs, all in time.\n\
+    The model's numbers that no datasheet gives are each taken to be 10 %, at least 1, less and more: the setting is robust\n\
+    if it reaches the goal with all of them. If the best is fragile, the best robust setting stands beside it.\n\
+    A goal that allows late jobs is shown with --confidence: --miss-ratio 0.01 takes 368 jobs, all in time.\n\
     --verify runs the deadline case without a guard and with the recommended setting: natively, or in the lab on\n\
     the platform's caches and memory, behind a real kernel.\n\
     Examples:\n  memwarden plan --platform raspberry-pi-3 --task hrt:frame=8294400,period=20ms,deadline=13ms@0 --load bandwidth:write@1-3\n  \
@@ -49,11 +50,11 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     load_memory: Option<Size>,
     /// What is wanted
-    #[arg(long, value_enum, default_value = "deadline")]
+    #[arg(long, value_enum)]
     #[serde(skip)]
-    goal: GoalArg,
+    goal: Option<GoalArg>,
     /// The share of jobs that may be late, from 0 to 1 [default: 0; with --goal p99: 0.01]
-    #[arg(long, value_name = "SHARE", default_value_if("goal", "p99", "0.01"))]
+    #[arg(long, value_name = "SHARE", default_value_ifs([("goal", "p99", "0.01"), ("goal", "deadline", "0")]))]
     miss_ratio: Option<f64>,
     /// How sure the recommended setting's jobs make the miss ratio, from 0 to 1 [default: 0.95]
     #[arg(long, value_name = "SHARE")]
@@ -142,7 +143,7 @@ impl Args {
     }
 }
 
-/// Carries out `memwarden plan`. The exit code is 1 when no setting reaches the goal.
+/// Carries out `memwarden plan`. The exit code is 1 when no setting reaches the goal, or `--verify` fails.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     if args.print_config {
@@ -156,7 +157,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .map(|place| verification(place, &config, &platform, &problem))
         .transpose()?;
     let interrupt = Interrupt::catch()?;
-    let (folder, summary) = plan::run(
+    let planned = plan::run(
         &config,
         args.out.as_deref(),
         Existing::replace_if(args.replace),
@@ -166,15 +167,28 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             let Some(options) = verification else {
                 return Ok(None);
             };
-            verify(options, summary, setting, problem, platform.machine.cores)
-                .map(Some)
-                .map_err(|error| Error::BadInput(format!("{error:#}")))
+            let verified = verify(options, summary, setting, problem, platform.machine.cores);
+            verified.map(Some).map_err(|error| match interrupt.came() {
+                true => Interrupted("the plan is kept, its setting is not verified").into(),
+                false => error,
+            })
         },
-    )?;
+    );
+    let Planned {
+        folder,
+        summary,
+        unverified,
+    } = planned.map_err(|error| match error {
+        Error::Interrupted => Interrupted("nothing was written").into(),
+        error => anyhow::Error::from(error),
+    })?;
     outcome::tell(&folder, &summary.untyped(), args.json)?;
-    Ok(ExitCode::from(u8::from(
-        summary.whole.recommended.is_none(),
-    )))
+    match unverified {
+        Some(error) => Err(error),
+        None => Ok(ExitCode::from(u8::from(
+            summary.whole.recommended.is_none(),
+        ))),
+    }
 }
 
 /// What was measured of the task beside its loads.

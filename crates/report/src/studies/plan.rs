@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a deadline to budgets: the recommended setting, what else was tried, and what would spoil it.
 
+use std::collections::BTreeSet;
+
 use memwarden_run::studies::plan::{Case, Choice, Outcome, Summary, Verdict, Verified, Whole};
 
 use super::interfere::budgets_text;
@@ -37,15 +39,22 @@ fn setting(case: &Case) -> String {
     }
 }
 
-/// The numbers that spoil the choice.
-fn spoilers(choice: &Choice) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for one in choice.sensitivity.iter().filter(|one| !one.case.reached) {
-        if !names.contains(&one.number.as_str()) {
-            names.push(&one.number);
-        }
-    }
-    names
+/// The changes that spoil the choice: `work.frame_ps 26300 -> 28930`.
+fn spoilers(choice: &Choice) -> Vec<String> {
+    let missed = choice.sensitivity.iter().filter(|one| !one.case.reached);
+    missed
+        .map(|one| format!("{} {} -> {}", one.number, one.is, one.were))
+        .collect()
+}
+
+/// `1.28 ms before its deadline`.
+fn ends(case: &Case) -> String {
+    let side = if case.margin_ms < 0.0 {
+        "after"
+    } else {
+        "before"
+    };
+    format!("{} ms {side} its deadline", fixed(case.margin_ms.abs(), 2))
 }
 
 /// `none of 20 jobs is late, which leaves up to 13.9 % possible (95 % confidence)`.
@@ -54,8 +63,12 @@ fn shown(choice: &Choice, whole: &Whole) -> String {
         0 => "none".to_owned(),
         late => late.to_string(),
     };
+    let tested = match choice.candidate {
+        0 | 1 => String::new(),
+        nth => format!(", {nth} candidates tested"),
+    };
     format!(
-        "{late} of {} jobs {} late, which leaves up to {} possible ({} confidence)",
+        "{late} of {} jobs {} late, which leaves up to {} possible ({} confidence{tested})",
         choice.jobs,
         if choice.late > 1 { "are" } else { "is" },
         percent(choice.most_late),
@@ -65,13 +78,38 @@ fn shown(choice: &Choice, whole: &Whole) -> String {
 
 fn verdict(choice: &Choice) -> String {
     match choice.verdict {
-        Verdict::Robust => format!(
-            "robust: {} of the platform, each 10 % less and more, don't spoil it",
-            counted(choice.sensitivity.len() / 2, "uncertain number")
-        ),
-        Verdict::Fragile => format!("fragile: 10 % in {} spoils it", spoilers(choice).join(", ")),
+        Verdict::Robust => {
+            let numbers: BTreeSet<&str> = choice
+                .sensitivity
+                .iter()
+                .map(|one| one.number.as_str())
+                .collect();
+            let some = match choice.untried.len() {
+                0 => String::new(),
+                untried => format!(" ({untried} not tried)"),
+            };
+            format!(
+                "robust: in {} jobs, {} of the platform, each 10 % (at least 1) less and more, {} it{some}",
+                choice.jobs,
+                counted(numbers.len(), "uncertain number"),
+                if numbers.len() == 1 {
+                    "doesn't spoil"
+                } else {
+                    "don't spoil"
+                },
+            )
+        }
+        Verdict::Fragile => {
+            let spoilers = spoilers(choice);
+            let spoil = if spoilers.len() == 1 {
+                "spoils"
+            } else {
+                "each spoil"
+            };
+            format!("fragile: {} {spoil} it", spoilers.join(", "))
+        }
         Verdict::Unknown => {
-            "not known: the platform's file names no uncertain number ([fit])".into()
+            "not known: no uncertain number of the platform ([fit]) was tried".into()
         }
     }
 }
@@ -80,26 +118,31 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let alone = summary.cases.iter().find(|case| case.name == "alone")?;
     let Some(choice) = &summary.whole.recommended else {
         return Some(format!(
-            "No setting reaches the goal; alone, the longest job leaves {} ms.",
-            fixed(alone.margin_ms, 2)
+            "No setting reaches the goal; alone, the longest job ends {}.",
+            ends(alone)
         ));
     };
     let case = &choice.case;
-    if case.guard.is_none() {
-        return Some(format!(
-            "Nothing has to be regulated: {}.",
-            shown(choice, &summary.whole)
-        ));
-    }
-    let kept = of_unguarded(case, summary).map_or_else(String::new, |share| {
-        format!(", and the load keeps {}", percent(share))
-    });
-    let mut text = format!(
-        "With {} the longest job ends {} ms before its deadline{kept}. The setting is {}",
-        setting(case),
-        fixed(case.margin_ms, 2),
-        verdict(choice)
-    );
+    let mut text = if case.guard.is_none() {
+        let shown = shown(choice, &summary.whole);
+        let verdict = verdict(choice);
+        match choice.verdict {
+            Verdict::Fragile => format!(
+                "The task reaches its goal without a guard ({shown}), but that is {verdict}"
+            ),
+            _ => format!("Nothing has to be regulated: {shown}. That is {verdict}"),
+        }
+    } else {
+        let kept = of_unguarded(case, summary).map_or_else(String::new, |share| {
+            format!(", and the load keeps {}", percent(share))
+        });
+        format!(
+            "With {} the longest job ends {}{kept}. The setting is {}",
+            setting(case),
+            ends(case),
+            verdict(choice)
+        )
+    };
     match (&summary.whole.robust, choice.verdict) {
         (Some(robust), _) => {
             let kept = of_unguarded(&robust.case, summary).map_or_else(String::new, |share| {
@@ -177,7 +220,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         table.row(setting_row(&choice.case, summary));
         let enough = match whole.jobs_needed {
             Some(jobs) => format!(
-                " At most {} late takes {jobs} jobs, all in time.",
+                " At most {} late takes {jobs} jobs of the first candidate, all in time.",
                 percent(whole.miss_ratio)
             ),
             None => String::new(),
@@ -225,10 +268,16 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         let table = Table::new(format!("{title}: the same setting with other numbers"))
             .words("Number of the platform")
             .figures("is", "")
-            .figures("were", "");
+            .figures("were", "")
+            .figures("change", "%");
         let mut table = with_figures(table).words("goal");
         for one in &choice.sensitivity {
-            let mut row = vec![one.number.clone(), one.is.to_string(), one.were.to_string()];
+            let mut row = vec![
+                one.number.clone(),
+                one.is.to_string(),
+                one.were.to_string(),
+                change(one.is, one.were),
+            ];
             row.extend(figures_of(&one.case, summary));
             row.push(
                 if one.case.reached {
@@ -240,11 +289,23 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             );
             table.row(row);
         }
-        tables.push(
-            table.caption("Each number that no datasheet gives is taken to be 10 % less and more."),
-        );
+        let untried = if choice.untried.is_empty() {
+            String::new()
+        } else {
+            format!(" Not tried: {}.", choice.untried.join(", "))
+        };
+        tables.push(table.caption(format!(
+            "Each number that no datasheet gives is taken to be 10 %, at least 1, less and more, in a run of {}.{untried}",
+            counted(usize::try_from(choice.jobs).unwrap_or(usize::MAX), "job"),
+        )));
     }
     tables
+}
+
+/// How much more a number was taken to be: `-10.0`.
+#[allow(clippy::cast_precision_loss)]
+fn change(is: u64, were: u64) -> String {
+    format!("{:+.1}", 100.0 * (were as f64 / is as f64 - 1.0))
 }
 
 fn sentence(text: &str) -> String {
@@ -380,8 +441,8 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             title: format!("Margin of the {title} where a number of the platform is wrong"),
             axis: Axis::new("from the longest job's end to its deadline", "ms"),
             series: vec![
-                ("10 % less".into(), Colour::nth(0)),
-                ("10 % more".into(), Colour::nth(1)),
+                ("10 %, at least 1, less".into(), Colour::nth(0)),
+                ("10 %, at least 1, more".into(), Colour::nth(1)),
             ],
             groups,
             reference: Some(Reference {
@@ -402,4 +463,107 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         ));
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use memwarden_run::studies::plan::Sensitivity;
+
+    use super::*;
+
+    fn case(name: &str, margin_ms: f64) -> Case {
+        Case {
+            name: name.into(),
+            margin_ms,
+            load_mib_s: 800.0,
+            reached: margin_ms >= 0.0,
+            ..Case::default()
+        }
+    }
+
+    fn choice(case: Case, changed_margin_ms: f64) -> Choice {
+        let changed = Case {
+            margin_ms: changed_margin_ms,
+            reached: changed_margin_ms >= 0.0,
+            ..case.clone()
+        };
+        Choice {
+            case,
+            jobs: 20,
+            verdict: if changed.reached {
+                Verdict::Robust
+            } else {
+                Verdict::Fragile
+            },
+            sensitivity: vec![Sensitivity {
+                number: "machine.core.mshrs".into(),
+                is: 3,
+                were: 2,
+                case: changed,
+            }],
+            ..Choice::default()
+        }
+    }
+
+    fn summary(alone_ms: f64, recommended: Option<Choice>, robust: Option<Choice>) -> Summary {
+        let mut summary = Summary::new("plan", "sim:x");
+        summary.cases = vec![case("alone", alone_ms), case("no guard", 0.1)];
+        summary.whole.confidence = 0.95;
+        (summary.whole.recommended, summary.whole.robust) = (recommended, robust);
+        summary
+    }
+
+    #[test]
+    fn no_guard_has_a_verdict_and_an_alternative_too() {
+        let mut guarded = choice(case("g", 0.5), 0.3);
+        guarded.case.load_mib_s = 400.0;
+        guarded.case.guard = Some(memwarden_run::GuardSettings {
+            budget_mib_s: vec![Some(670.0), Some(700.0)],
+            best_effort: "spare".into(),
+            period_us: Some(1000),
+            ..memwarden_run::GuardSettings::default()
+        });
+        let unguarded = choice(case("no guard", 0.1), -0.2);
+        let said = finding(&summary(1.0, Some(unguarded), Some(guarded))).unwrap();
+        assert!(
+            said.starts_with("The task reaches its goal without a guard"),
+            "{said}"
+        );
+        for part in [
+            "but that is fragile: machine.core.mshrs 3 -> 2 spoils it; ",
+            "670,700 MB/s, spare, in periods of 1000 us is robust, at 50\u{a0}% of the load.",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        let mut robust = choice(case("no guard", 0.1), 0.1);
+        robust.untried = vec!["work.frame_ps (it is 0)".into()];
+        let summary = summary(1.0, Some(robust), None);
+        let said = finding(&summary).unwrap();
+        assert!(said.starts_with("Nothing has to be regulated: "), "{said}");
+        let part = "That is robust: in 20 jobs, 1 uncertain number of the platform, each 10 % (at least 1) less and more, \
+                    doesn't spoil it (1 not tried).";
+        assert!(said.contains(part), "{said}");
+        let tables = tables(&summary);
+        let table = tables.last().unwrap().to_text(None);
+        assert!(table.contains("-33.3"), "{table}");
+        for part in ["in a run of 20 jobs", "Not tried: work.frame_ps (it is 0)."] {
+            assert!(table.contains(part), "{table}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_late_ends_after_its_deadline() {
+        let said = finding(&summary(-3.2, None, None)).unwrap();
+        assert!(
+            said.ends_with("the longest job ends 3.20 ms after its deadline."),
+            "{said}"
+        );
+        let mut late = choice(case("g", -0.5), 0.3);
+        late.case.guard = Some(memwarden_run::GuardSettings::default());
+        let said = finding(&summary(3.2, Some(late), None)).unwrap();
+        assert!(
+            said.contains("the longest job ends 0.50 ms after its deadline"),
+            "{said}"
+        );
+    }
 }

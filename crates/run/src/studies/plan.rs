@@ -37,7 +37,7 @@ pub struct Whole {
     pub miss_ratio: f64,
     /// How sure the recommended setting's jobs make that, 0 to 1.
     pub confidence: f64,
-    /// The fewest jobs that show the miss ratio with the confidence, all in time; null where none may be late.
+    /// The fewest jobs that show the miss ratio for the first candidate, all in time; null where none may be late.
     pub jobs_needed: Option<u64>,
     /// Jobs of each case.
     pub jobs: u64,
@@ -90,14 +90,19 @@ pub struct Choice {
     pub jobs: u64,
     /// Of those, the late ones.
     pub late: u64,
-    /// The share of late jobs that this leaves possible, with the confidence (Clopper and Pearson's upper limit).
+    /// Which of the tested candidates it is, from 1; 0 where that was not recorded.
+    pub candidate: u64,
+    /// The share of late jobs that this leaves possible (Clopper and Pearson's upper limit). Of what the confidence leaves
+    /// to chance, candidate k has 1/(k (k + 1)).
     pub most_late: f64,
     /// Whether a wrong number of the platform would spoil it.
     pub verdict: Verdict,
     /// The commands that make the setting.
     pub commands: Vec<String>,
-    /// What becomes of it with other numbers in the platform.
+    /// What becomes of it with other numbers in the platform, in as many jobs.
     pub sensitivity: Vec<Sensitivity>,
+    /// The uncertain numbers, or their changes, that were not tried, with the reason.
+    pub untried: Vec<String>,
 }
 
 /// Whether a wrong number of the platform would spoil a setting.
@@ -108,7 +113,7 @@ pub enum Verdict {
     Robust,
     /// One of them at least.
     Fragile,
-    /// The platform's file names no uncertain number.
+    /// No uncertain number of the platform was tried.
     #[default]
     Unknown,
 }
