@@ -886,7 +886,11 @@ mod tests {
         };
         let candidate = problem.run(&pi, None, true).unwrap();
         for (number, jobs) in [(1, 368), (2, 477)] {
-            let choice = stages.confirm(&[candidate.clone()]).ok().flatten().unwrap();
+            let choice = stages
+                .confirm(std::slice::from_ref(&candidate))
+                .ok()
+                .flatten()
+                .unwrap();
             assert_eq!((choice.candidate, choice.jobs), (number, jobs));
             assert!(choice.most_late <= 0.01, "{choice:?}");
         }
