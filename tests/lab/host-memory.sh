@@ -83,7 +83,7 @@ check "  which are what it counts there of itself, in the kernel and in user spa
 	"grep -c '^cortex-a53$' $work/guard" 0 '^2$'
 check "  on refills of the L1 it does not" "cat $work/guard" 0 'event 0x3 counts what the last level of cache answers'
 check "  write-backs are proved, too" \
-	"sed '/^proven$/q' $work/guard | grep -c 'CPU[0-3]: 67108864 bytes written, 6[67][0-9]* counted as write-backs'" 0 '^4$'
+	"sed -n '/^proven$/q; /as write-backs/p' $work/guard >$work/backs; cat $work/backs; grep -c '67108864 bytes written, 6[5-8][0-9]* counted' $work/backs" 0 '^4$'
 check "  those of the L1 are not taken for them" "cat $work/guard" 0 'write event 0x15 counts what the last level of cache answers'
 check "  nor lines that are read" "grep 'write event 0x60' $work/guard" 0 \
 	'write event 0x60 counts what is only read \((9[5-9]|10[0-5]) % of it\)'
