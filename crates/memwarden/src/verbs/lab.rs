@@ -687,7 +687,10 @@ mod tests {
                  testing, testing-rt, newest, newest-rt",
             ),
             ("run --timeout 0s -- true", "give a time of at least 1s"),
-            ("run --timeout soon -- true", "unknown unit (a time is a number and a unit"),
+            (
+                "run --timeout soon -- true",
+                "unknown unit (a time is a number and a unit",
+            ),
             ("shell --timeout 3s", "unexpected argument '--timeout'"),
             ("status extra", "unexpected argument 'extra'"),
             ("boot", "unrecognized subcommand 'boot'"),
