@@ -25,7 +25,7 @@
 DEFINE_PER_CPU(struct mg_core, mg_cores);
 
 /*
- * After so many periods that took next to nothing a core is far below its budget, until
+ * After this number of periods that took next to nothing a core is far below its budget, until
  * a chunk of it lasts less than CHUNK_PERIODS.
  */
 #define LIGHT_PERIODS 16ULL

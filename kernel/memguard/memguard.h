@@ -291,7 +291,7 @@ void mg_counter_overshot(struct mg_counter *counter, u64 events);
 bool mg_counter_mend(struct mg_counter *counter);
 
 /**
- * mg_counter_arm() - interrupt after so many more events
+ * mg_counter_arm() - interrupt after a number of further events
  * @counter: of this CPU, interrupts off
  * @events: from now on; MW_UNLIMITED is too far away to come
  *

@@ -33,7 +33,7 @@ pub fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
     lines.join("\n")
 }
 
-/// A figure with so many decimals.
+/// A figure with a given number of decimals.
 pub fn number(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }

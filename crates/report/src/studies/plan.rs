@@ -12,7 +12,7 @@ use crate::number::{NOT_MEASURED, bytes, count, counted, percent};
 pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. With \
     which budgets does it, while the load beside it keeps as much of memory as possible? The figures are a model's.";
 
-/// A figure with so many decimals: the figures of a column end below each other.
+/// A figure with a given number of decimals: the figures of a column end below each other.
 fn fixed(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
