@@ -57,6 +57,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    memwarden_platform::process::set_title();
     memwarden_run::set_git_revision(env!("MEMWARDEN_GIT_REVISION"));
     let words = command_line(std::env::args_os());
     let matches = command()

@@ -10,6 +10,23 @@ use std::time::Duration;
 use crate::cpus::CpuSet;
 use crate::{Result, Root, affinity, sched};
 
+/// The name by which `ps` and `top` show this program's processes.
+pub const TITLE: &str = "memwarden";
+
+/// This program, to be started once more: from its own file, even if that was replaced since, and under its name.
+#[must_use]
+pub fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(TITLE);
+    command
+}
+
+/// Names the process [`TITLE`]: one that was started by [`this_program`] is called `exe` by the kernel.
+pub fn set_title() {
+    // A process that keeps its old name works just as well.
+    let _ = rustix::thread::set_name(c"memwarden");
+}
+
 /// Has the kernel send `signal` to the process of `command` when the thread that starts it ends, for any reason.
 ///
 /// What the new process starts itself is its own affair.

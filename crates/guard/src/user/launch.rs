@@ -8,11 +8,12 @@
 //! means is the thread, prctl(2)).
 
 use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 
-use memwarden_platform::sched;
+use memwarden_platform::{process::TITLE, sched};
 use rustix::io::retry_on_intr;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
@@ -47,6 +48,7 @@ pub(crate) fn launch(
     let plan = serde_json::to_string(plan).map_err(|error| Error::System(error.to_string()))?;
     let mut command = Command::new(program);
     command
+        .arg0(TITLE)
         .args(["guard", "user-regulator", &plan])
         .stdin(if tied { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())

@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use memwarden_platform::clock::monotonic_ns;
 use memwarden_platform::cpus;
+use memwarden_platform::process::this_program;
 use memwarden_platform::sched;
 use memwarden_platform::shared::{SharedWords, inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -227,14 +228,13 @@ impl Charge for Cores<'_> {
 }
 
 fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
-    let program = "/proc/self/exe";
     let plan = serde_json::to_string(plan).map_err(|error| Error::System(error.to_string()))?;
-    Command::new(program)
+    this_program()
         .args(["guard", "user-regulator", &plan])
         .arg(words.as_fd().as_raw_fd().to_string())
         .stdin(Stdio::null())
         .spawn()
-        .map_err(Error::file("starting", program))
+        .map_err(Error::file("starting", "the regulator"))
 }
 
 /// Until the regulator has ended, or has to be: `lease` is set when the client is gone.

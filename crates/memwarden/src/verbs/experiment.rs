@@ -64,11 +64,15 @@ pub fn off<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error
 /// A run folder, and its summary.
 pub type Found = (PathBuf, Summary);
 
+/// The help of `--on` where a model will do, too.
+pub const ON_OR_A_MODEL: &str = "Where: native (this machine), lab (an emulated one), lab:PLATFORM (one with a platform's \
+    caches, memory and PMU) or sim:PLATFORM (a model)";
+
 /// What every experiment takes.
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where: native (this machine), lab (an emulated one), lab:PLATFORM (one with a platform's caches, memory and
-    /// PMU), or, interfere and realtime, sim:PLATFORM (a model)
+    /// Where: native (this machine), lab (an emulated one) or lab:PLATFORM (one with a platform's caches, memory and
+    /// PMU)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
     /// Settings from a TOML file; options given here come before it

@@ -13,12 +13,13 @@ use memwarden_platform::units::{Size, Time};
 use memwarden_run::studies::interfere::Summary;
 use serde::Serialize;
 
-use super::experiment::{Place, off, on};
+use super::experiment::{ON_OR_A_MODEL, Place, off, on};
 use super::on_lab::{Lab, not_native};
 
 /// Measure what other cores' traffic does to a victim, and what a guard does about it
 #[derive(clap::Args, Serialize)]
 #[command(
+    mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
     --on lab is --on lab:raspberry-pi-3, where the published experiment was made.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \

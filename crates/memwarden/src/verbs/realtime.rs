@@ -15,12 +15,13 @@ use memwarden_run::studies::realtime::Summary;
 use memwarden_workloads::periodic::DESCRIPTOR;
 use serde::Serialize;
 
-use super::experiment::{Place, off, on};
+use super::experiment::{ON_OR_A_MODEL, Place, off, on};
 use super::on_lab::{Lab, not_native};
 
 /// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
 #[derive(clap::Args, Serialize)]
 #[command(
+    mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
     after_help = "Loads: screen (a frame buffer that scrolls), xserver (Xvfb with a scrolling xterm, where installed), \
     latency, bandwidth:KIND\nas in `memwarden interfere`, 'cmd: COMMAND', or a command behind --. A load runs until it is ended.\n\
     Budgets are MB/s (2^20 bytes), one a core in core order.\n\

@@ -56,6 +56,9 @@ pub fn supervisor_and_regulator(folder: &Path) -> (Pid, Pid) {
                 .rsplit_once(')')
                 .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok())
                 .unwrap();
+            // What `ps` and `top` show.
+            assert_eq!(read("comm"), "memwarden\n");
+            assert!(read("cmdline").starts_with("memwarden\0"));
             found.push((pid, parent));
         }
     }

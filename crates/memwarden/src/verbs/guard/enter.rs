@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use memwarden_platform::affinity;
 use memwarden_platform::cpus::CpuSet;
+use memwarden_platform::process::this_program;
 
 use super::Run;
 use crate::verbs::foreign::NotStarted;
@@ -47,7 +48,7 @@ impl Place {
 
     /// This program, to become `command` there.
     pub(super) fn command(&self, command: &[OsString]) -> Command {
-        let mut enter = Command::new("/proc/self/exe");
+        let mut enter = this_program();
         enter.args(["guard", "enter"]);
         if let Some(cpus) = &self.cpus {
             enter.args(["--cpus", &cpus.to_string()]);
