@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many accesses a second the model takes, by pattern and platform:
+//! Measures how many accesses per second the model processes, by pattern and platform:
 //!
 //!     cargo run --release -p memwarden-cachesim --example speed
 //!
-//! The best of three runs each, in 10^6 accesses a second of CPU time.
+//! The best of three runs each, in 10^6 accesses per second of CPU time.
 
 #[path = "../tests/patterns/mod.rs"]
 mod patterns;
@@ -16,7 +16,7 @@ use patterns::MmapWalk;
 
 /// Lines of the buffer: 256 MiB, more than any last level.
 const LINES: u64 = 1 << 22;
-/// Accesses a run, of those at random an eighth.
+/// Accesses per run; an eighth of this for random ones.
 const ACCESSES: u64 = 1 << 23;
 
 type Pattern = (&'static str, fn(&mut Model) -> u64);

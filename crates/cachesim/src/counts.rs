@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters, under perf's names.
 //!
-//! A count's unit is an access: a load or a store of bytes in one line. (An access
-//! to two lines is two, as it is two for the cache; perf's `L1-dcache-loads` of an
-//! Intel core counts instructions, so there it is one.)
+//! A count's unit is an access: a load or a store of bytes in one line. (An access to two lines
+//! counts as two, since the cache makes two; perf's `L1-dcache-loads` on an Intel core counts
+//! instructions, and counts it once.)
 
 use serde::{Deserialize, Serialize};
 
-/// What one cache counted.
+/// Counts of one cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheCounts {
-    /// Demand loads that asked this cache: for the L1D those of the stream, for
-    /// any other those that missed in the cache before it.
+    /// Demand loads that reached this cache: for the L1D those of the stream, for any other
+    /// cache those that missed in the cache before it.
     pub loads: u64,
-    /// Those that did not find their line.
+    /// Demand loads that did not find their line.
     pub load_misses: u64,
-    /// Demand stores that asked this cache. Behind the L1D they ask to own the
-    /// line; write-backs are not among them.
+    /// Demand stores that reached this cache. Behind the L1D these are requests for ownership
+    /// of the line; write-backs are not included.
     pub stores: u64,
-    /// Those that did not find their line.
+    /// Demand stores that did not find their line.
     pub store_misses: u64,
-    /// Lines that the prefetcher asked this cache for, apart from the above.
+    /// Lines that the prefetcher requested from this cache, not included above.
     pub prefetches: u64,
-    /// Those that were not there, and were fetched.
+    /// Prefetched lines that were not present and were fetched.
     pub prefetch_misses: u64,
-    /// Dirty lines that left this cache for what is behind it. Those of the last
-    /// level are the lines written to memory.
+    /// Dirty lines that left this cache for the next level. Those of the last level are the
+    /// lines written to memory.
     pub write_backs: u64,
 }
 
@@ -43,17 +43,17 @@ impl CacheCounts {
     }
 }
 
-/// What one TLB counted.
+/// Counts of one TLB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlbCounts {
-    /// Loads that asked this TLB: all of the stream for the DTLB, those that
-    /// missed in the DTLB for the STLB.
+    /// Loads that reached this TLB: all of the stream for the DTLB, those that missed in the
+    /// DTLB for the STLB.
     pub loads: u64,
-    /// Those that did not find their page.
+    /// Loads that did not find their page.
     pub load_misses: u64,
-    /// Stores that asked this TLB.
+    /// Stores that reached this TLB.
     pub stores: u64,
-    /// Those that did not find their page.
+    /// Stores that did not find their page.
     pub store_misses: u64,
 }
 
@@ -65,7 +65,7 @@ impl TlbCounts {
     }
 }
 
-/// What a model counted since it was made or last told to count from 0.
+/// Counts of a model since it was created or last reset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// The innermost data cache.
@@ -74,23 +74,23 @@ pub struct Counts {
     pub l2: Option<CacheCounts>,
     /// The last cache before memory, whatever its level.
     pub llc: CacheCounts,
-    /// The TLB that every access asks.
+    /// The TLB that every access uses.
     pub dtlb: TlbCounts,
     /// The second-level TLB; `None` if there is none.
     pub stlb: Option<TlbCounts>,
 }
 
 impl Counts {
-    /// Page walks: translations that no TLB held. This, not the DTLB's misses, is
-    /// what an Intel core since Sandy Bridge gives perf as `dTLB-load-misses` and
-    /// `dTLB-store-misses` (`MISS_CAUSES_A_WALK`; SDM vol. 3B, chapter on events).
+    /// Page walks: translations that no TLB held. On Intel cores since Sandy Bridge, perf's
+    /// `dTLB-load-misses` and `dTLB-store-misses` are this count, not the DTLB's misses
+    /// (`MISS_CAUSES_A_WALK`; SDM vol. 3B, chapter on events).
     #[must_use]
     pub fn page_walks(&self) -> u64 {
         self.stlb.unwrap_or(self.dtlb).misses()
     }
 
-    /// Every counter that the geometry has, with its name: perf's where perf has
-    /// one, and built in the same way (`L2-loads`, `LLC-write-backs`) where not.
+    /// Every counter of the geometry, with its name: perf's name if perf has one, otherwise one
+    /// of the same form (`L2-loads`, `LLC-write-backs`).
     #[must_use]
     pub fn named(&self) -> Vec<(String, u64)> {
         let mut named = Vec::new();

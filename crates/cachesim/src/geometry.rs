@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a machine has, as plain data: it can be read from and written to a file.
+//! A machine's caches and TLBs, as plain data that can be read from and written to a file.
 
 use memwarden_platform::cache::{Cache, Kind};
 use memwarden_platform::units::size_text;
@@ -11,30 +11,30 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
-    /// Bytes a line, in every cache: a power of two, 16 to 4096.
+    /// Bytes per line, in every cache: a power of two, 16 to 4096.
     pub line_bytes: u64,
     /// The innermost data cache.
     pub l1d: CacheGeometry,
-    /// What the L1D does with stores.
+    /// How the L1D treats stores.
     #[serde(default)]
     pub l1d_writes: Writes,
     /// The cache between the L1D and the last level, if there is one.
     #[serde(default)]
     pub l2: Option<CacheGeometry>,
-    /// The last cache before memory. If several cores share it, this one has it
-    /// all to itself.
+    /// The last cache before memory. If several cores share it, the modelled core has all of
+    /// it.
     pub llc: CacheGeometry,
-    /// A line that leaves the last level leaves the other caches too. Otherwise
-    /// each cache keeps what it has: a line comes into all of them and leaves
-    /// each on its own (neither inclusive nor exclusive).
+    /// Whether a line that leaves the last level leaves the other caches too. Otherwise each
+    /// cache keeps its lines: a line enters all of them and leaves each separately (neither
+    /// inclusive nor exclusive).
     #[serde(default)]
     pub inclusive_llc: bool,
-    /// The TLB that every access asks.
+    /// The TLB that every access uses.
     pub dtlb: TlbGeometry,
     /// The second-level TLB, if there is one.
     #[serde(default)]
     pub stlb: Option<TlbGeometry>,
-    /// The prefetcher; `None` is switched off.
+    /// The prefetcher; `None` means switched off.
     #[serde(default)]
     pub prefetcher: Option<Prefetcher>,
 }
@@ -43,43 +43,43 @@ pub struct Geometry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheGeometry {
-    /// Bytes of data. Any number of sets will do, powers of two or not.
+    /// Bytes of data. The number of sets need not be a power of two.
     pub size_bytes: u64,
-    /// Lines a set.
+    /// Number of ways.
     pub ways: usize,
-    /// Which line of a full set goes.
+    /// The replacement policy.
     #[serde(default)]
     pub replacement: Replacement,
 }
 
-/// Which line of a full set goes.
+/// The replacement policy: which line of a full set is evicted.
 ///
-/// It matters where a working set just fits. Sixteen walks over 32 KiB in an L1D
-/// of 32 KiB and 4 ways miss once a line with LRU; with random replacement the
-/// first walk throws out some of its own lines, the second throws out others for
-/// those, and it takes about twice the misses until all are in
-/// (`random_replacement_matters_to_a_working_set_that_just_fits`). Tree
-/// pseudo-LRU, Intel's usual choice for an L1D, is not modelled: there, as with
+/// It matters if a working set just fits. Sixteen walks over 32 KiB in an L1D of 32 KiB and 4
+/// ways miss once per line with LRU. With random replacement the first walk evicts some of its
+/// own lines, the second evicts others for those, and it takes about twice the misses until all
+/// lines are present (`random_replacement_matters_to_a_working_set_that_just_fits`). Tree
+/// pseudo-LRU, Intel's usual choice for an L1D, is not modelled: as with LRU, a run of misses
+/// in one set replaces each of its ways once.
 /// LRU, a run of misses in one set replaces each of its ways once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replacement {
-    /// The least recently used.
+    /// The least recently used line.
     #[default]
     Lru,
-    /// Any, by a generator that starts anew in each model: runs repeat exactly.
+    /// A random line, by a generator with the same seed in each model: runs repeat exactly.
     Random,
 }
 
-/// What a cache does with stores. All behind the L1D write back.
+/// How a cache treats stores. All caches behind the L1D write back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Writes {
-    /// A missing line is fetched and written here; what is behind learns of it
-    /// when the line is replaced.
+    /// A missing line is fetched and written in this cache; the next level gets the data when
+    /// the line is replaced.
     #[default]
     Back,
-    /// Each store goes on to what is behind, and a missing line is not fetched.
+    /// Each store goes to the next level, and a missing line is not fetched.
     Through,
 }
 
@@ -87,50 +87,50 @@ pub enum Writes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlbGeometry {
-    /// What holds pages of 4 KiB.
+    /// Entries for pages of 4 KiB.
     pub small: Entries,
-    /// What holds pages of 2 MiB.
+    /// Entries for pages of 2 MiB.
     pub huge: HugeEntries,
 }
 
-/// The places of a TLB; the least recently used page of a full set goes.
+/// The entries of a TLB; the least recently used page of a full set is evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entries {
-    /// How many pages in all.
+    /// Number of pages in all.
     pub entries: u64,
-    /// Pages a set; as many as `entries` is fully associative.
+    /// Ways; if equal to `entries`, the TLB is fully associative.
     pub ways: usize,
 }
 
-/// Where a TLB keeps pages of 2 MiB.
+/// Where a TLB holds pages of 2 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HugeEntries {
-    /// Among the pages of 4 KiB.
+    /// In the same entries as pages of 4 KiB.
     Shared,
-    /// In entries of their own.
+    /// In separate entries.
     Own(Entries),
-    /// Nowhere: it is asked in vain. Possible for the STLB only.
+    /// Nowhere: lookups always miss. Possible for the STLB only.
     Nowhere,
 }
 
-/// A stream prefetcher: it looks at the demand accesses that miss in the L1D (and,
-/// if it prefetches into the L1D, at the first one that finds a prefetched line).
-/// Within a page of 4 KiB it takes ascending or descending ones for a stream, and
-/// fetches the lines that come next, never beyond the page.
+/// A stream prefetcher: it observes the demand accesses that miss in the L1D (and, if it
+/// prefetches into the L1D, the first access to a prefetched line). Within a page of 4 KiB it
+/// treats ascending or descending ones as a stream, and fetches the next lines, never beyond
+/// the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prefetcher {
-    /// Where the lines go. They also stay in the caches that they come through.
+    /// The cache that the lines go into. They also stay in the caches on their path.
     pub into: PrefetchInto,
-    /// Pages that it keeps in mind, the least recently seen being forgotten.
+    /// Number of pages that it tracks; the least recently seen one is forgotten.
     pub streams: usize,
-    /// Steps in one direction until it is taken for a stream.
+    /// Steps in one direction until it treats them as a stream.
     pub trigger_steps: u64,
-    /// Lines that one access may have fetched.
+    /// The maximum number of lines fetched for one access.
     pub degree: u64,
-    /// How many lines it may be ahead of the access.
+    /// The maximum number of lines ahead of the access.
     pub distance: u64,
 }
 
@@ -140,11 +140,11 @@ pub struct Prefetcher {
 pub enum PrefetchInto {
     /// Into the L1D.
     L1d,
-    /// Into the cache behind the L1D, be it the last level or not.
+    /// Into the cache behind the L1D, even if that is the last level.
     L2,
 }
 
-/// The pages that an address is in.
+/// The size of the pages that the accesses are in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageSize {
     /// 4 KiB.
@@ -167,28 +167,28 @@ impl PageSize {
     }
 }
 
-/// A geometry read from a machine, and what the machine did not tell.
+/// A geometry read from a machine, and the parts that the machine did not report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfMachine {
-    /// What to model.
+    /// The geometry to model.
     pub geometry: Geometry,
-    /// One sentence for each part that was assumed; belongs under every table.
+    /// One sentence for each part that was assumed; print these under every table.
     pub assumed: Vec<String>,
 }
 
 impl Geometry {
-    /// The caches that one CPU uses ([`memwarden_platform::cache::of_cpu`]), and
-    /// for what sysfs does not tell, the following.
+    /// The caches that one CPU uses ([`memwarden_platform::cache::of_cpu`]). For values that
+    /// sysfs does not have, the following are assumed.
     ///
-    /// - Ways: 8. All caches replace the least recently used, write back, and the
-    ///   last level is not inclusive.
+    /// - Ways: 8. All caches replace the least recently used line and write back; the last
+    ///   level is not inclusive.
     /// - TLBs: those of Skylake, which many later x86 cores also have: 64 entries
     ///   with 4 ways for 4 KiB, 32 with 4 for 2 MiB, and behind them 1536 with 12
     ///   for both (Intel, Optimization Reference Manual, section on the Skylake
     ///   client microarchitecture's cache and memory subsystem).
     /// - Prefetcher: [`Prefetcher::streamer`].
     ///
-    /// A cache at a fourth level or beyond is left out.
+    /// Caches at the fourth level or beyond are left out.
     ///
     /// # Errors
     /// When there are not at least two levels of known size, with lines of one size.
@@ -258,10 +258,10 @@ impl Geometry {
         Ok(OfMachine { geometry, assumed })
     }
 
-    /// Whether it can be modelled.
+    /// Checks whether it can be modelled.
     ///
     /// # Errors
-    /// With the first figure that cannot be, and why.
+    /// The first figure that is not possible, and the reason.
     pub fn check(&self) -> Result<()> {
         if !self.line_bytes.is_power_of_two() || !(16..=4096).contains(&self.line_bytes) {
             return Err(Error::Invalid(format!(
@@ -294,10 +294,10 @@ impl Geometry {
     }
 }
 
-/// More than any cache or TLB has, and little enough to be counted in any type.
+/// More than any cache or TLB has, and small enough for any integer type.
 const MOST_PLACES: u64 = 1 << 28;
 
-/// Sets of `ways` places, of which there are `places`.
+/// Sets of `ways` places, `places` in all.
 fn check_sets(what: &str, places: u64, ways: usize) -> Result<()> {
     let ways_u64 = ways as u64;
     if places == 0 || ways == 0 || places > MOST_PLACES || places % ways_u64 != 0 {
@@ -309,7 +309,7 @@ fn check_sets(what: &str, places: u64, ways: usize) -> Result<()> {
 }
 
 impl CacheGeometry {
-    /// A cache that replaces the least recently used.
+    /// A cache that replaces the least recently used line.
     #[must_use]
     pub const fn lru(size_bytes: u64, ways: usize) -> Self {
         Self {
@@ -322,7 +322,7 @@ impl CacheGeometry {
     fn check(&self, what: &str, line_bytes: u64) -> Result<()> {
         if self.size_bytes % line_bytes != 0 {
             return Err(Error::Invalid(format!(
-                "{what}: {} is no whole number of lines",
+                "{what}: {} is not a whole number of lines",
                 size_text(self.size_bytes)
             )));
         }
@@ -341,11 +341,11 @@ impl TlbGeometry {
 }
 
 impl Prefetcher {
-    /// Intel's L2 streamer, as far as it is documented for Sandy Bridge: 32 streams,
-    /// up to two prefetches for each access to the L2, and up to 20 lines ahead
-    /// (Optimization Reference Manual, section "Data Prefetching" of the chapter on
-    /// Sandy Bridge). After how many steps it starts is not said there; two is
-    /// assumed. It may keep one stream in either direction in a page, here it is one.
+    /// Intel's L2 streamer, as far as it is documented for Sandy Bridge: 32 streams, up to two
+    /// prefetches for each access to the L2, and up to 20 lines ahead (Optimization Reference
+    /// Manual, section "Data Prefetching" of the chapter on Sandy Bridge). The manual does not
+    /// say after how many steps it starts; two is assumed. It can keep one stream in each
+    /// direction in a page; the model keeps one.
     #[must_use]
     pub const fn streamer() -> Self {
         Self {

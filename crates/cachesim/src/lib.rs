@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Modelled counters: what the caches and TLBs of a machine would count for a
-//! stream of accesses. For machines that count nothing themselves, and for
-//! asking what another machine would have counted.
+//! Modelled counters: the events that the caches and TLBs of a machine would count for a stream
+//! of accesses. For machines without such counters, and to compare with another machine.
 //!
 //! ```
 //! use memwarden_cachesim::{Access, Model, platforms};
@@ -16,11 +15,11 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | [`geometry`] | what a machine has, as plain data; this machine's from sysfs |
-//! | [`platforms`] | the machines that have a name, each figure with its source |
-//! | [`model`] | the accesses' way through TLBs and caches, and what that counts |
+//! | [`geometry`] | a machine's caches and TLBs, as plain data; this machine's from sysfs |
+//! | [`platforms`] | the named machines, each figure with its source |
+//! | [`model`] | the path of an access through TLBs and caches, and the counts |
 //! | [`counts`] | the counters, under perf's names |
-//! | [`sets`] | the one array that all caches and TLBs are made of |
+//! | [`sets`] | the array behind all caches and TLBs |
 //! | [`streams`] | the stream prefetcher |
 //!
 //! # What is modelled
@@ -28,21 +27,21 @@
 //! up in the L1D, and on a miss fetched through the L2 and the last level from
 //! memory; each cache on the way keeps a copy. Stores allocate, and a line is
 //! written back when it is replaced, unless the L1D is said to write through.
-//! After that the prefetcher may fetch what it expects next.
+//! Then the prefetcher may fetch the lines that it expects next.
 //!
-//! # What is not
-//! - *Physical addresses.* The L2 and the last level of a machine are indexed by
-//!   physical addresses; here all caches are by the addresses they are fed. With
-//!   4 KiB pages the kernel scatters a buffer over the sets of such a cache, which
-//!   costs conflict misses near its capacity and breaks up strides. The L1D of the
-//!   named platforms takes its index from the offset in the page (a way is not
-//!   larger than a page), or nearly so (8 KiB on the Cortex-A53).
-//! - *Hashes.* A server's last level spreads lines over slices by an undocumented
-//!   hash. Here a line's set is its number modulo the number of sets.
-//! - *Company.* Other cores, instructions, the kernel's own accesses, page tables
-//!   in caches, and the tables' walk caches: nothing but the stream that is fed.
-//! - *Time.* A line is there as soon as it was asked for, so a prefetch is never
-//!   late, and there are no store buffers, no merged misses, no speculation.
+//! # What is not modelled
+//! - *Physical addresses.* The L2 and the last level of a machine are indexed by physical
+//!   addresses; in the model all caches are indexed by the addresses of the stream. With 4 KiB
+//!   pages the kernel scatters a buffer over the sets of such a cache, which causes conflict
+//!   misses near its capacity and breaks up strides. The L1D of the named platforms takes its
+//!   index from the offset in the page (a way is not larger than a page), or nearly so (8 KiB
+//!   on the Cortex-A53).
+//! - *Hashes.* A server's last level spreads lines over slices by an undocumented hash. In the
+//!   model a line's set is its number modulo the number of sets.
+//! - *Other traffic.* Other cores, instructions, the kernel's own accesses, page tables in
+//!   caches, and page-walk caches: the model only processes the given stream.
+//! - *Time.* A line is present as soon as it is requested, so a prefetch is never late, and
+//!   there are no store buffers, no merged misses, no speculation.
 pub mod counts;
 pub mod geometry;
 pub mod model;

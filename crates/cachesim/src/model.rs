@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The accesses' way through TLBs and caches.
+//! The path of an access through TLBs and caches.
 
 use crate::Result;
 use crate::counts::{CacheCounts, Counts, TlbCounts};
@@ -10,16 +10,16 @@ use crate::geometry::{
 use crate::sets::{DIRTY, NONE, PREFETCHED, Sets};
 use crate::streams::{Ask, Streams};
 
-/// What the stream does to memory.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Reads it.
+    /// It reads memory.
     Load = 0,
-    /// Writes it.
+    /// It writes memory.
     Store = 1,
 }
 
-/// Who asks a cache for a line: an access, or the prefetcher.
+/// The source of a request to a cache: an access, or the prefetcher.
 type Asker = usize;
 const LOAD: Asker = Access::Load as Asker;
 const STORE: Asker = Access::Store as Asker;
@@ -27,32 +27,32 @@ const PREFETCH: Asker = 2;
 
 /// The caches and TLBs of one core, empty at first, and their counters.
 ///
-/// Nothing is allocated once it is made.
+/// It allocates only when it is created.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// A line's bytes, as a power of two.
     line_bits: u32,
     page: PageSize,
-    /// Lines a page, as a power of two.
+    /// Lines per page, as a power of two.
     page_line_bits: u32,
-    /// The line used last, for loads; for stores too if it is known to be dirty.
-    /// Using it once more changes nothing but a count.
+    /// The most recently used line, for loads; for stores too if it is known to be dirty.
+    /// Another use only changes a count.
     last_line: [u64; 2],
-    /// The page used last. The same.
+    /// The most recently used page, for the same purpose.
     last_page: u64,
     /// Accesses, by [`Access`].
     accesses: [u64; 2],
     l1d: Level,
     l1d_writes: Writes,
-    /// What is behind the L1D, outward.
+    /// The caches behind the L1D, outward.
     outer: Vec<Level>,
     inclusive_llc: bool,
-    /// The DTLB, and what is behind it.
+    /// The DTLB, and the TLB behind it.
     tlbs: Vec<Tlb>,
     prefetcher: Option<(PrefetchInto, Streams)>,
 }
 
-/// A cache and what it counted.
+/// A cache and its counts.
 #[derive(Debug, Clone)]
 struct Level {
     sets: Sets,
@@ -63,7 +63,7 @@ struct Level {
     write_backs: u64,
 }
 
-/// A TLB and what it counted.
+/// A TLB and its counts.
 #[derive(Debug, Clone)]
 struct Tlb {
     small: Sets,
@@ -83,7 +83,7 @@ impl Model {
     /// A model of `geometry` with nothing in its caches, for pages of 4 KiB.
     ///
     /// # Errors
-    /// When the geometry cannot be ([`Geometry::check`]).
+    /// When the geometry is not possible ([`Geometry::check`]).
     pub fn new(geometry: &Geometry) -> Result<Self> {
         geometry.check()?;
         let level = |cache: &CacheGeometry| Level::new(cache, geometry.line_bytes);
@@ -116,8 +116,8 @@ impl Model {
         })
     }
 
-    /// One load or store of `bytes` at `address`. It is an access of its own to
-    /// each line that it touches; of 0 bytes it is none.
+    /// One load or store of `bytes` at `address`. It counts as one access to each line that it
+    /// touches; with 0 bytes it counts as none.
     #[inline]
     pub fn access(&mut self, address: u64, bytes: u64, access: Access) {
         if bytes == 0 {
@@ -131,14 +131,14 @@ impl Model {
         }
     }
 
-    /// A stream of loads and stores of `bytes`, each at its distance from `base`.
+    /// A stream of loads and stores of `bytes`, each at its offset from `base`.
     pub fn stream(&mut self, base: u64, bytes: u64, stream: &[(u64, Access)]) {
         for (distance, access) in stream {
             self.access(base + distance, bytes, *access);
         }
     }
 
-    /// What was counted.
+    /// The counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let [l2, llc] = match &self.outer[..] {
@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    /// Counts from 0 again; caches and TLBs stay as they are.
+    /// Resets the counts; caches and TLBs keep their contents.
     pub fn reset_counts(&mut self) {
         self.accesses = [0; 2];
         for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
@@ -175,15 +175,15 @@ impl Model {
         }
     }
 
-    /// The pages that the following accesses are in. What the TLBs hold, they keep.
+    /// Sets the page size of the following accesses. The TLBs keep their contents.
     pub fn set_page_size(&mut self, page: PageSize) {
         self.page = page;
         self.page_line_bits = page.bits() - self.line_bits;
         self.forget_last();
     }
 
-    /// Empties all caches and TLBs, and the prefetcher's memory. What was dirty is
-    /// not counted as written back: the counters are of the stream.
+    /// Empties all caches and TLBs, and the prefetcher's table. Dirty lines are not counted as
+    /// written back: the counters cover the stream only.
     pub fn flush(&mut self) {
         self.flush_data_caches();
         for tlb in &mut self.tlbs {
@@ -191,8 +191,8 @@ impl Model {
         }
     }
 
-    /// Empties the caches and the prefetcher's memory, as flushing every line of a
-    /// buffer does (x86 `clflush`, arm64 `dc civac`), and leaves the TLBs alone.
+    /// Empties the caches and the prefetcher's table, as flushing every line of a buffer does
+    /// (x86 `clflush`, arm64 `dc civac`). The TLBs keep their contents.
     pub fn flush_data_caches(&mut self) {
         for level in [&mut self.l1d].into_iter().chain(&mut self.outer) {
             level.sets.clear();
@@ -216,7 +216,7 @@ impl Model {
         }
     }
 
-    /// The hot path: a line that is in the L1D, mostly where it is looked for first.
+    /// The hot path: a line that is in the L1D, in most cases where the hint says.
     #[inline]
     fn line(&mut self, line: u64, access: Access) {
         self.accesses[access as usize] += 1;
@@ -248,7 +248,7 @@ impl Model {
         }
     }
 
-    /// Finds the page in a TLB, or walks; all TLBs that missed then have it.
+    /// Finds the page in a TLB, or walks; all TLBs that missed then hold it.
     fn translate(&mut self, page: u64, access: Access) {
         self.last_page = page;
         let huge = self.page == PageSize::Huge;
@@ -270,7 +270,7 @@ impl Model {
         self.prefetch(line);
     }
 
-    /// A store to an L1D that writes through: what is behind always sees it.
+    /// A store to an L1D that writes through: the next level always gets it.
     #[cold]
     fn store_through(&mut self, line: u64) {
         match self.l1d.sets.find(line) {
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// A store that arrives behind the L1D.
+    /// A store that arrives at the cache behind the L1D.
     fn store_behind(&mut self, line: u64) {
         self.fetch(0, line, STORE);
         let sets = &mut self.outer[0].sets;
@@ -299,9 +299,9 @@ impl Model {
         sets.touch(place, DIRTY);
     }
 
-    /// Has `line` in the `level`th cache behind the L1D, from further out if it must.
-    /// Lines come in from memory inward, so each victim is written back to a cache
-    /// that already has the new line.
+    /// Ensures that the `level`th cache behind the L1D has `line`, and fetches it from further
+    /// out if necessary. Lines come in from memory inward, so each victim is written back to a
+    /// cache that already has the new line.
     fn fetch(&mut self, level: usize, line: u64, asker: Asker) {
         let Some(cache) = self.outer.get_mut(level) else {
             return;
@@ -346,8 +346,8 @@ impl Model {
         }
     }
 
-    /// A dirty line comes out of the cache before this one. The whole line is there,
-    /// so nothing is fetched; nobody asked for it, so no access is counted.
+    /// A dirty line comes out of the cache before this one. The whole line is valid, so nothing
+    /// is fetched; it is not a request, so no access is counted.
     fn write_back(&mut self, level: usize, line: u64) {
         let Some(cache) = self.outer.get_mut(level) else {
             return;
@@ -360,7 +360,7 @@ impl Model {
         }
     }
 
-    /// Lets the prefetcher see a demand access, and fetches what it wants.
+    /// Lets the prefetcher observe a demand access, and fetches the lines that it requests.
     fn prefetch(&mut self, line: u64) {
         let Some((into, streams)) = &mut self.prefetcher else {
             return;
@@ -380,7 +380,7 @@ impl Model {
             self.l1d.missed[PREFETCH] += 1;
             self.fetch(0, line, PREFETCH);
             self.fill_l1d(line, PREFETCHED);
-            // That one was used last now.
+            // This line is now the most recently used one.
             self.last_line = [NONE; 2];
         }
     }
@@ -412,8 +412,8 @@ impl Level {
 
 impl Tlb {
     fn new(geometry: &TlbGeometry) -> Self {
-        // A page's number is kept with a bit for its size, which has no part in
-        // choosing the set.
+        // A page's number is stored with a bit for its size, which does not influence the
+        // choice of the set.
         let sets =
             |of: Entries| Sets::new(of.entries / of.ways as u64, of.ways, 1, Replacement::Lru);
         Self {
@@ -427,7 +427,7 @@ impl Tlb {
         }
     }
 
-    /// Whether the page was there; it is now.
+    /// Whether the page was present; it is afterwards.
     fn translate(&mut self, page: u64, huge: bool) -> bool {
         let sets = match &mut self.huge {
             Huge::Nowhere if huge => return false,
@@ -454,7 +454,7 @@ impl Tlb {
         }
     }
 
-    /// Its counts, given how many asked it.
+    /// Its counts, given the number of requests.
     fn counts(&self, [loads, stores]: [u64; 2]) -> TlbCounts {
         TlbCounts {
             loads,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machines that have a name.
+//! The named machines.
 //!
-//! A manufacturer's manual seldom tells a replacement policy. Where it does not,
-//! it is LRU here.
+//! A manufacturer's manual seldom documents a replacement policy. If it doesn't, LRU is
+//! assumed.
 
 use crate::geometry::{
     CacheGeometry, Entries, HugeEntries, PrefetchInto, Prefetcher, Replacement, TlbGeometry, Writes,
@@ -12,11 +12,11 @@ use crate::{Error, Geometry, Result};
 /// A machine with a name.
 #[derive(Debug)]
 pub struct Platform {
-    /// What a person types.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it is, for the help.
+    /// Its description, for the help.
     pub help: &'static str,
-    /// What it has.
+    /// Its caches and TLBs.
     pub geometry: fn() -> Geometry,
 }
 
@@ -42,7 +42,7 @@ pub const PLATFORMS: [Platform; 3] = [
 /// The platform's geometry.
 ///
 /// # Errors
-/// When nothing has that name; the message lists what has one.
+/// When no platform has that name; the message lists the names.
 pub fn named(name: &str) -> Result<Geometry> {
     let platform = PLATFORMS.iter().find(|platform| platform.name == name);
     platform
@@ -135,7 +135,7 @@ pub fn xeon_w3530() -> Geometry {
     }
 }
 
-/// What the two have in common: all but the last level.
+/// The common part of these two: everything except the last level.
 fn nehalem_to_sandy_bridge() -> Geometry {
     Geometry {
         line_bytes: 64,

@@ -5,21 +5,20 @@ use std::ops::Range;
 
 use crate::geometry::Replacement;
 
-/// The line differs from what is behind this cache.
+/// The line differs from the next level's copy.
 pub const DIRTY: u64 = 1;
-/// A prefetch brought the line and nothing has asked for it since.
+/// A prefetch brought the line, and no access has used it since.
 pub const PREFETCHED: u64 = 2;
-/// Below the time of the last use, the flags.
+/// Number of flag bits below the time of the last use.
 const FLAGS: u32 = 2;
 
-/// No number: lines and pages have fewer bits.
+/// Not a number: lines and pages have fewer bits.
 pub const NONE: u64 = u64::MAX;
 
-/// More than an L1D has lines, and few enough to stay in the L1D of the machine that
-/// the model runs on.
+/// More than the lines of an L1D, and few enough to stay in the L1D of the host.
 const HINTS: usize = 1024;
 
-/// Numbers and, beside them, when each was last used and its flags.
+/// Numbers, and for each the time of its last use and its flags.
 #[derive(Debug, Clone)]
 pub struct Sets {
     /// Set after set, `ways` numbers each; [`NONE`] is an empty place.
@@ -29,16 +28,16 @@ pub struct Sets {
     uses: Box<[u64]>,
     ways: usize,
     index: Index,
-    /// Counts uses. At 10^9 a second its 62 bits last for a century.
+    /// Counts uses. At 10^9 per second its 62 bits last for a century.
     time: u64,
-    /// For a number's lowest bits, the place where one with those bits was last:
-    /// the first place to look, before the whole set.
+    /// For a number's lowest bits, the last place of a number with those bits: the first place
+    /// to search, before the whole set.
     hints: Box<[u32; HINTS]>,
-    /// Chooses the victim; `None` replaces the least recently used.
+    /// Chooses the victim; `None` means the least recently used.
     random: Option<fastrand::Rng>,
 }
 
-/// What had to go.
+/// The evicted number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Victim {
     /// The line or page.
@@ -48,8 +47,8 @@ pub struct Victim {
 }
 
 impl Sets {
-    /// `sets * ways` empty places, at least one. The lowest `skipped_bits` of a number have no
-    /// part in choosing its set.
+    /// `sets * ways` empty places, at least one. The lowest `skipped_bits` of a number do not
+    /// influence the choice of its set.
     ///
     /// # Panics
     /// If there are more places than memory has addresses.
@@ -65,7 +64,7 @@ impl Sets {
             hints: Box::new([0; HINTS]),
             random: match replacement {
                 Replacement::Lru => None,
-                // Any seed will do, as long as it is the same one in every run.
+                // Any seed works, as long as it is the same in every run.
                 Replacement::Random => Some(fastrand::Rng::with_seed(1)),
             },
         }
@@ -77,7 +76,7 @@ impl Sets {
         self.uses.fill(0);
     }
 
-    /// The place of `number`, which is likely to be there: the hint comes first.
+    /// The place of `number`, which is probably present: the hint is tried first.
     #[inline]
     pub fn find(&mut self, number: u64) -> Option<usize> {
         let hint = self.hints[number as usize % HINTS] as usize;
@@ -94,7 +93,7 @@ impl Sets {
         self.uses[place] & DIRTY != 0
     }
 
-    /// The place of `number`, which is likely to be absent.
+    /// The place of `number`, which is probably absent.
     #[inline(never)]
     pub fn search(&mut self, number: u64) -> Option<usize> {
         let first = self.first(number);
@@ -107,8 +106,8 @@ impl Sets {
         self.hints[number as usize % HINTS] = place as u32;
     }
 
-    /// Makes the number in `place` the last one used, adds `flags` to it, and
-    /// takes [`PREFETCHED`] away. Returns the flags as they were.
+    /// Makes the number in `place` the most recently used, adds `flags` to it, and clears
+    /// [`PREFETCHED`]. Returns the flags as they were.
     #[inline]
     pub fn touch(&mut self, place: usize, flags: u64) -> u64 {
         self.time += 1;
@@ -117,13 +116,13 @@ impl Sets {
         before & (DIRTY | PREFETCHED)
     }
 
-    /// Puts a number that is not there yet in an empty place or instead of a victim.
+    /// Puts a number that is not present in an empty place or in a victim's.
     #[inline]
     pub fn insert(&mut self, number: u64, flags: u64) -> Option<Victim> {
         self.insert_within(0..self.ways, number, flags)
     }
 
-    /// The same within some of the set's ways, of which there has to be one.
+    /// The same within some of the set's ways, at least one.
     pub fn insert_within(&mut self, ways: Range<usize>, number: u64, flags: u64) -> Option<Victim> {
         let first = self.first(number) + ways.start;
         let uses = &self.uses[first..first + ways.len()];
@@ -149,14 +148,14 @@ impl Sets {
         })
     }
 
-    /// Whether a number is there and has [`DIRTY`].
+    /// Whether a number is present and has [`DIRTY`].
     #[must_use]
     pub fn is_dirty(&mut self, number: u64) -> bool {
         self.find(number)
             .is_some_and(|place| self.is_dirty_at(place))
     }
 
-    /// Takes [`DIRTY`] from a number. Returns whether it had that.
+    /// Clears a number's [`DIRTY`]. Returns whether it had that.
     pub fn clean(&mut self, number: u64) -> bool {
         let Some(place) = self.search(number) else {
             return false;
@@ -166,7 +165,7 @@ impl Sets {
         dirty
     }
 
-    /// Takes a number out, if it is there.
+    /// Removes a number, if it is present.
     pub fn remove(&mut self, number: u64) -> Option<Victim> {
         let place = self.search(number)?;
         let dirty = self.uses[place] & DIRTY != 0;
@@ -182,8 +181,8 @@ impl Sets {
     }
 }
 
-/// Where `number` is in a set. Four comparisons at once and a look at all of them
-/// are faster than four looks: misses compare with the whole set.
+/// Where `number` is in a set. Four comparisons at once and one branch for all of them are
+/// faster than four branches: misses compare with the whole set.
 #[inline]
 fn position(set: &[u64], number: u64) -> Option<usize> {
     let fours = set.chunks_exact(4);
@@ -209,9 +208,8 @@ fn position(set: &[u64], number: u64) -> Option<usize> {
     Some(4 * fours.len() + at)
 }
 
-/// Which set a number belongs to: its remainder by the number of sets. Dividing is
-/// spared where that is a power of two. (Where it is not, multiplying by a reciprocal
-/// instead of dividing was tried and made no difference that could be measured.)
+/// The set of a number: its remainder by the number of sets. For a power of two no division is
+/// needed. (For other numbers, multiplying by a reciprocal made no measurable difference.)
 #[derive(Debug, Clone, Copy)]
 struct Index {
     skipped_bits: u32,

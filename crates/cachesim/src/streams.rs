@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream prefetcher: lines asked for in ascending or descending order.
+//! A stream prefetcher: lines requested in ascending or descending order.
 //!
-//! A table holds the pages (of 4 KiB, whatever the TLB's pages are: a prefetcher
-//! behind the translation does not know) that were asked for last, and of each its
-//! last line, its direction, and how many steps it went that way. From
-//! `trigger_steps` steps on, each further line has up to `degree` lines fetched, none
-//! twice, none more than `distance` lines ahead, and none outside the page. A step
-//! may leave lines out. One in the other direction begins anew.
+//! A table holds the most recently requested pages (of 4 KiB, whatever the TLB's page size: a
+//! prefetcher behind the translation does not know it), and for each its last line, its
+//! direction, and the number of steps in that direction. From `trigger_steps` steps on, each
+//! further line makes it fetch up to `degree` lines: none twice, none more than `distance`
+//! lines ahead, and none outside the page. A step may skip lines. A step in the other direction
+//! begins a new stream.
 
 use crate::geometry::Prefetcher;
 use crate::sets::NONE;
 
-/// Prefetchers stay in a page of this size, the smallest there is.
+/// Prefetchers stay in a page of this size, the smallest.
 const PAGE_BITS: u32 = 12;
 
 /// The table.
@@ -20,7 +20,7 @@ pub struct Streams {
     settings: Prefetcher,
     streams: Box<[Stream]>,
     time: u64,
-    /// Lines a page, as a power of two.
+    /// Lines per page, as a power of two.
     page_line_bits: u32,
 }
 
@@ -30,7 +30,7 @@ struct Stream {
     last_line: u64,
     ascending: bool,
     steps: u64,
-    /// The furthest line that was asked for.
+    /// The furthest line that was requested.
     ahead: u64,
     used: u64,
 }
@@ -82,7 +82,7 @@ impl Streams {
         self.streams.fill(UNUSED);
     }
 
-    /// The core asked for `line`: what should be fetched now?
+    /// The core requested `line`. Returns the lines to fetch.
     pub fn train(&mut self, line: u64) -> Option<Ask> {
         self.time += 1;
         let page = line >> self.page_line_bits;

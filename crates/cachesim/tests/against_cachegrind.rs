@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model beside valgrind's cachegrind: a program makes a stream, cachegrind
-//! counts it, a run of no steps is subtracted, and the model is fed the same
-//! addresses. Prefetcher off, LRU everywhere, since cachegrind knows nothing else.
+//! Compares the model with valgrind's cachegrind: a program makes a stream, cachegrind counts
+//! it, a run of no steps is subtracted, and the model gets the same addresses. Without
+//! prefetcher, and with LRU everywhere, since cachegrind has nothing else.
 //!
-//! L1 misses may differ by 5 %; they differ by far less, because of:
-//! - the program's other data. Its stack, its C library's data and what valgrind
-//!   translates of them share the L1, and the run of no steps leaves other lines in it
-//!   than the buffer's. That is some lines each run, whatever its length.
+//! L1 misses may differ by 5 %. The actual differences are much smaller; their cause:
+//! - The program's other data. Its stack, its C library's data and valgrind's translations of
+//!   them share the L1, and the run of no steps leaves other lines in it than the buffer's.
+//!   That is a constant number of lines per run.
 //!
-//! Misses of the last level may differ by 5 % too (or by 200 lines, where they are
-//! few), because of what is above, and:
+//! Misses of the last level may differ by 5 % too (or by 200 lines if there are few). Further
+//! causes:
 //! - Instructions. Cachegrind's last level holds them as well.
-//! - Write-backs. Cachegrind has none: a dirty line that leaves the L1 disappears,
-//!   whereas here it becomes the last used line of its set behind. That changes the
-//!   order in which lines leave a last level that does not hold the whole buffer.
+//! - Write-backs. Cachegrind has none: a dirty line that leaves the L1 disappears, whereas in
+//!   the model it becomes the most recently used line of its set in the next level. That
+//!   changes the order in which lines leave a last level that does not hold the whole buffer.
 //!
-//! And one that these streams do not show: an access that touches two lines is one to
-//! cachegrind, which misses once even if both are absent; here it is two.
+//! One difference does not occur in these streams: an access that touches two lines is one
+//! access in cachegrind, which misses once even if both are absent; in the model it is two.
 
 mod patterns;
 
@@ -27,7 +27,7 @@ use memwarden_cachesim::geometry::{CacheGeometry, Writes};
 use memwarden_cachesim::{Access, Counts, Geometry, Model, platforms};
 use patterns::MmapWalk;
 
-/// What cachegrind tells in its summary, less that of no steps.
+/// The counts in cachegrind's summary, minus those of no steps.
 #[derive(Debug)]
 struct Cachegrind {
     loads: u64,
@@ -37,7 +37,7 @@ struct Cachegrind {
     llc_misses: u64,
 }
 
-/// Compiles the program; `None`, with the reason printed, where that can't be.
+/// Compiles the program; `None`, with the reason printed, if that is not possible.
 fn program(folder: &Path) -> Option<std::path::PathBuf> {
     let skip = |why: &str| {
         eprintln!("skipped: {why}");
@@ -61,12 +61,12 @@ fn program(folder: &Path) -> Option<std::path::PathBuf> {
     Some(binary)
 }
 
-/// A cache as cachegrind's options want it: bytes, ways, bytes a line.
+/// A cache in the form of cachegrind's options: bytes, ways, bytes per line.
 fn option(name: &str, cache: &CacheGeometry, line_bytes: u64) -> String {
     format!("--{name}={},{},{line_bytes}", cache.size_bytes, cache.ways)
 }
 
-/// Where the buffer was, and cachegrind's totals by event.
+/// The buffer's address, and cachegrind's totals by event.
 fn watch(binary: &Path, geometry: &Geometry, arguments: [&str; 3]) -> (u64, Vec<(String, u64)>) {
     let out = binary.with_extension("out");
     let run = Command::new("valgrind")
@@ -117,7 +117,8 @@ fn cachegrind(
                 .map(|(_, total)| *total)
                 .unwrap()
         };
-        // The start itself has some more or less, by where the program and its arguments lie.
+        // The start itself has a few more or less, depending on the addresses of the program
+        // and its arguments.
         of(&with).saturating_sub(of(&without))
     };
     (
@@ -132,7 +133,7 @@ fn cachegrind(
     )
 }
 
-/// Feeds the model what the program does.
+/// Feeds the model the program's accesses.
 fn model(geometry: &Geometry, buffer: u64, pattern: &str, lines: u64, steps: u64) -> Counts {
     let mut model = Model::new(geometry).unwrap();
     let mut visit = |line: u64, access| model.access(buffer + 64 * line, 1, access);
@@ -181,7 +182,7 @@ fn differ_by_percent(ours: u64, theirs: u64) -> f64 {
     100.0 * (ours - theirs) / theirs
 }
 
-/// Within 5 %, or as many lines as the program's other data may have.
+/// Within 5 %, or as many lines as the program's other data may occupy.
 fn near(ours: u64, theirs: u64) -> bool {
     ours.abs_diff(theirs) <= 200.max(theirs / 20)
 }
@@ -222,7 +223,7 @@ fn misses_are_cachegrinds() {
             ours.llc.misses(),
         );
         let what = format!("{name} {pattern}: {ours:?} {theirs:?}");
-        // The program's accesses are the stream's, but for a few around it.
+        // The program's accesses are the stream's, plus a few.
         assert!(theirs.loads.abs_diff(ours.l1d.loads) < 1000, "{what}");
         assert!(theirs.stores.abs_diff(ours.l1d.stores) < 1000, "{what}");
         assert!(l1d.abs() < 5.0, "{what}");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The model beside a second one, written for nothing but to be read: each set is a
-//! list of lines, the last one used at its end. Random streams, random geometries;
-//! every counter must agree.
+//! Compares the model with a second one that is written for readability only: each set is a
+//! list of lines, the most recently used at its end. Random streams, random geometries; every
+//! counter must agree.
 
 use memwarden_cachesim::counts::{CacheCounts, Counts, TlbCounts};
 use memwarden_cachesim::geometry::{
@@ -9,7 +9,7 @@ use memwarden_cachesim::geometry::{
 };
 use memwarden_cachesim::{Access, Geometry, Model, PageSize};
 
-/// Who asks.
+/// The source of a request.
 #[derive(Clone, Copy, PartialEq)]
 enum Asker {
     Load,
@@ -60,7 +60,7 @@ impl Cache {
         (set.len() > ways).then(|| set.remove(0))
     }
 
-    /// Whether it was there; makes it the last used.
+    /// Whether it was present; makes it the most recently used.
     fn use_line(&mut self, number: u64) -> bool {
         let Some(line) = self.take(number) else {
             return false;
@@ -81,7 +81,7 @@ impl Cache {
     }
 }
 
-/// Pages by set, the last one used at its set's end.
+/// Pages by set, the most recently used at its set's end.
 type Pages = Vec<Vec<(u64, PageSize)>>;
 
 struct Tlb {
@@ -139,7 +139,7 @@ impl Tlb {
     }
 }
 
-/// A page that the prefetcher keeps in mind: lines are counted within it.
+/// A page that the prefetcher tracks: lines are counted within it.
 struct Stream {
     page: u64,
     line: i64,
@@ -154,7 +154,7 @@ struct Naive {
     /// L1D first.
     caches: Vec<Cache>,
     tlbs: Vec<Tlb>,
-    /// The last one seen at the end.
+    /// The most recently seen at the end.
     streams: Vec<Stream>,
 }
 
@@ -222,7 +222,7 @@ impl Naive {
         }
     }
 
-    /// Has the line in `level`, as the last one used.
+    /// Ensures that `level` has the line, as the most recently used one.
     fn bring(&mut self, level: usize, number: u64, asker: Asker) {
         if level == self.caches.len() {
             return;
@@ -410,7 +410,7 @@ fn any_geometry(rng: &mut fastrand::Rng) -> Geometry {
             Writes::Back
         },
         l2: rng.bool().then(|| cache(rng, line_bytes, 12)),
-        // Sometimes smaller than what is before it.
+        // Sometimes smaller than the cache before it.
         llc: cache(rng, line_bytes, 24),
         inclusive_llc: rng.bool(),
         dtlb: tlb(rng, 2),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams whose counts can be written down beforehand.
+//! Streams whose counts can be derived in advance.
 
 mod patterns;
 
@@ -34,7 +34,7 @@ fn small() -> Geometry {
     }
 }
 
-/// What `times` rounds of `lines` count on `geometry`.
+/// The counts of `times` rounds of `lines` on `geometry`.
 fn rounds(geometry: &Geometry, times: u64, lines: &[u64], access: Access) -> Counts {
     let mut model = Model::new(geometry).unwrap();
     for _ in 0..times {
@@ -135,8 +135,8 @@ fn every_dirty_line_is_written_back_once_when_it_is_replaced() {
     assert_eq!(counts.l1d.store_misses, 1000);
     assert_eq!(counts.l1d.write_backs, 1000 - 32);
     assert_eq!(counts.l2.unwrap().stores, 1000, "asked to own them");
-    // A write-back finds its line in the L2, as the L2 is larger, and makes it the
-    // last used: the L2 holds the 32 lines of the L1D, clean, and 96 dirty ones.
+    // A write-back finds its line in the L2, as the L2 is larger, and makes it the most
+    // recently used: the L2 holds the 32 lines of the L1D, clean, and 96 dirty ones.
     assert_eq!(counts.l2.unwrap().write_backs, 1000 - 128);
     let counts = rounds(&small(), 1, &lines(1000, 1), Access::Load);
     assert_eq!(counts.l1d.write_backs + counts.llc.write_backs, 0);
@@ -228,7 +228,7 @@ fn tlbs_miss_as_caches_do() {
     let huge = |pages| walk(pages, 4, 2 << 20, PageSize::Huge);
     assert_eq!(huge(4).page_walks(), 4);
     assert_eq!(huge(5).page_walks(), 20, "the STLB holds no huge pages");
-    // 5 huge pages are 2560 small ones, but each is touched in one place.
+    // 5 huge pages are 2560 small ones, but each is touched in one place only.
     assert_eq!(
         walk(5, 4, 2 << 20, PageSize::Small).dtlb.misses(),
         20,
@@ -298,7 +298,7 @@ fn the_mmap_walk_misses_once_a_line_and_step() {
         assert_eq!(counts.l1d.write_backs, 49 * 4);
         if random.is_none() {
             assert_eq!(counts.llc.misses(), 50 * 32);
-            // Two spans a page.
+            // Two spans per page.
             assert_eq!(counts.page_walks(), 25);
         }
     }

@@ -3,8 +3,8 @@
 //! loads: `-object memory-model,library=FILE,config=PLATFORM`.
 //!
 //! The interface is the emulator's: `include/exec/memory-model-library.h` of the patches
-//! `0002-tcg-memory-model.patch` and `0004-memory-model-devices.patch` in `lab/qemu/7.2`. What is behind it is
-//! [`memwarden_sim::emulated`].
+//! `0002-tcg-memory-model.patch` and `0004-memory-model-devices.patch` in `lab/qemu/7.2`. The
+//! implementation is [`memwarden_sim::emulated`].
 
 #![allow(unsafe_code)]
 
@@ -16,11 +16,11 @@ use memwarden_sim::Platform;
 use memwarden_sim::dram::Controller;
 use memwarden_sim::emulated::{Access, COUNTS, Count, EmulatedMemory, Made, Move, Registers};
 
-/// The interface's version that this library has.
+/// The version of the interface.
 const VERSION: u32 = 3;
 const ERROR_SIZE: usize = 1024;
 const BLOCKED: i64 = i64::MIN;
-/// Where a transfer has no address.
+/// A transfer's side without an address.
 const NOWHERE: u64 = u64::MAX;
 
 /// `MemoryModelCPU`
@@ -81,14 +81,14 @@ struct Library {
     close: unsafe extern "C" fn(*mut c_void),
 }
 
-/// All that [`open`] makes, until [`close`].
+/// The state that [`open`] creates, until [`close`].
 struct Model {
     memory: EmulatedMemory<Controller>,
     cpus: Rc<[Cpu]>,
 }
 
-/// Events of Armv8 (Architecture Reference Manual, DDI 0487, D13.12) and what is counted as
-/// them, whatever the levels are.
+/// Events of Armv8 (Architecture Reference Manual, DDI 0487, D13.12) and their counts, with any
+/// cache levels.
 const EVENTS: [(u16, Count); 9] = [
     (0x03, Count::L1Refill),
     (0x04, Count::Access),
@@ -100,13 +100,13 @@ const EVENTS: [(u16, Count); 9] = [
     (0x60, Count::SharedRefill),
     (0x61, Count::SharedWriteBack),
 ];
-/// Where the shared cache is the second level.
+/// If the shared cache is the second level.
 const EVENTS_OF_TWO_LEVELS: [(u16, Count); 3] = [
     (0x16, Count::Shared),
     (0x17, Count::SharedRefill),
     (0x18, Count::SharedWriteBack),
 ];
-/// Where each core has a second level, and the shared cache is the third.
+/// If each core has a second level, and the shared cache is the third.
 const EVENTS_OF_THREE_LEVELS: [(u16, Count); 6] = [
     (0x16, Count::L2),
     (0x17, Count::L2Refill),
@@ -134,7 +134,8 @@ impl Model {
 }
 
 unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
-    // SAFETY: the emulator passes what it got, one thread at a time, and an access that is there until this returns.
+    // SAFETY: the emulator passes the pointer that it got, one thread at a time, and an access
+    // that is valid until this returns.
     let (model, told) = unsafe { (model(this), &*told) };
     let core = told.cpu as usize;
     let access = match told.kind {
@@ -162,14 +163,14 @@ unsafe extern "C" fn access(this: *mut c_void, told: *const Told) -> i64 {
     });
     model.tell_reached();
     if taken_ns.is_none() {
-        // An access to a line in the filter may have to wait as well.
+        // An access to a line in the filter may have to wait, too.
         model.cpus[core].hears_all.set(1);
     }
     taken_ns.map_or(BLOCKED, |ns| ns as i64)
 }
 
 unsafe extern "C" fn advance(this: *mut c_void, until_ns: i64) -> u64 {
-    // SAFETY: the emulator passes what it got, one thread at a time.
+    // SAFETY: the emulator passes the pointer that it got, one thread at a time.
     let model = unsafe { model(this) };
     let released = model.memory.advance(until_ns as u64);
     model.tell_reached();
@@ -177,14 +178,15 @@ unsafe extern "C" fn advance(this: *mut c_void, until_ns: i64) -> u64 {
 }
 
 unsafe extern "C" fn resume(this: *mut c_void, cpu: u32, retired: u64) -> i64 {
-    // SAFETY: the emulator passes what it got, one thread at a time.
+    // SAFETY: the emulator passes the pointer that it got, one thread at a time.
     let model = unsafe { model(this) };
     model.cpus[cpu as usize].hears_all.set(0);
     model.memory.resume(cpu as usize, retired) as i64
 }
 
 unsafe extern "C" fn transfer(this: *mut c_void, wanted: *const Wanted) {
-    // SAFETY: the emulator passes what it got, one thread at a time, and a transfer that is there until this returns.
+    // SAFETY: the emulator passes the pointer that it got, one thread at a time, and a transfer
+    // that is valid until this returns.
     let (model, wanted) = unsafe { (model(this), &*wanted) };
     let address = |address| (address != NOWHERE).then_some(address);
     model.memory.transfer(&Move {
@@ -197,7 +199,7 @@ unsafe extern "C" fn transfer(this: *mut c_void, wanted: *const Wanted) {
 }
 
 unsafe extern "C" fn transferred(this: *mut c_void, end_ns: *mut i64) -> i32 {
-    // SAFETY: the emulator passes what it got, one thread at a time.
+    // SAFETY: the emulator passes the pointer that it got, one thread at a time.
     let Some((number, ended_ns)) = unsafe { model(this) }.memory.take_ended() else {
         return -1;
     };
@@ -207,7 +209,7 @@ unsafe extern "C" fn transferred(this: *mut c_void, end_ns: *mut i64) -> i32 {
 }
 
 unsafe extern "C" fn close(this: *mut c_void) {
-    // SAFETY: of `memory_model_open`, once.
+    // SAFETY: the pointer is from `memory_model_open`, and is passed once.
     drop(unsafe { Box::from_raw(this.cast::<Model>()) });
 }
 
@@ -279,12 +281,12 @@ unsafe extern "C" fn memory_model_open(
     match opened {
         Ok(library) => Box::leak(Box::new(library)),
         Err(why) => {
-            // One line, cut where a character begins.
+            // One line, cut at a character's boundary.
             let why = why.replace('\n', "; ");
             let end = (0..ERROR_SIZE.min(why.len() + 1))
                 .rfind(|end| why.is_char_boundary(*end))
                 .unwrap_or(0);
-            // SAFETY: there is room for `end` bytes and the one that ends the text.
+            // SAFETY: there is room for `end` bytes and the terminating zero.
             unsafe {
                 std::ptr::copy_nonoverlapping(why.as_ptr().cast(), error, end);
                 *error.add(end) = 0;

@@ -311,7 +311,7 @@ fn bad_input_gets_one_line_that_names_it() {
     for (line, expected) in [
         (
             "replay bad.trace",
-            "bad.trace line 3: \"0x1g\" is no address: has to be a byte's, decimal or with 0x",
+            "bad.trace line 3: \"0x1g\" is not an address: has to be a byte address, decimal or with 0x",
         ),
         (
             "replay far.trace",
@@ -342,7 +342,7 @@ fn bad_input_gets_one_line_that_names_it() {
         ),
         (
             "record --platform raspberry-pi-3 --workload trace:bad.trace@0 -o new",
-            "bad.trace line 3: \"0x1g\" is no address",
+            "bad.trace line 3: \"0x1g\" is not an address",
         ),
         (
             "record --platform raspberry-pi-3 --workload trace:empty.trace@0 -o new",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the numbers of a platform that no datasheet gives, from what was published of
-//! it without a guard. What the model then says of guarded cases is a prediction.
+//! Finds the numbers of a platform that no datasheet gives, by fitting the model to the
+//! published figures of cases without a guard. The model's figures for guarded cases are then
+//! predictions.
 //!
-//! A pattern search (Hooke and Jeeves, "Direct search solution of numerical and
-//! statistical problems", 1961): from where it stands, each number is tried a step
-//! down and a step up within its range; the best of these is where it goes on, and
-//! when none is better the steps are halved.
+//! A pattern search (Hooke and Jeeves, "Direct search solution of numerical and statistical
+//! problems", 1961): each number is tried a step lower and a step higher within its range; the
+//! search continues from the best of these platforms, and halves the steps when none is better.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ pub struct Compared {
     pub case: String,
     /// The figure.
     pub measure: Measure,
-    /// What was published; nothing where nobody did.
+    /// The published value; `None` if there is none.
     pub published: Option<f64>,
-    /// What the model says.
+    /// The model's value.
     pub found: f64,
     /// Relative difference, for shares the absolute one.
     pub difference: Option<f64>,
-    /// The platform was fitted to it; otherwise it is a prediction.
+    /// Whether the platform was fitted to it; otherwise it is a prediction.
     pub fitted: bool,
 }
 
@@ -35,37 +35,37 @@ pub struct Compared {
 pub struct Parameter {
     /// Its path in the platform file.
     pub path: String,
-    /// The least that is plausible.
+    /// The smallest plausible value.
     pub least: u64,
-    /// The most.
+    /// The largest plausible value.
     pub most: u64,
-    /// Before.
+    /// The value before the calibration.
     pub before: u64,
-    /// Now.
+    /// The value after it.
     pub now: u64,
 }
 
-/// What a calibration gave.
+/// The result of a calibration.
 #[derive(Debug, Clone)]
 pub struct Calibrated {
     /// The platform with its new numbers.
     pub platform: Platform,
     /// All numbers that might be changed.
     pub parameters: Vec<Parameter>,
-    /// The largest difference of what was fitted to, before.
+    /// The largest difference of a fitted figure before the calibration.
     pub worst_before: f64,
-    /// And now.
+    /// The same after it.
     pub worst_now: f64,
     /// Platforms that were tried.
     pub tried: usize,
 }
 
-/// What a calibration says while it goes on.
+/// The progress of a calibration.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing {
-    /// Platforms tried.
+    /// Platforms tried so far.
     pub tried: usize,
-    /// The most that will be.
+    /// The maximum number of platforms to try.
     pub most: usize,
     /// The largest difference so far.
     pub worst: f64,
@@ -74,11 +74,11 @@ pub struct Standing {
 /// When to stop.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Small enough a difference.
+    /// The calibration ends when no fitted figure differs by more than this.
     pub within: f64,
-    /// Platforms that are tried at most.
+    /// The maximum number of platforms to try.
     pub tries: usize,
-    /// Spreads pages.
+    /// Spreads the workloads' pages.
     pub seed: u64,
 }
 
@@ -92,10 +92,10 @@ impl Default for Limits {
     }
 }
 
-/// The model beside what was published, all cases.
+/// The model's figures beside the published ones, for all cases.
 ///
 /// # Errors
-/// When the platform is none for a case. `None` when `told` ended it.
+/// When the platform cannot run a case. `None` if `told` ended the comparison.
 pub fn compare(
     platform: &Platform,
     facts: &Facts,
@@ -122,8 +122,8 @@ pub fn compare(
     Ok(Some(all))
 }
 
-/// Whether a platform may be fitted to a published figure of a case: without a guard to
-/// all of them, with one to those that the case names.
+/// Whether a platform may be fitted to a published figure of a case: to all figures of a case
+/// without a guard, and of a guarded case to those that the case names.
 #[must_use]
 pub fn may_be_fitted(case: &Case, measure: Measure) -> bool {
     case.published.contains_key(&measure) && (case.guard.is_none() || case.fit.contains(&measure))
@@ -136,8 +136,9 @@ pub fn is_fitted_to(case: &Case) -> bool {
     published.any(|measure| may_be_fitted(case, *measure))
 }
 
-/// How far a platform is from what was published: the largest difference, and the sum
-/// of all, so that a platform with the same worst figure and better others is better.
+/// The platform's difference from the published figures: the largest difference, and the sum of
+/// all, so that among platforms with the same largest difference the one with better other
+/// figures wins.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 struct Distance {
     worst: f64,
@@ -162,10 +163,10 @@ fn distance(platform: &Platform, cases: &[&Case], seed: u64) -> Result<Distance,
     Ok(distance)
 }
 
-/// Fits the platform to the facts' cases without a guard. `None` when `told` ended it.
+/// Fits the platform to the facts' cases without a guard. `None` if `told` ended the search.
 ///
 /// # Errors
-/// When the platform is none for a case.
+/// When the platform cannot run a case.
 pub fn calibrate(
     platform: &Platform,
     facts: &Facts,
@@ -220,7 +221,7 @@ pub fn calibrate(
         tried += candidates.len();
         let mut better = None;
         for (candidate, found) in candidates.into_iter().zip(found) {
-            // A number that no controller has is no candidate.
+            // A number that the controller cannot have is no candidate.
             if let Ok(found) = found {
                 if found < least {
                     least = found;
@@ -269,10 +270,11 @@ mod tests {
 
     use super::*;
 
-    /// Facts that the model itself made: a calibration has to find its way back.
+    /// Facts that the model itself produced: a calibration must find the original numbers
+    /// again.
     #[test]
     fn what_the_model_made_is_found_again() {
-        // Whatever the platform is fitted to.
+        // All cases to which the platform is fitted.
         let free = ["machine.core.page_walk_ps", "machine.shared.to_memory_ps"];
         let mut pi = Platform::find("raspberry-pi-3").unwrap();
         pi.fit.retain(|path, _| free.contains(&path.as_str()));
@@ -305,7 +307,7 @@ mod tests {
         for parameter in &found.parameters {
             assert!((parameter.least..=parameter.most).contains(&parameter.now));
         }
-        // A case with a guard is not fitted to, whatever it says.
+        // A guarded case is not fitted to, whatever its figures are.
         let compared = compare(&found.platform, &facts, 1, |_| true)
             .unwrap()
             .unwrap();

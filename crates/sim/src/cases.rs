@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was published of a machine, case by case, and the same cases in the model.
+//! Published figures of a machine, case by case, and the same cases in the model.
 //!
-//! A facts file is TOML: a `source`, and one `[[case]]` for each setting with what was
-//! measured there. Cases without a guard may be fitted to; of those with one, only the figures that
-//! the case names in its `fit`.
+//! A facts file is TOML: a `source`, and one `[[case]]` for each setting with the figures
+//! measured there. Cases without a guard may be fitted to; of a guarded case, only the figures
+//! that it names in its `fit`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ const BUILT_IN: [(&str, &str); 2] = [
     ("xeon-w3530", include_str!("../facts/xeon-w3530.toml")),
 ];
 
-/// Before anything is measured: long enough to fill the caches.
+/// Time before the measurement: long enough to fill the caches.
 const SETTLE_PS: u64 = 5_000_000_000;
-/// What a case without a task is measured for.
+/// The measured time of a case without a task.
 const WINDOW_PS: u64 = 10_000_000_000;
-/// The kernel's accounting tick: 1000 a second, together with the guard's first period.
+/// The kernel's accounting tick: 1000 per second, beginning with the guard's first period.
 const TICK_PS: u64 = 1_000_000_000;
 const MS_PS: f64 = 1e9;
 /// The largest buffer.
@@ -38,14 +38,14 @@ const MAX_BYTES: u64 = 1 << 30;
 /// The longest period.
 const MAX_PERIOD_US: u64 = 1_000_000;
 const MAX_JOBS: u64 = 100_000;
-/// The largest budget: more than any memory moves.
+/// The largest budget: more than any memory can move.
 const MAX_MIB_S: u64 = 1_000_000;
 
-/// What was published of a machine.
+/// The published figures of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Facts {
-    /// Where from.
+    /// Their source.
     pub source: String,
     /// The cases.
     #[serde(rename = "case")]
@@ -56,25 +56,24 @@ pub struct Facts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// A workload for each core, the first ones first: `idle`, `latency`,
-    /// `bandwidth:KIND`, `xserver`, or `task`.
+    /// A workload for each core, from the first core on: `idle`, `latency`, `bandwidth:KIND`,
+    /// `xserver`, or `task`.
     pub workloads: Vec<String>,
     /// The workloads' buffers, bytes.
     #[serde(default = "sixteen_mib")]
     pub memory_bytes: u64,
-    /// The periodic task, where one of the workloads is.
+    /// The periodic task, if one of the workloads is `task`.
     #[serde(default)]
     pub task: Option<Task>,
     /// The guard, if there was one.
     #[serde(default)]
     pub guard: Option<Budgets>,
-    /// What was measured; empty where nothing was published.
+    /// The measured figures; empty if nothing was published.
     #[serde(default)]
     pub published: BTreeMap<Measure, f64>,
-    /// Of a case with a guard, the published figures that a platform may be fitted to all
-    /// the same.
+    /// Published figures of a guarded case to which a platform may be fitted nevertheless.
     #[serde(default)]
     pub fit: BTreeSet<Measure>,
 }
@@ -87,11 +86,11 @@ fn sixteen_mib() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// What a job reads, bytes.
+    /// The bytes that a job reads.
     pub frame_bytes: u64,
     /// From one release to the next, us.
     pub period_us: u64,
-    /// From a release to when its job must have finished, us.
+    /// From a release to the deadline of its job, us.
     pub deadline_us: u64,
     /// Releases.
     pub jobs: u64,
@@ -101,7 +100,7 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budgets {
-    /// For each core, MB/s (2^20 bytes); 0 is none.
+    /// MB/s (2^20 bytes) for each core; 0 means no budget.
     pub mib_s: Vec<u64>,
     /// `none`, `spare` or `proportional`.
     #[serde(default)]
@@ -118,7 +117,7 @@ fn one_ms() -> u64 {
     1000
 }
 
-/// What happens once all have used their budgets.
+/// What happens when all cores have used their budgets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // The names are the regulator's.
@@ -129,33 +128,34 @@ pub enum Mode {
     Proportional,
 }
 
-/// A figure of a case: of its first workload that is not idle, or of the others, its load.
+/// A figure of a case: of its first workload that is not idle, or of the other workloads, its
+/// load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Time from one access to the next, ns.
     LatencyNs,
-    /// What it moves, MB/s (2^20 bytes), a line counted once.
+    /// The workload's traffic, MB/s (2^20 bytes), each line counted once.
     MibS,
     /// The task's 99th percentile (nearest rank), ms.
     P99Ms,
-    /// The task's longest, ms.
+    /// The task's longest job, ms.
     WorstMs,
-    /// Releases whose job came after its deadline or was skipped, of all.
+    /// The share of releases whose job was late or skipped.
     MissShare,
-    /// The other workloads' time on their cores that was neither idle nor throttled, on
-    /// average.
+    /// The share of time for which the other workloads' cores were neither idle nor throttled,
+    /// on average.
     LoadCpuShare,
-    /// The same as a kernel sees it that accounts CPU time by its tick: the share of ticks
-    /// that found them running.
+    /// The same as seen by a kernel that accounts CPU time by its tick: the share of ticks that
+    /// found these workloads running.
     LoadTickShare,
-    /// What the other workloads move together, MB/s (2^20 bytes), a line counted once.
+    /// Traffic of all other workloads together, MB/s (2^20 bytes), each line counted once.
     LoadMibS,
-    /// What memory moved in all, GB/s (10^9 bytes).
+    /// Traffic of the memory in all, GB/s (10^9 bytes).
     MemoryGbS,
-    /// And which part of its peak that is.
+    /// The same as a share of the memory's peak.
     MemoryPeakShare,
-    /// The mean power of its chips, mW, where their currents are known.
+    /// The mean power of the memory's chips, mW, if their currents are known.
     MemoryPowerMw,
 }
 
@@ -202,7 +202,7 @@ impl Measure {
         )
     }
 
-    /// How far two of them are apart: relatively, shares absolutely.
+    /// The difference of two values: relative, but absolute for shares.
     #[must_use]
     pub fn difference(self, found: f64, published: f64) -> f64 {
         if self.is_share() {
@@ -213,34 +213,34 @@ impl Measure {
     }
 }
 
-/// Why there are no facts.
+/// Why the facts cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("reading {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What the file says makes no sense.
+    /// The file has an invalid value.
     #[error("{path} line {line}: {why}")]
     Fault {
         /// The file.
         path: PathBuf,
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is wrong, and what is allowed.
+        /// The error, and the allowed values.
         why: String,
     },
-    /// Nothing was published that the program knows.
+    /// The program knows no published figures of this name.
     #[error(
         "no facts of \"{name}\" come with the program (there are {}): give a file",
         known()
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
 }
@@ -255,10 +255,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Facts {
-    /// Facts that come with the program, or that are in a file.
+    /// Facts that come with the program, or from a file.
     ///
     /// # Errors
-    /// When there are none of that name, or the file makes no sense.
+    /// When there are none of that name, or the file is invalid.
     pub fn find(name: &str) -> Result<Self, FactsError> {
         if name.contains('/') || name.ends_with(".toml") {
             let path = Path::new(name);
@@ -276,7 +276,7 @@ impl Facts {
     /// Facts from the text of the file `path`.
     ///
     /// # Errors
-    /// The first thing in it that makes no sense.
+    /// The first error in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FactsError> {
         let fault = |at: usize, why: String| FactsError::Fault {
             path: path.to_owned(),
@@ -299,7 +299,7 @@ impl Facts {
 }
 
 impl Case {
-    /// A figure that is neither a time nor a rate can be nothing but a share.
+    /// A figure that is neither a time nor a rate must be a share.
     fn wrong(&self) -> Option<String> {
         let subject = self.workloads.iter().position(|name| name != "idle");
         if subject.is_none() {
@@ -359,10 +359,10 @@ impl Case {
         None
     }
 
-    /// What the model says of it. `seed` spreads pages over memory.
+    /// The model's figures for this case. `seed` spreads pages over memory.
     ///
     /// # Errors
-    /// When the platform is none for that case.
+    /// When the platform cannot run this case.
     pub fn run(
         &self,
         platform: &Platform,
@@ -462,8 +462,8 @@ impl Case {
     }
 }
 
-/// The kernel's accounting by its tick: whatever runs when the tick comes is charged
-/// with all of the time since the last one.
+/// The kernel's accounting by its tick: the task that runs at a tick is charged with the whole
+/// time since the previous tick.
 struct Ticks<'c> {
     loads: &'c [usize],
     ticks: u64,
@@ -479,8 +479,8 @@ impl<'c> Ticks<'c> {
         }
     }
 
-    /// Lets time go on, and looks at the loads at each tick on the way. A tick that comes
-    /// together with a period's begin is before it: the throttle thread still runs.
+    /// Advances the machine, and checks the loads at each tick on the way. A tick at the same
+    /// time as a period's beginning comes first: the throttle thread still runs then.
     fn run_until(&mut self, machine: &mut Machine<Controller>, until_ps: u64) {
         let mut tick_ps = (machine.now_ps() / TICK_PS + 1) * TICK_PS;
         while tick_ps <= until_ps {
@@ -499,7 +499,7 @@ impl<'c> Ticks<'c> {
 }
 
 impl Budgets {
-    /// As the regulator wants them: events a period, for every core of the platform.
+    /// The budgets in the regulator's unit: events per period, for every core of the platform.
     #[must_use]
     pub fn for_cores(&self, platform: &Platform) -> Guard {
         let line = platform.machine.line_bytes;

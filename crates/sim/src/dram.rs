@@ -20,38 +20,38 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`memory`] | organisation and timings, as plain data |
-//! | [`memory_file`] | the same as TOML files: nine that come with the program, and one's own |
-//! | [`mapping`] | which bits of an address say what, and back |
-//! | [`controller`] | queues, the order of requests, pages, refresh; a [`MainMemory`] |
-//! | [`ready`] | the controller's own account of when a command may go out |
-//! | [`command`] | what goes over the command bus, and who may listen |
+//! | [`memory_file`] | the same as TOML files: nine that come with the program, and the user's
+//! own |
+//! | [`mapping`] | which address bits choose channel, rank, bank, row and column |
+//! | [`controller`] | queues, the order of requests, page policies, refresh; a [`MainMemory`] |
+//! | [`ready`] | the controller's table of the earliest time of each command |
+//! | [`command`] | the commands on the command bus, and their observers |
 //! | [`checker`] | judges a command stream by a table of the standards' rules |
-//! | [`checks`] | random traffic past the checker, and figures worked out by hand |
-//! | [`statistics`] | what a controller counts |
-//! | [`energy`] | what that took, from the currents of data sheets |
+//! | [`checks`] | random traffic for the checker, and figures derived by hand |
+//! | [`statistics`] | the controller's counts |
+//! | [`energy`] | the energy of these commands, from the currents of data sheets |
 //!
 //! [`MainMemory`]: crate::MainMemory
 //!
 //! # What is modelled
-//! - *Commands* at clock edges, one a clock on each channel, each as early as every
-//!   rule allows: of the commands that could go first, RD and WR before ACT and PRE,
-//!   then the older request's. Row hits go before older requests up to a cap.
-//! - *Reads and writes* in turns. When a turn ends, what had a row opened for it is still
-//!   served, and free command slots open rows for the other direction meanwhile. A read
-//!   finds its line among the writes that wait.
-//! - *Refresh* of all banks of a rank, when it is due: the rank's requests stand
-//!   still from then on.
+//! - *Commands* at clock edges, one per clock on each channel, each as early as every rule
+//!   allows. Of the commands that could go first, RD and WR go before ACT and PRE, then the
+//!   older request's. Row hits go before older requests up to a cap.
+//! - *Reads and writes* in turns. When a turn ends, requests whose rows are already open are
+//!   still served, and free command slots open rows for the other direction meanwhile. A read
+//!   finds its line among the waiting writes.
+//! - *Refresh* of all banks of a rank, when it is due: from then on the rank's requests wait.
 //!
-//! # What is not
-//! - Requests of other than one burst. All memories here move 64 bytes a burst.
+//! # What is not modelled
+//! - Requests of any size but one burst. All memories of this crate move 64 bytes per burst.
 //! - Refresh of single banks, postponed or pulled in; power-down; self-refresh.
-//! - LPDDR5's CAS command that synchronises WCK; HBM3's second burst of a line as a
-//!   command of its own, and the two clocks by which its data come later.
+//! - LPDDR5's CAS command that synchronises WCK; HBM3's second burst of a line as a separate
+//!   command, and the two clocks by which its data come later.
 //! - The gap between two PREs (tPPD), commands of several clocks (LPDDR, DDR5), a
 //!   longer tRP for all banks (LPDDR), tDQSCK, on-die termination.
-//! - The controller's own time: it decides in no time, and a write is done when its
-//!   WR goes out.
-//! - Data. What is read isn't kept.
+//! - The controller's processing time: it decides in no time, and a write is done when its WR
+//!   is issued.
+//! - Data. The bytes that are read and written are not stored.
 
 mod channel;
 mod queue;

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Caches and memory behind cores that execute in an emulator.
+//! Caches and memory behind cores that an emulator executes.
 //!
-//! The emulator lets one core execute after the other, each up to the end of a round of
-//! virtual time or to where it has to wait. What that means for the memory:
+//! The emulator executes one core after the other, each until the end of a round of virtual
+//! time or until it has to wait. For the memory this means:
 //!
-//! - An access that a core need not wait for is gone through at once, at the core's own
-//!   time, which may be ahead of the memory's.
-//! - At the first one that has to wait, the core is blocked. What it accesses until the
-//!   emulator gets hold of it (the rest of a translation block) is gone through, too, as far
-//!   as a core that executes in order would get: to the first use of a register that a load
-//!   under way will write, or to as many lines under way as the core may have. What is left
-//!   is kept for later, with the number of executed instructions as clock.
-//! - When all cores have executed or are blocked, nothing more can come to the memory
-//!   before one of them is released: the memory [goes on](EmulatedMemory::advance) to the
-//!   first release, that core executes, and so on to the end of the round. So no request
-//!   comes to the memory in its past.
-//! - An access to the shared cache at a time at which a line may have come that has not
-//!   come yet waits for the memory to get to that time.
+//! - An access for which the core need not wait is processed at once, at the core's own time,
+//!   which may be ahead of the memory's.
+//! - At the first access that has to wait, the core is blocked. The accesses that it makes
+//!   before the emulator can stop it (the rest of a translation block) are processed, too, as
+//!   far as an in-order core would get: to the first use of a register that an outstanding load
+//!   will write, or to the maximum number of lines in flight. The remaining accesses are kept
+//!   for later, with the number of executed instructions as their clock.
+//! - When every core has reached the end of the round or is blocked, no further request can
+//!   reach the memory before a core is released. The memory [advances](EmulatedMemory::advance)
+//!   to the first release, that core executes, and so on to the end of the round. So no request
+//!   reaches the memory with a time that has already passed.
+//! - An access to the shared cache waits for the memory to reach its time, if a line may arrive
+//!   before that time.
 //!
-//! What remains of the order of execution: two cores' accesses to the shared cache within
-//! a round may be looked up in the other order, as long as no line comes in between.
+//! One effect of the order of execution remains: two cores' accesses to the shared cache within
+//! a round may be looked up in reverse order, as long as no line arrives in between.
 //!
-//! - Devices [move memory](EmulatedMemory::transfer) beside the cores, in the memory's time.
+//! - Devices [move memory](EmulatedMemory::transfer) independently of the cores, in the
+//!   memory's time.
 //!
-//! An instruction takes a ns, as the emulator counts; a load from the L1 nothing on top.
-//! The cores are in order: they wait where the value of a load is used, and at the end of
-//! the translation block, a branch in most cases, for all of theirs.
+//! An instruction takes a ns, as the emulator counts; a load from the L1 takes no additional
+//! time. The cores are in order: they wait where the value of a load is used, and at the end of
+//! the translation block, a branch in most cases, for all of their loads.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -44,32 +45,32 @@ pub use transfers::{Move, TRANSFERS};
 
 const PS: u64 = 1000;
 
-/// No line.
+/// Not a line.
 const NONE: u64 = u64::MAX;
 
-/// Page tables have frames that no buffer has: beyond 1 TiB, a GiB of them.
+/// Page tables have frames that no buffer has: a GiB of them, beyond 1 TiB.
 const TABLES_BITS: u32 = 40;
 const TABLES: u64 = 1 << 18;
 
-/// What a core has done.
+/// The kind of a core's access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It has read.
+    /// A read.
     Load,
-    /// It has written.
+    /// A write.
     Store,
-    /// It has written a whole line, which need not be fetched.
+    /// A write of a whole line, which need not be fetched.
     Zero,
-    /// It has had a line written back, for devices that do not see the caches.
+    /// The core has a line written back, for devices that do not snoop the caches.
     Clean,
-    /// It has had a line leave all caches without being written back.
+    /// The core has a line removed from all caches without a write-back.
     Invalidate,
-    /// It has had a line leave all caches, written back if it was dirty.
+    /// The core has a line removed from all caches, and written back if it was dirty.
     CleanInvalidate,
 }
 
 impl Access {
-    /// What it does to a line for devices; `None` of an access to what the line has.
+    /// Its cache maintenance for devices; `None` for loads and stores.
     fn upkeep(self) -> Option<Upkeep> {
         match self {
             Self::Load | Self::Store | Self::Zero => None,
@@ -80,66 +81,66 @@ impl Access {
     }
 }
 
-/// Registers of an access, a bit each.
+/// The registers of an access, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
-    /// What instructions have read or written since the previous access of the translation
-    /// block, this one's included.
+    /// Registers read or written by instructions since the previous access of the translation
+    /// block, including this access's instruction.
     pub uses: u64,
-    /// What a load writes.
+    /// Registers that a load writes.
     pub targets: u64,
 }
 
 impl Registers {
-    /// Nothing is known of them: what follows may use any.
+    /// The registers are not known: later instructions may use any.
     pub const ALL: Self = Self {
         uses: u64::MAX,
         targets: u64::MAX,
     };
 }
 
-/// An access, as the emulator tells of it.
+/// An access, as the emulator reports it.
 #[derive(Debug, Clone, Copy)]
 pub struct Made {
-    /// By which core.
+    /// The core.
     pub core: usize,
-    /// What it was.
+    /// The kind.
     pub access: Access,
-    /// Of which byte.
+    /// The address of the byte.
     pub address: u64,
     /// The core's time, ns.
     pub now_ns: u64,
-    /// Instructions that the core has executed by then.
+    /// Number of instructions that the core has executed by then.
     pub retired: u64,
-    /// Of the core.
+    /// The instruction's registers.
     pub registers: Registers,
 }
 
-/// What is counted, each core by itself. The emulator counts [`Count::Access`], the memory
-/// all others.
+/// The counted events, for each core separately. The emulator counts [`Count::Access`], the
+/// memory all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Count {
     /// Loads and stores.
     Access,
-    /// Lines that came to the L1.
+    /// Lines filled into the L1.
     L1Refill,
-    /// Dirty lines that left the L1.
+    /// Dirty lines evicted from the L1.
     L1WriteBack,
-    /// Pages that came to the TLB.
+    /// Pages filled into the TLB.
     TlbRefill,
-    /// Accesses to the core's own second cache.
+    /// Accesses to the core's private L2.
     L2,
-    /// Lines that came to the core's own second cache.
+    /// Lines filled into the core's private L2.
     L2Refill,
-    /// Lines that came to the innermost cache of the core's that is asked before the shared
-    /// one, and dirty ones that left it: accesses to the shared cache.
+    /// Accesses to the shared cache: lines filled into the core's last private cache, and dirty
+    /// lines evicted from it.
     Shared,
-    /// Lines that came from memory for this core, prefetched ones included.
+    /// Lines that came from memory for this core, including prefetched ones.
     SharedRefill,
-    /// Dirty lines that went to memory to make room for one of this core's.
+    /// Dirty lines that went to memory to make room for a line of this core.
     SharedWriteBack,
-    /// Both of these: what this core moves on the way to memory.
+    /// The sum of these two: this core's traffic on the path to memory.
     Bus,
     /// ns for which the core waited.
     Stalled,
@@ -148,17 +149,18 @@ pub enum Count {
 /// How many kinds of [`Count`] there are.
 pub const COUNTS: usize = Count::Stalled as usize + 1;
 
-/// A core's part that the emulator sees, too.
+/// The part of a core's state that the emulator sees, too.
 #[derive(Debug, Clone)]
 pub struct Face {
-    /// Lines of which the emulator need not tell: `2 * line`, plus 1 if it need not tell of
-    /// stores either, at the index `line % filter.len()`, a power of two. These are the
-    /// lines that were last used of each set of the L1: another access changes nothing but
-    /// the order in which pages were used. (A page that has left the TLB since is not missed.)
+    /// Lines whose accesses the emulator need not report: `2 * line`, plus 1 if it need not
+    /// report stores either, at the index `line % filter.len()`, a power of two. These are the
+    /// most recently used lines of each L1 set: another access only changes the order in which
+    /// pages were used. (If the page has left the TLB since, the miss is not counted.)
     pub filter: Rc<[Cell<u64>]>,
-    /// By [`Count`].
+    /// Indexed by [`Count`].
     pub counts: Rc<[Cell<u64>]>,
-    /// By [`Count`]: when a count gets there, [`EmulatedMemory::take_reached`] says so.
+    /// Indexed by [`Count`]: when a count reaches its limit, [`EmulatedMemory::take_reached`]
+    /// reports it.
     pub limits: Rc<[Cell<u64>]>,
 }
 
@@ -172,7 +174,7 @@ struct Op {
     stage: Stage,
 }
 
-/// A load whose line is under way.
+/// A load whose line is in flight.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     line: u64,
@@ -181,41 +183,41 @@ struct Load {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing was done yet.
+    /// Not started yet.
     New,
-    /// The page's entry in its table has to be read.
+    /// The page's table entry has to be read.
     Walk,
-    /// The line has to be found.
+    /// The line has to be looked up.
     Look,
 }
 
-/// Why a core is blocked.
+/// What a blocked core waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     No,
-    /// For a line that is under way to it.
+    /// A line in flight to it.
     Line(u64),
-    /// For the lines of all its loads: it has nothing else to do.
+    /// The lines of all its loads: it has no other work.
     Loads,
-    /// For any line that is under way to it: there are as many as may be.
+    /// Any line in flight to it: it has reached the maximum number.
     OwnMshr,
-    /// For a place in the shared cache.
+    /// A free place in the shared cache.
     Shared,
-    /// For the memory to get to its time.
+    /// The memory to reach the core's time.
     Time,
 }
 
 #[derive(Debug)]
 struct Core {
     face: Face,
-    /// Its time, and the instructions that it had executed then.
+    /// Its time, and the number of instructions that it had executed then.
     t_ps: u64,
     retired: u64,
     ops: VecDeque<Op>,
     loads: Vec<Load>,
     waits: Waits,
     counts: [u64; COUNTS],
-    /// Time for which it waited that is not a whole ns yet.
+    /// Waiting time that is not a whole ns yet.
     stalled_ps: u64,
 }
 
@@ -225,9 +227,10 @@ pub struct EmulatedMemory<M> {
     settings: MachineSettings,
     lines: Lines<M>,
     cores: Vec<Core>,
-    /// What devices move.
+    /// Transfers of devices.
     transfers: Transfers,
-    /// When the lines come that memory has done, and the places of the shared cache's.
+    /// Lines that memory has read: the time at which each arrives, and its place in the shared
+    /// cache.
     fills: VecDeque<(u64, u32)>,
     done: Vec<Done>,
     line_bits: u32,
@@ -255,7 +258,7 @@ impl Face {
         &self.filter[line as usize & (self.filter.len() - 1)]
     }
 
-    /// The line was the last one used of its set.
+    /// The line was the most recently used one of its set.
     fn used(&self, line: u64, dirty: bool) {
         self.place(line).set(line << 1 | u64::from(dirty));
     }
@@ -308,7 +311,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// What the emulator sees of a core.
+    /// The part of a core's state that the emulator sees.
     #[must_use]
     pub fn face(&self, core: usize) -> &Face {
         &self.cores[core].face
@@ -320,15 +323,14 @@ impl<M: MainMemory> EmulatedMemory<M> {
         &self.lines.shared.memory
     }
 
-    /// The cores of which a count has got to its limit since this was last asked, a bit each.
+    /// The cores with a count that has reached its limit since the previous call, a bit each.
     #[inline]
     pub fn take_reached(&mut self) -> u64 {
         std::mem::take(&mut self.reached)
     }
 
-    /// A core has accessed the byte at `address`. Return: true if that is done with, since
-    /// nothing has changed by it but the order of use. Otherwise it is an
-    /// [access](Self::access).
+    /// A core has accessed the byte at `address`. Returns true if the access is complete
+    /// because it only changed the order of use. Otherwise call [`access`](Self::access).
     #[inline]
     pub fn uses_again(&mut self, core: usize, access: Access, address: u64) -> bool {
         let state = &self.cores[core];
@@ -344,8 +346,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
         true
     }
 
-    /// A core has accessed memory. Return: how long that takes, ns, or `None` if the core is
-    /// blocked.
+    /// A core has accessed memory. Returns the time that this takes, ns, or `None` if the core
+    /// is blocked.
     pub fn access(&mut self, made: &Made) -> Option<u64> {
         let core = &mut self.cores[made.core];
         core.ops.push_back(Op {
@@ -358,7 +360,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         });
         match core.waits {
             Waits::No => {
-                // What is less than a ns is not lost.
+                // A remainder of less than a ns is kept.
                 core.t_ps = made.now_ns * PS + core.t_ps % PS;
                 core.retired = made.retired;
             }
@@ -371,8 +373,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
         (core.waits == Waits::No).then(|| core.t_ps / PS - made.now_ns)
     }
 
-    /// Lets memory go on to `until_ns`, or to when it releases cores. Return: these, a bit
-    /// each; 0 when it has got to `until_ns`.
+    /// Advances the memory to `until_ns`, or until it releases cores. Returns these, a bit
+    /// each; 0 when it has reached `until_ns`.
     pub fn advance(&mut self, until_ns: u64) -> u64 {
         let until_ps = until_ns * PS;
         while self.released == 0 && self.go_on(until_ps) {}
@@ -385,11 +387,11 @@ impl<M: MainMemory> EmulatedMemory<M> {
         std::mem::take(&mut self.released)
     }
 
-    /// A released core goes on, and has executed `retired` instructions by now. Return: its
+    /// A released core continues, and has executed `retired` instructions by now. Returns its
     /// time, ns.
     pub fn resume(&mut self, core: usize, retired: u64) -> u64 {
         let core = &mut self.cores[core];
-        // An exception takes instructions back that were counted with their block.
+        // An exception takes back instructions that were counted with their block.
         core.t_ps += retired.saturating_sub(core.retired) * PS;
         core.retired = retired;
         core.t_ps / PS
@@ -401,7 +403,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         self.transfers.begin(wanted, now_ps);
     }
 
-    /// The number of a transfer that has ended since this was last asked, and when, ns.
+    /// The number of a transfer that has ended since the previous call, and its end, ns.
     pub fn take_ended(&mut self) -> Option<(u32, u64)> {
         let (number, end_ps) = self.transfers.take_ended()?;
         Some((number, end_ps.div_ceil(PS)))
@@ -412,7 +414,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         self.lines.shared.floor_ps = self.now_ps;
     }
 
-    /// One step of the memory's; false if there is none until then.
+    /// One step of the memory; false if there is none until then.
     fn go_on(&mut self, until_ps: u64) -> bool {
         let fill_ps = self.fills.front().map_or(NEVER_PS, |fill| fill.0);
         let waiting = self.cores.iter().enumerate();
@@ -454,7 +456,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
                 self.lines.shared.written();
                 written = true;
             } else if id == DEVICE_WRITE {
-                // It was done with when memory took it.
+                // It was complete when memory accepted it.
             } else if id >= DEVICE {
                 self.transfers.read(Done { id, at_ps });
             } else {
@@ -470,7 +472,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// What memory has taken from devices.
+    /// Reports the writes that memory has accepted from devices.
     fn tell_taken(&mut self) {
         for taken in self.lines.shared.taken.drain(..) {
             self.transfers.written(taken);
@@ -482,7 +484,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         self.forget();
         for index in (0..self.cores.len()).filter(|index| filled.waiters & 1 << index != 0) {
             let store = filled.stores & 1 << index != 0;
-            // Another core that waited for it may have written to it already.
+            // Another core that waited for the line may have written to it already.
             self.take_from_others(index, filled.line, store);
             self.lines.cores[index].under_way -= 1;
             self.bring(index, filled.line, store);
@@ -517,7 +519,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// The core's accesses, up to the one that has to wait.
+    /// Processes the core's accesses, up to the one that has to wait.
     fn proceed(&mut self, index: usize) {
         while let Some(&(mut op)) = self.cores[index].ops.front() {
             if op.stage == Stage::New {
@@ -572,7 +574,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         };
     }
 
-    /// The line that has a page's entry. Each core has tables of its own, somewhere.
+    /// The line with a page's table entry. Each core has its own tables, at invented addresses.
     fn entry(&self, core: usize, page: u64) -> u64 {
         let table = (page / ENTRIES) ^ ((core as u64) << 56);
         let mixed = (table ^ (table >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -580,8 +582,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
         ((frame << PAGE_BITS) | (page % ENTRIES * ENTRY_BYTES)) >> self.line_bits
     }
 
-    /// A core accesses a line. Return: whether that is done with, or has to be tried again,
-    /// and for what the core has to wait.
+    /// A core accesses a line. Returns whether the access is complete or has to be retried, and
+    /// what the core has to wait for.
     fn find(&mut self, index: usize, line: u64, access: Access) -> (bool, Waits) {
         if let Some(upkeep) = access.upkeep() {
             return self.maintain(index, line, upkeep);
@@ -615,7 +617,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
             }
             Found::Nowhere => {}
         }
-        // What comes later changes nothing for a line that is under way to the core.
+        // Later arrivals do not matter for a line that is in flight to the core.
         if !self.lines.shared.waits_for(index, line) {
             if self.is_ahead(index) {
                 return (false, Waits::Time);
@@ -643,7 +645,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// A core maintains a line. Return: as [`find`](Self::find) does.
+    /// A core maintains a line. Returns the same as [`find`](Self::find).
     fn maintain(&mut self, index: usize, line: u64, upkeep: Upkeep) -> (bool, Waits) {
         let shared = &self.lines.shared;
         if shared.waits_for(index, line) {
@@ -661,7 +663,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         (true, Waits::No)
     }
 
-    /// The core is at a time at which a line may have come that has not come yet.
+    /// Whether the core is at a time before which a line may still arrive.
     fn is_ahead(&self, index: usize) -> bool {
         let t_ps = self.cores[index].t_ps;
         t_ps > self.now_ps && t_ps > self.next_fill_ps()
@@ -676,7 +678,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// A line comes to the core's own caches from outside.
+    /// A line arrives in the core's own caches from outside.
     fn bring(&mut self, index: usize, line: u64, store: bool) {
         let counts = &mut self.cores[index].counts;
         counts[Count::L1Refill as usize] += 1;
@@ -688,7 +690,7 @@ impl<M: MainMemory> EmulatedMemory<M> {
         self.keep(index, line, store);
     }
 
-    /// The core's own caches have a line: what has to leave them for it leaves.
+    /// The core's own caches have a line: other lines are evicted to make room.
     fn keep(&mut self, index: usize, line: u64, store: bool) {
         let core = &mut self.cores[index];
         let at_ps = core.t_ps.max(self.now_ps);
@@ -710,7 +712,8 @@ impl<M: MainMemory> EmulatedMemory<M> {
         self.forget();
     }
 
-    /// What the shared cache has let go, and with it each core's caches, the emulator does not know any more.
+    /// Removes lines that the shared cache has evicted, and with it each core's caches, from
+    /// the emulator's filters.
     fn forget(&mut self) {
         for line in self.lines.gone.iter_mut().flat_map(|gone| gone.drain(..)) {
             for core in &self.cores {
@@ -719,14 +722,14 @@ impl<M: MainMemory> EmulatedMemory<M> {
         }
     }
 
-    /// No line comes before.
+    /// No line arrives before this time.
     fn next_fill_ps(&self) -> u64 {
         let fill_ps = self.fills.front().map_or(NEVER_PS, |fill| fill.0);
         let done_ps = self.lines.shared.memory.earliest_done_ps();
         fill_ps.min(self.lines.shared.earliest_fill_ps(done_ps))
     }
 
-    /// What was counted, where the emulator sees it.
+    /// Copies the counts to where the emulator sees them.
     fn publish(&mut self, index: usize) {
         let (core, lines) = (&mut self.cores[index], &self.lines.cores[index]);
         core.counts[Count::SharedRefill as usize] = lines.refills;

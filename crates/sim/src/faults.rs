@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is wrong with a file, each thing with its line.
+//! Errors in a file, each with its line.
 
 use std::fmt;
 use std::path::Path;
 
-/// Something wrong in a file.
+/// An error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The line, from 1.
     pub line: usize,
     /// The field with its table.
     pub field: String,
-    /// What is wrong, and what is allowed.
+    /// The error, and the allowed values.
     pub why: String,
 }
 
@@ -34,7 +34,7 @@ impl Fault {
     }
 }
 
-/// One line a fault, with the file in front.
+/// One line per error, beginning with the file.
 pub(crate) struct Listed<'a>(pub &'a Path, pub &'a [Fault]);
 
 impl fmt::Display for Listed<'_> {

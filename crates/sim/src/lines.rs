@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where lines are, and how they move: the cores' own caches, the shared one, memory.
 //!
-//! When is decided elsewhere: by [`machine`](crate::machine), whose cores are simulated,
-//! and by [`emulated`](crate::emulated), whose cores execute in an emulator.
+//! The timing is decided elsewhere: by [`machine`](crate::machine), whose cores are simulated,
+//! and by [`emulated`](crate::emulated), whose cores an emulator executes.
 
 use memwarden_cachesim::sets::Victim;
 use memwarden_policy::Resource;
@@ -12,41 +12,41 @@ use crate::private::Private;
 use crate::settings::MachineSettings;
 use crate::shared::{Answer, Filled, Shared};
 
-/// A core's own caches, and what is under way to them.
+/// A core's own caches, and the lines in flight to them.
 #[derive(Debug)]
 pub(crate) struct CoreLines {
     pub private: Private,
     pub under_way: u32,
     pub prefetches_under_way: u32,
-    /// Lines that came from memory for it, prefetched ones included.
+    /// Lines that came from memory for this core, including prefetched ones.
     pub refills: u64,
-    /// Of these, prefetched ones.
+    /// The prefetched ones of these.
     pub prefetches: u64,
-    /// Lines that left the shared cache dirty to make room for its own.
+    /// Dirty lines that left the shared cache to make room for this core's lines.
     pub write_backs: u64,
 }
 
-/// What came of asking for a line that the core's own caches have not.
+/// The result of a request for a line that the core's own caches don't have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The shared cache has it.
     Hit,
-    /// It is under way to the core.
+    /// It is in flight to the core.
     UnderWay,
-    /// As many are under way to the core as may be: ask again.
+    /// The core has its maximum number of lines in flight: retry.
     OwnMshr,
-    /// No place in the shared cache: ask again.
+    /// No free place in the shared cache: retry.
     Full,
 }
 
-/// What an instruction does to a line for devices that do not see the caches.
+/// An instruction's cache maintenance of a line, for devices that do not snoop the caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upkeep {
-    /// It is written back, and stays.
+    /// The line is written back, and stays in the caches.
     Clean,
-    /// It leaves all caches, and is not written back.
+    /// The line leaves all caches without a write-back.
     Invalidate,
-    /// It leaves them, and is written back if it is dirty.
+    /// The line leaves all caches, and is written back if it is dirty.
     CleanInvalidate,
 }
 
@@ -58,9 +58,10 @@ pub(crate) struct Lines<M> {
     mshrs: u32,
     prefetch_mshrs: u32,
     inclusive: bool,
-    /// What was counted since it was last looked at, if it is looked at.
+    /// Events counted since this was last read; `None` if they are not needed.
     pub counted: Option<Vec<(usize, Resource)>>,
-    /// Lines that have left all caches or are clean there, since this was last looked at, if it is looked at.
+    /// Lines that have left all caches or became clean, since this was last read; `None` if
+    /// they are not needed.
     pub gone: Option<Vec<u64>>,
 }
 
@@ -90,7 +91,7 @@ impl<M: MainMemory> Lines<M> {
         }
     }
 
-    /// Asks for a line that the core's own caches have not.
+    /// Requests a line that the core's own caches don't have.
     pub fn ask(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> Asked {
         let core = &mut self.cores[index];
         if self.shared.join(index, line, store) {
@@ -137,8 +138,8 @@ impl<M: MainMemory> Lines<M> {
         }
     }
 
-    /// The line of a place of the shared cache's has come from memory. Those that wait
-    /// for it still have to [get it](Self::line_is_there).
+    /// The line of a place of the shared cache has arrived from memory. The cores that wait for
+    /// it still have to [get it](Self::line_is_there).
     pub fn fill(&mut self, place: usize, now_ps: u64) -> Filled {
         let filled = self.shared.fill(place);
         if let Some(victim) = filled.victim {
@@ -150,13 +151,14 @@ impl<M: MainMemory> Lines<M> {
         filled
     }
 
-    /// A line that was under way is there for a core.
+    /// A line that was in flight has arrived for a core.
     pub fn line_is_there(&mut self, index: usize, line: u64, store: bool, now_ps: u64) {
         self.cores[index].under_way -= 1;
         self.bring(index, line, store, now_ps);
     }
 
-    /// A line gets to a core's own caches. Return: how many dirty ones had to go for it.
+    /// A line enters a core's own caches. Returns the number of dirty lines that were evicted
+    /// for it.
     pub fn bring(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> u64 {
         let victims = self.cores[index].private.fill(line, store);
         let gone = victims.into_iter().flatten();
@@ -164,8 +166,8 @@ impl<M: MainMemory> Lines<M> {
             .count() as u64
     }
 
-    /// A core accesses a line that another core's caches may have: these let it go, or, if
-    /// it is only read, keep it clean. Return: the cores that had to do so, a bit each.
+    /// A core accesses a line that other cores' caches may have. These drop the line, or, if it
+    /// is only read, keep it clean. Returns these cores, a bit each.
     pub fn take_from_others(&mut self, index: usize, line: u64, store: bool, now_ps: u64) -> u32 {
         let mut changed = 0;
         for other in (0..self.cores.len()).filter(|other| *other != index) {
@@ -186,14 +188,14 @@ impl<M: MainMemory> Lines<M> {
         changed
     }
 
-    /// A dirty line leaves a core's own caches.
+    /// A dirty line is evicted from a core's own caches.
     pub fn take_back(&mut self, index: usize, line: u64, now_ps: u64) {
         if let Some(victim) = self.shared.take_back(index, line) {
             self.let_go(index, victim, now_ps);
         }
     }
 
-    /// A line leaves the shared cache, to make room for one of a core's.
+    /// A line leaves the shared cache, to make room for a line of one of the cores.
     fn let_go(&mut self, index: usize, victim: Victim, now_ps: u64) {
         let mut dirty = victim.dirty;
         if self.inclusive {
@@ -219,7 +221,7 @@ impl<M: MainMemory> Lines<M> {
         self.take_out(line, true);
     }
 
-    /// A core's instruction has a line written back, has it leave all caches, or both.
+    /// A core's instruction has a line written back, removed from all caches, or both.
     pub fn maintain(&mut self, index: usize, line: u64, upkeep: Upkeep, now_ps: u64) {
         let dirty = self.take_out(line, upkeep != Upkeep::Clean);
         if dirty && upkeep != Upkeep::Invalidate {
@@ -227,7 +229,7 @@ impl<M: MainMemory> Lines<M> {
         }
     }
 
-    /// A line leaves all caches, or stays there clean. Return: whether it was dirty in one.
+    /// A line leaves all caches, or becomes clean in them. Returns whether it was dirty in one.
     fn take_out(&mut self, line: u64, leaves: bool) -> bool {
         let mut dirty = false;
         for core in &mut self.cores {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cores that share a cache and a memory, and the regulator over them.
+//! Cores that share a cache and a memory, with the regulator over them.
 //!
-//! Time goes from event to event, in ps; the same settings and seed give the same
-//! run to the last event. A core looks its accesses up in the order of simulated
-//! time: of two cores, whose access begins first finds the shared cache first.
+//! Time advances from event to event, in ps; the same settings and seed give the same run to
+//! the last event. Accesses are looked up in the order of simulated time: of two cores, the one
+//! whose access begins first looks up the shared cache first.
 
 mod accesses;
 mod events;
@@ -19,27 +19,27 @@ use crate::workload::{Job, Workload};
 
 use events::{Event, Events};
 
-/// What a core has done and what was done to it.
+/// A core's counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoreCounts {
     /// Accesses that were begun.
     pub touches: u64,
-    /// Lines that came from memory for it, prefetched ones included.
+    /// Lines that came from memory for this core, including prefetched ones.
     pub refills: u64,
-    /// Of these, prefetched ones.
+    /// The prefetched ones of these.
     pub prefetches: u64,
-    /// Lines that left the shared cache dirty to make room for its own.
+    /// Dirty lines that left the shared cache to make room for this core's lines.
     pub write_backs: u64,
-    /// Its budget was used up.
+    /// How often its budget was used up.
     pub overflows: u64,
-    /// It stood still so long for want of budget, ps.
+    /// Time for which it was throttled, ps.
     pub throttled_ps: u64,
-    /// It slept or had ended, ps.
+    /// Time for which it slept or had ended, ps.
     pub idle_ps: u64,
 }
 
 impl CoreCounts {
-    /// What has come since an earlier moment.
+    /// The difference from an earlier moment.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -54,18 +54,18 @@ impl CoreCounts {
     }
 }
 
-/// Why a core does not go on of itself.
+/// What a core waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
-    /// It has an event.
+    /// Nothing: it has an event.
     No,
-    /// For the value of a load.
+    /// The value of a load.
     Line(u64),
-    /// For one of its lines under way: it has as many as it may.
+    /// One of its lines in flight: it has its maximum number.
     OwnMshr,
-    /// For the shared cache's next free place.
+    /// The next free place of the shared cache.
     Shared,
-    /// For all its lines.
+    /// All of its lines.
     Settle,
     /// It sleeps.
     Sleep,
@@ -78,7 +78,7 @@ struct Touch {
     line: u64,
     store: bool,
     depends: bool,
-    /// The line of the page table's entry that has to be read before.
+    /// The line of the page table's entry that must be read first, if any.
     entry: Option<u64>,
 }
 
@@ -86,22 +86,22 @@ struct Touch {
 struct Core {
     workload: Box<dyn Workload>,
     waits: Waits,
-    /// An access that has to be tried again, its work done.
+    /// An access that has to be retried; its work is done.
     pending: Option<Touch>,
-    /// Since when it stands still.
+    /// The time since which it is throttled.
     stopped_ps: Option<u64>,
-    /// It would have gone on while it stood still.
+    /// Whether it became ready to run while it was throttled.
     held: bool,
-    /// Since when it is idle.
+    /// The time since which it is idle.
     idle_ps: Option<u64>,
-    /// What interrupts took, to be made up for.
+    /// Time of interrupts that delays the core's next step.
     owed_ps: u64,
-    /// Of the time that it stood still, what ended periods have told.
+    /// The part of its throttled time that ended periods have reported.
     told_throttled_ps: u64,
     counts: CoreCounts,
 }
 
-/// A machine that can be run.
+/// A simulated machine.
 #[derive(Debug)]
 pub struct Machine<M> {
     settings: MachineSettings,
@@ -111,33 +111,33 @@ pub struct Machine<M> {
     reaction: Reaction,
     events: Events,
     now_ps: u64,
-    /// How far the machine may run.
+    /// The time until which the machine may run.
     until_ps: u64,
     done: Vec<Done>,
     orders: Vec<Order>,
-    /// Periods that were opened: a timer of an earlier one is void.
+    /// Number of periods that were begun: a timer of an earlier one is void.
     timers: u32,
-    /// Periods that have ended since they were last asked for, if they are recorded.
+    /// Periods that have ended since they were last read, if they are recorded.
     periods: Option<Vec<EndedPeriod>>,
 }
 
-/// A machine that can't be.
+/// Why a machine is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
-    /// More or fewer workloads than cores.
+    /// The number of workloads differs from the number of cores.
     #[error("{workloads} workloads for {cores} cores: give one each, idle ones included")]
     Workloads {
-        /// That were given.
+        /// The number of workloads.
         workloads: usize,
-        /// That there are.
+        /// The number of cores.
         cores: usize,
     },
     /// The buffers don't fit.
     #[error("the workloads want {wanted} bytes of memory and the platform has {there}")]
     Memory {
-        /// All buffers.
+        /// The size of all buffers.
         wanted: u64,
-        /// The memory.
+        /// The size of the memory.
         there: u64,
     },
     /// The regulator refused a budget.
@@ -146,10 +146,10 @@ pub enum MachineError {
 }
 
 impl<M: MainMemory> Machine<M> {
-    /// A machine at time 0, its caches empty, its buffers on pages by `seed`.
+    /// A machine at time 0, with empty caches, its buffers on pages chosen by `seed`.
     ///
     /// # Errors
-    /// When the workloads don't fit, or a budget is none.
+    /// When the workloads don't fit, or a budget is invalid.
     pub fn new(
         settings: &MachineSettings,
         memory: M,
@@ -221,7 +221,7 @@ impl<M: MainMemory> Machine<M> {
         &self.lines.shared.memory
     }
 
-    /// What a core has done so far.
+    /// A core's counts so far.
     #[must_use]
     pub fn counts(&self, core: usize) -> CoreCounts {
         let state = &self.cores[core];
@@ -239,8 +239,8 @@ impl<M: MainMemory> Machine<M> {
         counts
     }
 
-    /// The periods that have ended since this was last asked; they are recorded from the
-    /// first time on.
+    /// The periods that have ended since the previous call; they are recorded from the first
+    /// call on.
     pub fn ended_periods(&mut self) -> Vec<EndedPeriod> {
         self.periods.replace(Vec::new()).unwrap_or_default()
     }
@@ -251,20 +251,20 @@ impl<M: MainMemory> Machine<M> {
         self.cores[core].workload.jobs()
     }
 
-    /// Whether a core is neither idle nor throttled at this moment.
+    /// Whether a core is now neither idle nor throttled.
     #[must_use]
     pub fn is_running(&self, core: usize) -> bool {
         let core = &self.cores[core];
         core.idle_ps.is_none() && core.stopped_ps.is_none()
     }
 
-    /// Whether a core's workload has come to its end.
+    /// Whether a core's workload has ended.
     #[must_use]
     pub fn has_ended(&self, core: usize) -> bool {
         self.cores[core].waits == Waits::Ended
     }
 
-    /// Lets time go on until `until_ps`.
+    /// Advances simulated time to `until_ps`.
     pub fn advance(&mut self, until_ps: u64) {
         self.until_ps = until_ps;
         loop {
@@ -348,7 +348,7 @@ impl Core {
         }
     }
 
-    /// An access finds no place: it is tried again, and so is what waits for it.
+    /// An access finds no free place: it is retried, and so are those that wait for it.
     fn try_again(&mut self, touch: Touch) {
         self.pending = Some(match self.pending.take() {
             Some(after) => Touch {

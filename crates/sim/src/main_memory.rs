@@ -1,58 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is behind the last cache, as the caches see it.
+//! The interface between the last cache and the memory.
 
-/// No time: nothing will happen.
+/// Not a time: no event will come.
 pub const NEVER_PS: u64 = u64::MAX;
 
 /// One line for the memory to read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Told back when it is done.
+    /// The number with which the end is reported.
     pub id: u32,
-    /// The core that it is for.
+    /// The core whose line it is.
     pub core: usize,
-    /// Its first byte.
+    /// The address of its first byte.
     pub address: u64,
     /// Whether the line is written.
     pub write: bool,
-    /// When it comes to the memory, ps; not before what the memory was last
-    /// advanced to.
+    /// The time at which it reaches the memory, ps; not before the time to which the memory was
+    /// last advanced.
     pub at_ps: u64,
 }
 
-/// A read whose line is there, or a write that the memory has taken over.
+/// A read whose line has arrived, or a write that the memory has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// The arrival's.
+    /// The arrival's number.
     pub id: u32,
-    /// When, ps.
+    /// The time, ps.
     pub at_ps: u64,
 }
 
-/// A memory: it takes lines while it has room, and tells when they are done. Time
-/// goes on only by [`advance`](MainMemory::advance).
+/// A memory: it accepts lines while it has room, and reports when they are done. Time advances
+/// only by [`advance`](MainMemory::advance).
 pub trait MainMemory {
-    /// Whether a line of that kind at that address would be taken now.
+    /// Whether it would now accept a line of that kind at that address.
     fn has_room(&self, address: u64, write: bool) -> bool;
 
-    /// Takes a line. There has to be room for it.
+    /// Accepts a line. There must be room for it.
     fn push(&mut self, arrival: Arrival);
 
-    /// When something will happen of itself, or [`NEVER_PS`].
+    /// The time of the memory's next own event, or [`NEVER_PS`].
     fn next_event_ps(&self) -> u64;
 
-    /// No read is done before, whatever comes from now on.
+    /// No read is done before this time, whatever arrives from now on.
     fn earliest_done_ps(&self) -> u64 {
         self.next_event_ps()
     }
 
-    /// Lets time go on until `until_ps`, that moment included, and adds what is done.
+    /// Advances to `until_ps`, inclusive, and adds the lines that are done.
     fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>);
 
-    /// Lets time go on to the first moment at which anything is done, or there is room
-    /// where there was none, and adds what is done. It may stop before that, but not
-    /// after. Return: that moment, or `None` once all has happened that does until
-    /// `until_ps`.
+    /// Advances to the first time at which a line is done or a full queue gets room, and adds
+    /// the lines that are done. It may stop earlier, but not later. Returns that time, or
+    /// `None` when all events until `until_ps` have happened.
     fn go_on(&mut self, until_ps: u64, done: &mut Vec<Done>) -> Option<u64> {
         to_next_event(self, until_ps, done)
     }
@@ -72,8 +71,8 @@ pub(crate) fn to_next_event<M: MainMemory + ?Sized>(
     Some(next_ps)
 }
 
-/// A memory without banks: each line takes as long, and one begins after the other.
-/// For bounds that can be worked out by hand, and where the memory is not the question.
+/// A memory without banks: each line takes the same time, and lines begin one after the other.
+/// For bounds that can be derived by hand, and for tests that do not depend on the memory.
 #[derive(Debug, Clone)]
 pub struct FixedMemory {
     latency_ps: u64,
@@ -84,8 +83,8 @@ pub struct FixedMemory {
 }
 
 impl FixedMemory {
-    /// Each line takes `latency_ps` from its begin, and two begin at least `gap_ps`
-    /// apart; `depth` are taken at a time.
+    /// Each line takes `latency_ps` from its beginning, and two lines begin at least `gap_ps`
+    /// apart; at most `depth` are accepted at a time.
     #[must_use]
     pub fn new(latency_ps: u64, gap_ps: u64, depth: usize) -> Self {
         Self {

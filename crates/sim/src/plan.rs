@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a deadline to budgets: the model tries settings of the regulator, and the best
-//! of those with which the task is in time is the plan.
+//! From a deadline to budgets: the model tries settings of the regulator; the plan is the best
+//! of those with which the task is in time.
 //!
-//! The search goes in stages. First all sharing modes with budgets for the load a factor
-//! of four apart; then between the largest budget with which the task is in time and the
-//! smallest with which it isn't, by halves; then other periods with the best of these.
-//! Nothing says that more budget is always worse for the task, so each figure is a run
-//! of its own; and the best are run again with four times the jobs, or as many as the
-//! goal's confidence takes, and with pages spread by another seed, until one keeps its
-//! word: that is recommended. Where a wrong number of the platform would spoil it, the best
-//! that none of them spoils stands beside it.
+//! The search has several stages. First come all sharing modes, with budgets for the load a
+//! factor of four apart. Then the gap between the largest budget with which the task is in time
+//! and the smallest with which it isn't is halved repeatedly. Then the best of these settings
+//! run with other periods. More budget need not always be worse for the task, so each figure is
+//! a separate run. Finally the best settings run again with four times the jobs, or as many as
+//! the goal's confidence requires, and with pages spread by another seed, until one still
+//! reaches the goal: that one is recommended. If a wrong number of the platform would break it,
+//! the plan also has the best setting that none of them breaks.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,61 +20,64 @@ use crate::cases::{Budgets, Case, Measure, Mode, Task};
 use crate::platform::{Platform, PlatformError};
 use crate::sweep::sweep;
 
-/// The smallest budget that is tried for a core of the load, MB/s (2^20 bytes).
+/// The smallest budget to try for a core of the load, MB/s (2^20 bytes).
 const SMALLEST: u64 = 25;
-/// Each next one is as many times as large, up to what the memory can move at its peak.
+/// The factor from each budget to the next, up to the memory's peak.
 const APART: u64 = 4;
-/// Periods that are tried with the best setting, us.
+/// Periods to try with the best setting, us.
 const PERIODS_US: [u64; 3] = [500, 2000, 5000];
-/// The period of all others, us.
+/// The period of all other settings, us.
 const PERIOD_US: u64 = 1000;
-/// Halvings between a budget that will do and one that won't.
+/// Halvings between a budget that reaches the goal and one that doesn't.
 const HALVINGS: usize = 3;
-/// What is recommended was in time in so many times the jobs of the others' runs.
+/// The recommended setting is tested with this many times the jobs of the search's runs.
 const CONFIRMED_BY: u64 = 4;
-/// The uncertain numbers are taken to be wrong by as much, percent, but at least by 1.
+/// Assumed error of the uncertain numbers, percent, but at least 1.
 const WRONG_BY: u64 = 10;
 
-/// What is wanted.
+/// The goal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Goal {
-    /// At most such a share of the releases is missed, from 0 to 1.
+    /// The allowed share of missed releases, from 0 to 1.
     pub miss_ratio: f64,
-    /// A job that ends later than so long before its deadline counts as late, us; less than
-    /// the deadline.
+    /// A job that ends less than this before its deadline counts as late, us; less than the
+    /// deadline.
     pub margin_us: u64,
-    /// How sure the recommended setting's jobs make that, above 0 and below 1.
+    /// The confidence with which the recommended setting's jobs must show this share, above 0
+    /// and below 1.
     pub confidence: f64,
 }
 
 impl Goal {
-    /// The fewest jobs that show the miss ratio with the confidence for the first candidate, all
-    /// in time. No number of jobs shows that none is ever late.
+    /// The smallest number of jobs, all in time, that shows the miss ratio with the confidence
+    /// for the first candidate. No number of jobs shows that none is ever late.
     #[must_use]
     pub fn jobs_needed(&self) -> Option<u64> {
         jobs_that_show(self.miss_ratio, self.confidence_of(1))
     }
 
-    /// The confidence of the test of this candidate, counted from 1. Candidates are tested until
-    /// one passes, and each test is a chance for a wrong one: of what the confidence leaves to
-    /// chance, the k-th gets 1/(k (k + 1)), and all of them together at most the whole.
+    /// The confidence of the test of this candidate, counted from 1. Candidates are tested
+    /// until one passes, and each test may pass a wrong one. So the k-th test gets 1/(k (k +
+    /// 1)) of the probability of error that the confidence allows; these parts add up to at
+    /// most the whole.
     #[must_use]
     pub fn confidence_of(&self, candidate: u64) -> f64 {
         1.0 - (1.0 - self.confidence) / (candidate * (candidate + 1)) as f64
     }
 }
 
-/// The fewest jobs, all in time, that show with this confidence that at most such a share is
-/// late: `n` of them are in time by chance with a probability of at most `(1 - ratio)^n`.
+/// The smallest number of jobs, all in time, that shows with this confidence that at most this
+/// share is late: if more are late, `n` jobs are all in time with a probability of at most `(1
+/// - ratio)^n`.
 #[must_use]
 pub fn jobs_that_show(miss_ratio: f64, confidence: f64) -> Option<u64> {
     let jobs = ((1.0 - confidence).ln() / (-miss_ratio).ln_1p()).ceil();
     (miss_ratio > 0.0).then_some(jobs as u64)
 }
 
-/// The largest share of late jobs that `late` of `jobs` leave possible with this confidence
-/// (Clopper and Pearson's upper limit: beyond it so few are late with a probability below
-/// 1 - confidence). Jobs count as independent.
+/// The largest share of late jobs that is still possible with this confidence when `late` of
+/// `jobs` are late (Clopper and Pearson's upper limit: with a larger share, so few late jobs
+/// have a probability below 1 - confidence). Jobs are treated as independent.
 #[must_use]
 pub fn most_late(late: u64, jobs: u64, confidence: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
@@ -92,7 +95,7 @@ pub fn most_late(late: u64, jobs: u64, confidence: f64) -> f64 {
     high
 }
 
-/// The probability that at most `late` of `jobs` are late where a share of them is.
+/// The probability that at most `late` of `jobs` are late, given the share of late jobs.
 fn so_few_late(late: u64, jobs: u64, share: f64) -> f64 {
     let mut log = jobs as f64 * (-share).ln_1p();
     let mut sum = log.exp();
@@ -103,84 +106,84 @@ fn so_few_late(late: u64, jobs: u64, share: f64) -> f64 {
     sum
 }
 
-/// What is to be had as much of as the goal allows.
+/// The quantity to maximise within the goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Maximise {
-    /// What the load moves.
+    /// The load's traffic.
     Load,
-    /// The time from the longest job's end to its deadline.
+    /// The time from the end of the longest job to its deadline.
     Margin,
 }
 
-/// A task, its company, and what is wanted of them.
+/// A task, the load beside it, and the goal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Problem {
     /// The task.
     pub task: Task,
     /// Its core.
     pub task_core: usize,
-    /// Other workloads, as [`Platform::workload`] names them, each with its core.
+    /// Other workloads, by the names of [`Platform::workload`], each with its core.
     pub loads: Vec<(String, usize)>,
     /// The loads' buffers, bytes each.
     pub load_bytes: u64,
-    /// What is wanted.
+    /// The goal.
     pub goal: Goal,
-    /// And then.
+    /// The quantity to maximise.
     pub maximise: Maximise,
-    /// Spreads pages.
+    /// Spreads the workloads' pages.
     pub seed: u64,
 }
 
-/// How the regulator is set.
+/// The regulator's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// For the task's core, MB/s (2^20 bytes); nothing is no limit.
+    /// The budget of the task's core, MB/s (2^20 bytes); `None` means no limit.
     pub task_mib_s: Option<u64>,
-    /// For each core of the load.
+    /// The budget of each core of the load.
     pub load_mib_s: u64,
-    /// What happens once all have used theirs.
+    /// What happens when all cores have used their budgets.
     pub best_effort: Mode,
     /// The period, us.
     pub period_us: u64,
 }
 
-/// What comes of a setting.
+/// The outcome of a setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The setting; nothing is no regulator.
+    /// The setting; `None` means no regulator.
     pub setting: Option<Setting>,
-    /// Releases whose job came too late ([`Goal::margin_us`]) or was skipped, of all.
+    /// The share of releases whose job was late ([`Goal::margin_us`]) or skipped.
     pub miss_share: f64,
     /// 99th percentile (nearest rank), ms.
     pub p99_ms: f64,
     /// The longest job, ms.
     pub worst_ms: f64,
-    /// From that to the deadline, ms; below 0 it came too late.
+    /// From its end to the deadline, ms; negative if it was late.
     pub margin_ms: f64,
-    /// What the loads moved together, MB/s (2^20 bytes).
+    /// Traffic of all loads together, MB/s (2^20 bytes).
     pub load_mib_s: f64,
-    /// What memory moved in all, GB/s (10^9 bytes).
+    /// Traffic of the memory in all, GB/s (10^9 bytes).
     pub memory_gb_s: f64,
-    /// And which part of its peak that is.
+    /// The same as a share of the memory's peak.
     pub memory_peak_share: f64,
-    /// Mean power of its chips, mW, where their currents are known.
+    /// Mean power of the memory's chips, mW, if their currents are known.
     pub memory_power_mw: Option<f64>,
-    /// The goal is reached.
+    /// Whether the goal is reached.
     pub reached: bool,
 }
 
-/// An uncertain number of the platform, and what comes of the recommended setting when
-/// it is something else.
+/// An uncertain number of the platform, and the outcome of the recommended setting with another
+/// value of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sensitivity {
     /// Its path in the platform file.
     pub path: String,
-    /// What the platform says.
+    /// The platform's value.
     pub value: u64,
-    /// What it was taken to be.
+    /// The assumed value.
     pub changed: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -189,27 +192,27 @@ pub struct Sensitivity {
 pub struct Choice {
     /// The long run's outcome.
     pub outcome: Outcome,
-    /// Its jobs.
+    /// The number of its jobs.
     pub jobs: u64,
-    /// Of those, the late ones.
+    /// The number of late jobs.
     pub late: u64,
-    /// Which of the tested candidates it is, from 1.
+    /// Its place among the tested candidates, from 1.
     pub candidate: u64,
-    /// The share of late jobs that this leaves possible ([`most_late`], [`Goal::confidence_of`]).
+    /// The share of late jobs that is still possible ([`most_late`], [`Goal::confidence_of`]).
     pub most_late: f64,
-    /// What becomes of it with other numbers in the platform, in as many jobs.
+    /// Its outcomes with other numbers in the platform, with as many jobs.
     pub sensitivity: Vec<Sensitivity>,
-    /// The uncertain numbers, or their changes, that were not tried, with the reason.
+    /// The uncertain numbers, or changes of them, that were not tried, with the reason.
     pub untried: Vec<String>,
 }
 
-/// Whether a wrong number of the platform would spoil a setting.
+/// Whether a wrong number of the platform breaks a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// None of those that were tried.
+    /// None of the tried changes breaks it.
     Robust,
-    /// One of them at least.
+    /// At least one of them breaks it.
     Fragile,
     /// No uncertain number of the platform was tried.
     Unknown,
@@ -227,26 +230,26 @@ impl Choice {
     }
 }
 
-/// What was found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
-    /// Without the regulator: with the loads, and alone.
+    /// The outcome with the loads and without the regulator.
     pub unguarded: Outcome,
-    /// The task with nothing beside it.
+    /// The outcome of the task alone, without the regulator.
     pub alone: Outcome,
     /// All settings that were tried.
     pub tried: Vec<Outcome>,
-    /// Those of them, and no regulator, than which none has both more load and an
-    /// earlier longest job; by load.
+    /// The Pareto front: those settings, and no regulator, for which no other has both more
+    /// load and an earlier longest job; by load.
     pub front: Vec<Outcome>,
-    /// The setting to be used; nothing when none reaches the goal.
+    /// The recommended setting; `None` if none reaches the goal.
     pub recommended: Option<Choice>,
-    /// Where that is fragile, the best one that isn't, if there is one.
+    /// If that is fragile, the best robust one, if there is one.
     pub robust: Option<Choice>,
 }
 
-/// The budget of a task that reads so many bytes within so long: a tenth more than what
-/// that takes, MB/s (2^20 bytes).
+/// The budget of a task that reads this many bytes within this time, and a tenth more, MB/s
+/// (2^20 bytes).
 #[must_use]
 pub fn needed_mib_s(frame_bytes: u64, within_us: u64) -> u64 {
     let bytes_per_s = frame_bytes * 1_000_000 / within_us.max(1);
@@ -310,7 +313,7 @@ impl Problem {
         })
     }
 
-    /// Which of two outcomes is the better, both reaching the goal: the greater.
+    /// Compares two outcomes that both reach the goal: the greater is better.
     fn order(&self, one: &Outcome, other: &Outcome) -> Ordering {
         let load = one.load_mib_s.total_cmp(&other.load_mib_s);
         let margin = one.margin_ms.total_cmp(&other.margin_ms);
@@ -320,15 +323,16 @@ impl Problem {
         }
     }
 
-    /// The same with the jobs that a test of this candidate takes, counted from 1. Another seed
-    /// spreads their pages: by the jobs of the search's own, the candidate was chosen.
+    /// The same problem with the jobs that the test of this candidate (counted from 1)
+    /// requires. Another seed spreads the pages, since the search chose the candidate by its
+    /// own jobs.
     fn test(&self, candidate: u64) -> Self {
         let mut test = self.clone();
         let confidence = self.goal.confidence_of(candidate);
         let needed = jobs_that_show(self.goal.miss_ratio, confidence);
         test.task.jobs = (self.task.jobs * CONFIRMED_BY).max(needed.unwrap_or(0));
-        // Each core's workload has the seed exclusive or the core's number: the next number would
-        // give one core the pages of another.
+        // Each core's workload has the seed XOR the core's number: the next seed would give one
+        // core the pages of another.
         test.seed = !self.seed;
         test
     }
@@ -343,8 +347,8 @@ impl Problem {
     fn first_settings(&self, peak_mib_s: u64) -> Vec<Setting> {
         let mut all = Vec::new();
         for best_effort in [Mode::None, Mode::Spare, Mode::Proportional] {
-            // Best effort begins when every core has used its budget: the task's must
-            // be one that it uses up.
+            // Best effort begins when every core has used its budget, so the task must get a
+            // budget that it uses up.
             let task_mib_s = match best_effort {
                 Mode::None => None,
                 Mode::Spare | Mode::Proportional => Some(self.needed_mib_s()),
@@ -366,7 +370,7 @@ impl Problem {
 }
 
 impl Setting {
-    /// For every core in its order, MB/s (2^20 bytes); 0 is no limit.
+    /// MB/s (2^20 bytes) for every core in order; 0 means no limit.
     #[must_use]
     pub fn budgets(&self, problem: &Problem, cores: usize) -> Vec<u64> {
         let mut budgets = vec![0; cores];
@@ -378,7 +382,7 @@ impl Setting {
     }
 }
 
-/// Outcomes than which none of the others has more load and an earlier longest job.
+/// The outcomes for which no other has both more load and an earlier longest job.
 fn front(all: &[&Outcome]) -> Vec<Outcome> {
     let mut sorted = all.to_vec();
     sorted.sort_by(|a, b| {
@@ -398,9 +402,9 @@ fn front(all: &[&Outcome]) -> Vec<Outcome> {
 
 /// Why there is no plan.
 enum Stop {
-    /// `told` ended it.
+    /// `told` ended the search.
     Ended,
-    /// The platform is none for the problem.
+    /// The platform cannot run the problem.
     Fault(PlatformError),
 }
 
@@ -410,18 +414,18 @@ impl From<PlatformError> for Stop {
     }
 }
 
-/// Runs stage after stage.
+/// Runs the stages.
 struct Stages<'a, F> {
     platform: &'a Platform,
     problem: &'a Problem,
     told: F,
     done: usize,
-    /// Candidates whose tests count against the confidence.
+    /// Number of candidates whose tests count against the confidence.
     tested: u64,
 }
 
 impl<F: FnMut(usize) -> bool> Stages<'_, F> {
-    /// Runs them all, on all CPUs.
+    /// Runs all of them, on all CPUs.
     fn all<T: Sync>(
         &mut self,
         all: &[T],
@@ -441,7 +445,7 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         Ok(outcomes.into_iter().collect::<Result<_, _>>()?)
     }
 
-    /// Runs the candidates, best first, for longer, until one shows there that it reaches the goal.
+    /// Runs the candidates for longer, best first, until one still reaches the goal.
     fn confirm(&mut self, candidates: &[Outcome]) -> Result<Option<Choice>, Stop> {
         let goal = self.problem.goal;
         let platform = self.platform;
@@ -477,7 +481,7 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
     }
 
     /// The setting with each of these numbers of the platform at another value, and the changes
-    /// with which there is no run. The search's seed: a test of the setting is of other jobs.
+    /// without a run. The seed is the search's: a test of the setting uses other jobs.
     fn changed(
         &mut self,
         setting: Option<Setting>,
@@ -505,7 +509,8 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         Ok((all, untried))
     }
 
-    /// The best of the candidates that no change spoils. What spoiled others is tried first.
+    /// The best candidate that no change breaks. Changes that broke other candidates are tried
+    /// first.
     fn robust(
         &mut self,
         candidates: &[Outcome],
@@ -579,7 +584,7 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
                 });
             tried.extend(self.run(&loaded(periods.collect()))?);
         }
-        // Where nothing has to be regulated, nothing should be.
+        // If nothing has to be regulated, nothing should be.
         let mut candidates: Vec<Outcome> =
             tried.iter().filter(|one| one.reached).cloned().collect();
         candidates.sort_by(|a, b| problem.order(b, a));
@@ -623,8 +628,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Each of them a tenth less and a tenth more, at least 1; and those that can't be: a tenth of
-/// nothing is nothing, and some values no platform has.
+/// Each of them a tenth less and a tenth more, at least 1; and those that are not possible: a
+/// tenth of nothing is nothing, and some values are invalid in a platform.
 fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
     let (mut all, mut unchanged) = (Vec::new(), Vec::new());
     for path in platform.fit.keys() {
@@ -649,11 +654,11 @@ fn changes(platform: &Platform) -> (Vec<Change>, Vec<String>) {
     (all, unchanged)
 }
 
-/// Looks for the setting. `told` hears how many runs are done, and ends it by saying
-/// false: the answer is then `None`.
+/// Searches for the setting. `told` gets the number of finished runs, and ends the search by
+/// returning false; the result is then `None`.
 ///
 /// # Errors
-/// When the platform is none for the problem.
+/// When the platform cannot run the problem.
 pub fn plan(
     platform: &Platform,
     problem: &Problem,
@@ -673,8 +678,8 @@ pub fn plan(
     }
 }
 
-/// Between the largest budget with which the goal is reached, below all with which it
-/// isn't, and the next larger one.
+/// Between the largest budget that reaches the goal, below all that don't, and the next larger
+/// one.
 fn between(tried: &[Outcome], mode: Mode) -> Option<Setting> {
     let mut of_mode: Vec<(Setting, bool)> = tried
         .iter()
@@ -734,7 +739,8 @@ mod tests {
         confidence: 0.95,
     };
 
-    /// What spoils the best is wrong by a tenth; the alternative bears that, at the price of load.
+    /// An error of a tenth breaks the best setting; the alternative still reaches the goal,
+    /// with less load.
     #[test]
     fn a_fragile_setting_has_a_robust_one_beside_it() {
         let xeon = Platform::find("xeon-w3530").unwrap();
@@ -768,8 +774,8 @@ mod tests {
         assert_eq!(paths(&robust), paths(&best));
     }
 
-    /// A small task: the model has to find that the readers hurt it, and a budget that
-    /// helps, and what it recommends has to be in time when it is run again.
+    /// A small task: the model must find that the readers delay it, and a budget that helps;
+    /// the recommended setting must be in time when it is run again.
     #[test]
     fn a_task_that_is_late_unguarded_gets_budgets_with_which_it_is_in_time() {
         let pi = Platform::find("raspberry-pi-3").unwrap();
@@ -801,7 +807,7 @@ mod tests {
         assert_eq!((choice.jobs, choice.late), (8, 0));
         assert_eq!(choice.sensitivity.len(), 2 * pi.fit.len());
         assert!(choice.untried.is_empty(), "{:?}", choice.untried);
-        // As many jobs as the setting itself, whose own are spread by another seed.
+        // As many jobs as the setting itself, whose jobs use other pages.
         problem.task.jobs = choice.jobs;
         let one = &choice.sensitivity[0];
         let changed = pi.with(&one.path, one.changed);
@@ -816,7 +822,7 @@ mod tests {
         assert!(recommended.load_mib_s < plan.unguarded.load_mib_s);
         let again = problem.run(&pi, recommended.setting, true).unwrap();
         assert!(again.reached && plan.tried.contains(&again), "{again:?}");
-        // With time to spare, and only just.
+        // With time to spare, and with almost none.
         problem.goal.margin_us = 500 - (again.worst_ms * 1e3) as u64;
         let spared = problem.run(&pi, recommended.setting, true).unwrap();
         assert!(!spared.reached && spared.worst_ms == again.worst_ms);
@@ -824,7 +830,7 @@ mod tests {
         let excused = problem.run(&pi, recommended.setting, true).unwrap();
         assert!(excused.reached);
         problem.goal = GOAL;
-        // A deadline that it misses alone has no plan.
+        // A deadline that the task misses alone has no plan.
         problem.task.deadline_us = 100;
         let none = super::plan(&pi, &problem, |_| true).unwrap().unwrap();
         assert!(none.recommended.is_none() && none.robust.is_none());
@@ -845,12 +851,13 @@ mod tests {
             assert!(most_late(0, jobs - 1, confidence) > ratio);
         }
         assert_eq!(jobs_that_show(0.0, 0.95), None);
-        // So little that 1 less it is 1.
+        // So small that 1 minus it is 1.
         let many = jobs_that_show(1e-17, 0.95).unwrap() as f64;
         assert!((many / 2.995_732e17 - 1.0).abs() < 1e-6, "{many}");
     }
 
-    /// However many candidates are tested, all the chances for a wrong one stay within the goal's.
+    /// However many candidates are tested, the errors of all tests together stay within the
+    /// goal's.
     #[test]
     fn the_tests_of_all_candidates_share_one_confidence() {
         let goal = Goal {
@@ -909,7 +916,7 @@ mod tests {
         assert_eq!(of("machine.shared.port_ps"), [27_450, 33_550]);
         let none = pi.with("machine.shared.port_ps", 0);
         assert_eq!(changes(&none).1, ["machine.shared.port_ps (it is 0)"]);
-        // With no place for a miss, the core would wait for ever.
+        // With no room for a miss, the core would wait forever.
         let (all, untried) = changes(&pi.with("machine.core.mshrs", 1));
         assert!(all.iter().all(|one| one.to > 0), "{all:?}");
         assert_eq!(

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Machines that have a name: cores, caches, controller, memory, what the regulator's
-//! reacting costs and what the workloads' own instructions take, in one TOML file.
+//! Machines with a name: cores, caches, controller, memory, the cost of the regulator's
+//! reactions and the time of the workloads' own instructions, in one TOML file.
 //!
-//! A file is judged as a whole: every wrong field is told with its line and what it
-//! may be. Its table `[fit]` lists what no datasheet gives, each with the range in
-//! which it is plausible; a calibration may change these and nothing else.
+//! A file is checked as a whole: every invalid field is reported with its line and its allowed
+//! values. Its table `[fit]` lists the numbers that no datasheet gives, each with its plausible
+//! range; a calibration changes only these.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,18 +37,19 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("xeon-w3530", include_str!("../platforms/xeon-w3530.toml")),
 ];
 
-/// Which memory.
+/// The platform's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryChoice {
-    /// One that comes with the program, or a file: from the platform file's folder.
+    /// The name of one that comes with the program, or a file, relative to the platform file's
+    /// folder.
     pub name: String,
-    /// Channels, where they are not as many as the memory says.
+    /// Number of channels, if it differs from the memory file's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channels: Option<u64>,
 }
 
-/// What workloads do between two accesses, ps.
+/// Times of the workloads' own work between two accesses, ps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Work {
@@ -58,18 +59,18 @@ pub struct Work {
     pub line_ps: u64,
     /// The periodic task: a line of its frame.
     pub frame_ps: u64,
-    /// It needs a line before it asks for the next.
+    /// Whether the task needs a line before it requests the next.
     pub frame_depends: bool,
     /// The X server: a line that it scrolls.
     pub xserver_ps: u64,
-    /// The X server: drawing of a scroll, which moves next to nothing; on average.
+    /// The X server: drawing of a scroll, which causes almost no traffic; on average.
     pub xserver_draw_ps: u64,
-    /// The X server: waiting after it has drawn, on average.
+    /// The X server: its pause after drawing, on average.
     pub xserver_pause_ps: u64,
-    /// The X server: what a scroll moves, bytes.
+    /// The X server: bytes moved by a scroll.
     pub xserver_bytes: u64,
-    /// The X server: what it moves in one go, bytes, before it draws its part of the scroll;
-    /// by default all.
+    /// The X server: bytes moved in one burst, after which it draws its part of the scroll; by
+    /// default all.
     #[serde(default = "all_at_once")]
     pub xserver_burst_bytes: u64,
 }
@@ -82,9 +83,9 @@ fn all_at_once() -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// The CPU of the lab's emulator that executes for its cores, if it has any.
+    /// The CPU type of the lab's emulator that executes for its cores, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulated_as: Option<String>,
     /// Its memory.
@@ -93,47 +94,47 @@ pub struct Platform {
     pub machine: MachineSettings,
     /// Its memory controller.
     pub controller: ControllerSettings,
-    /// What regulating takes on it.
+    /// The cost of regulation.
     pub reaction: Reaction,
-    /// What workloads take for themselves.
+    /// The time of the workloads' own instructions.
     pub work: Work,
-    /// Fields that no datasheet gives, each with the least and the most that is plausible.
+    /// The numbers that no datasheet gives, each with its plausible range.
     #[serde(default)]
     pub fit: BTreeMap<String, [u64; 2]>,
-    /// The file's folder: where a memory file is looked for.
+    /// The file's folder, from which the memory file is searched.
     #[serde(skip)]
     folder: PathBuf,
 }
 
-/// Why there is no platform.
+/// Why a platform cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlatformError {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("reading {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What the file says makes no sense.
+    /// The file has invalid values.
     #[error("{}", Listed(.path, .faults))]
     Faults {
         /// The file.
         path: PathBuf,
-        /// Everything that is wrong with it.
+        /// All of its errors.
         faults: Vec<Fault>,
     },
     /// No platform of that name comes with the program.
     #[error("there is no platform \"{name}\"; there are {}, or give a file", names().collect::<Vec<_>>().join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// Its memory can't be had.
+    /// Its memory is not available.
     #[error("memory.name: {0}")]
     Memory(#[from] MemoryError),
-    /// Its controller can't be.
+    /// Its controller is not possible.
     #[error("controller: {0}")]
     Controller(#[from] ControllerError),
     /// A workload that the model doesn't have.
@@ -142,13 +143,13 @@ pub enum PlatformError {
         USES.map(|uses| format!("bandwidth:{}", uses.0)).join(", ")
     )]
     Workload {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// A trace that no core can walk.
+    /// A trace that a core cannot replay.
     #[error("workload trace: {0}")]
     Trace(#[from] TraceError),
-    /// A run that can't be.
+    /// A run that is not possible.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }
@@ -159,16 +160,17 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Machine<Controller> {
-    /// Lets time go on until `until_ps`. It is [`Machine::advance`], compiled here and as
-    /// fast as this crate, not where it is called and as fast as the caller.
+    /// Advances simulated time to `until_ps`. This is [`Machine::advance`], compiled in this
+    /// crate and with this crate's optimisation, not the caller's.
     pub fn run_until(&mut self, until_ps: u64) {
         self.advance(until_ps);
     }
 }
 
 impl Platform {
-    /// The event that counts what its cores bring from memory, of the emulated PMU: what the guard calls armv8, refills of
-    /// the second level, where that is the last one; of three levels the third one's (0x2A, L3D_CACHE_REFILL).
+    /// The event of the emulated PMU that counts the lines that a core brings from memory: if
+    /// the second level is the last, its refills, which the guard calls armv8; with three
+    /// levels, those of the third (0x2A, L3D_CACHE_REFILL).
     #[must_use]
     pub fn memory_event(&self) -> &'static str {
         match self.machine.core.l2 {
@@ -177,11 +179,11 @@ impl Platform {
         }
     }
 
-    /// A platform that comes with the program, or that is in a file: whatever has a
-    /// `/` in it or ends with `.toml` is a file.
+    /// A platform that comes with the program, or from a file: a name with a `/` in it or with
+    /// the ending `.toml` is a file.
     ///
     /// # Errors
-    /// When there is none of that name, or the file makes no sense.
+    /// When there is no platform of that name, or the file is invalid.
     pub fn find(name: &str) -> Result<Self, PlatformError> {
         if name.contains('/') || name.ends_with(".toml") {
             let path = Path::new(name);
@@ -199,7 +201,7 @@ impl Platform {
     /// A platform from the text of the file `path`.
     ///
     /// # Errors
-    /// Everything in it that makes no sense.
+    /// All errors in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, PlatformError> {
         let mut faults = match DeTable::parse(text) {
             Ok(table) => judge(text, table.get_ref()),
@@ -211,7 +213,7 @@ impl Platform {
                     platform.folder = path.parent().unwrap_or(Path::new("")).to_owned();
                     platform.check(text, &mut faults);
                     if faults.is_empty() {
-                        // What the memory and the controller have to say.
+                        // The errors of the memory and of the controller.
                         platform.controller()?;
                         return Ok(platform);
                     }
@@ -226,7 +228,8 @@ impl Platform {
         })
     }
 
-    /// What each field may be by itself is known; here is what they have to be together.
+    /// Each field's own range is checked already; these are the conditions on several fields
+    /// together.
     fn check(&self, text: &str, faults: &mut Vec<Fault>) {
         let mut fault = |field: &str, why: String| {
             let last = field.rsplit('.').next().unwrap_or(field);
@@ -275,7 +278,7 @@ impl Platform {
         }
     }
 
-    /// Its memory, with as many channels as it has here.
+    /// Its memory, with the platform's number of channels.
     ///
     /// # Errors
     /// When there is no such memory.
@@ -288,8 +291,8 @@ impl Platform {
         };
         if let Some(channels) = self.memory.channels {
             memory.organisation.channels = channels;
-            // The fields of an address that choose among one have no bits; those of
-            // channels have to be named.
+            // The address fields that choose among one have no bits; those of several channels
+            // must be named.
             if channels > 1 && !memory.mapping.order.iter().any(|name| name == "channel") {
                 let place = memory.mapping.order.len() - 1;
                 memory.mapping.order.insert(place, "channel".into());
@@ -301,7 +304,7 @@ impl Platform {
     /// Its memory with its controller, at time 0.
     ///
     /// # Errors
-    /// When they can't be.
+    /// When the memory or the controller is not possible.
     pub fn controller(&self) -> Result<Controller, PlatformError> {
         Ok(Controller::new(&self.memory()?, &self.controller)?)
     }
@@ -310,7 +313,7 @@ impl Platform {
     /// are idle. `seed` spreads the workloads' pages over memory.
     ///
     /// # Errors
-    /// When there are more workloads than cores, they don't fit, or a budget is none.
+    /// When there are more workloads than cores, they don't fit, or a budget is invalid.
     pub fn machine(
         &self,
         workloads: Vec<Box<dyn Workload>>,
@@ -320,7 +323,7 @@ impl Platform {
         self.machine_with(self.controller()?, workloads, guard, seed)
     }
 
-    /// The same, and `hear` is told what memory is asked for.
+    /// The same, with `hear` called for each request to the memory.
     ///
     /// # Errors
     /// As [`machine`](Self::machine).
@@ -354,11 +357,11 @@ impl Platform {
         )?)
     }
 
-    /// A workload by the name that the experiments give it: `latency`,
-    /// `bandwidth:KIND` or `xserver`, with its buffer; `trace:FILE` brings its own.
+    /// A workload by its name in the experiments: `latency`, `bandwidth:KIND` or `xserver`,
+    /// with its buffer; the size of `trace:FILE` comes from the file.
     ///
     /// # Errors
-    /// When it isn't modelled, or the trace is none.
+    /// When the workload isn't modelled, or the trace is invalid.
     pub fn workload(
         &self,
         name: &str,
@@ -391,17 +394,17 @@ impl Platform {
         })
     }
 
-    /// As a file that [`find`](Self::find) takes. A memory file is looked for from the
+    /// The platform as a file for [`find`](Self::find). A memory file is searched from the
     /// folder of that file.
     ///
     /// # Panics
-    /// Never: all of it is plain data.
+    /// Never: the platform is plain data.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("plain data")
     }
 
-    /// The folder of the file that it is from: where a memory file is looked for.
+    /// The folder of its file, from which a memory file is searched.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -418,7 +421,7 @@ impl Platform {
         u64::try_from(at.as_integer()?).ok()
     }
 
-    /// Why the platform's file could not have that value at this path.
+    /// Why the platform's file could not have that value at this path, if it couldn't.
     pub(crate) fn refuses(path: &str, value: u64) -> Option<String> {
         let known = KNOWN.iter().find(|known| known.path == path)?;
         match known.holds {
@@ -430,7 +433,7 @@ impl Platform {
     /// The same platform with one number changed.
     ///
     /// # Panics
-    /// When there is no number of that path; [`get`](Self::get) says whether there is.
+    /// When there is no number at that path; [`get`](Self::get) tells whether there is.
     #[must_use]
     pub fn with(&self, path: &str, value: u64) -> Self {
         fn set(table: &mut toml::Table, path: &str, value: i64) {
@@ -453,14 +456,14 @@ impl Platform {
     }
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, Copy)]
 enum Holds {
     Whole(u64, u64),
     Flag,
     Text,
     Words(&'static [&'static str]),
-    /// Ways of a cache, for each core.
+    /// Numbers of ways of a cache, for each core.
     Partitions,
     /// A page policy.
     Policy,
@@ -470,7 +473,7 @@ enum Holds {
 struct Known {
     path: &'static str,
     holds: Holds,
-    /// It may be missing: a table that nobody has to have, or a default.
+    /// Whether it may be missing: it belongs to an optional table, or has a default.
     optional: bool,
 }
 
@@ -497,16 +500,17 @@ const fn optional(known: Known) -> Known {
     }
 }
 
-/// CPUs of the lab's emulator with a PMU and without instructions whose accesses it does not see.
+/// CPU types of the lab's emulator that have a PMU and no instructions whose accesses it cannot
+/// see.
 const CPUS: [&str; 4] = ["cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1"];
 
-/// A microsecond in ps: more than anything between a core and its memory takes.
+/// A microsecond in ps: longer than any delay between a core and its memory.
 const US: u64 = 1_000_000;
 /// A second in ps.
 const S: u64 = 1_000_000 * US;
 const SIZE: u64 = 1 << 30;
 
-/// Tables that nobody has to have; with one of its fields there, all have to be.
+/// Optional tables; if one of a table's fields is present, all must be.
 const GROUPS: [&str; 3] = [
     "machine.core.l2.",
     "machine.core.prefetcher.",
@@ -611,7 +615,7 @@ impl Holds {
     }
 }
 
-/// All that is wrong with single fields.
+/// All errors in single fields.
 fn judge(text: &str, file: &DeTable) -> Vec<Fault> {
     let mut leaves: Vec<(String, usize, &DeValue)> = Vec::new();
     flatten("", file, &mut leaves);
@@ -632,7 +636,7 @@ fn judge(text: &str, file: &DeTable) -> Vec<Fault> {
                     Some(Holds::Whole(min, max)) => {
                         format!("has to be [LEAST, MOST] between {min} and {max}")
                     }
-                    _ => "is no number of a platform: name one by its path, in quotes".into(),
+                    _ => "is not a number of a platform: name one by its path, in quotes".into(),
                 };
                 faults.push(Fault::at(text, *at, path, why));
             }
@@ -681,7 +685,7 @@ fn judge(text: &str, file: &DeTable) -> Vec<Fault> {
     faults
 }
 
-/// All values that are no tables, with their path and place.
+/// All values except tables, with their path and position.
 fn flatten<'t, 'i>(
     prefix: &str,
     table: &'t DeTable<'i>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a core has for itself: TLB, one or two caches, the prefetcher, its pages.
+//! A core's private parts: TLB, one or two caches, the prefetcher, its pages.
 
 use memwarden_cachesim::geometry::Replacement;
 use memwarden_cachesim::sets::{DIRTY, Sets, Victim};
@@ -11,15 +11,15 @@ use crate::settings::{CacheSettings, MachineSettings};
 pub(crate) const PAGE_BITS: u32 = 12;
 /// A page of memory.
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_BITS;
-/// TLBs have few ways; which is no matter for access patterns without a stride.
+/// TLBs have few ways; that does not matter for access patterns without a stride.
 const TLB_WAYS: u64 = 4;
 
-/// An entry of a page table, on every 64-bit machine, and entries of a page.
+/// The size of a page-table entry, on every 64-bit machine, and the entries per page.
 pub(crate) const ENTRY_BYTES: u64 = 8;
 pub(crate) const ENTRIES: u64 = (1 << PAGE_BITS) / ENTRY_BYTES;
 
-/// Of so many pages, those that have the others' page-table entries. The tables above
-/// them are left out: a walker's own cache has them.
+/// The number of pages, of this many, that hold the others' page-table entries. The upper tables
+/// are not modelled: a walker caches them itself.
 fn table_pages(pages: u64) -> u64 {
     pages.div_ceil(ENTRIES + 1)
 }
@@ -36,7 +36,7 @@ pub(crate) fn sets(cache: &CacheSettings, line_bytes: u64) -> Sets {
     Sets::new(sets, cache.ways, 0, Replacement::Lru)
 }
 
-/// Where an access was satisfied.
+/// The level that has a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
     L1,
@@ -76,7 +76,7 @@ impl Private {
         }
     }
 
-    /// Whether a page is in the TLB, which has it from now on; `None` without a TLB.
+    /// Whether the TLB has a page; it has the page afterwards. `None` without a TLB.
     pub fn find_page(&mut self, page: u64) -> Option<bool> {
         let tlb = self.tlb.as_mut()?;
         match tlb.find(page) {
@@ -91,8 +91,8 @@ impl Private {
         }
     }
 
-    /// Accesses a line of a page if that changes nothing but what was used last: both are
-    /// there, and a store finds the line dirty. Return: whether the line is dirty.
+    /// Accesses a line of a page, if only the order of use changes: both are present, and a
+    /// store finds the line dirty. Returns whether the line is dirty.
     #[inline]
     pub fn use_again(&mut self, line: u64, page: u64, store: bool) -> Option<bool> {
         let place = self.l1.find(line)?;
@@ -108,8 +108,8 @@ impl Private {
         Some(dirty)
     }
 
-    /// The line of a byte of the buffer and, if its page wasn't in the TLB, the line of
-    /// the page table's entry.
+    /// The line of a byte of the buffer and, if its page wasn't in the TLB, the line of the
+    /// page-table entry.
     pub fn translate(&mut self, offset: u64) -> (u64, Option<u64>) {
         let page = offset >> PAGE_BITS;
         let frame = u64::from(self.frames[page as usize]);
@@ -119,15 +119,15 @@ impl Private {
         (address >> self.line_bits, entry)
     }
 
-    /// The line that has a page's entry. Tables have the last of the frames.
+    /// The line with a page's table entry. The tables are in the last frames.
     fn entry(&self, page: u64) -> u64 {
         let tables = self.frames.len() as u64 - table_pages(self.frames.len() as u64);
         let frame = u64::from(self.frames[(tables + page / ENTRIES) as usize]);
         ((frame << PAGE_BITS) | ((page % ENTRIES) * ENTRY_BYTES)) >> self.line_bits
     }
 
-    /// Looks a line up. One that the second cache has comes into the first; what
-    /// leaves it is in `victim` if it has to go to the shared cache.
+    /// Looks up a line. A line in the second cache moves into the first; if this evicts a line
+    /// that must go to the shared cache, `victim` has it.
     pub fn look_up(&mut self, line: u64, store: bool) -> (Found, Option<Victim>) {
         let flags = if store { DIRTY } else { 0 };
         if let Some(place) = self.l1.find(line) {
@@ -144,7 +144,7 @@ impl Private {
         (Found::L2, self.bring_to_l1(line, store))
     }
 
-    /// A line has come from outside. Return: what has to be written back.
+    /// A line has arrived from outside. Returns the line that must be written back, if any.
     pub fn fill(&mut self, line: u64, store: bool) -> [Option<Victim>; 2] {
         let mut dropped = None;
         if let Some(l2) = &mut self.l2 {
@@ -191,7 +191,7 @@ impl Private {
         self.l1.is_dirty(line)
     }
 
-    /// What is behind these caches gets the line as it is here. Return: whether it was dirty.
+    /// The next level gets the line's contents. Returns whether the line was dirty.
     pub fn clean(&mut self, line: u64) -> bool {
         let mut dirty = self.l1.clean(line);
         if let Some(l2) = &mut self.l2 {
@@ -200,7 +200,7 @@ impl Private {
         dirty
     }
 
-    /// The shared cache has let a line go. Return: whether it was dirty here.
+    /// The shared cache has dropped a line. Returns whether it was dirty in these caches.
     pub fn invalidate(&mut self, line: u64) -> bool {
         let mut dirty = self.l1.remove(line).is_some_and(|gone| gone.dirty);
         if let Some(l2) = &mut self.l2 {
@@ -209,7 +209,7 @@ impl Private {
         dirty
     }
 
-    /// What the prefetcher wants, now that `line` missed.
+    /// The prefetcher's request after a miss of `line`.
     pub fn prefetches(&mut self, line: u64) -> Option<Ask> {
         self.streams.as_mut()?.train(line)
     }

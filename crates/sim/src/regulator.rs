@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator on the simulated machine: the decisions are `policy/`'s, the same
-//! source that the kernel module compiles. Here is what a host adds: counters with
-//! thresholds, the clock that numbers periods, and what reacting costs.
+//! The regulator on the simulated machine: the decisions are made by `policy/`, the same source
+//! that the kernel module compiles. This module adds a host's part: counters with thresholds,
+//! the clock that numbers periods, and the cost of reactions.
 
 use std::sync::Arc;
 
 use memwarden_policy::{Action, BestEffort, Core, Policy, Resource};
 use serde::{Deserialize, Serialize};
 
-/// What regulating takes, as measured on a real machine (`memwarden guard bench`).
+/// The cost of regulation, as measured on a real machine (`memwarden guard bench`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reaction {
     /// From the event that uses up a budget to the decision, ps.
     pub overflow_ps: u64,
-    /// From the decision to the core's standing still, ps.
+    /// From the decision to the core's halt, ps.
     pub throttle_ps: u64,
-    /// From the period's begin to a throttled core's running again, ps.
+    /// From the beginning of a period until a throttled core runs again, ps.
     pub release_ps: u64,
-    /// What a period's begin takes from each regulated core, ps.
+    /// Time that the beginning of a period takes on each regulated core, ps.
     pub period_overhead_ps: u64,
 }
 
-/// What is regulated, and how.
+/// The regulator's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guard {
-    /// Events a period for each core, by resource.
+    /// Events per period for each core, by resource.
     pub budgets: Vec<[u64; 2]>,
-    /// What happens once all active cores have used theirs.
+    /// What happens when all active cores have used their budgets.
     pub best_effort: BestEffort,
-    /// Whether what a core won't need goes to others.
+    /// Whether a core donates budget that it won't need.
     pub reclaim: bool,
     /// Length of a period, ps.
     pub period_ps: u64,
 }
 
-/// A core's period that has ended.
+/// An ended period of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedPeriod {
     /// The core.
@@ -44,20 +44,20 @@ pub struct EndedPeriod {
     pub at_ps: u64,
     /// Events in it, by resource.
     pub used: [u64; 2],
-    /// Events that the core was entitled to in it.
+    /// Events that the core was assigned in it.
     pub assigned: [u64; 2],
-    /// The core stood still so long in it, ps.
+    /// Time for which the core was throttled in it, ps.
     pub throttled_ps: u64,
 }
 
-/// What is to be done with one core.
+/// An order for one core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Let it go on.
+    /// The core continues.
     Run(usize),
-    /// Have it stand still.
+    /// The core is throttled.
     Stop(usize),
-    /// All periods begin anew at this moment.
+    /// All periods begin again at this moment.
     NewPeriod,
 }
 
@@ -66,9 +66,9 @@ struct Regulated {
     policy: Core,
     /// Events of this period.
     used: [u64; 2],
-    /// The counter interrupts when `used` comes to this.
+    /// The counter interrupts when `used` reaches this value.
     threshold: [u64; 2],
-    /// The interrupt is on its way.
+    /// Whether the interrupt is pending.
     interrupting: [bool; 2],
     overflows: u64,
 }
@@ -85,10 +85,10 @@ pub(crate) struct Regulator {
 }
 
 impl Regulator {
-    /// All cores take part from the begin.
+    /// All cores take part from the beginning.
     ///
     /// # Errors
-    /// When a budget is none that the policy takes.
+    /// When the policy refuses a budget.
     pub fn new(guard: &Guard) -> Result<Self, memwarden_policy::Error> {
         let policy = Policy::new();
         policy.set_best_effort(guard.best_effort);
@@ -120,7 +120,7 @@ impl Regulator {
         })
     }
 
-    /// A core has made an event. Whether its counter interrupts now.
+    /// A core has caused an event. Returns whether its counter now interrupts.
     pub fn count(&mut self, core: usize, resource: Resource) -> bool {
         let core = &mut self.cores[core];
         let r = resource as usize;
@@ -130,12 +130,12 @@ impl Regulator {
         interrupts
     }
 
-    /// The counter's interrupt.
+    /// Handles the counter's interrupt.
     pub fn overflow(&mut self, index: usize, resource: Resource, orders: &mut Vec<Order>) {
         let core = &mut self.cores[index];
         let r = resource as usize;
         core.interrupting[r] = false;
-        // Of a period that ended meanwhile.
+        // The interrupt is from a period that has ended meanwhile.
         if core.policy.is_throttled() || core.used[r] < core.threshold[r] {
             return;
         }
@@ -150,13 +150,13 @@ impl Regulator {
         self.cores[core].policy.active();
     }
 
-    /// When the next period begins, if none is opened before.
+    /// The time of the next period, if none begins before it.
     pub fn next_boundary_ps(&self, now_ps: u64) -> u64 {
         self.phase_ps + ((now_ps - self.phase_ps) / self.period_ps + 1) * self.period_ps
     }
 
-    /// A core's timer: its period ends, the next begins. What was used of the one that
-    /// ended and what might have been, unless none did.
+    /// A core's timer: its period ends, the next one begins. Returns the ended period's used
+    /// and assigned events, unless no period has ended.
     pub fn period_begin(
         &mut self,
         index: usize,
@@ -181,18 +181,18 @@ impl Regulator {
         Some([used, assigned])
     }
 
-    /// Best effort has opened a period: it begins now.
+    /// Best effort has opened a period, which begins now.
     pub fn restart(&mut self, now_ps: u64) {
         self.number = self.policy.census().epoch;
         self.phase_ps = now_ps;
     }
 
-    /// Whether the policy wants a core to stand still.
+    /// Whether the policy wants a core to be throttled.
     pub fn is_throttled(&self, core: usize) -> bool {
         self.cores[core].policy.is_throttled()
     }
 
-    /// Budgets that were used up, so often.
+    /// Number of times that a budget was used up.
     pub fn overflows(&self, core: usize) -> u64 {
         self.cores[core].overflows
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace through a controller, and what came of it.
+//! Runs a trace through a controller, and collects the result.
 //!
-//! Requests are taken in the trace's order: one that finds no room holds up those
-//! after it. Without a time it arrives when it is taken, otherwise at its time. What
-//! is kept doesn't grow with the trace.
+//! Requests are accepted in the trace's order: one that finds its queue full delays the
+//! following ones. A request without a time arrives when it is accepted, otherwise at its time.
+//! The memory used does not grow with the trace.
 
 mod latencies;
 
@@ -17,12 +17,12 @@ use crate::dram::{
 use crate::main_memory::{Arrival, Done, MainMemory};
 use crate::trace::{Request, TraceError};
 
-/// What came of a trace.
+/// The result of a trace.
 #[derive(Debug, Clone)]
 pub struct Replay {
-    /// Requests to read, also those that a waiting write answered.
+    /// Read requests, including those that a waiting write answered.
     pub reads: u64,
-    /// Requests to write, also those that went into a waiting one.
+    /// Write requests, including those that were merged into a waiting one.
     pub writes: u64,
     /// Whether the requests had times.
     pub timed: bool,
@@ -32,19 +32,19 @@ pub struct Replay {
     pub read_latencies: Latencies,
     /// The controller's own counts.
     pub statistics: Statistics,
-    /// What of it takes energy.
+    /// The counts that determine the energy.
     pub activity: Activity,
-    /// What the checker found, if it was asked.
+    /// The checker's findings, if it was used.
     pub check: Option<CheckReport>,
 }
 
 impl Replay {
-    /// Bytes that the memory's data buses moved, a second.
+    /// Bytes per second that the memory's data buses moved.
     #[must_use]
     pub fn bytes_per_s(&self, memory: &Memory) -> f64 {
         let lines = self.statistics.reads + self.statistics.writes;
         let bytes = lines * memory.organisation.burst_bytes();
-        // A merged write takes no time: a trace may be over as it begins.
+        // A merged write takes no time, so a trace may end when it begins.
         bytes as f64 * 1e12 / self.time_ps.max(1) as f64
     }
 }
@@ -52,22 +52,22 @@ impl Replay {
 /// Why a trace wasn't replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// There is no such controller.
+    /// The controller is not possible.
     #[error("the controller: {0}")]
     Controller(#[from] ControllerError),
-    /// The trace can't be read to its end.
+    /// The trace cannot be read to its end.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// There is nothing to replay.
+    /// The trace has no request.
     #[error("the trace has no request")]
     Empty,
 }
 
-/// Takes all of a trace through a controller; with `check` past the independent
-/// checker, too.
+/// Runs a whole trace through a controller; with `check`, the independent checker observes its
+/// commands.
 ///
 /// # Errors
-/// When there can be no such controller, or the trace has a fault or no request.
+/// When the controller is not possible, or the trace has an error or no request.
 pub fn replay(
     memory: &Memory,
     settings: &ControllerSettings,
@@ -150,7 +150,8 @@ fn run<O: Observer>(
 }
 
 impl<O: Observer> Run<O> {
-    /// Lets the time pass before the first request. Return: what the memory did then, which is none of the trace's.
+    /// Advances the time before the first request. Returns the memory's activity in it, which
+    /// does not belong to the trace.
     fn idle_until(&mut self, at_ps: u64) -> Activity {
         self.controller.advance(at_ps, &mut self.done);
         Activity::until(&self.controller.statistics(), at_ps)
@@ -163,7 +164,7 @@ impl<O: Observer> Run<O> {
         self.now_ps = self.controller.wait_for_room(address, write, from_ps, done);
         self.count_done();
         let under_way = UnderWay {
-            // Waiting for room is waiting for the memory.
+            // Waiting for room means waiting for the memory.
             at_ps: request.at_ps.unwrap_or(self.now_ps),
             write,
         };

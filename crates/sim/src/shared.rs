@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cache that the cores share, its lines under way, and what waits for memory.
+//! The cache that the cores share, its lines in flight, and the queue for memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -10,42 +10,43 @@ use crate::main_memory::{Arrival, Done, MainMemory};
 use crate::private::sets;
 use crate::settings::{MachineSettings, SharedSettings};
 
-/// As an arrival's number: a write, of which only the end is of interest.
+/// Number of an arrival that is a write, of which only the end matters.
 pub(crate) const WRITE: u32 = u32::MAX;
-/// A device's write, whose end is of no interest once memory has taken it.
+/// A device's write, whose end does not matter once memory has accepted it.
 pub(crate) const DEVICE_WRITE: u32 = u32::MAX - 1;
-/// The other numbers from this one on: reads of devices, and writes that memory has not taken yet.
+/// Numbers from this one on: reads of devices, and their writes that memory has not accepted
+/// yet.
 pub(crate) const DEVICE: u32 = 1 << 31;
 
-/// No line is under way in a place.
+/// No line is in flight in a place.
 const FREE: u64 = u64::MAX;
-/// Many times as many as lines are under way.
+/// Many times the number of lines in flight.
 const FILTER: usize = 1024;
 
-/// What came of a core's asking.
+/// The result of a core's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The line is here.
+    /// The cache has the line.
     Hit,
-    /// It was under way for another core or by a prefetch.
+    /// The line was already in flight, for another core or as a prefetch.
     Joined,
-    /// It is under way now.
+    /// The line is now in flight.
     Miss,
-    /// No place for it: ask again.
+    /// There is no free place: retry.
     Full,
 }
 
-/// A line that has come.
+/// A line that has arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Filled {
     pub line: u64,
-    /// Who asked for it first.
+    /// The core that requested it first.
     pub core: usize,
     pub prefetch: bool,
-    /// Cores that wait for it, a bit each, and of these those that write to it.
+    /// The cores that wait for it, a bit each, and those of them that write to it.
     pub waiters: u32,
     pub stores: u32,
-    /// What had to go for it.
+    /// The line that was evicted for it.
     pub victim: Option<Victim>,
 }
 
@@ -62,26 +63,27 @@ pub(crate) struct Shared<M> {
     pub memory: M,
     cache: Sets,
     settings: SharedSettings,
-    /// The ways in which each core's lines have their places.
+    /// The ways for each core's lines.
     ways: Box<[Range<usize>]>,
     line_bits: u32,
-    /// The line under way in each place, or [`FREE`].
+    /// The line in flight in each place, or [`FREE`].
     lines: Box<[u64]>,
     misses: Box<[Miss]>,
-    /// Places without a line, a bit each.
+    /// Free places, a bit each.
     free: Box<[u64]>,
-    /// How many lines are under way by their lowest bits: mostly none has those of a line
-    /// that is looked for, and no place has to be looked at.
+    /// Number of lines in flight by their lowest bits: in most cases none has those of the
+    /// wanted line, so no place has to be searched.
     under_way: Box<[u16; FILTER]>,
-    /// Reads and writes for which memory had no room yet.
+    /// Reads and writes for which memory has had no room yet.
     waiting: [VecDeque<Arrival>; 2],
-    /// Writes that memory has not done yet, waiting ones included.
+    /// Writes that memory has not done yet, including waiting ones.
     writes_under_way: usize,
-    /// A device's writes that memory has taken since this was last looked at: their numbers, and when.
+    /// A device's writes that memory has accepted since this was last read: their numbers and
+    /// times.
     pub taken: Vec<Done>,
-    /// No arrival comes before: where the memory is, at least.
+    /// No arrival comes before this time: the memory has reached at least this.
     pub floor_ps: u64,
-    /// From when on the next line can come from memory, or go there.
+    /// Times from which the next line can come from memory, and go to it.
     port_free_ps: [u64; 2],
 }
 
@@ -108,8 +110,7 @@ impl<M: MainMemory> Shared<M> {
         }
     }
 
-    /// Whether the line is under way for this core already, which then needs no
-    /// other place for it.
+    /// Whether the line is already in flight for this core, so that it needs no other place.
     pub fn join(&mut self, core: usize, line: u64, store: bool) -> bool {
         match self.place(line) {
             Some(place) if self.misses[place].waiters & 1 << core != 0 => {
@@ -120,7 +121,7 @@ impl<M: MainMemory> Shared<M> {
         }
     }
 
-    /// A core wants a line that it has not.
+    /// A core requests a line that it doesn't have.
     pub fn ask(&mut self, core: usize, line: u64, store: bool, now_ps: u64) -> Answer {
         if let Some(place) = self.cache.find(line) {
             self.cache.touch(place, 0);
@@ -145,8 +146,8 @@ impl<M: MainMemory> Shared<M> {
         Answer::Miss
     }
 
-    /// Fetches a line that no core waits for; false if it is here, under way, or there
-    /// is no place for it.
+    /// Fetches a line that no core waits for; false if the line is present or in flight, or
+    /// there is no free place.
     pub fn prefetch(&mut self, core: usize, line: u64, now_ps: u64) -> bool {
         let Some(place) = self.free_place() else {
             return false;
@@ -163,13 +164,13 @@ impl<M: MainMemory> Shared<M> {
         true
     }
 
-    /// The line of a place has come.
+    /// The line of a place has arrived.
     pub fn fill(&mut self, place: usize) -> Filled {
         let line = std::mem::replace(&mut self.lines[place], FREE);
         self.free[place / 64] |= 1 << (place % 64);
         self.under_way[line as usize % FILTER] -= 1;
         let miss = self.misses[place];
-        // A dirty line of a core's may have come first.
+        // A dirty line from a core may have arrived first.
         let victim = match self.cache.search(line) {
             Some(_) => None,
             None => self.insert(miss.core, line, 0),
@@ -189,7 +190,7 @@ impl<M: MainMemory> Shared<M> {
         self.cache.search(line).is_some()
     }
 
-    /// A core lets a dirty line go. Return: the line that had to go for it.
+    /// A core evicts a dirty line. Returns the line that had to be evicted for it.
     pub fn take_back(&mut self, core: usize, line: u64) -> Option<Victim> {
         if let Some(place) = self.cache.search(line) {
             self.cache.touch(place, DIRTY);
@@ -198,7 +199,7 @@ impl<M: MainMemory> Shared<M> {
         self.insert(core, line, DIRTY)
     }
 
-    /// A line is as memory will have it. Return: whether it was not.
+    /// A line becomes equal to memory. Returns whether it was not.
     pub fn clean(&mut self, line: u64) -> bool {
         self.cache.clean(line)
     }
@@ -221,12 +222,12 @@ impl<M: MainMemory> Shared<M> {
         self.send(arrival, now_ps);
     }
 
-    /// A device reads or writes a line of memory, which it asks for at `now_ps`. A read's number is told back when it is
-    /// done; a write's is in `taken` when memory has taken it.
+    /// A device reads or writes a line of memory at `now_ps`. A read's number is reported when
+    /// it is done; a write's is in `taken` when memory has accepted it.
     pub fn ask_for_device(&mut self, number: u32, line: u64, write: bool, now_ps: u64) {
         let arrival = Arrival {
             id: number,
-            // One that there is not.
+            // A line beyond the end of memory.
             core: self.ways.len(),
             address: line << self.line_bits,
             write,
@@ -235,7 +236,7 @@ impl<M: MainMemory> Shared<M> {
         self.send(arrival, now_ps);
     }
 
-    /// A line passes the way from memory, or to it, at `at_ps` or as soon as that is free.
+    /// A line passes the path from memory, or to it, at `at_ps` or as soon as the path is free.
     fn pass(&mut self, to_memory: bool, at_ps: u64) -> u64 {
         let free_ps = &mut self.port_free_ps[usize::from(to_memory)];
         let at_ps = at_ps.max(*free_ps);
@@ -243,12 +244,14 @@ impl<M: MainMemory> Shared<M> {
         at_ps
     }
 
-    /// Memory has read a line at `done_ps`. Return: when it is there, ps. Lines come in this order.
+    /// Memory has read a line at `done_ps`. Returns its time of arrival, ps. Lines arrive in
+    /// this order.
     pub fn comes_ps(&mut self, done_ps: u64) -> u64 {
         self.pass(false, done_ps + self.settings.from_memory_ps)
     }
 
-    /// The next line that memory will have read comes no earlier, if that is done at `done_ps` or later, ps.
+    /// The earliest arrival of the next line that memory reads, if it is done at `done_ps` or
+    /// later, ps.
     pub fn earliest_fill_ps(&self, done_ps: u64) -> u64 {
         let comes_ps = done_ps.saturating_add(self.settings.from_memory_ps);
         comes_ps.max(self.port_free_ps[0])
@@ -259,7 +262,7 @@ impl<M: MainMemory> Shared<M> {
         self.writes_under_way -= 1;
     }
 
-    /// Gives memory what it has room for. Reads go first: cores wait for them.
+    /// Passes requests to memory while it has room. Reads go first, since cores wait for them.
     pub fn hand_over(&mut self, now_ps: u64) {
         for write in 0..2 {
             while let Some(&first) = self.waiting[write].front() {
@@ -272,7 +275,7 @@ impl<M: MainMemory> Shared<M> {
         }
     }
 
-    /// Gives memory one more, after what waits already.
+    /// Passes one more request to memory, after those that already wait.
     fn send(&mut self, arrival: Arrival, now_ps: u64) {
         let waiting = &mut self.waiting[usize::from(arrival.write)];
         if waiting.is_empty() && self.memory.has_room(arrival.address, arrival.write) {
@@ -296,23 +299,23 @@ impl<M: MainMemory> Shared<M> {
         });
     }
 
-    /// Whether another line can't wait to be written.
+    /// Whether no other line can wait to be written.
     pub fn is_full_of_writes(&self) -> bool {
         self.writes_under_way >= self.settings.write_backs
     }
 
-    /// Whether a line can't begin to come now.
+    /// Whether no other miss can begin.
     pub fn is_full(&self) -> bool {
         self.free_place().is_none()
     }
 
-    /// Whether the line is under way for this core.
+    /// Whether the line is in flight for this core.
     pub fn waits_for(&self, core: usize, line: u64) -> bool {
         self.place(line)
             .is_some_and(|place| self.misses[place].waiters & 1 << core != 0)
     }
 
-    /// Where another line can be under way, unless too much is.
+    /// A free place for another line in flight, unless too many are.
     fn free_place(&self) -> Option<usize> {
         if self.is_full_of_writes() {
             return None;
@@ -340,7 +343,7 @@ impl<M: MainMemory> Shared<M> {
         }
     }
 
-    /// Where a line is under way.
+    /// The place in which a line is in flight.
     fn place(&self, line: u64) -> Option<usize> {
         if self.under_way[line as usize % FILTER] == 0 {
             return None;
@@ -349,7 +352,7 @@ impl<M: MainMemory> Shared<M> {
     }
 }
 
-/// In which ways each core's lines are.
+/// The ways for each core's lines.
 fn partitions(machine: &MachineSettings) -> Box<[Range<usize>]> {
     let shared = &machine.shared;
     if shared.partitions.is_empty() {

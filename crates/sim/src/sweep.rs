@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many runs at once, on all CPUs: each run is its own, so they need nothing of each other.
+//! Many independent runs, on all CPUs.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often the caller is told how far it is.
+/// How often the caller is told the progress.
 const TOLD_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs `run` on each of `all`, on as many threads as there are CPUs, and gives what
-/// came out in their order. `told` hears now and then how many are done, on the calling
-/// thread; when it says false no more are begun, and what was not run is missing: the
-/// answer is `None`.
+/// Runs `run` on each of `all`, on as many threads as there are CPUs, and returns the results
+/// in order. `told` is called from time to time, on the calling thread, with the number of
+/// finished runs. When it returns false, no more runs begin, and the result is `None`.
 pub fn sweep<T: Sync, R: Send>(
     all: &[T],
     run: impl Fn(&T) -> R + Sync,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Traces of a memory's requests, in and out, as text or binary.
+//! Reads and writes traces of a memory's requests, as text or binary.
 //!
-//! *Text* has a request a line: `R` or `W`, the byte address (decimal, or hexadecimal
-//! with `0x`), and perhaps the time at which it arrives, in ns with at most three
-//! decimals. `#` begins a comment; lines without anything else are skipped.
+//! *Text* has one request per line: `R` or `W`, the byte address (decimal, or hexadecimal with
+//! `0x`), and optionally its arrival time, in ns with at most three decimals. `#` begins a
+//! comment; empty lines are skipped.
 //!
 //! ```text
 //! # kind, address, ns
@@ -11,7 +11,7 @@
 //! W 8000   12.5
 //! ```
 //!
-//! *Binary* is known by its first eight bytes; all numbers are little-endian:
+//! *Binary* is recognised by its first eight bytes; all numbers are little-endian:
 //!
 //! | bytes | header |
 //! | --- | --- |
@@ -22,11 +22,11 @@
 //! | bytes | each record |
 //! | --- | --- |
 //! | 8 | byte address |
-//! | 4 | flags: 1 it is a write, 2 it has a time; no others |
+//! | 4 | flags: 1 is a write, 2 has a time; no others |
 //! | 8 | the time, ps; 0 without the flag |
 //!
-//! Either all requests of a trace have a time, or none; times never go back. A reader
-//! goes through a trace once and keeps nothing of it; its first fault ends it.
+//! Either all requests of a trace have times, in ascending order, or none has. A reader passes
+//! through a trace once and stores nothing of it; its first error ends it.
 //!
 //! ```
 //! use memwarden_sim::trace::{Reader, Request};
@@ -47,46 +47,46 @@ mod pattern;
 
 pub use pattern::{Pattern, Patterned};
 
-/// What a binary trace begins with. The first byte is none of a text, and the line
-/// ends tell a file whose line ends were "corrected".
+/// The first bytes of a binary trace. The first byte never begins a text, and the line ends in
+/// it reveal a file whose line ends were converted.
 pub const MAGIC: [u8; 8] = *b"\x89MWT\r\n\x1a\n";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 16;
 const RECORD_BYTES: usize = 20;
 const FLAG_WRITE: u32 = 1;
 const FLAG_TIMED: u32 = 2;
-/// The latest time, 10^6 s: far from any overflow of a sum of times.
+/// The latest time, 10^6 s: far below any overflow of a sum of times.
 const MAX_PS: u64 = 1_000_000_000_000_000_000;
-/// A longer line is no request, and would be kept whole.
+/// A longer line is not a request; the limit bounds the memory for a line.
 const MAX_LINE_BYTES: usize = 4096;
 
 /// A request to a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// A byte of its line.
+    /// The address of a byte of its line.
     pub address: u64,
     /// Whether the line is written.
     pub write: bool,
-    /// When it arrives, ps; without, as soon as the controller takes it.
+    /// Its arrival time, ps; without one, it arrives as soon as the controller accepts it.
     pub at_ps: Option<u64>,
 }
 
-/// How a trace is written down.
+/// The form of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// A request a line.
+    /// One request per line.
     Text,
     /// A header, and records of one size.
     Binary,
 }
 
-/// Where in a trace something is.
+/// A place in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In a line of a text, from 1.
+    /// A line of a text, from 1.
     Line(u64),
-    /// In what begins at that byte, from 0.
+    /// The record that begins at this byte, from 0.
     Byte(u64),
 }
 
@@ -99,25 +99,25 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a trace can't be read to its end.
+/// Why a trace cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The system doesn't give it.
+    /// The system cannot read it.
     #[error("reading {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What it says makes no sense.
+    /// Its contents are invalid.
     #[error("{path} {place}: {why}")]
     Bad {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The place in the file.
         place: Place,
-        /// What is wrong, and what is allowed.
+        /// The error, and the allowed values.
         why: String,
     },
 }
@@ -128,14 +128,14 @@ pub struct Reader {
     path: PathBuf,
     format: Format,
     capacity_bytes: Option<u64>,
-    /// Lines and bytes that were read.
+    /// Numbers of lines and bytes read.
     lines: u64,
     bytes: u64,
     line: Vec<u8>,
-    /// Records that were read together, and where the next one begins.
+    /// Records that were read together, and the beginning of the next one.
     records: Vec<u8>,
     next_record: usize,
-    /// The last request's time, where they have one; before the first it isn't known.
+    /// The last request's time, if they have times; not known before the first request.
     last_ps: Option<Option<u64>>,
     over: bool,
 }
@@ -144,7 +144,7 @@ impl Reader {
     /// Reads the file `path`.
     ///
     /// # Errors
-    /// When it can't be read, or has a header that makes no sense.
+    /// When it cannot be read, or has an invalid header.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Read {
             path: path.to_owned(),
@@ -153,10 +153,10 @@ impl Reader {
         Self::new(Box::new(BufReader::with_capacity(1 << 16, file)), path)
     }
 
-    /// Reads `input`, which errors name `path`.
+    /// Reads `input`; errors name it `path`.
     ///
     /// # Errors
-    /// When it can't be read, or has a header that makes no sense.
+    /// When it cannot be read, or has an invalid header.
     pub fn new(mut input: Box<dyn BufRead + Send>, path: &Path) -> Result<Self, TraceError> {
         let failed = |source| TraceError::Read {
             path: path.to_owned(),
@@ -210,26 +210,26 @@ impl Reader {
         })
     }
 
-    /// The same for a memory of that size: an address beyond it is a fault.
+    /// The same for a memory of that size: an address beyond it is an error.
     #[must_use]
     pub fn within(mut self, capacity_bytes: u64) -> Self {
         self.capacity_bytes = Some(capacity_bytes);
         self
     }
 
-    /// How the trace is written down.
+    /// The form of the trace.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Bytes of the trace that were read.
+    /// Number of bytes of the trace that were read.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes
     }
 
-    /// Where it is: the last line, or the next record's first byte.
+    /// The current place: the last line, or the next record's first byte.
     #[must_use]
     pub fn place(&self) -> Place {
         match self.format {
@@ -253,7 +253,7 @@ impl Reader {
         }
     }
 
-    /// The next line that is a request.
+    /// The next line that has a request.
     fn text(&mut self) -> Result<Option<Request>, TraceError> {
         loop {
             self.line.clear();
@@ -292,7 +292,7 @@ impl Reader {
         Ok(Some(request))
     }
 
-    /// Reads what there is, at least one record, if there is one.
+    /// Reads the available bytes, at least one record, if there is one.
     #[cold]
     fn more_records(&mut self) -> Result<bool, TraceError> {
         self.records.drain(..self.next_record);
@@ -317,7 +317,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// Where a request is that was read last.
+    /// The place of the request that was read last.
     fn last_place(&self) -> Place {
         match self.format {
             Format::Text => Place::Line(self.lines),
@@ -325,7 +325,7 @@ impl Reader {
         }
     }
 
-    /// What a request has to be beside the others, and in its memory.
+    /// Checks a request against the previous ones and its memory.
     #[inline]
     fn judge(&mut self, request: &Request) -> Result<(), String> {
         if let Some(capacity_bytes) = self.capacity_bytes {
@@ -346,7 +346,7 @@ impl Reader {
             }
             (Some(Some(last_ps)), Some(at_ps)) if at_ps < last_ps => {
                 return Err(format!(
-                    "the time {} ns goes back: has to be at least {} ns, as the request's before",
+                    "the time {} ns goes back: has to be at least {} ns, the previous request's time",
                     Nanoseconds(at_ps),
                     Nanoseconds(last_ps)
                 ));
@@ -381,7 +381,7 @@ impl Iterator for Reader {
     }
 }
 
-/// Text that somebody wrote, for a message: short, and on one line.
+/// Text from a file, for a message: shortened, and on one line.
 fn shown(text: &[u8]) -> String {
     let (begin, rest) = text.split_at(text.len().min(40));
     let more = if rest.is_empty() { "" } else { "..." };
@@ -399,24 +399,24 @@ fn parse_line(line: &[u8]) -> Result<Option<Request>, String> {
     let write = match kind {
         b"R" => false,
         b"W" => true,
-        _ => return Err(format!("{} is no kind: has to be R or W", shown(kind))),
+        _ => return Err(format!("{} is not a kind: has to be R or W", shown(kind))),
     };
     let columns = [columns.next(), columns.next(), columns.next()];
     let (address, time) = match columns {
         [Some(address), time, None] => (address, time),
         [None, ..] => {
-            return Err("1 column: has to be R or W, an address, and perhaps a time".into());
+            return Err("1 column: has to be R or W, an address, and optionally a time".into());
         }
         [.., Some(more)] => {
             return Err(format!(
-                "{} is a column too many: has to be R or W, an address, and perhaps a time",
+                "{} is one column too many: has to be R or W, an address, and optionally a time",
                 shown(more)
             ));
         }
     };
     let address = parse_address(address).ok_or_else(|| {
         format!(
-            "{} is no address: has to be a byte's, decimal or with 0x, from 0 to {:#x}",
+            "{} is not an address: has to be a byte address, decimal or with 0x, from 0 to {:#x}",
             shown(address),
             u64::MAX
         )
@@ -424,7 +424,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Request>, String> {
     let at_ps = time.map(|time| {
         parse_time(time).ok_or_else(|| {
             format!(
-                "{} is no time: has to be in ns, from 0 to {}, with at most three decimals",
+                "{} is not a time: has to be in ns, from 0 to {}, with at most three decimals",
                 shown(time),
                 Nanoseconds(MAX_PS)
             )
@@ -442,7 +442,7 @@ fn parse_address(text: &[u8]) -> Option<u64> {
     parse_digits(hexadecimal.unwrap_or(text), hexadecimal.map_or(10, |_| 16))
 }
 
-/// Digits alone: a sign is none.
+/// Digits only, without a sign.
 fn parse_digits(text: &[u8], radix: u32) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -529,11 +529,11 @@ impl<W: Write> Writer<W> {
         Ok(Self { output, format })
     }
 
-    /// Writes a request. That times don't go back, and that all have one or none, is
-    /// the caller's part.
+    /// Writes a request. The caller ensures that times are in ascending order, and that all
+    /// requests have one or none has.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When it cannot be written.
     pub fn write(&mut self, request: &Request) -> io::Result<()> {
         let Request {
             address,
@@ -561,10 +561,10 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes what is still held back, and gives the output back.
+    /// Writes the buffered records, and returns the output.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When they cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Traces and machines: a trace as what a core does, and what a machine asks of its
-//! memory as a trace.
+//! Traces and machines: a trace as a core's workload, and a machine's memory requests as a
+//! trace.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,25 +12,25 @@ use crate::private::PAGE_BYTES;
 use crate::trace::{Place, Reader, Request, TraceError};
 use crate::workload::{Step, Workload};
 
-/// A core that makes a trace's accesses, in their order, again and again. One with a time
-/// waits for it, counted from the round's begin; nothing waits for what was read. The
-/// addresses are a program's own: its pages are given places in memory as they come.
+/// A core that makes a trace's accesses, in order, again and again. An access with a time waits
+/// until then, counted from the beginning of the round; no access waits for the data of a read.
+/// The addresses are a program's own: each page gets a place in memory when it first occurs.
 pub struct Traced {
     path: PathBuf,
     reader: Reader,
-    /// Where each page of the trace is in the buffer.
+    /// The place of each page of the trace in the buffer.
     pages: HashMap<u64, u32>,
     round_ps: u64,
-    /// What has to wait for its time.
+    /// An access that waits for its time.
     waiting: Option<Request>,
 }
 
 impl Traced {
-    /// Goes through the file once, so that whatever is wrong with it is told before
-    /// anything runs; then a part at a time is in memory.
+    /// Reads the whole file once, so that all errors are reported before the run; later only a
+    /// part of it is in memory at a time.
     ///
     /// # Errors
-    /// When it can't be read, has a fault or no access, is no plain file, or touches more
+    /// When it cannot be read, has an error or no access, isn't a regular file, or touches more
     /// than `memory_bytes`.
     pub fn open(path: &Path, memory_bytes: u64) -> Result<Self, TraceError> {
         let bad = |place, why| TraceError::Bad {
@@ -39,7 +39,7 @@ impl Traced {
             why,
         };
         if path.metadata().is_ok_and(|found| !found.is_file()) {
-            let why = "is no plain file: a core goes over it again and again";
+            let why = "is not a regular file: a core reads it repeatedly";
             return Err(bad(Place::Byte(0), why.into()));
         }
         let mut reader = Reader::open(path)?;
@@ -68,8 +68,8 @@ impl Traced {
         })
     }
 
-    /// The next access, from the begin after the last. Nothing when the file has changed
-    /// and is none any more.
+    /// The next access; after the last, the first again. `None` when the file has changed and
+    /// is no longer a trace.
     fn access(&mut self, now_ps: u64) -> Option<Request> {
         if let Some(request) = self.waiting.take() {
             return Some(request);
@@ -115,8 +115,7 @@ impl Workload for Traced {
     }
 }
 
-/// A memory whose requests somebody hears: each with the time at which it arrives,
-/// which never goes back.
+/// A memory whose requests are reported: each with its arrival time, in ascending order.
 #[derive(Debug)]
 pub struct Heard<M, F> {
     memory: M,
@@ -124,7 +123,7 @@ pub struct Heard<M, F> {
 }
 
 impl<M, F: FnMut(Request)> Heard<M, F> {
-    /// `hear` is told what `memory` is asked for.
+    /// `hear` is called for each request to `memory`.
     pub fn new(memory: M, hear: F) -> Self {
         Self { memory, hear }
     }
@@ -214,7 +213,7 @@ mod tests {
     fn what_is_wrong_with_a_trace_is_told_before_anything_runs() {
         for (text, why) in [
             ("", "has no access"),
-            ("R 0\nR x\n", "line 2: \"x\" is no address"),
+            ("R 0\nR x\n", "line 2: \"x\" is not an address"),
             ("R 0\nW 4096\n", "line 2: touches one more page"),
         ] {
             let file = file(text);
@@ -222,11 +221,11 @@ mod tests {
             assert!(error.contains(why), "{text:?}: {error}");
         }
         let error = Traced::open(Path::new("/dev/null"), 4096).unwrap_err();
-        assert!(error.to_string().contains("no plain file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
-    /// What a machine asks of its memory, replayed at its times through the same
-    /// controller, is the same traffic.
+    /// A machine's memory requests, replayed at their times through the same controller, give
+    /// the same traffic.
     #[test]
     fn a_recorded_machine_replayed_is_the_same_traffic() {
         let pi = Platform::find("raspberry-pi-3").unwrap();
@@ -249,7 +248,7 @@ mod tests {
         let mut read = Reader::new(Box::new(std::io::Cursor::new(written)), "x".as_ref()).unwrap();
         let replayed = replay(&pi.memory().unwrap(), &pi.controller, &mut read, true).unwrap();
         let again = replayed.statistics;
-        // A few were under way when the machine was stopped.
+        // A few were in flight when the machine was stopped.
         let under_way = again.reads + again.writes - moved.reads - moved.writes;
         assert!(under_way <= 64, "{again:?} {moved:?}");
         assert!(

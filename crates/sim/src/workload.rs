@@ -1,42 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a simulated core does: the workloads of the real experiments, as steps.
+//! The simulated cores' workloads: those of the real experiments, as steps.
 
 use std::fmt;
 
-/// What a core does next.
+/// A core's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Work, then touch a byte of its buffer.
     Touch {
-        /// What comes before, ps.
+        /// Time of the work before it, ps.
         work_ps: u64,
-        /// The byte, from the buffer's begin.
+        /// The byte's offset in the buffer.
         offset: u64,
-        /// Written, not read.
+        /// Whether it is written, not read.
         store: bool,
-        /// Nothing goes on before the value is there: the next address comes of it.
+        /// Whether the workload needs the value to continue: the next address depends on it.
         depends: bool,
     },
-    /// Wait until everything is there that was asked for, and ask again.
+    /// Wait until all requested lines have arrived, then ask again.
     Settle,
-    /// Do nothing until then, ps; the core counts as idle.
+    /// Do nothing until this time, ps; the core counts as idle.
     Sleep {
-        /// When to go on.
+        /// The time to continue.
         until_ps: u64,
     },
-    /// Nothing more.
+    /// The workload has ended.
     End,
 }
 
 /// A workload on one core.
 pub trait Workload: fmt::Debug + Send {
-    /// What comes next; `now_ps` is the simulated time.
+    /// The next step; `now_ps` is the simulated time.
     fn next(&mut self, now_ps: u64) -> Step;
 
-    /// How many bytes of memory it has for its own.
+    /// Bytes of memory of its own.
     fn buffer_bytes(&self) -> u64;
 
-    /// Of a periodic task: when each job was released and done, ps.
+    /// Times of release and end of each job of a periodic task, ps.
     fn jobs(&self) -> &[Job] {
         &[]
     }
@@ -45,16 +45,16 @@ pub trait Workload: fmt::Debug + Send {
 /// A job of a periodic task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
-    /// Which release it is of, from 0.
+    /// The number of its release, from 0.
     pub number: u64,
-    /// When it might begin, ps.
+    /// Its release, ps.
     pub released_ps: u64,
-    /// When its last line was there, ps.
+    /// The arrival of its last line, ps.
     pub done_ps: u64,
 }
 
-/// `latency`: one cycle through all lines in random order, each load's address from
-/// the load before.
+/// `latency`: one cycle through all lines in random order; each load's address depends on the
+/// previous load.
 #[derive(Debug)]
 pub struct Chase {
     next: Box<[u32]>,
@@ -64,7 +64,7 @@ pub struct Chase {
 }
 
 impl Chase {
-    /// Over `bytes`, by Sattolo's algorithm, so that it is one cycle. `work_ps` a load.
+    /// Over `bytes`, by Sattolo's algorithm, so that it is one cycle. `work_ps` for each load.
     ///
     /// # Panics
     /// With fewer than two lines, or more than 2^32.
@@ -103,16 +103,16 @@ impl Workload for Chase {
     }
 }
 
-/// What a stream does with a line of one of its arrays.
+/// A stream's access to a line of one of its arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// Which of its arrays: the buffer is divided among them.
+    /// The array: the buffer is divided among them.
     pub array: u64,
-    /// Written, not read.
+    /// Whether it is written, not read.
     pub store: bool,
 }
 
-/// What the kinds of `bandwidth` do with a line, as the real ones do.
+/// The accesses of the kinds of `bandwidth` to a line, as in the real workloads.
 pub const USES: [(&str, &[Use]); 6] = [
     ("read", &[load(0)]),
     ("write", &[store(0)]),
@@ -146,15 +146,15 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Over `bytes`, with `work_ps` a line, written or read.
+    /// Over `bytes`, with `work_ps` per line, written or read.
     #[must_use]
     pub fn new(bytes: u64, line_bytes: u64, store: bool, work_ps: u64) -> Self {
         let uses = USES[usize::from(store)].1;
         Self::of(uses, bytes, line_bytes, work_ps)
     }
 
-    /// Over `bytes`, that are divided among as many arrays as `uses` name; `work_ps`
-    /// for each line of the first.
+    /// Over `bytes`, divided among the arrays that `uses` names; `work_ps` for each line of the
+    /// first.
     #[must_use]
     pub fn of(uses: &'static [Use], bytes: u64, line_bytes: u64, work_ps: u64) -> Self {
         let arrays = uses.iter().map(|one| one.array + 1).max().unwrap_or(1);
@@ -196,48 +196,49 @@ impl Workload for Stream {
     }
 }
 
-/// What an X server does that has a terminal to scroll.
+/// Settings of an X server that scrolls a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrollSettings {
-    /// What one scroll moves, bytes.
+    /// Bytes moved by one scroll.
     pub bytes: u64,
-    /// What it moves in one go, bytes; drawing is divided among these bursts.
+    /// Bytes moved in one burst; the drawing is divided among these bursts.
     pub burst_bytes: u64,
-    /// Work for each line that it moves, ps.
+    /// Work for each moved line, ps.
     pub line_ps: u64,
     /// Drawing of one scroll, on average, ps.
     pub draw_ps: u64,
-    /// Waiting after a scroll, on average, ps.
+    /// Pause after a scroll, on average, ps.
     pub pause_ps: u64,
 }
 
-/// An X server with a terminal that scrolls: it moves some lines, draws, moves the next
-/// ones, and waits for more.
+/// An X server that scrolls a terminal: it moves some lines, draws, moves the next ones, and
+/// pauses before the next scroll.
 #[derive(Debug)]
 pub struct Scroll {
     stream: Stream,
     pause_ps: u64,
     draw_ps: u64,
-    /// Lines of one scroll, and those that are left of it.
+    /// Lines of one scroll, and those still to move.
     lines: u64,
     lines_left: u64,
-    /// Steps that are left of one burst.
+    /// Remaining steps of the current burst.
     left: u64,
-    /// Bursts of one scroll, and those that are left of it.
+    /// Bursts of one scroll, and those still to come.
     bursts: u64,
     bursts_left: u64,
-    /// Drawing after each burst of this scroll, and what is left of it.
+    /// Drawing after each burst of this scroll, and its remaining time.
     drawing_ps: u64,
     to_draw_ps: u64,
     random: fastrand::Rng,
 }
 
 impl Scroll {
-    /// Drawing is done in pieces no longer than this: a core that is stopped doesn't draw.
+    /// Drawing is divided into pieces of at most this length, since a throttled core doesn't
+    /// draw.
     const PIECE_PS: u64 = 10_000_000;
 
-    /// Moves lines within a buffer of `buffer_bytes`. It draws and waits for half to one
-    /// and a half times what the settings say. The bursts of a scroll differ by a line at most.
+    /// Moves lines within a buffer of `buffer_bytes`. It draws and pauses for half to one and a
+    /// half times the settings. The bursts of a scroll differ by a line at most.
     #[must_use]
     pub fn new(settings: ScrollSettings, buffer_bytes: u64, line_bytes: u64, seed: u64) -> Self {
         let lines = settings.bytes.div_ceil(line_bytes).max(1);
@@ -311,13 +312,13 @@ impl Workload for Scroll {
     }
 }
 
-/// Frames that the periodic task goes through in turn: one is filled while the other is
-/// read. A frame that a cache could hold comes from memory all the same, as whatever
-/// fills it has it written there.
+/// Frames that the periodic task uses in turn: one is filled while the other is read. Even a
+/// frame that fits in a cache comes from memory, since the device or program that fills it
+/// writes it to memory.
 const FRAMES: u64 = 2;
 
-/// The periodic task: each period it reads a frame, in order. Releases that come up
-/// while a job still runs are skipped, as the real one does.
+/// The periodic task: each period it reads a frame, in order. Releases that occur while a job
+/// still runs are skipped, as in the real task.
 #[derive(Debug)]
 pub struct Periodic {
     frame_bytes: u64,
@@ -333,8 +334,8 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// `releases` of them, one each `period_ps`; each job reads `frame_bytes` with
-    /// `work_ps` a line. If it `depends` on a line, it waits for that before the next.
+    /// `releases` of them, one per `period_ps`; each job reads `frame_bytes` with `work_ps` per
+    /// line. If it `depends` on a line, it waits for that line before the next.
     #[must_use]
     pub fn new(
         frame_bytes: u64,
@@ -406,7 +407,7 @@ impl Workload for Periodic {
     }
 }
 
-/// A core that has nothing to do.
+/// A core without work.
 #[derive(Debug, Clone, Copy)]
 pub struct Idle;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of accesses that more than one test feeds.
+//! Streams of accesses that several tests use.
 
 use memwarden_cachesim::Access;
 
@@ -12,13 +12,13 @@ pub struct MmapWalk {
     pub outer: u64,
     pub locality: u64,
     pub span: u64,
-    /// Seeds the bases; without one each is a span after the one before it, and the
+    /// Seed of the bases; without a seed each base is the span after the previous one, and the
     /// first follows the last.
     pub random: Option<u64>,
 }
 
 impl MmapWalk {
-    /// Calls `visit` with each line's number and what is done to it.
+    /// Calls `visit` with each line's number and the kind of access.
     pub fn feed(self, mut visit: impl FnMut(u64, Access)) {
         let mut state = self.random.unwrap_or(0);
         let mut base = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One channel of the controller: from event to event, each an arrival, a command or
-//! a refresh's coming due.
+//! One channel of the controller, which advances from event to event: an arrival, a command, or
+//! a refresh that becomes due.
 
 use std::collections::VecDeque;
 
@@ -13,20 +13,22 @@ use super::ready::{ACT, BANKS, PRE, RD, ReadyTimes, WR};
 use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, NEVER_PS};
 
-/// After all requests: nobody waits for it.
+/// After all requests: no request waits for this command.
 const LAST: u64 = u64::MAX;
-/// Only what is ready for data goes before an older request.
+/// Only commands that move data go before an older request.
 const NOT_DATA: u64 = 1 << 63;
 /// Before all requests.
 const FIRST: u64 = 0;
-/// Below a request's age its bank, so that the least of times and keys says it all.
+/// The low bits of a key hold the bank, below the request's age, so that the smallest pair of
+/// time and key identifies the choice.
 const BANK_BITS: u32 = BANKS.ilog2();
-/// A first choice that has to be looked for again: below every other, whose keys aren't 0.
+/// Marks a first choice that must be computed again: smaller than every real key, since these
+/// aren't 0.
 const UNKNOWN: u128 = 0;
 /// Nothing to choose.
 const NO_CHOICE: u128 = u128::MAX;
 
-/// What a bank would do next for the kind of requests whose turn it is.
+/// The bank's next command for the kind of requests whose turn it is.
 #[derive(Debug, Clone, Copy, Default)]
 struct Choice {
     ready_ps: u64,
@@ -35,13 +37,13 @@ struct Choice {
     slot: u16,
 }
 
-/// Choices that wait for the same times: ACTs, PREs, and data.
+/// Choices that wait for the same times: ACTs, PREs, and data commands.
 #[derive(Debug, Clone, Copy)]
 struct Class {
-    /// Banks whose choice is of this class, also those whose turn it isn't.
+    /// Banks whose choice is in this class, including those whose turn it isn't.
     banks: u64,
-    /// The first of those that may be made, or [`UNKNOWN`]. Times only become later, so it is the first
-    /// for as long as its own time isn't over.
+    /// The first of those that may be made, or [`UNKNOWN`]. Times only become later, so it
+    /// stays the first until its own time has passed.
     first: u128,
 }
 
@@ -61,7 +63,7 @@ fn bank_of(order: u128) -> usize {
     order as usize % BANKS
 }
 
-/// A request that comes later.
+/// A request that arrives later.
 #[derive(Debug, Clone, Copy)]
 struct Incoming {
     id: u32,
@@ -73,7 +75,7 @@ struct Incoming {
     column: u32,
 }
 
-/// What comes next of itself, and when.
+/// The channel's next event other than an arrival, and its time.
 #[derive(Debug, Clone, Copy)]
 enum What {
     Nothing,
@@ -108,20 +110,20 @@ pub(super) struct Channel {
     choices: Box<[Choice; BANKS]>,
     classes: [Class; 3],
     queue: Queue,
-    /// Requests that come later, by their time.
+    /// Requests that arrive later, by their time.
     incoming: VecDeque<Incoming>,
     arrival_ps: u64,
-    /// Reads and writes that were taken and aren't done: what has room.
+    /// Reads and writes that were accepted and aren't done: they occupy the queues.
     taken: [usize; 2],
     done: VecDeque<Done>,
     done_ps: u64,
-    /// The direction whose turn it is, and its data commands so far.
+    /// The direction whose turn it is, and the number of its data commands so far.
     writing: bool,
     turn: u32,
-    /// When the last read went out.
+    /// When the last read was issued.
     read_at_ps: u64,
-    /// Banks with a row that was opened for the direction before: its data go first, while
-    /// rows are opened for this one.
+    /// Banks with a row that was opened for the previous direction: their data commands go
+    /// first, while rows are opened for this direction.
     finishing: u64,
     /// Banks with an open row, and banks of ranks that are to be refreshed.
     open: u64,
@@ -129,13 +131,13 @@ pub(super) struct Channel {
     due_ps: Vec<u64>,
     /// The first of them.
     first_due: usize,
-    /// The next free place on the command bus.
+    /// The next free slot on the command bus.
     slot_ps: u64,
     next_ps: u64,
     next: What,
     age: u64,
     counted_ps: u64,
-    /// All that happens until then has happened.
+    /// All events until this time have happened.
     advanced_ps: u64,
     pub statistics: Statistics,
 }
@@ -178,7 +180,8 @@ impl Channel {
             finishing: 0,
             open: 0,
             blocked: 0,
-            // One rank after the other, so that they don't all stand still at once.
+            // The ranks' refreshes are staggered, so that the ranks don't all wait at the same
+            // time.
             due_ps: (1..=organisation.ranks)
                 .map(|rank| {
                     (timings.trefi * rank / organisation.ranks).next_multiple_of(timings.tck)
@@ -224,8 +227,8 @@ impl Channel {
             row: location.row,
             column: location.column,
         };
-        // Nothing comes before it. What a waiting write has already is different: it gives its room back,
-        // which has to be told as an event.
+        // No arrival comes before the request. A request that a waiting write answers is
+        // different: it frees its entry at once, which must be reported as an event.
         if incoming.at_ps == self.advanced_ps
             && self.arrival_ps == NEVER_PS
             && !self
@@ -251,7 +254,7 @@ impl Channel {
         self.next_ps.min(self.arrival_ps).min(self.done_ps)
     }
 
-    /// No read is done before: one that hasn't been issued takes its time.
+    /// No read is done before this time: one that hasn't been issued takes its full time.
     pub fn earliest_done_ps(&self) -> u64 {
         let issue_ps = self.next_ps.min(self.arrival_ps);
         self.done_ps.min(issue_ps.saturating_add(self.read_ps))
@@ -262,7 +265,7 @@ impl Channel {
         self.hand_out(until_ps, done);
     }
 
-    /// All that happens until `until_ps`, that moment included.
+    /// Processes all events until `until_ps`, inclusive.
     pub fn advance_to<O: Observer>(&mut self, until_ps: u64, observer: &mut O) {
         while self.arrival_ps.min(self.next_ps) <= until_ps {
             self.step(observer);
@@ -270,8 +273,9 @@ impl Channel {
         self.advanced_ps = until_ps;
     }
 
-    /// Goes on to `from_ps`, and from there until a line of that kind has room; adds lines as soon as it
-    /// is known when they will be done. Return: when there is room, and whether there was none.
+    /// Advances to `from_ps`, and then until a line of that kind has room; adds lines as soon
+    /// as it is known when they will be done. Returns when there is room, and whether it had to
+    /// wait.
     pub fn wait_for_room<O: Observer>(
         &mut self,
         write: bool,
@@ -279,7 +283,8 @@ impl Channel {
         done: &mut Vec<Done>,
         observer: &mut O,
     ) -> (u64, bool) {
-        // What was pushed at the moment to which all has happened comes before what else that moment has.
+        // Requests pushed at the time up to which all events have happened come before the
+        // other events of that time.
         if from_ps > self.advanced_ps {
             self.advance_to(from_ps, observer);
         }
@@ -292,7 +297,7 @@ impl Channel {
         (room_ps, full)
     }
 
-    /// Goes on until it is known when each line will be done, and adds them.
+    /// Advances until it is known when each line will be done, and adds these lines.
     pub fn finish_all<O: Observer>(&mut self, done: &mut Vec<Done>, observer: &mut O) {
         while self.taken != [0; 2] {
             self.step(observer);
@@ -300,8 +305,8 @@ impl Channel {
         self.hand_out(NEVER_PS, done);
     }
 
-    /// As [`MainMemory::go_on`](crate::MainMemory::go_on): what nobody outside would see
-    /// is gone through without asking them.
+    /// As [`MainMemory::go_on`](crate::MainMemory::go_on): events without an effect outside the
+    /// channel do not end the call.
     pub fn go_on<O: Observer>(
         &mut self,
         mut until_ps: u64,
@@ -312,7 +317,8 @@ impl Channel {
         let mut seen_ps = None;
         loop {
             let event_ps = self.arrival_ps.min(self.next_ps);
-            // What is done at the moment of an event is told with what the event does.
+            // Lines that are done at the time of an event are reported together with that
+            // event.
             if self.done_ps < event_ps && self.done_ps <= until_ps {
                 until_ps = self.done_ps;
                 seen_ps = Some(until_ps);
@@ -331,7 +337,7 @@ impl Channel {
         seen_ps
     }
 
-    /// The next arrival, or what comes next of itself.
+    /// The next arrival, or the channel's own next event.
     #[inline]
     fn step<O: Observer>(&mut self, observer: &mut O) {
         if self.arrival_ps <= self.next_ps {
@@ -370,7 +376,7 @@ impl Channel {
         self.done_ps = self.done_ps.min(at_ps);
     }
 
-    /// Counts the waiting up to now. Time of events never goes back.
+    /// Counts the waiting time up to now. Event times never go back.
     #[inline]
     fn count_until(&mut self, now_ps: u64) {
         let waiting = (self.queue.lengths[0] + self.queue.lengths[1]) as u64;
@@ -416,7 +422,7 @@ impl Channel {
         if chosen_anew {
             self.choose(bank);
         }
-        // Whether a bank is asked for, and whether a turn is over, may be another.
+        // The bank's demand, and whether a turn is over, may have changed.
         let open_pages = self.settings.page_policy == PagePolicy::Open;
         let pause = !self.writing && self.queue.lengths[0] == 0;
         if chosen_anew || !open_pages || pause || self.turn_is_over() {
@@ -424,7 +430,7 @@ impl Channel {
         }
     }
 
-    /// What the bank would do next.
+    /// Computes the bank's next command.
     #[inline]
     fn choose(&mut self, bank: usize) {
         let bit = 1 << bank;
@@ -469,14 +475,14 @@ impl Channel {
         };
     }
 
-    /// All first choices have to be looked for again.
+    /// Marks all first choices as unknown.
     fn forget_first(&mut self) {
         for class in &mut self.classes {
             class.first = UNKNOWN;
         }
     }
 
-    /// The first of some banks' choices.
+    /// The first choice among some banks.
     #[inline]
     fn first_of(&self, mut banks: u64) -> u128 {
         let mut first = NO_CHOICE;
@@ -487,7 +493,8 @@ impl Channel {
         first
     }
 
-    /// The first of all choices. Data of this turn wait for those of the turn before.
+    /// The first of all choices. Data commands of this turn wait for those of the previous
+    /// turn.
     #[inline]
     fn first_choice(&mut self) -> u128 {
         let slot = order(self.slot_ps, 1);
@@ -496,7 +503,7 @@ impl Channel {
             self.classes[PRE].first = self.first_of(asked & self.classes[PRE].banks);
         }
         let mut first = self.classes[PRE].first;
-        // A class whose first choice can't be before that need not be gone through.
+        // A class whose first choice can't be earlier need not be searched.
         if order(self.ready.of_ranks(ACT), 0) < first {
             if self.classes[ACT].first < slot {
                 self.classes[ACT].first = self.first_of(asked & self.classes[ACT].banks);
@@ -520,8 +527,8 @@ impl Channel {
         first
     }
 
-    /// When a bank's choice can be made, and its key: as one number, so that the least is
-    /// found without a branch that nobody could foretell.
+    /// When a bank's choice can be made, and its key, as one number, so that finding the
+    /// smallest needs no branch that would be hard to predict.
     #[inline]
     fn order(&self, bank: usize) -> u128 {
         let choice = &self.choices[bank % BANKS];
@@ -530,7 +537,7 @@ impl Channel {
         order(at_ps, choice.key)
     }
 
-    /// Reads and writes take turns: turning the bus round costs time.
+    /// Reads and writes take turns, because a change of the bus's direction costs time.
     #[inline]
     fn turn_is_over(&self) -> bool {
         let [reads, writes] = self.queue.lengths;
@@ -546,7 +553,7 @@ impl Channel {
         }
     }
 
-    /// From when on a pause of the reads is long enough for writes.
+    /// From this time on a pause of the reads is long enough for writes.
     fn pause_ps(&self) -> u64 {
         let pause_ps = self.read_at_ps + self.settings.write_idle_ps;
         pause_ps.next_multiple_of(self.tck)
@@ -586,8 +593,8 @@ impl Channel {
         (u64::MAX >> (64 - banks)) << (rank * banks)
     }
 
-    /// Finds what comes next. Of what can be done first, what is ready for data goes
-    /// first, then the oldest.
+    /// Finds the next command. Of those that can be issued first, data commands go first, then
+    /// the command of the oldest request.
     fn decide(&mut self) {
         self.take_turns();
         let first = self.first_choice();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An independent judge of a command stream.
+//! An independent checker of a command stream.
 //!
-//! It knows nothing of the controller. Its rules are a table of the standards' own
-//! definitions (what, after what, where, how long at least), its times are the
-//! datasheet's in ps, not rounded to clocks, and it remembers commands, not earliest
-//! times. What it remembers doesn't grow with the stream.
+//! It does not use the controller's code. Its rules are a table of the standards' own
+//! definitions (which command, after which, in what scope, with what minimum gap), its times
+//! are the datasheet's in ps, not rounded to clocks, and it stores commands, not earliest
+//! times. Its memory does not grow with the stream.
 
 use std::fmt;
 
@@ -13,13 +13,13 @@ use serde::Serialize;
 use super::command::{Command, Kind, Observer};
 use super::memory::{Memory, Organisation, Standard, Timings};
 
-/// REFs that may be put off: a rank's next is at most nine tREFI after the last
-/// (JESD79-4, section on refresh; the same in the others).
+/// REFs that may be postponed: a rank's next REF is at most nine tREFI after the previous one
+/// (JESD79-4, section on refresh; the other standards say the same).
 const REFRESH_INTERVALS: u64 = 9;
-/// Violations that are kept in full; all are counted.
+/// Violations that are stored in full; all are counted.
 const KEPT: usize = 100;
 
-/// Which earlier commands a rule is about, as seen from the later one.
+/// The scope of a rule: which earlier commands it applies to, as seen from the later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scope {
     SameBank,
@@ -43,13 +43,14 @@ pub struct Violation {
     pub rule: &'static str,
     /// The channel.
     pub channel: usize,
-    /// The command before, where the rule is about two.
+    /// The earlier command, if the rule is about two.
     pub first: Option<Command>,
-    /// The command that broke it; its time is the violation's.
+    /// The command that broke the rule; its time is the violation's.
     pub then: Command,
-    /// The gap that has to be, ps; for late refreshes the gap that may be. 0 for states.
+    /// The required minimum gap, ps; for late refreshes the allowed maximum. 0 for rules about
+    /// states.
     pub required_ps: u64,
-    /// The gap that was, ps.
+    /// The observed gap, ps.
     pub found_ps: u64,
 }
 
@@ -71,12 +72,12 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
-    /// Commands that were judged.
+    /// Number of judged commands.
     pub commands: u64,
-    /// Rules that were broken, over all commands.
+    /// Number of violations, over all commands.
     pub violation_count: u64,
     /// The first of them.
     #[serde(skip)]
@@ -97,11 +98,11 @@ struct RankPast {
 struct ChannelPast {
     ranks: Vec<RankPast>,
     last: Option<Command>,
-    /// The burst that was last on the data bus, and when it ends.
+    /// The last burst on the data bus, and the time of its end.
     data: Option<(Command, u64)>,
 }
 
-/// Judges the commands that it hears.
+/// Judges the commands that it observes.
 pub struct Checker {
     organisation: Organisation,
     timings: Timings,
@@ -111,9 +112,9 @@ pub struct Checker {
     report: CheckReport,
 }
 
-/// How long a burst is on the data bus: a data clock has two transfers, and the command
-/// bus's clock is the data clock, but for LPDDR5 (JESD209-5, WCK:CK of 4:1) and HBM3
-/// (JESD238, WDQS of twice CK).
+/// How long a burst occupies the data bus: a data clock has two transfers, and the command
+/// bus's clock is the data clock, except in LPDDR5 (JESD209-5, WCK:CK of 4:1) and HBM3
+/// (JESD238, WDQS at twice CK).
 fn burst_ps(memory: &Memory) -> u64 {
     let data_clocks = match memory.standard {
         Standard::Lpddr5 => 4,
@@ -165,7 +166,7 @@ fn rules(memory: &Memory) -> Vec<Rule> {
 }
 
 impl Checker {
-    /// A judge of a memory that has been idle for long, its first refreshes due by
+    /// A checker of a memory that has been idle for long; its first refreshes are due within
     /// nine tREFI.
     #[must_use]
     pub fn new(memory: &Memory) -> Self {
@@ -192,13 +193,13 @@ impl Checker {
         }
     }
 
-    /// What was found so far.
+    /// The findings so far.
     #[must_use]
     pub fn report(&self) -> &CheckReport {
         &self.report
     }
 
-    /// Ends, and gives what was found.
+    /// Ends the check, and returns the findings.
     #[must_use]
     pub fn into_report(self) -> CheckReport {
         self.report
@@ -256,7 +257,7 @@ impl Checker {
         }
     }
 
-    /// Four ACTs of a rank in any tFAW, and no fifth.
+    /// At most four ACTs of a rank in any tFAW.
     fn check_window(&mut self, channel: usize, then: &Command) {
         let tfaw = self.timings.tfaw;
         let activates = &mut self.channels[channel].ranks[then.rank as usize].activates;
@@ -305,7 +306,7 @@ impl Checker {
         }
     }
 
-    /// Rows that are open, and what may be said to them.
+    /// Which rows are open, and which commands that allows.
     fn check_rows(&mut self, channel: usize, then: &Command) {
         let bank = (u64::from(then.group) * self.organisation.banks) as usize + then.bank as usize;
         let rows = &mut self.channels[channel].ranks[then.rank as usize].rows;

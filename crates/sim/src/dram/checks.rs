@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the model has to give where that can be worked out by hand, and random
-//! traffic past the checker.
+//! Compares the model with figures derived by hand, and runs random traffic through the
+//! checker.
 
 use serde::Serialize;
 
@@ -12,16 +12,16 @@ use super::memory::Memory;
 use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS};
 
-/// A figure that can be worked out by hand, beside the one that the model gives.
+/// A figure derived by hand, beside the model's.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    /// What it is, with its unit.
+    /// The figure's description, with its unit.
     pub name: String,
-    /// Worked out from the datasheet.
+    /// The value derived from the datasheet.
     pub expected: f64,
-    /// Given by the model.
+    /// The model's value.
     pub found: f64,
-    /// The most that they may differ, relative to the expected.
+    /// The largest allowed difference, relative to the expected value.
     pub within: f64,
 }
 
@@ -32,15 +32,15 @@ impl Check {
         (self.found - self.expected).abs() / self.expected
     }
 
-    /// Whether they differ by no more than they may.
+    /// Whether the difference is within the allowed one.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.difference() <= self.within
     }
 }
 
-/// Feeds a memory as fast as it takes lines, and waits for all of them. Gives the
-/// time of the last one's done, ps. `request` gives each line's address and kind.
+/// Feeds a memory as fast as it accepts lines, and waits for all of them. Returns the time at
+/// which the last one is done, ps. `request` gives each line's address and kind.
 pub fn saturate<O: Observer>(
     controller: &mut Controller<O>,
     count: u64,
@@ -74,12 +74,12 @@ pub fn saturate<O: Observer>(
     last_ps
 }
 
-/// Random traffic past the checker until it has judged `commands`: phases of random
-/// and of sequential lines, of reads and of writes, dense and with pauses, with each
-/// page policy, hot rows among them.
+/// Runs random traffic through the checker until it has judged `commands`: phases of random and
+/// of sequential lines, of reads and of writes, dense and with pauses, with each page policy,
+/// including hot rows.
 ///
 /// # Errors
-/// When there can be no controller for that memory.
+/// When no controller is possible for that memory.
 pub fn check_traffic(
     memory: &Memory,
     commands: u64,
@@ -94,7 +94,7 @@ pub fn check_traffic(
     for (index, page_policy) in policies.into_iter().enumerate() {
         let settings = ControllerSettings {
             page_policy,
-            // Writes that wait for a pause, in one part of three.
+            // One run in three has writes that wait for a pause.
             write_idle_ps: [0, 200_000, 0][index],
             ..ControllerSettings::default()
         };
@@ -150,7 +150,7 @@ fn traffic(controller: &mut Controller<Checker>, memory: &Memory, commands: u64,
             core: 0,
             address,
             write,
-            // Some come later than they are told of.
+            // Some requests arrive later than they are pushed.
             at_ps: now_ps + random.u64(..3) * 7_001,
         });
     }
@@ -160,7 +160,7 @@ fn bandwidth(bytes: u64, time_ps: u64) -> f64 {
     bytes as f64 * 1e6 / time_ps as f64
 }
 
-/// Whether Little's law holds in a run that is over, as a figure to compare.
+/// Little's law for a completed run, as a figure to compare.
 fn little(name: &str, statistics: &Statistics) -> Check {
     Check {
         name: format!("{name}: waiting requests over time, their waits summed, us"),
@@ -170,10 +170,10 @@ fn little(name: &str, statistics: &Statistics) -> Check {
     }
 }
 
-/// The checks of one memory: `lines` of traffic for each, streaming for each channel.
+/// The checks of one memory: `lines` of traffic for each check, for streaming on each channel.
 ///
 /// # Errors
-/// When there can be no controller for that memory.
+/// When no controller is possible for that memory.
 pub fn analytical(memory: &Memory, lines: u64) -> Result<Vec<Check>, ControllerError> {
     let settings = ControllerSettings::default();
     let line_bytes = memory.organisation.burst_bytes();
@@ -193,7 +193,7 @@ pub fn analytical(memory: &Memory, lines: u64) -> Result<Vec<Check>, ControllerE
     });
 
     let mut stream = Controller::new(memory, &settings)?;
-    // So many for each channel: its refreshes come by time.
+    // This many for each channel, since refreshes depend on time.
     let streamed = lines * memory.organisation.channels;
     let stream_ps = saturate(&mut stream, streamed, |line| (line * line_bytes, false));
     let refreshed = 1.0 - t.trfc as f64 / t.trefi as f64;

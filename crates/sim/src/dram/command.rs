@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a controller says to its memory, and who may listen.
+//! The commands that a controller sends to its memory, and their observers.
 
 /// What a command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,27 +21,27 @@ pub enum Kind {
 /// A command on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command {
-    /// When it is on the command bus, ps.
+    /// The time at which it is on the command bus, ps.
     pub at_ps: u64,
-    /// What it does.
+    /// Its kind.
     pub kind: Kind,
-    /// For which rank.
+    /// Its rank.
     pub rank: u32,
-    /// For which bank group of it; 0 where the kind is for all.
+    /// Its bank group in the rank; 0 if the kind applies to all.
     pub group: u32,
-    /// For which bank of the group; 0 where the kind is for all.
+    /// Its bank in the group; 0 if the kind applies to all.
     pub bank: u32,
-    /// The row that is opened, or that the burst is of; 0 for the others.
+    /// The row that is opened, or the burst's row; 0 for other kinds.
     pub row: u32,
 }
 
-/// Hears every command, in the order of their times on each channel.
+/// Observes every command, in order of time on each channel.
 pub trait Observer {
-    /// A command goes out on a channel.
+    /// A command is issued on a channel.
     fn command(&mut self, channel: usize, command: &Command);
 }
 
-/// Listens to nothing, and costs nothing.
+/// Ignores all commands, at no cost.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 

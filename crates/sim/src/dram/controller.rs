@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory controller: takes lines, orders commands, and tells when lines are done.
+//! The memory controller: accepts lines, orders commands, and reports when lines are done.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,48 +10,49 @@ use super::memory::{Memory, Organisation, Timings};
 use super::statistics::Statistics;
 use crate::main_memory::{Arrival, Done, MainMemory, NEVER_PS, to_next_event};
 
-/// What becomes of an open row that nobody asks for.
+/// The treatment of an open row without requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PagePolicy {
-    /// It stays open.
+    /// The row stays open.
     Open,
-    /// It is closed as soon as that may be.
+    /// The row is closed as soon as possible.
     Closed,
-    /// It is closed when it hasn't been used for a time.
+    /// The row is closed when it hasn't been used for a time.
     Timeout {
         /// That time, ps.
         idle_ps: u64,
     },
 }
 
-/// How a controller orders its requests, each channel by itself.
+/// How a controller orders its requests, for each channel separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerSettings {
-    /// Reads that it holds, 1 to 1024.
+    /// Number of reads in a queue, 1 to 1024.
     pub read_depth: usize,
-    /// Writes that it holds, 1 to 1024.
+    /// Number of writes in a queue, 1 to 1024.
     pub write_depth: usize,
     /// Row hits that are served in a bank while an older request waits for another row.
     pub row_hit_cap: u32,
-    /// With as many writes waiting, writing begins.
+    /// Writing begins when this many writes wait.
     pub write_high: usize,
-    /// With as few, reading goes on, if there is a read.
+    /// Reading resumes when this few writes wait, if there is a read.
     pub write_low: usize,
-    /// So does it after as many writes, however many wait.
+    /// Reading also resumes after this many writes, however many wait.
     pub writes_per_drain: u32,
-    /// Writing begins only after as many reads, unless none waits.
+    /// Writing begins only after this many reads, unless no read waits.
     pub reads_per_turn: u32,
-    /// For so long no read may have gone before writing begins because none waits, ps. With
-    /// 0 each short pause of the reads becomes a turn. `write_high` writes don't wait for it.
+    /// If no read waits, writing begins only after this time without a read, ps. With 0 it
+    /// begins in each short pause of the reads. If `write_high` writes wait, it begins without
+    /// this time.
     pub write_idle_ps: u64,
     /// What becomes of open rows.
     pub page_policy: PagePolicy,
 }
 
 impl Default for ControllerSettings {
-    /// Common depths; no real controller's, as these aren't published.
+    /// Common depths. They are not those of a real controller, since these aren't published.
     fn default() -> Self {
         Self {
             read_depth: 32,
@@ -67,25 +68,25 @@ impl Default for ControllerSettings {
     }
 }
 
-/// The longest that writes may wait for a pause of the reads, ps.
+/// The longest time for which writes may wait for a pause of the reads, ps.
 pub(crate) const MAX_IDLE_PS: u64 = 1_000_000_000;
 
-/// A controller that can't be.
+/// Why a controller is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControllerError {
-    /// A setting that is out of its range.
+    /// A setting is out of its range.
     #[error("{name} is {found}: has to be from {min} to {max}")]
     Range {
         /// The setting.
         name: &'static str,
-        /// What it is.
+        /// Its value.
         found: u64,
-        /// The least that it may be.
+        /// The smallest allowed value.
         min: u64,
-        /// The most.
+        /// The largest allowed value.
         max: u64,
     },
-    /// The address mapping doesn't suit the organisation.
+    /// The address mapping does not match the organisation.
     #[error("the address mapping: {0}")]
     Mapping(#[from] MappingError),
 }
@@ -110,7 +111,7 @@ fn in_range(name: &'static str, found: u64, min: u64, max: u64) -> Result<(), Co
 }
 
 impl Controller {
-    /// A controller that nobody watches.
+    /// A controller without an observer.
     ///
     /// # Errors
     /// When a setting is out of its range.
@@ -120,7 +121,7 @@ impl Controller {
 }
 
 impl<O: Observer> Controller<O> {
-    /// A controller whose commands `observer` hears.
+    /// A controller whose commands `observer` sees.
     ///
     /// # Errors
     /// When a setting is out of its range.
@@ -187,12 +188,13 @@ impl<O: Observer> Controller<O> {
         sum
     }
 
-    /// Goes on to `from_ps` where an address is, and from there until it has room for a line of that kind.
-    /// Other channels are left behind: it costs nothing that they have nothing to do with it. Lines are
-    /// added as soon as it is known when they will be done, in no order. Return: when there is room.
+    /// Advances the channel of an address to `from_ps`, and from there until it has room for a
+    /// line of that kind. The other channels stay behind, since they are not affected. Lines
+    /// are added as soon as it is known when they will be done, in no order. Returns when there
+    /// is room.
     ///
-    /// For what only waits for room, and takes no notice of lines before; ends with
-    /// [`finish`](Controller::finish).
+    /// For callers that only wait for room and do not use earlier lines; call
+    /// [`finish`](Controller::finish) at the end.
     #[inline]
     pub fn wait_for_room(
         &mut self,
@@ -213,8 +215,8 @@ impl<O: Observer> Controller<O> {
         room_ps
     }
 
-    /// Goes on until all lines are done, and adds those that weren't yet; `end_ps` is when the last of those
-    /// before was done.
+    /// Advances until all lines are done, and adds those that weren't added yet; `end_ps` is
+    /// the time at which the last of the earlier lines was done.
     pub fn finish(&mut self, end_ps: u64, done: &mut Vec<Done>) {
         let before = done.len();
         for channel in &mut self.channels {
@@ -227,12 +229,12 @@ impl<O: Observer> Controller<O> {
         }
     }
 
-    /// Who hears the commands.
+    /// The observer.
     pub fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// Ends, and gives back who heard the commands.
+    /// Ends the controller, and returns the observer.
     pub fn into_observer(self) -> O {
         self.observer
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A memory's energy, from the currents of its data sheet: the method of Micron's technical notes
-//! TN-46-03 (DDR), TN-41-01 (DDR3) and TN-40-07 (DDR4), for commands that are counted one by one.
+//! A memory's energy, from the currents of its data sheet: the method of Micron's technical
+//! notes TN-46-03 (DDR), TN-41-01 (DDR3) and TN-40-07 (DDR4), applied to counted commands.
 //!
 //! | part | a chip's energy | for each |
 //! | --- | --- | --- |
@@ -9,9 +9,10 @@
 //! | refresh | V x (IDD5 - IDD2N) x tRFC | REF |
 //! | standby | V x IDD3N, V x IDD2N | time with a bank of the rank open, with none |
 //!
-//! The notes have a refresh above IDD3N; here the rank's banks are closed meanwhile, and its standby is IDD2N.
-//! Left out are the data pins with their termination, power-down, which the controller doesn't use, and supplies that a
-//! memory's file doesn't have, such as DDR4's VPP and the VDDCA of LPDDR2.
+//! The notes count a refresh's current above IDD3N. Here the rank's banks are closed during a
+//! refresh, so its standby current is IDD2N. Not included are the data pins with their
+//! termination, power-down, which the controller doesn't use, and supplies that a memory's file
+//! doesn't have, such as DDR4's VPP and the VDDCA of LPDDR2.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::memory::{Memory, Supply};
 use super::statistics::Statistics;
 
-/// What 1 uA at 1 mV takes in a ps, uJ.
+/// Energy of 1 uA at 1 mV in a ps, uJ.
 const UJ: f64 = 1e-15;
 
 /// The currents of a memory's chips.
@@ -28,12 +29,12 @@ const UJ: f64 = 1e-15;
 pub struct Currents {
     /// Chips of a rank.
     pub chips: u64,
-    /// By the supplies' names.
+    /// By supply name.
     #[serde(flatten)]
     pub supplies: BTreeMap<String, Supply>,
 }
 
-/// What takes energy.
+/// Counts of everything that consumes energy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Activity {
     /// ACTs.
@@ -49,7 +50,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Of what a memory did until a moment, ps.
+    /// The memory's activity up to a time, ps.
     #[must_use]
     pub fn until(statistics: &Statistics, at_ps: u64) -> Self {
         Self {
@@ -61,7 +62,7 @@ impl Activity {
         }
     }
 
-    /// What came after `before`.
+    /// The activity since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl std::iter::Sum for Activity {
     }
 }
 
-/// Where energy went, uJ.
+/// The energy by part, uJ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Energy {
     /// ACTs with their PREs.
@@ -97,7 +98,7 @@ pub struct Energy {
     pub writes_uj: f64,
     /// REFs.
     pub refresh_uj: f64,
-    /// All chips, whatever they do.
+    /// Standby of all chips.
     pub standby_uj: f64,
 }
 
@@ -116,7 +117,7 @@ impl Energy {
 }
 
 impl Memory {
-    /// What an activity in a time took; none without the chips' currents.
+    /// The energy of an activity in a time; none without the chips' currents.
     #[must_use]
     pub fn energy(&self, activity: &Activity, time_ps: u64) -> Option<Energy> {
         let currents = self.currents.as_ref()?;
@@ -153,7 +154,7 @@ mod tests {
     use crate::dram::{Controller, ControllerSettings, PagePolicy};
     use crate::main_memory::MainMemory;
 
-    /// One chip with one supply of 1 V, and times that a person can reckon with.
+    /// One chip with one supply of 1 V, and round times.
     fn simple() -> Memory {
         let mut memory = Memory::named("ddr4-2400").unwrap();
         memory.timings.tck = 1_000;
@@ -266,7 +267,7 @@ mod tests {
             let (open, end_ps) = activity(PagePolicy::Open, 1, END_PS);
             let (closed, _) = activity(PagePolicy::Closed, 1, END_PS);
             assert_eq!((open.activates, closed.activates), (1, 1), "{name}");
-            // The row is opened at once, and nothing else has to be waited for.
+            // The row is opened at once; nothing else delays it.
             assert_eq!((open.open_ps, end_ps), (END_PS, END_PS), "{name}");
             let least_ps = memory.timings.in_clocks().tras;
             assert!((least_ps..END_PS / 2).contains(&closed.open_ps), "{name}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which bits of an address say where in the memory its line is, and back.
+//! Which address bits choose the channel, rank, bank, row and column of a line, and the
+//! inverse.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ impl Part {
         Self::ALL[self as usize].0
     }
 
-    /// Bits that it takes in a memory of that organisation.
+    /// Number of its bits in a memory of that organisation.
     fn bits(self, organisation: &Organisation) -> u32 {
         match self {
             Self::Channel => organisation.channels,
@@ -55,16 +56,16 @@ impl Part {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
-    /// From the most significant bit to the least, above the bytes of a burst: a
-    /// field's name, or `column:3` for three bits of it. A field without a number
-    /// has all bits that its other pieces leave. A field of no bits may be left out.
+    /// From the most significant bit to the least, above the bytes of a burst: a field's name,
+    /// or `column:3` for three bits of it. A field without a number has all bits that its other
+    /// pieces leave. A field without bits may be omitted.
     pub order: Vec<String>,
     /// The bank and the bank group are XORed with the lowest bits of the row, so
     /// that rows of one bank aren't a power of two apart.
     pub bank_hash: bool,
 }
 
-/// Where a line is.
+/// The location of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Location {
     /// The channel.
@@ -81,30 +82,30 @@ pub struct Location {
     pub column: u32,
 }
 
-/// A mapping that makes no sense for an organisation.
+/// Why a mapping does not fit an organisation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MappingError {
-    /// A piece that is no field's.
+    /// A piece with an unknown name.
     #[error(
         "\"{0}\" is none of channel, rank, bank_group, bank, row, column, with :BITS or without"
     )]
     Unknown(String),
-    /// Two pieces of a field want its rest.
+    /// Two pieces of a field have no number of bits.
     #[error("{0} is named twice without a number of bits")]
     Twice(&'static str),
-    /// A field's pieces have more bits or fewer than it has.
+    /// The number of bits of a field's pieces is wrong.
     #[error("{part} has {found} bits in the order, and {expected} in the organisation")]
     Bits {
         /// The field.
         part: &'static str,
-        /// Bits that the organisation gives it.
+        /// Its bits in the organisation.
         expected: u32,
-        /// Bits of its pieces.
+        /// The sum of its pieces' bits.
         found: u32,
     },
 }
 
-/// Some bits of an address, and the bits of a field that they are.
+/// Some bits of an address, and the bits of a field that they hold.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     part: Part,
@@ -113,21 +114,22 @@ struct Piece {
     mask: u64,
 }
 
-/// A mapping made ready for an organisation.
+/// A mapping, prepared for an organisation.
 #[derive(Debug, Clone)]
 pub struct AddressMap {
     /// From the least significant to the most.
     pieces: Vec<Piece>,
-    /// (address shift, mask) of each field, where all are in one piece: the usual case, and fast.
+    /// (address shift, mask) of each field, if each field is in one piece: the usual case, and
+    /// fast.
     whole: Option<[(u32, u64); 6]>,
     hash: Option<(u32, u32, u32)>,
 }
 
 impl AddressMap {
-    /// Makes a mapping ready.
+    /// Prepares a mapping.
     ///
     /// # Errors
-    /// When a field's bits aren't each there once.
+    /// When a bit of a field is missing or occurs twice.
     pub fn new(organisation: &Organisation, mapping: &Mapping) -> Result<Self, MappingError> {
         let mut named = Vec::new();
         for text in &mapping.order {
@@ -227,7 +229,7 @@ impl AddressMap {
         }
     }
 
-    /// Where the line of an address is. What is above the memory's size is ignored.
+    /// The location of an address's line. Address bits above the memory's size are ignored.
     #[inline]
     #[must_use]
     pub fn locate(&self, address: u64) -> Location {
@@ -247,7 +249,7 @@ impl AddressMap {
     #[must_use]
     pub fn address(&self, location: &Location) -> u64 {
         let mut plain = *location;
-        // The row is as it was, so the same XOR undoes itself.
+        // The row is unchanged, so the same XOR undoes itself.
         self.hashed(&mut plain);
         self.pieces.iter().fold(0, |address, piece| {
             let value = match piece.part {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a memory is, as plain data: its organisation and its timings.
+//! The description of a memory, as plain data: its organisation and its timings.
 
 use serde::{Deserialize, Serialize};
 
 use super::energy::Currents;
 use super::mapping::Mapping;
 
-/// The standard that a memory is made to.
+/// The standard of a memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // The names are the standards' own.
@@ -36,8 +36,8 @@ impl Standard {
         ("hbm3", Self::Hbm3),
     ];
 
-    /// Transfers of a data pin in a clock of the command bus. LPDDR5 and HBM3 have clocks of
-    /// their own for data (WCK, WDQS), four times and twice as fast.
+    /// Transfers of a data pin per clock of the command bus. LPDDR5 and HBM3 have separate data
+    /// clocks (WCK, WDQS), four times and twice as fast.
     #[must_use]
     pub fn transfers_per_clock(self) -> u64 {
         match self {
@@ -48,16 +48,16 @@ impl Standard {
     }
 }
 
-/// A numeric field of a memory file: its name, and what it may be.
+/// A numeric field of a memory file: its name and its range.
 #[derive(Debug, Clone, Copy)]
 pub struct Field<T> {
     /// Its key in the file.
     pub name: &'static str,
-    /// The least that it may be.
+    /// The smallest allowed value.
     pub min: u64,
-    /// The most that it may be.
+    /// The largest allowed value.
     pub max: u64,
-    /// Has to be a power of two.
+    /// Whether it must be a power of two.
     pub power_of_two: bool,
     /// Reads it.
     pub get: fn(&T) -> u64,
@@ -76,7 +76,7 @@ macro_rules! fields {
         }
 
         impl $type {
-            /// All fields with what they may be.
+            /// All fields with their ranges.
             pub const FIELDS: &'static [Field<Self>] = &[
                 $(Field {
                     name: stringify!($name),
@@ -92,7 +92,7 @@ macro_rules! fields {
 }
 
 fields! {
-    /// How a memory is divided. All figures are powers of two.
+    /// The division of a memory. All figures are powers of two.
     Organisation, true;
     /// Channels, each with its own buses and queues.
     channels: 1..=64,
@@ -113,10 +113,10 @@ fields! {
 }
 
 fields! {
-    /// The least times between commands, ps. "Same group" and "other group" are
-    /// of one rank; without bank groups both are alike.
+    /// The minimum times between commands, ps. "Same group" and "other group" refer to one
+    /// rank; without bank groups both are equal.
     Timings, false;
-    /// A clock of the command bus.
+    /// The period of the command clock.
     tck: 100..=20000,
     /// ACT to RD or WR, same bank.
     trcd: 100..=100000,
@@ -154,7 +154,7 @@ fields! {
     trtw: 100..=100000,
     /// Last data of one rank to the first of another.
     trtrs: 0..=100000,
-    /// Between two REFs of a rank, on average.
+    /// Mean time between two REFs of a rank.
     trefi: 100000..=100000000,
     /// REF to ACT or REF, same rank.
     trfc: 1000..=2000000,
@@ -180,19 +180,19 @@ fields! {
 }
 
 impl Organisation {
-    /// Bytes that a burst moves: the line that the memory reads and writes.
+    /// Bytes per burst: the size of the line that the memory reads and writes.
     #[must_use]
     pub fn burst_bytes(&self) -> u64 {
         self.bus_bits / 8 * self.burst_length
     }
 
-    /// Bursts of a row.
+    /// Bursts per row.
     #[must_use]
     pub fn bursts_per_row(&self) -> u64 {
         self.columns / self.burst_length
     }
 
-    /// Banks of a channel, over all ranks and groups.
+    /// Banks per channel, over all ranks and groups.
     #[must_use]
     pub fn banks_per_channel(&self) -> u64 {
         self.ranks * self.bank_groups * self.banks
@@ -206,7 +206,7 @@ impl Organisation {
 }
 
 impl Timings {
-    /// The same with every time rounded up to whole clocks, as a controller keeps it.
+    /// The same with every time rounded up to whole clocks, as a controller uses it.
     #[must_use]
     pub fn in_clocks(&self) -> Self {
         let mut rounded = *self;
@@ -218,33 +218,33 @@ impl Timings {
     }
 }
 
-/// A memory: all that the controller has to know of it.
+/// A memory: everything that the controller needs to know about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// Its name.
     pub name: String,
-    /// What it is made to.
+    /// Its standard.
     pub standard: Standard,
-    /// How it is divided.
+    /// Its organisation.
     pub organisation: Organisation,
     /// Its timings, ps.
     pub timings: Timings,
-    /// Which bits of an address say what.
+    /// The mapping of addresses.
     pub mapping: Mapping,
-    /// What its chips take, where that is published.
+    /// The currents of its chips, if they are published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub currents: Option<Currents>,
 }
 
 impl Memory {
-    /// What a burst takes on the data bus, ps.
+    /// Time of a burst on the data bus, ps.
     #[must_use]
     pub fn burst_ps(&self) -> u64 {
         self.organisation.burst_length / self.standard.transfers_per_clock() * self.timings.tck
     }
 
-    /// The most that all channels' data buses can move, bytes a second.
+    /// The peak rate of all channels' data buses, bytes per second.
     #[must_use]
     pub fn peak_bytes_per_s(&self) -> f64 {
         let bytes = self.organisation.burst_bytes() * self.organisation.channels;

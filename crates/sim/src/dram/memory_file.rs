@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memories as TOML files: the ones that come with the program, and a user's own.
+//! Memories as TOML files: those that come with the program, and the user's own.
 //!
-//! A file is judged as a whole: every wrong field is told with its line and what it
-//! may be.
+//! A file is checked as a whole: every invalid field is reported with its line and its allowed
+//! values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,32 +37,32 @@ const BUILT_IN: [(&str, &str); 9] = [
     ("hbm3-6400", include_str!("../../memories/hbm3-6400.toml")),
 ];
 
-/// The most chips that a rank may have.
+/// The maximum number of chips in a rank.
 const MAX_CHIPS: u64 = 64;
 
-/// Why there is no memory.
+/// Why a memory cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("reading {path}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What the file says makes no sense.
+    /// The file has invalid values.
     #[error("{}", Listed(.path, .faults))]
     Faults {
         /// The file.
         path: PathBuf,
-        /// Everything that is wrong with it.
+        /// All of its errors.
         faults: Vec<Fault>,
     },
     /// No memory of that name comes with the program.
     #[error("there is no memory \"{name}\"; there are {}", names().collect::<Vec<_>>().join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
 }
@@ -76,7 +76,7 @@ impl Memory {
     /// A memory that comes with the program.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no memory of that name.
     pub fn named(name: &str) -> Result<Self, MemoryError> {
         let known = BUILT_IN.iter().find(|memory| memory.0 == name);
         let (name, text) = known.ok_or_else(|| MemoryError::Unknown { name: name.into() })?;
@@ -86,7 +86,7 @@ impl Memory {
     /// A memory from a file.
     ///
     /// # Errors
-    /// When the file can't be read, or makes no sense.
+    /// When the file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, MemoryError> {
         let text = std::fs::read_to_string(path).map_err(|source| MemoryError::Read {
             path: path.to_owned(),
@@ -98,7 +98,7 @@ impl Memory {
     /// A memory from the text of the file `path`.
     ///
     /// # Errors
-    /// Everything in it that makes no sense.
+    /// All errors in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, MemoryError> {
         let mut reader = Reader {
             text,
@@ -136,7 +136,7 @@ impl Reader<'_> {
         self.faults.push(Fault::at(self.text, at, field, why));
     }
 
-    /// Says which keys aren't known.
+    /// Reports unknown keys.
     fn only<'k>(&mut self, table: &DeTable, prefix: &str, known: impl Iterator<Item = &'k str>) {
         let known: Vec<&str> = known.collect();
         for key in table.keys() {
@@ -160,7 +160,7 @@ impl Reader<'_> {
                 entry.and_then(|entry| Some((entry.span().start, entry.get_ref().as_table()?)));
             if table.is_none() {
                 let at = entry.map_or(0, |entry| entry.span().start);
-                self.fault(at, name, format!("has to be there, as a table [{name}]"));
+                self.fault(at, name, format!("has to be a table [{name}]"));
             }
             table
         });
@@ -168,7 +168,7 @@ impl Reader<'_> {
             let fields = Organisation::FIELDS;
             self.fields(at, table, "organisation.", fields, 1, "a power of two")
         })?;
-        // A time in clocks needs the clock, which is checked with the others.
+        // A time in clocks needs the clock, which is checked with the other fields.
         let timings = timings.map(|(at, table)| {
             let tck = table.get("tck").and_then(|entry| whole(entry.get_ref(), 0));
             let kind = "whole ps, or \"Nck\" in clocks,";
@@ -308,7 +308,8 @@ impl Reader<'_> {
         })
     }
 
-    /// What each field may be by itself is known; here is what they have to be together.
+    /// Each field's own range is checked already; these are the conditions on several fields
+    /// together.
     fn together(
         &mut self,
         file: &DeTable,

@@ -7,15 +7,15 @@ use super::ready::BANKS;
 pub(super) const NONE: u16 = u16::MAX;
 /// No row is open.
 pub(super) const CLOSED: u32 = u32::MAX;
-/// Many times as many as writes wait.
+/// Many times the number of waiting writes.
 const MARKS: usize = 1024;
 
-/// Lines of a row have marks in a row, and rows theirs apart.
+/// Lines of a row have consecutive marks; marks of different rows are far apart.
 fn mark(row: u32, column: u32) -> usize {
     row.wrapping_mul(0x9e37_79b1).wrapping_add(column) as usize % MARKS
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot {
     pub id: u32,
@@ -25,9 +25,9 @@ pub(super) struct Slot {
     pub age: u64,
     pub row: u32,
     pub column: u32,
-    /// A row was opened for it.
+    /// Whether a row was opened for it.
     pub opened: bool,
-    /// A row was closed for it.
+    /// Whether a row was closed for it.
     pub closed: bool,
     pub next: u16,
 }
@@ -36,22 +36,22 @@ pub(super) struct Slot {
 pub(super) struct List {
     pub head: u16,
     tail: u16,
-    /// The oldest for the open row.
+    /// The oldest request for the open row.
     pub hit: u16,
 }
 
-/// Requests by bank: for each bank the list of reads, and that of writes.
+/// Requests by bank: for each bank a list of reads and a list of writes.
 #[derive(Debug, Clone)]
 pub(super) struct Queue {
     pub slots: Vec<Slot>,
     free: Vec<u16>,
     pub lists: Box<[[List; 2]; BANKS]>,
-    /// Banks that have a read, and banks that have a write, by bits.
+    /// Banks that have a read, and banks that have a write, as bits.
     pub banks: [u64; 2],
-    /// Reads and writes here.
+    /// Number of reads, and of writes.
     pub lengths: [usize; 2],
-    /// How many writes there are by their lines' [`mark`]s: mostly none has that of a line
-    /// that comes, and the writes need not be gone through.
+    /// Number of writes by their lines' [`mark`]s. In most cases no write has the mark of an
+    /// arriving line, so the writes need not be searched.
     marks: Box<[u16; MARKS]>,
 }
 
@@ -72,7 +72,8 @@ impl Queue {
         }
     }
 
-    /// Return: whether it is the first of its list, or the first for the open row.
+    /// Returns whether it is the first of its list, and whether it is the first for the open
+    /// row.
     #[inline]
     pub fn add(&mut self, write: bool, bank: usize, open_row: u32, slot: Slot) -> bool {
         let index = if let Some(free) = self.free.pop() {
@@ -138,7 +139,7 @@ impl Queue {
         false
     }
 
-    /// Takes out the oldest for the open row.
+    /// Removes the oldest request for the open row.
     pub fn take_hit(&mut self, write: bool, bank: usize) -> Slot {
         let kind = usize::from(write);
         let List { head, tail, hit } = self.lists[bank % BANKS][kind];

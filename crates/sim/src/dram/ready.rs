@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the next command of each kind may go out: one earliest time for each kind, for each bank,
-//! for its bank group, and for its rank, in which is what the channel says.
+//! The earliest time of the next command of each kind: one time per kind for each bank, for its
+//! bank group, and for its rank; the rank's time includes the channel's limits.
 
 use super::command::Kind;
 use super::memory::{Memory, Timings};
 
-/// Kinds that are for a bank, as indices.
+/// Indices of the kinds that address a bank.
 pub(super) const ACT: usize = 0;
 pub(super) const PRE: usize = 1;
 pub(super) const RD: usize = 2;
 pub(super) const WR: usize = 3;
-/// The most banks that a channel has, and so the most groups and ranks.
+/// The maximum number of banks of a channel, and so of groups and ranks.
 pub(super) const BANKS: usize = 64;
 
 /// The earliest times of ACT, PRE, RD and WR.
 type Times = [u64; 4];
 
-/// Earliest times of one channel. Banks are numbered rank by rank, group by group. No index has to be
-/// checked: there are times for as many as there can be.
+/// Earliest times of one channel. Banks are numbered rank by rank, group by group. No index
+/// needs a bounds check: there is a time for every possible bank.
 #[derive(Debug, Clone)]
 pub struct ReadyTimes {
     timings: Timings,
     after_read: After,
     after_write: After,
-    /// Groups of a rank and banks of a group, as powers of two: a division would be
-    /// most of a command's time.
+    /// Groups per rank and banks per group, as powers of two: a division would take most of a
+    /// command's time.
     group_bits: u32,
     bank_bits: u32,
     ranks: usize,
-    /// Of the bank alone.
+    /// Limits of the bank alone.
     banks: Box<[Times; BANKS]>,
     groups: Box<[Times; BANKS]>,
     of_rank: Box<[Times; BANKS]>,
@@ -36,12 +36,12 @@ pub struct ReadyTimes {
     windows: Vec<([u64; 4], usize)>,
 }
 
-/// How long a RD or a WR keeps others waiting, ps.
+/// How long a RD or a WR delays other commands, ps.
 #[derive(Debug, Clone, Copy)]
 struct After {
     precharge: u64,
-    /// The next RD and WR of the same group, of the same rank, and of other ranks. The group has 0
-    /// where the rank's time is as long.
+    /// The next RD and WR in the same group, in the same rank, and in other ranks. The group's
+    /// value is 0 if the rank's time is as long.
     group: [u64; 2],
     rank: [u64; 2],
     other: [u64; 2],
@@ -131,14 +131,14 @@ impl ReadyTimes {
         self.banks[bank % BANKS][kind % 4].max(self.of_group(kind, bank))
     }
 
-    /// As far as its group and rank say it.
+    /// The part of it that depends on the bank's group and rank.
     #[inline]
     pub(super) fn of_group(&self, kind: usize, bank: usize) -> u64 {
         let group_ps = self.groups[self.group(bank)][kind % 4];
         group_ps.max(self.of_rank[self.rank(bank)][kind % 4])
     }
 
-    /// No bank's time of a kind is before that of its rank: the least of these.
+    /// The earliest time of a kind over all ranks: no bank's time is before its rank's.
     #[inline]
     pub(super) fn of_ranks(&self, kind: usize) -> u64 {
         if self.ranks == 1 {
@@ -148,8 +148,7 @@ impl ReadyTimes {
         ranks.map(|times| times[kind % 4]).min().unwrap_or(0)
     }
 
-    /// The earliest time at which a command may go out to a bank, or to the rank
-    /// that the bank is of.
+    /// The earliest time at which a command may be issued to a bank, or to the bank's rank.
     #[must_use]
     pub fn earliest(&self, kind: Kind, bank: usize) -> u64 {
         let all = |kind: usize| {
@@ -162,12 +161,12 @@ impl ReadyTimes {
             Kind::Read => self.of_bank(RD, bank),
             Kind::Write => self.of_bank(WR, bank),
             Kind::PrechargeAll => all(PRE),
-            // What a refresh needs of its banks is what an ACT needs of each.
+            // A refresh needs of its banks what an ACT needs of each.
             Kind::Refresh => all(ACT),
         }
     }
 
-    /// A command goes out to a bank, or to the rank that the bank is of.
+    /// A command is issued to a bank, or to the bank's rank.
     #[inline]
     pub fn issue(&mut self, kind: Kind, bank: usize, at_ps: u64) {
         match kind {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a controller counts.
+//! The controller's counts.
 
 use serde::Serialize;
 
@@ -8,17 +8,17 @@ use serde::Serialize;
 pub struct Statistics {
     /// Lines that the memory read.
     pub reads: u64,
-    /// Lines that it wrote.
+    /// Lines that the memory wrote.
     pub writes: u64,
-    /// Reads that got their line from a write that still waited.
+    /// Reads that got their line from a waiting write.
     pub forwarded: u64,
-    /// Writes of a line that already waited to be written.
+    /// Writes of a line that was already waiting to be written.
     pub merged: u64,
     /// Reads and writes whose row was open.
     pub row_hits: u64,
-    /// Whose bank was closed.
+    /// Reads and writes whose bank was closed.
     pub row_misses: u64,
-    /// Whose bank had another row open.
+    /// Reads and writes whose bank had another row open.
     pub row_conflicts: u64,
     /// ACTs.
     pub activates: u64,
@@ -33,17 +33,18 @@ pub struct Statistics {
     pub read_latency_sum_ps: u64,
     /// From arrival to the RD or WR, over all `reads` and `writes`, ps.
     pub wait_sum_ps: u64,
-    /// Waiting requests times the time that there were as many, ps. By Little's law
-    /// it is `wait_sum_ps` whenever nobody waits.
+    /// The number of waiting requests, integrated over time, ps. By Little's law it equals
+    /// `wait_sum_ps` whenever no request waits.
     pub queue_integral_ps: u64,
 }
 
-/// How long ranks had an open bank, summed over them.
+/// How long ranks had an open bank, summed over all ranks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenTime {
-    /// Ends less begins, ps; begins of what has no end yet are in it.
+    /// Sum of the end times minus sum of the begin times, ps; it includes begins that have no
+    /// end yet.
     sum_ps: u64,
-    /// Ranks that have one.
+    /// Number of ranks that have an open bank.
     ranks: u64,
 }
 
@@ -58,7 +59,7 @@ impl OpenTime {
         self.ranks -= 1;
     }
 
-    /// Until a moment that isn't before the last begin or end, ps.
+    /// The total until a time that isn't before the last begin or end, ps.
     pub(super) fn until(&self, at_ps: u64) -> u64 {
         self.sum_ps.wrapping_add(self.ranks.wrapping_mul(at_ps))
     }
@@ -72,7 +73,7 @@ impl Statistics {
         }
     }
 
-    /// Adds another channel's.
+    /// Adds another channel's counts.
     pub(super) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memories behind cores that execute as an emulator's do, one after the other.
+//! Memories behind cores that execute one after the other, as an emulator's do.
 
 use super::*;
 use crate::main_memory::FixedMemory;
@@ -20,10 +20,10 @@ fn made(core: usize, access: Access, address: u64, now_ns: u64, retired: u64) ->
     }
 }
 
-/// What a core does, over and over.
+/// A core's accesses, repeated.
 #[derive(Clone, Copy)]
 enum Loop {
-    /// Loads of one line after the other.
+    /// Loads of consecutive lines.
     Read,
     /// Stores to them.
     Write,
@@ -33,7 +33,7 @@ enum Loop {
 
 struct Vcpu {
     does: Loop,
-    /// Instructions of a turn of its loop.
+    /// Instructions per iteration of its loop.
     work: u64,
     from: u64,
     lines: u64,
@@ -68,7 +68,7 @@ impl Vcpu {
     }
 }
 
-/// What an emulator does with its vCPUs and the memory behind them.
+/// Plays the emulator's part: its vCPUs and the memory behind them.
 struct Emulator<M> {
     memory: EmulatedMemory<M>,
     vcpus: Vec<Vcpu>,
@@ -131,7 +131,7 @@ impl<M: MainMemory> Emulator<M> {
         }
     }
 
-    /// ns for each turn of a core's loop.
+    /// ns for each iteration of a core's loop.
     fn ns(&self, index: usize) -> f64 {
         let vcpu = &self.vcpus[index];
         vcpu.now_ns as f64 / vcpu.turns as f64
@@ -217,7 +217,7 @@ fn counts_are_what_a_stream_must_cause() {
     let mut emulator = pi(vec![Vcpu::new(Loop::Write, 4, 0, 16 * MIB)]);
     emulator.run(40_000_000);
     let turns = emulator.vcpus[0].turns;
-    // What is in the shared cache has not been written back: there, or above it.
+    // Lines in the shared cache have not been written back: they are there, or in the L1.
     let kept = 512 * 1024 / LINE;
     assert!(turns.abs_diff(emulator.count(0, Count::SharedRefill)) <= 4);
     let written = emulator.count(0, Count::SharedWriteBack);
@@ -244,7 +244,7 @@ fn a_limit_is_told_when_it_is_reached() {
 }
 
 impl<M: MainMemory> Emulator<M> {
-    /// To the next release.
+    /// Advances to the next release.
     fn run_once(&mut self) {
         let until_ns = self.vcpus[0].now_ns + 1000;
         if self.vcpus[0].blocked && self.memory.advance(until_ns) != 0 {
@@ -270,7 +270,7 @@ fn a_line_that_another_core_has_written_comes_from_there() {
     );
     assert_eq!(memory.face(0).filter[place].get(), NONE);
     assert_eq!(memory.face(1).filter[place].get(), line / LINE * 2);
-    // Core 1 writes: core 0 has it no longer.
+    // Core 1 writes: core 0 loses the line.
     assert_eq!(
         memory.access(&made(1, Access::Store, line, 1100, 1100)),
         Some(0)
@@ -301,8 +301,8 @@ fn a_line_that_is_zeroed_is_not_fetched() {
     }
 }
 
-/// ns until a core goes on that makes these loads at once, from memory, each with the registers
-/// that it uses and writes.
+/// Time until a core continues that makes these loads at once, from memory, ns; each load has
+/// the registers that it uses and writes.
 fn loads_take_ns(registers: &[(u64, u64)]) -> u64 {
     let mut memory = pi(Vec::new()).memory;
     for (at, &(uses, targets)) in registers.iter().enumerate() {
@@ -326,7 +326,7 @@ fn loads_that_do_not_use_each_others_values_are_under_way_together() {
     }
     let chase: Vec<_> = (0..8).map(|_| (1, 1)).collect();
     assert_eq!(loads_take_ns(&chase), 800);
-    // The third uses what the first has loaded, and goes with the fourth.
+    // The third uses the value that the first has loaded, and runs with the fourth.
     assert_eq!(loads_take_ns(&[(0, 1), (0, 2), (1, 4), (0, 8)]), 200);
     let unknown = [(u64::MAX, u64::MAX); 4];
     assert_eq!(loads_take_ns(&unknown), 400);
@@ -339,7 +339,7 @@ fn a_line_that_one_core_writes_and_another_reads_while_it_comes_is_clean_in_both
     assert_eq!(memory.access(&made(0, Access::Store, line, 0, 0)), Some(0));
     assert_eq!(memory.access(&made(1, Access::Load, line, 0, 0)), None);
     assert_eq!(memory.advance(1000), 2);
-    // Core 0's next store is told, and takes the line from core 1.
+    // Core 0's next store is reported, and takes the line from core 1.
     assert!(!memory.uses_again(0, Access::Store, line));
     assert_eq!(
         memory.access(&made(0, Access::Store, line, 500, 500)),
@@ -348,7 +348,8 @@ fn a_line_that_one_core_writes_and_another_reads_while_it_comes_is_clean_in_both
     assert!(!memory.uses_again(1, Access::Load, line));
 }
 
-/// What the emulator knows of a core, and how it is blocked, agrees with the memory's own.
+/// The emulator's view of a core, and the reason for which the core is blocked, agree with the
+/// memory's own state.
 fn check_core(memory: &mut EmulatedMemory<FixedMemory>, index: usize) {
     let core = &memory.cores[index];
     if core.waits == Waits::No {
@@ -364,7 +365,7 @@ fn check_core(memory: &mut EmulatedMemory<FixedMemory>, index: usize) {
         assert!(private.holds_in_l1(known >> 1), "core {index}: {known:#x}");
         let dirty = private.is_dirty(known >> 1);
         assert!(known & 1 == 0 || dirty, "core {index}: {known:#x}");
-        // But for a line that was zeroed, and so never came from there.
+        // Except for a line that was zeroed, and so never came from memory.
         let inclusive = memory.settings.shared.inclusive;
         assert!(
             !inclusive || dirty || memory.lines.shared.holds(known >> 1),
@@ -407,7 +408,7 @@ fn whatever_four_cores_do_to_the_same_lines_each_goes_on() {
                     let count = random.u64(1..12);
                     now_ns[core] += count;
                     retired[core] += count;
-                    // A block, to its end, whatever has to wait in it.
+                    // A block runs to its end, whatever has to wait in it.
                     for _ in 0..count {
                         let access = match random.u32(..24) {
                             0 => Access::Zero,

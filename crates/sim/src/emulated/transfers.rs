@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that devices move by themselves (DMA).
 //!
-//! A transfer goes line by line: a line is read, comes over the engine's own way, and is written. As many lines of a
-//! transfer are under way as the engine may have; a line's place is free again when the memory controller has taken the
-//! write. The lines wait for the memory with those of the cores, and come to no cache. What an engine does that does not
-//! see the caches has nothing to do with them. One that does reads what a cache holds from there, in the time of a hit in
-//! the shared one, and what it writes leaves them, the first and the last line as a whole.
+//! A transfer proceeds line by line: a line is read, passes the engine's own path, and is
+//! written. As many lines of a transfer are in flight as the engine allows; a line's slot is
+//! free again when the memory controller has accepted the write. The lines wait for the memory
+//! with those of the cores, and fill no cache. An engine that does not snoop does not affect
+//! the caches. One that does reads cached lines from the caches, in the time of a hit in the
+//! shared one; a line that it writes leaves the caches as a whole, even if the first or last
+//! one is written in part.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,22 +20,22 @@ use crate::shared::DEVICE;
 /// Numbers of transfers: 0 to 63.
 pub const TRANSFERS: usize = 64;
 
-/// What a device is told to move.
+/// A transfer that a device is told to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Of those that are under way, no other has this number, which is less than [`TRANSFERS`].
+    /// A number below [`TRANSFERS`] that no other transfer in progress has.
     pub number: u32,
-    /// The first byte that is read, if memory is.
+    /// The first byte to read, if memory is read.
     pub from: Option<u64>,
-    /// The first byte that is written, if memory is.
+    /// The first byte to write, if memory is written.
     pub to: Option<u64>,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
-    /// When it begins.
+    /// Time of its beginning.
     pub now_ns: u64,
 }
 
-/// Lines one behind the other.
+/// Consecutive lines.
 #[derive(Debug, Clone, Copy, Default)]
 struct Run {
     next: u64,
@@ -69,28 +71,28 @@ struct Transfer {
     under_way: usize,
 }
 
-/// A line under way of a transfer.
+/// A line in flight of a transfer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Step {
     transfer: usize,
     to: Option<u64>,
 }
 
-/// What happens next. Of two at the same time, the first goes first.
+/// The next event. Of two at the same time, the earlier variant goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A transfer begins.
     Begin(usize),
-    /// What a step has read is there.
+    /// The data that a step reads has arrived.
     Read(u32),
-    /// What a step has written is with the memory controller.
+    /// The memory controller has the data that a step writes.
     Written(u32),
 }
 
-/// All transfers that are under way, through one engine.
+/// All transfers in progress, through one engine.
 #[derive(Debug)]
 pub(super) struct Transfers {
-    /// Without any, a transfer takes no time.
+    /// Without settings, a transfer takes no time.
     settings: Option<DmaSettings>,
     from_memory_ps: u64,
     hit_ps: u64,
@@ -99,7 +101,7 @@ pub(super) struct Transfers {
     steps: Vec<Step>,
     free: Vec<u32>,
     events: BinaryHeap<Reverse<(u64, Event)>>,
-    /// From when on a line can pass the engine's way from memory, or to it.
+    /// Times from which a line can pass the engine's path from memory, and to it.
     port_free_ps: [u64; 2],
     ended: VecDeque<(u32, u64)>,
 }
@@ -135,17 +137,17 @@ impl Transfers {
         self.at(now_ps, Event::Begin(number));
     }
 
-    /// The number of a transfer that has ended since this was last asked, and when, ps.
+    /// The number of a transfer that has ended since the previous call, and its end, ps.
     pub fn take_ended(&mut self) -> Option<(u32, u64)> {
         self.ended.pop_front()
     }
 
-    /// When something happens next, or [`NEVER_PS`].
+    /// Time of the next event, or [`NEVER_PS`].
     pub fn next_ps(&self) -> u64 {
         self.events.peek().map_or(NEVER_PS, |event| event.0.0)
     }
 
-    /// The first thing that happens, which is due now.
+    /// Processes the first event, which is due now.
     pub fn go_on<M: MainMemory>(&mut self, lines: &mut Lines<M>) {
         let Some(Reverse((now_ps, event))) = self.events.pop() else {
             return;
@@ -166,7 +168,7 @@ impl Transfers {
         self.at(at_ps, Event::Read(done.id - DEVICE));
     }
 
-    /// Memory has taken a step's write.
+    /// Memory has accepted a step's write.
     pub fn written(&mut self, taken: Done) {
         let at_ps = taken.at_ps + self.from_memory_ps;
         self.at(at_ps, Event::Written(taken.id - DEVICE));
@@ -180,7 +182,7 @@ impl Transfers {
         self.settings.is_some_and(|settings| settings.coherent)
     }
 
-    /// A line passes the engine's way.
+    /// A line passes the engine's path.
     fn pass(&mut self, to_memory: bool, at_ps: u64) -> u64 {
         let free_ps = &mut self.port_free_ps[usize::from(to_memory)];
         let at_ps = at_ps.max(*free_ps);
@@ -188,7 +190,8 @@ impl Transfers {
         at_ps
     }
 
-    /// Begins as many steps of a transfer as may be under way; with none left, it has ended.
+    /// Begins as many steps of a transfer as may be in flight; if no step is left, the transfer
+    /// has ended.
     fn issue<M: MainMemory>(&mut self, number: usize, lines: &mut Lines<M>, now_ps: u64) {
         let outstanding = self.settings.map_or(1, |settings| settings.outstanding);
         while self.transfers[number].under_way < outstanding {
@@ -233,7 +236,7 @@ impl Transfers {
             .ask_for_device(DEVICE + step, line, true, at_ps);
     }
 
-    /// A step is done, and the next one has its place.
+    /// A step is done, and the next one gets its slot.
     fn leave<M: MainMemory>(&mut self, step: u32, lines: &mut Lines<M>, now_ps: u64) {
         let number = self.steps[step as usize].transfer;
         self.free.push(step);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An access's way: the core's own caches, the shared one, memory, and back.
+//! The path of an access: the core's own caches, the shared cache, memory, and back.
 
 use super::events::Event;
 use super::{Machine, Touch, Waits};
@@ -9,7 +9,7 @@ use crate::private::Found;
 use crate::workload::Step;
 
 impl<M: MainMemory> Machine<M> {
-    /// The core goes on until it has to wait, or something else comes first.
+    /// Runs the core until it has to wait, or until another event comes first.
     pub(super) fn proceed(&mut self, index: usize) {
         let mut now_ps = self.now_ps;
         let memory_ps = self.lines.shared.memory.next_event_ps();
@@ -72,7 +72,7 @@ impl<M: MainMemory> Machine<M> {
                 self.events.add(now_ps, Event::Proceed(index));
                 return;
             }
-            // Where its page is has to be known first.
+            // The address of its page must be known first.
             if let Some(line) = touch.entry.take() {
                 core.pending = Some(touch);
                 touch = Touch {
@@ -104,7 +104,7 @@ impl<M: MainMemory> Machine<M> {
         }
     }
 
-    /// An access that the core's own caches can't answer.
+    /// An access that the core's own caches can't serve.
     fn ask_shared(&mut self, index: usize, touch: Touch, blocks: bool, now_ps: u64) {
         let line = touch.line;
         let asked = self.lines.ask(index, line, touch.store, now_ps);
@@ -143,7 +143,7 @@ impl<M: MainMemory> Machine<M> {
         }
     }
 
-    /// The regulator counts what was counted.
+    /// Passes the counted events to the regulator.
     fn tell_regulator(&mut self, now_ps: u64) {
         let (Some(regulator), Some(counted)) = (&mut self.regulator, &mut self.lines.counted)
         else {
@@ -157,7 +157,7 @@ impl<M: MainMemory> Machine<M> {
         }
     }
 
-    /// A line has come from memory.
+    /// A line has arrived from memory.
     pub(super) fn fill(&mut self, slot: usize) {
         let filled = self.lines.fill(slot, self.now_ps);
         self.tell_regulator(self.now_ps);
@@ -170,7 +170,7 @@ impl<M: MainMemory> Machine<M> {
         self.wake_all(Waits::Shared);
     }
 
-    /// A line is there for a core that asked for it.
+    /// A line has arrived for a core that requested it.
     pub(super) fn line_is_there(&mut self, index: usize, line: u64, store: bool) {
         self.lines.line_is_there(index, line, store, self.now_ps);
         self.tell_regulator(self.now_ps);

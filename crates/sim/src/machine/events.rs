@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What will happen, first things first; of two at once, what was added first.
+//! The future events, in order of time; of two at the same time, the one that was added first.
 
 use memwarden_policy::Resource;
 
 use crate::main_memory::NEVER_PS;
 
-/// Something that happens at a time.
+/// An event at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A core goes on.
+    /// A core continues.
     Proceed(usize),
-    /// A sleeping core goes on.
+    /// A sleeping core continues.
     Wake(usize),
-    /// The shared cache has given a line.
+    /// The shared cache has delivered a line.
     Hit { core: u16, line: u64, store: bool },
-    /// Memory has given the line of a place.
+    /// Memory has delivered the line of a place.
     Fill(usize),
     /// A counter interrupts.
     Overflow(usize, Resource),
-    /// A core stands still.
+    /// A core is throttled.
     Stop(usize),
-    /// A core that stood still goes on.
+    /// A throttled core continues.
     Go(usize),
-    /// A period begins, unless the timer is an old one.
+    /// A period begins, unless the timer is void.
     Period(u32),
 }
 
-/// Few wait at a time, and most that is added comes soon: a list in order is faster than
-/// a heap.
+/// Only a few events wait at a time, and most new ones are near: a sorted list is faster than a
+/// heap.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// With their times, the last one first.
+    /// With their times, the latest first.
     waiting: Vec<(u64, Event)>,
 }
 
@@ -41,12 +41,12 @@ impl Events {
             .insert(later.map_or(0, |place| place + 1), (at_ps, event));
     }
 
-    /// When the first comes, or [`NEVER_PS`].
+    /// The time of the first event, or [`NEVER_PS`].
     pub fn next_ps(&self) -> u64 {
         self.waiting.last().map_or(NEVER_PS, |first| first.0)
     }
 
-    /// The first, if it comes until then.
+    /// Removes the first event, if it is not after that time.
     pub fn take(&mut self, until_ps: u64) -> Option<(u64, Event)> {
         if self.next_ps() > until_ps {
             return None;

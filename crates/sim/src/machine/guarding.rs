@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the regulator's orders do to the cores, and when.
+//! Applies the regulator's orders to the cores, at the right times.
 
 use super::Machine;
 use super::events::Event;
@@ -14,7 +14,7 @@ impl<M: MainMemory> Machine<M> {
         }
     }
 
-    /// All timers run out.
+    /// All timers expire.
     pub(super) fn periods_begin(&mut self) {
         let mut orders = std::mem::take(&mut self.orders);
         let Some(regulator) = &mut self.regulator else {
@@ -75,7 +75,7 @@ impl<M: MainMemory> Machine<M> {
             .as_ref()
             .is_some_and(|regulator| regulator.is_throttled(index));
         let core = &mut self.cores[index];
-        // Its period may have ended before it stood still.
+        // Its period may have ended before it was throttled.
         if throttled && core.stopped_ps.is_none() {
             core.stopped_ps = Some(self.now_ps);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Machines whose figures can be worked out by hand.
+//! Machines whose figures can be derived by hand.
 
 use memwarden_policy::{BestEffort, UNLIMITED};
 
@@ -11,7 +11,7 @@ use crate::workload::{Chase, Idle, Periodic, Stream};
 const NS: u64 = 1000;
 const MS: u64 = 1_000_000_000;
 const MIB: u64 = 1 << 20;
-/// The way to memory and back.
+/// The path to memory and back.
 const WAY: u64 = 20 * NS;
 const MEMORY: u64 = 80 * NS;
 
@@ -105,7 +105,7 @@ fn a_partition_keeps_a_core_s_lines_from_the_others() {
     };
     assert!(refills(&[]) > 1000, "{}", refills(&[]));
     assert_eq!(refills(&[8, 8]), 0);
-    // Not all ways have to be given away.
+    // Not all ways have to be assigned.
     assert_eq!(refills(&[8, 1]), 0);
 }
 
@@ -119,7 +119,7 @@ fn a_chase_within_a_cache_takes_that_caches_time() {
         let after = machine.counts(0);
         assert_eq!(after.refills, before.refills);
         let average = MS as f64 / (after.touches - before.touches) as f64;
-        // Of the larger one, an eighth is in the first cache.
+        // An eighth of the larger one is in the first cache.
         let bound = if bytes > 32 << 10 { 0.88 } else { 0.999 };
         assert!(average <= expected as f64 * 1.001, "{average} ps");
         assert!(average >= expected as f64 * bound, "{average} ps");
@@ -174,7 +174,7 @@ fn a_prefetcher_hides_what_an_in_order_core_would_wait_for() {
     });
     let with = lines(&settings);
     assert!(with.touches > 2 * without.touches, "{with:?} {without:?}");
-    // What it wants while all its places are taken is dropped.
+    // A request is dropped while all of its places are taken.
     assert!(with.prefetches * 10 > with.refills * 6, "{with:?}");
 }
 
@@ -183,7 +183,7 @@ fn each_stored_line_is_written_back_once() {
     let mut machine = machine(&settings(1), wide(), vec![stream(8 * MIB, true)], None);
     machine.advance(20 * MS);
     let counts = machine.counts(0);
-    // What the caches hold is not written yet.
+    // Lines that are still in the caches are not written yet.
     let held = (512 + 32) * 1024 / 64;
     assert!(counts.refills > 2 * 8 * MIB / 64, "two walks and more");
     assert!(counts.write_backs <= counts.refills);
@@ -217,7 +217,7 @@ fn a_budget_is_kept_to_the_event_where_reacting_takes_no_time() {
     machine.advance(50 * MS - 1);
     let counts = machine.counts(0);
     assert_eq!(counts.overflows, 50);
-    // The overflow is an event of its own: what is begun at that moment still counts.
+    // The overflow is a separate event: an access that begins at that moment still counts.
     assert!((50_000..=50_050).contains(&counts.refills), "{counts:?}");
     assert!(counts.throttled_ps > 40 * MS);
     assert_eq!(machine.counts(1).throttled_ps, 0);
@@ -250,7 +250,7 @@ fn a_periodic_task_sleeps_between_its_jobs_and_is_idle_then() {
     assert!(machine.has_ended(0));
     let jobs = machine.jobs(0);
     assert_eq!(jobs.len(), 5);
-    // Both frames fit into the shared cache: each is from memory the first time only.
+    // Both frames fit into the shared cache: each comes from memory the first time only.
     let times: Vec<_> = jobs
         .iter()
         .map(|job| job.done_ps - job.released_ps)

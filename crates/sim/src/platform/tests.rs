@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Platform files: those that come with the program, and wrong ones.
+//! Platform files: those that come with the program, and invalid ones.
 
 use super::*;
 use crate::calibrate::may_be_fitted;
@@ -110,7 +110,7 @@ fn what_does_not_go_together_is_named() {
         faults(&text)
     );
     let text = PI.replace("\"controller.row_hit_cap\"", "\"controller.row_hits\"");
-    assert!(faults(&text)[0].contains("is no number of a platform"));
+    assert!(faults(&text)[0].contains("is not a number of a platform"));
     let text = PI.replace("write_low = 8", "write_low = 30");
     assert!(
         faults(&text)[0].starts_with("controller: write_low is 30"),
@@ -151,7 +151,7 @@ fn figure(facts: &Facts, platform: &Platform, name: &str, measure: Measure) -> (
     )
 }
 
-/// The spec's tolerance, for what the platform file was fitted to.
+/// The spec's tolerance for the figures to which the platform file was fitted.
 #[test]
 fn the_pi_alone_and_beside_readers_is_as_it_was_published() {
     let pi = Platform::find("raspberry-pi-3").unwrap();
@@ -169,7 +169,7 @@ fn the_pi_alone_and_beside_readers_is_as_it_was_published() {
     }
 }
 
-/// A server that is throttled at each tick has no share by the tick, however long it ran.
+/// A server that is throttled at each tick has no share by the tick, however long it runs.
 #[test]
 fn the_tick_does_not_see_what_is_throttled_when_it_comes() {
     let pi = Platform::find("raspberry-pi-3").unwrap();
@@ -255,7 +255,7 @@ fn facts_that_make_no_sense_are_named() {
             "workloads = [\"task\"]\ntask = { frame_bytes = 64, period_us = 9, deadline_us = 9, jobs = 999999 }",
             "task.jobs has to be from 1 to 100000",
         ),
-        // The second case: its line, not the first one's.
+        // The line is the second case's, not the first one's.
         (
             "workloads = [\"latency\"]\n[[case]]\nname = \"a\"\nworkloads = [\"idle\"]",
             "facts.toml line 5: case \"a\": workloads",

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long many requests took, in a memory of one size.
+//! A histogram of many requests' latencies, of constant size.
 
-/// Each power of two is divided in as many: a quantile is at most 0.8 % above.
+/// Buckets per power of two: a quantile is at most 0.8 % too high.
 const PARTS_BITS: u32 = 7;
 const PARTS: u64 = 1 << PARTS_BITS;
 const BUCKETS: usize = (u64::BITS - PARTS_BITS + 1) as usize * PARTS as usize;
 
-/// Counts of latencies, in buckets that grow with them.
+/// Counts of latencies, in buckets whose width grows with the latency.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     buckets: Box<[u64]>,
@@ -26,14 +26,13 @@ impl Default for Latencies {
     }
 }
 
-/// The first buckets have a ps each; from then on there are as many to each power of
-/// two.
+/// The first buckets are 1 ps wide; above them there are this many per power of two.
 fn bucket(latency_ps: u64) -> usize {
     let shift = (u64::BITS - PARTS_BITS - 1).saturating_sub(latency_ps.leading_zeros());
     (u64::from(shift) * PARTS + (latency_ps >> shift)) as usize
 }
 
-/// The most that is in a bucket.
+/// The largest value in a bucket.
 fn most_in(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / PARTS).saturating_sub(1);
@@ -57,7 +56,7 @@ impl Latencies {
         (self.count > 0).then(|| self.sum_ps as f64 / self.count as f64)
     }
 
-    /// What that share of them is not above, ps, or up to 0.8 % more.
+    /// The latency that this share of requests does not exceed, ps, or up to 0.8 % more.
     #[must_use]
     pub fn quantile_ps(&self, share: f64) -> Option<u64> {
         let rank = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));

@@ -34,7 +34,8 @@ fn one_read_takes_the_idle_latency_whenever_it_comes() {
         assert_eq!(replay.timed, at_ps.is_some());
         assert_eq!(replay.time_ps, idle_ps);
         assert_eq!(replay.read_latencies.quantile_ps(0.5), Some(idle_ps));
-        // What the memory did before, such as a hundred refreshes, is not the trace's.
+        // The memory's earlier activity, such as a hundred refreshes, does not belong to the
+        // trace.
         assert_eq!(
             (replay.activity.activates, replay.activity.refreshes),
             (1, 0)
@@ -50,7 +51,7 @@ fn a_request_that_waits_for_room_waits_since_its_time() {
         read_depth: 1,
         ..ControllerSettings::default()
     };
-    // Two rows of a bank: the second is taken when the first was read.
+    // Two rows of a bank: the second is accepted when the first was read.
     let map = AddressMap::new(&memory.organisation, &memory.mapping).unwrap();
     let rows = [0, 1].map(|row| {
         map.address(&Location {
@@ -81,7 +82,7 @@ fn as_fast_as_they_are_taken_is_what_saturates() {
             (request.address, request.write)
         });
         assert_eq!(replay.time_ps, end_ps, "{name}");
-        // There it is four cores that ask.
+        // In the original run four cores make the requests.
         let statistics = Statistics {
             bytes_by_core: replay.statistics.bytes_by_core.clone(),
             ..controller.statistics()
@@ -129,7 +130,7 @@ impl Observer for Commands {
     }
 }
 
-/// What a trace gives event by event, all channels together.
+/// The result of a trace event by event, all channels together.
 fn by_events(
     mut controller: Controller<Commands>,
     requests: &[Request],

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests after a pattern, where nobody recorded any.
+//! Requests by a pattern, if no trace was recorded.
 
 use super::Request;
 use crate::dram::Memory;
 
-/// In which order a memory's lines are asked for.
+/// The order of the requested lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pattern {
-    /// Any line each time.
+    /// A random line each time.
     Random,
-    /// One after the other, from the first; after the last the first again.
+    /// Consecutive lines from the first; after the last the first again.
     Stream,
 }
 
-/// Requests after a pattern, without end and without times.
+/// Requests by a pattern, without an end and without times.
 #[derive(Debug, Clone)]
 pub struct Patterned {
     pattern: Pattern,
@@ -25,8 +25,8 @@ pub struct Patterned {
 }
 
 impl Patterned {
-    /// Over all lines of `memory`; of any number of requests as large a share are
-    /// writes, spread evenly. The seed chooses the random lines.
+    /// Over all lines of `memory`; any number of requests has this share of writes, spread
+    /// evenly. The seed chooses the random lines.
     #[must_use]
     pub fn new(pattern: Pattern, memory: &Memory, write_share: f64, seed: u64) -> Self {
         let line_bytes = memory.organisation.burst_bytes();

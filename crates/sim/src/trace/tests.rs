@@ -49,39 +49,39 @@ fn a_text_has_a_request_a_line() {
 #[test]
 fn a_bad_line_is_told_with_its_number_and_what_is_allowed() {
     for (line, expected) in [
-        ("r 1", "\"r\" is no kind: has to be R or W"),
-        ("READ 1", "\"READ\" is no kind: has to be R or W"),
+        ("r 1", "\"r\" is not a kind: has to be R or W"),
+        ("READ 1", "\"READ\" is not a kind: has to be R or W"),
         (
             "R",
-            "1 column: has to be R or W, an address, and perhaps a time",
+            "1 column: has to be R or W, an address, and optionally a time",
         ),
         (
             "R 1 2 3",
-            "\"3\" is a column too many: has to be R or W, an address, and perhaps a time",
+            "\"3\" is one column too many: has to be R or W, an address, and optionally a time",
         ),
         (
             "R 0x",
-            "\"0x\" is no address: has to be a byte's, decimal or with 0x, from 0 to 0xffffffffffffffff",
+            "\"0x\" is not an address: has to be a byte address, decimal or with 0x, from 0 to 0xffffffffffffffff",
         ),
-        ("R ff", "\"ff\" is no address"),
-        ("R -1", "\"-1\" is no address"),
-        ("R +1", "\"+1\" is no address"),
-        ("R 18446744073709551616", "is no address"),
-        ("R 0x10000000000000000", "is no address"),
+        ("R ff", "\"ff\" is not an address"),
+        ("R -1", "\"-1\" is not an address"),
+        ("R +1", "\"+1\" is not an address"),
+        ("R 18446744073709551616", "is not an address"),
+        ("R 0x10000000000000000", "is not an address"),
         (
             "R 1 1.2345",
-            "\"1.2345\" is no time: has to be in ns, from 0 to 1000000000000000, with at most three decimals",
+            "\"1.2345\" is not a time: has to be in ns, from 0 to 1000000000000000, with at most three decimals",
         ),
-        ("R 1 -5", "\"-5\" is no time"),
-        ("R 1 1.", "\"1.\" is no time"),
-        ("R 1 .5", "\".5\" is no time"),
-        ("R 1 1e3", "\"1e3\" is no time"),
-        ("R 1 1000000000000000.001", "is no time"),
-        ("R 1 18446744073709551615", "is no time"),
-        ("\u{1b}[31m 1", "\"\\x1b[31m\" is no kind"),
+        ("R 1 -5", "\"-5\" is not a time"),
+        ("R 1 1.", "\"1.\" is not a time"),
+        ("R 1 .5", "\".5\" is not a time"),
+        ("R 1 1e3", "\"1e3\" is not a time"),
+        ("R 1 1000000000000000.001", "is not a time"),
+        ("R 1 18446744073709551615", "is not a time"),
+        ("\u{1b}[31m 1", "\"\\x1b[31m\" is not a kind"),
         (
             "R 1 1.9",
-            "the time 1.9 ns goes back: has to be at least 2 ns, as the request's before",
+            "the time 1.9 ns goes back: has to be at least 2 ns, the previous request's time",
         ),
         (
             "R 1",
@@ -161,7 +161,7 @@ fn a_bad_record_is_told_with_its_byte() {
         (
             48,
             6,
-            "byte 36: the time 0.006 ns goes back: has to be at least 0.007 ns, as the request's before",
+            "byte 36: the time 0.006 ns goes back: has to be at least 0.007 ns, the previous request's time",
         ),
     ] {
         let mut bytes = whole.clone();
@@ -179,8 +179,8 @@ fn a_bad_record_is_told_with_its_byte() {
             format!("my.trace {expected}")
         );
     }
-    // With less than its magic it is a text, and none.
-    assert!(read(&whole[..7]).unwrap_err().contains("is no kind"));
+    // With less than its magic it is a text, and an invalid one.
+    assert!(read(&whole[..7]).unwrap_err().contains("is not a kind"));
     assert_eq!(read(&whole[..16]).unwrap(), []);
 }
 

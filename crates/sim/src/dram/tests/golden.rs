@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every command and every line's end of mixed traffic, against what the model gave before:
-//! a change that is to make it faster changes none of them. After a change of the model itself,
-//! the failing test prints the file's new content.
+//! Compares every command and every line's end of mixed traffic with stored values: an
+//! optimisation must change none of them. After a change of the model itself, the failing test
+//! prints the file's new content.
 
 use crate::dram::command::{Command, Observer};
 use crate::dram::memory_file::names;
@@ -65,8 +65,8 @@ impl Traffic {
     }
 }
 
-/// One hash of all: phases of random and sequential lines, hot rows, reads, writes and both, dense,
-/// with pauses, and with lines that are announced before they come.
+/// One hash of everything: phases of random and sequential lines, hot rows, reads, writes and
+/// both, dense, with pauses, and with lines that are pushed before they arrive.
 fn hash(memory: &Memory, settings: &ControllerSettings, seed: u64) -> u64 {
     const BEGIN: u64 = 0xcbf2_9ce4_8422_2325;
     let mut traffic = Traffic {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each timing rule by itself: the controller's earliest time is the rule's, the
-//! checker finds a command that is a clock too early, and has nothing against one
-//! that isn't.
+//! Each timing rule by itself: the controller's earliest time is the rule's, and the checker
+//! reports a command that is a clock too early, but not one that is on time.
 
 use crate::dram::Memory;
 use crate::dram::checker::Checker;
@@ -9,7 +8,7 @@ use crate::dram::command::Command;
 use crate::dram::command::Kind::{self, Activate, Precharge, PrechargeAll, Read, Refresh, Write};
 use crate::dram::ready::ReadyTimes;
 
-/// Banks of DDR4-2400 with two ranks: four a group, four groups a rank.
+/// Banks of DDR4-2400 with two ranks: four per group, four groups per rank.
 const BANK: usize = 0;
 const SAME_GROUP: usize = 1;
 const OTHER_GROUP: usize = 4;
@@ -46,7 +45,7 @@ fn found(memory: &Memory, rule: &str, commands: &[Command]) -> bool {
     violations.iter().any(|violation| violation.rule == rule)
 }
 
-/// `then` may follow `first` after so many clocks, and by the checker's rule.
+/// `then` may follow `first` after this many clocks, also by the checker's rule.
 fn gap(rule: &str, first: (Kind, usize), then: (Kind, usize), clocks: u64) {
     gap_of(&memory(), rule, first, then, clocks);
 }
@@ -215,8 +214,8 @@ fn trefi() {
     assert!(!found(&memory, "tREFI", &refreshed));
 }
 
-/// LPDDR5 and HBM3 have sixteen banks a rank in four groups, as DDR4 has. Their data have a
-/// clock of their own: a burst of 16 takes two clocks of LPDDR5's CK, and four of HBM3's.
+/// Like DDR4, LPDDR5 and HBM3 have sixteen banks per rank in four groups. Their data have a
+/// separate clock: a burst of 16 takes two clocks of LPDDR5's CK, and four of HBM3's.
 fn of_both(rule: &str, first: (Kind, usize), then: (Kind, usize), [lpddr5, hbm3]: [u64; 2]) {
     gap_of(&two_ranks("lpddr5-6400"), rule, first, then, lpddr5);
     gap_of(&two_ranks("hbm3-6400"), rule, first, then, hbm3);
@@ -256,7 +255,8 @@ fn data_of_lpddr5_and_hbm3() {
     of_both("tRTRS", (Read, BANK), (Read, OTHER_RANK), [2 + 2, 4 + 2]);
 }
 
-/// The second RD or WR of an HBM3 line comes tCCD_L after the first: what follows counts from it.
+/// The second RD or WR of an HBM3 line comes tCCD_L after the first: later commands count from
+/// it.
 #[test]
 fn an_hbm3_line_ends_with_its_second_burst() {
     const TCCD_L: u64 = 4;
@@ -271,7 +271,7 @@ fn an_hbm3_line_ends_with_its_second_burst() {
     let rl = clocks.tcl / tck;
     assert_eq!(clocks.tcwl / tck, WR_TO_DATA);
     assert_eq!(clocks.trtw / tck, TCCD_L + rl + BURST + 2 - WR_TO_DATA);
-    // The model's burst of 16 ends before the second of the two of 8 does.
+    // The model's burst of 16 ends before the second of the two bursts of 8.
     let early = TCCD_L + BURST - memory.burst_ps() / tck;
     assert_eq!(early, 2);
     assert_eq!(clocks.twr / tck, of(16_000) + early);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whole runs: random traffic past the checker, what can be worked out by hand, and
-//! the controller's own rules.
+//! Whole runs: random traffic with the checker, figures derived by hand, and the controller's
+//! own rules.
 
 use crate::dram::checks::{analytical, check_traffic, saturate};
 use crate::dram::command::{Command, Kind, Observer};
@@ -141,7 +141,7 @@ fn the_same_requests_give_the_same_run() {
     assert_eq!(run(), run());
 }
 
-/// Random lines as fast as they are taken, a share of them writes: commands, and GB/s.
+/// Random lines as fast as they are accepted, a share of them writes: commands, and GB/s.
 fn random_lines(write_share: f64) -> (Vec<Command>, f64) {
     const LINES: u64 = 20_000;
     let (memory, _) = ddr4();
@@ -186,7 +186,8 @@ fn rows_of_the_next_turn_are_opened_while_data_of_this_one_go() {
         let place = |command: &Command| (command.group, command.bank);
         let first = &commands[two[1]];
         all += 1;
-        // The row of the first line of the turn was opened before the last line of the turn before.
+        // The row of the turn's first line was opened before the last line of the previous
+        // turn.
         ready += usize::from(
             commands[two[0]..two[1]]
                 .iter()
@@ -250,7 +251,7 @@ fn a_full_write_queue_does_not_wait_for_a_pause_of_the_reads() {
         write_idle_ps: IDLE_PS,
         ..ControllerSettings::default()
     };
-    // One read, fewer than a turn of the reads, and writes while the bus is idle after it.
+    // One read, fewer than a turn of reads, and writes while the bus is idle after it.
     let first_write_ps = |writes: u32| {
         let mut controller = Controller::observed(&memory, &settings, Recorder::default()).unwrap();
         controller.push(arrival(0, row(&map, 1, 0), false, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices that move memory, by themselves and beside cores.
+//! Devices that move memory, alone and beside cores.
 
 use super::*;
 use crate::dram::Controller;
@@ -10,7 +10,8 @@ use crate::platform::Platform;
 const MIB: u64 = 1 << 20;
 const LINE: u64 = 64;
 
-/// A Raspberry Pi 3 whose memory takes 100 ns for each line, as many at once as there are, and whose ways take no time.
+/// A Raspberry Pi 3 whose memory takes 100 ns for each line, any number at once, and whose
+/// paths take no time.
 fn pi(coherent: bool) -> EmulatedMemory<FixedMemory> {
     let mut settings = Platform::find("raspberry-pi-3").unwrap().machine;
     settings.core.prefetcher = None;
@@ -42,7 +43,7 @@ fn copy(from: u64, to: u64, bytes: u64, now_ns: u64) -> Move {
     }
 }
 
-/// ns that a transfer takes while the cores do nothing.
+/// Time of a transfer while the cores do nothing, ns.
 fn takes_ns<M: MainMemory>(memory: &mut EmulatedMemory<M>, wanted: &Move) -> u64 {
     memory.transfer(wanted);
     for end_ns in (wanted.now_ns..).step_by(1000) {
@@ -57,7 +58,7 @@ fn takes_ns<M: MainMemory>(memory: &mut EmulatedMemory<M>, wanted: &Move) -> u64
     unreachable!()
 }
 
-/// A core's access with nothing beside it. Return: ns that it takes.
+/// A core's access with no other traffic. Returns its time, ns.
 fn access(
     memory: &mut EmulatedMemory<FixedMemory>,
     access: Access,
@@ -92,9 +93,9 @@ fn a_transfer_takes_the_time_of_its_lines_four_at_once() {
             "{bytes}"
         );
     }
-    // Bytes that lie in two lines are both.
+    // Bytes in two lines cause accesses to both.
     assert_eq!(takes_ns(&mut pi(false), &copy(32, MIB + 32, 256, 0)), 200);
-    // Of one that only reads or only writes: memory takes a write at once.
+    // Transfers that only read or only write: memory accepts a write at once.
     let read = Move {
         to: None,
         ..copy(0, 0, 512, 0)
@@ -121,7 +122,7 @@ fn on_a_boards_memory_time_grows_with_the_size() {
     let ns = |bytes| takes_ns(&mut board(), &copy(0, 16 * MIB, bytes, 0)) as f64;
     let (line, page, mib) = (ns(64), ns(4096), ns(MIB));
     assert!(line < page / 4.0, "{line} {page}");
-    // Of a page, all writes wait together; of more, reads and writes take turns.
+    // All writes of a page wait together; with more than a page, reads and writes take turns.
     assert!(
         (1.0..1.25).contains(&(mib / (256.0 * page))),
         "{page} {mib}"
@@ -171,7 +172,7 @@ fn maintenance_writes_a_dirty_line_back_once() {
             assert_eq!(memory.advance(now_ns + 500), 0);
             assert_eq!(count(&memory, Count::SharedWriteBack), 1, "{kind:?}");
         }
-        // The emulator has to tell of the next store.
+        // The emulator must report the next store.
         assert_ne!(memory.face(0).filter[0].get(), 1);
         let ns = if gone { 100 } else { 0 };
         assert_eq!(access(&mut memory, Access::Load, 0, 5000), ns, "{kind:?}");
@@ -195,13 +196,13 @@ fn an_engine_that_sees_the_caches_reads_from_them_and_takes_lines_from_them() {
     // Dirty in the L1: read in the time of a hit, and it stays.
     assert_eq!(takes_ns(&mut memory, &copy(0, MIB, 64, 2000)), 10);
     assert_eq!(access(&mut memory, Access::Load, 0, 4000), 0);
-    // Overwritten: the core has it no longer, and nothing is written back.
+    // Overwritten: the core loses the line, and nothing is written back.
     assert_eq!(takes_ns(&mut memory, &copy(MIB, 0, 64, 5000)), 100);
     assert_eq!(access(&mut memory, Access::Load, 0, 7000), 100);
     assert_eq!(count(&memory, Count::SharedWriteBack), 0);
 }
 
-/// ns a load of a chase on core 0, and MB/s of copies one after the other beside it.
+/// Time per load of a chase on core 0, ns, and MB/s of consecutive copies beside it.
 fn beside_copies(round_ns: u64, copies: bool) -> (f64, f64) {
     let mut memory = board();
     let (mut now_ns, mut turns, mut blocked) = (0_u64, 0_u64, false);
