@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What cftu offers to other modules: copies between user and kernel memory by a
- * DMA engine, and the policy that says which channel a copy takes. A caller keeps
+ * cftu's interface for other modules: copies between user and kernel memory by a
+ * DMA engine, and the policy that chooses the channel of a copy. A caller keeps
  * cftu loaded.
  */
 #ifndef CFTU_H
@@ -17,36 +17,36 @@ struct cftu_pinned;
  * cftu_start() - choose the policy, from the next transfer on
  * @policy: as CFTU_POLICY takes it
  *
- * May sleep, until the transfers that are under way have ended.
+ * May sleep, until the running transfers have ended.
  *
- * Return: 0, -EINVAL for what struct cftu_policy does not allow, or why the priority
- * policy's thread did not start: then the policy is off.
+ * Return: 0, -EINVAL for a policy that struct cftu_policy does not allow, or the error of the
+ * priority policy's thread if it did not start: the policy is off then.
  */
 int cftu_start(const struct cftu_policy *policy);
 
 /**
  * cftu_stop() - let the CPU copy, from the next transfer on
  *
- * May sleep, until the transfers that are under way have ended.
+ * May sleep, until the running transfers have ended.
  */
 void cftu_stop(void);
 
 /**
- * cftu_copy_from_user() - copy_from_user(), by the engine where that can
+ * cftu_copy_from_user() - copy_from_user(), by the engine if it can
  * @to: kernel memory, @bytes long
  * @from: memory of the calling task
  * @bytes: how many, any number
  *
- * The answer is copy_from_user()'s in all cases, also when the engine fails. It
- * may be called wherever copy_from_user() may; the CPU copies where the caller
- * can't sleep, and what is not in the linear map (vmalloc()ed, on the stack).
+ * The result is copy_from_user()'s in all cases, even if the engine fails. It
+ * may be called wherever copy_from_user() may; the CPU copies if the caller
+ * can't sleep, and memory outside the linear map (vmalloc()ed, on the stack).
  *
  * Return: the bytes, at the end, that could not be copied; they are zeroed.
  */
 unsigned long cftu_copy_from_user(void *to, const void __user *from, unsigned long bytes);
 
 /**
- * cftu_copy_to_user() - copy_to_user(), by the engine where that can
+ * cftu_copy_to_user() - copy_to_user(), by the engine if it can
  * @to: memory of the calling task
  * @from: kernel memory, @bytes long
  * @bytes: how many, any number
@@ -58,22 +58,22 @@ unsigned long cftu_copy_from_user(void *to, const void __user *from, unsigned lo
 unsigned long cftu_copy_to_user(void __user *to, const void *from, unsigned long bytes);
 
 /**
- * cftu_pin() - keep user memory where it is
+ * cftu_pin() - pin user memory
  * @address: memory of the calling task
- * @bytes: how many
- * @writable: copies may go there
+ * @bytes: number of bytes
+ * @writable: copies may write to it
  *
  * It counts against the task's RLIMIT_MEMLOCK. May sleep.
  *
- * Return: what cftu_unpin() releases, or an ERR_PTR(): -EINVAL for an empty or
- * a wrapping range or one above CFTU_LENGTH_MAX, -ENOMEM above the limit, -EFAULT
- * where there is no such memory.
+ * Return: the pinned memory, for cftu_unpin(), or an ERR_PTR(): -EINVAL for a range that is
+ * empty, wraps or is longer than CFTU_LENGTH_MAX, -ENOMEM above the limit, -EFAULT if the
+ * memory does not exist.
  */
 struct cftu_pinned *cftu_pin(unsigned long address, size_t bytes, bool writable);
 
 /**
- * cftu_unpin() - release what cftu_pin() gave
- * @pinned: it; no copy of it may be under way
+ * cftu_unpin() - release memory that cftu_pin() pinned
+ * @pinned: the memory; no copy may be using it
  */
 void cftu_unpin(struct cftu_pinned *pinned);
 
@@ -81,10 +81,10 @@ void cftu_unpin(struct cftu_pinned *pinned);
  * cftu_copy_from_pinned() - copy out of pinned user memory
  * @to: kernel memory, @bytes long
  * @from: pinned memory, of any task
- * @offset: where in it
- * @bytes: how many
+ * @offset: offset in @from
+ * @bytes: number of bytes
  *
- * May sleep. The CPU copies what is not in the linear map.
+ * May sleep. The CPU copies memory outside the linear map.
  *
  * Return: 0, or -EINVAL for a range that is not inside.
  */
@@ -93,9 +93,9 @@ int cftu_copy_from_pinned(void *to, struct cftu_pinned *from, size_t offset, siz
 /**
  * cftu_copy_to_pinned() - copy into pinned user memory
  * @to: pinned memory, of any task
- * @offset: where in it
+ * @offset: offset in @to
  * @from: kernel memory, @bytes long
- * @bytes: how many
+ * @bytes: number of bytes
  *
  * May sleep.
  *

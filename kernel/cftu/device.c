@@ -73,7 +73,7 @@ static int set_region(struct opened *opened, const struct cftu_region *request)
 		return -EINVAL;
 	if (down_write_killable(&opened->lock))
 		return -EINTR;
-	/* What it replaces goes first, so that both need not fit. */
+	/* Free the previous region first, so that memory need not hold both. */
 	cftu_region_put(&opened->region);
 	if (request->bytes)
 		err = cftu_region_get(&opened->region, request->bytes);
@@ -111,7 +111,7 @@ static int remove_pin(struct opened *opened, u32 id)
 	return 0;
 }
 
-/* Whether what the caller wrote into a copy makes sense; under the file's lock. */
+/* True if a copy's fields are valid; under the file's lock. */
 static bool is_copy(const struct opened *opened, const struct cftu_copy *copy)
 {
 	size_t region = opened->region.bytes;
@@ -121,7 +121,7 @@ static bool is_copy(const struct opened *opened, const struct cftu_copy *copy)
 	       copy->engine <= CFTU_DMA && !(copy->flags & ~CFTU_UNCACHED);
 }
 
-/* Both sides' lines are dropped, the user's through memory that is pinned for this. */
+/* Invalidates both sides' lines; the user's memory is pinned for this. */
 static int flush_both(void *kernel, const struct cftu_copy *copy, struct cftu_pinned *pinned,
 		      size_t offset)
 {
@@ -244,7 +244,7 @@ static int tell_channel(struct cftu_channel *request)
 	if (request->channel >= cftu_engine.count)
 		return -EINVAL;
 	channel = &cftu_engine.channels[array_index_nospec(request->channel, cftu_engine.count)];
-	/* A sample: each number is whole, but they need not be of one moment. */
+	/* A sample: each number is valid, but they may be from different times. */
 	*request = data_race(channel->counted);
 	request->flags = (cftu_policy_is_high(channel->index) ? CFTU_HIGH : 0) |
 			 (READ_ONCE(channel->dead) ? CFTU_DEAD : 0);
@@ -268,7 +268,7 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 	} request;
 	int err = 0;
 
-	/* Before its size is used: what has the wrong one is no request of ours. */
+	/* Check before the size is used: a request of another size is not ours. */
 	switch (command) {
 	case CFTU_INFO:
 	case CFTU_POLICY:
@@ -316,11 +316,11 @@ static long device_ioctl(struct file *file, unsigned int command, unsigned long 
 		cftu_copy_statistics(&request.statistics);
 		break;
 	}
-	/* A batch says how far it came also where it ends with an error. */
+	/* A batch reports the number of copies done even if it ends with an error. */
 	if ((err && command != CFTU_BATCH) || !(_IOC_DIR(command) & _IOC_READ))
 		return err;
 	if (copy_to_user(argument, &request, _IOC_SIZE(command))) {
-		/* Who doesn't know the id can't release it. */
+		/* A caller that doesn't know the id can't release it. */
 		if (command == CFTU_PIN)
 			remove_pin(opened, request.pin.id);
 		return -EFAULT;

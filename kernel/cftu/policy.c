@@ -368,7 +368,7 @@ u64 cftu_policy_times(void)
 
 bool cftu_policy_is_off(void)
 {
-	/* Not of one moment with anything: a transfer asks again, under the lock. */
+	/* May be out of date: a transfer checks again, under the lock. */
 	return data_race(state.kind) == CFTU_POLICY_OFF;
 }
 

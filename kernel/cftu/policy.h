@@ -29,7 +29,7 @@ void cftu_policy_release(const struct claim *claim);
 void cftu_policy_show(struct cftu_info *info);
 u64 cftu_policy_times(void);
 bool cftu_policy_is_high(unsigned int channel);
-/* Unlocked: the answer may be out of date. */
+/* Unlocked: the result may be out of date. */
 bool cftu_policy_is_off(void);
 
 /* Sets the policy of the parameters. Returns 0, or an errno after logging a line. */

@@ -10,7 +10,7 @@
 
 #define RECORDS 64
 #define QUARTER (RECORDS / 4)
-/* Longer than a ring by far. */
+/* Many times the length of a ring. */
 #define COPIES 20000
 
 /**
@@ -148,7 +148,7 @@ static void a_copy_within_another_leaves_it_its_place(struct kunit *test)
 	preempt_disable();
 	KUNIT_EXPECT_TRUE(test, copytrace_ring_reserve(ring, &outer));
 	KUNIT_EXPECT_TRUE(test, put(ring, 2));
-	/* Whoever reads waits for the first, and the second is whole. */
+	/* A reader waits for the first record; the second is complete. */
 	KUNIT_EXPECT_EQ(test, ring->records[0].sequence, 0);
 	KUNIT_EXPECT_EQ(test, ring->records[1].sequence, 2);
 	outer.record->bytes = 1;
@@ -166,7 +166,7 @@ static void interrupts_that_copy_lose_nothing(struct kunit *test)
 	unsigned long read = 0, ours = 0, theirs = 0, taken = 0;
 	int i;
 
-	/* One CPU's ring: the interrupt comes to the CPU that asks for it. */
+	/* One CPU's ring: the interrupt comes to the CPU that requests it. */
 	migrate_disable();
 	for (i = 0; i < COPIES; i++) {
 		irq_work_queue(&rig->between);

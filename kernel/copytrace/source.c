@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where copies are seen: in the hooks of a patched kernel (kernel/patches), or by probes on
+ * How copies are traced: by the hooks of a patched kernel (kernel/patches), or by probes on
  * the out-of-line functions that the inlined ones call.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

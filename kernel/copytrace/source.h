@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where copies are seen.
+ * How copies are traced.
  */
 #ifndef COPYTRACE_SOURCE_H
 #define COPYTRACE_SOURCE_H

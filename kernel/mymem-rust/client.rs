@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What mymem_rust exports, as safe functions.
+//! Safe wrappers of mymem_rust's exported functions.
 
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_void};
@@ -13,7 +13,7 @@ extern "C" {
 
 /// Reads all of `to` from the device's offset `at`.
 pub(crate) fn read(to: &mut [u8], at: i64) -> Result {
-    // SAFETY: the slice is initialised and ours alone.
+    // SAFETY: the slice is initialised and exclusively borrowed.
     whole(
         unsafe { mymem_rust_read(to.as_mut_ptr().cast(), to.len(), at) },
         to.len(),
@@ -29,14 +29,14 @@ pub(crate) fn write(from: &[u8], at: i64) -> Result {
     )
 }
 
-/// Adds to the word at `offset`; its value before.
+/// Adds to the word at `offset`. Returns its previous value.
 pub(crate) fn fetch_add(offset: i64, mut operand: u64) -> Result<u64> {
-    // SAFETY: the word is ours alone.
+    // SAFETY: the word is a local variable.
     to_result(unsafe { mymem_rust_fetch_add(offset, &mut operand) })?;
     Ok(operand)
 }
 
-/// EINVAL for a call that moved fewer bytes than it was given: the device is too small.
+/// EINVAL for a call that moved fewer bytes than requested: the device is too small.
 fn whole(moved: isize, count: usize) -> Result {
     match usize::try_from(moved) {
         Ok(moved) if moved == count => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Workers that count together in the device's first word, and lose counts unless something orders them.
+//! Workers that increment the device's first word together, and lose increments without a lock.
 
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use crate::threads::{Thread, Work};
 use crate::throughput::now_ns;
 use crate::{client, Outcome};
 
-/// A thread each.
+/// Kernel threads, one for each worker.
 const WORKERS_MAX: usize = 256;
 
-/// What orders the workers.
+/// How the increments are synchronised.
 #[derive(Clone, Copy)]
 pub(crate) enum Lock {
     None,
@@ -32,7 +32,7 @@ impl Lock {
     }
 }
 
-/// What the workers share.
+/// The state that the workers share.
 #[pin_data]
 struct Shared {
     increments: u64,
@@ -46,7 +46,7 @@ struct Shared {
     changed: CondVar,
 }
 
-/// Workers that aren't done, and the first error of one that is.
+/// Number of running workers, and the first error of a worker that has ended.
 struct Left {
     workers: usize,
     begun: bool,
@@ -78,7 +78,7 @@ pub(crate) fn count(workers: usize, increments: u64, lock: Lock, outcome: &mut O
         let mut left = shared.left.lock();
         left.workers = threads.len();
         left.begun = true;
-        // Those that were started before an error have nothing to do but end.
+        // Workers that were started before an error only have to end.
         shared.stop.store(started.is_err(), Ordering::Relaxed);
     }
     shared.changed.notify_all();
@@ -96,7 +96,7 @@ pub(crate) fn count(workers: usize, increments: u64, lock: Lock, outcome: &mut O
     writeln!(outcome, "{expected} {actual} {elapsed}").map_err(|_| ENOMEM)
 }
 
-/// Starts the workers; they wait for the word to begin.
+/// Starts the workers; they wait for the start signal.
 fn start(shared: &Arc<Shared>, workers: usize, threads: &mut KVec<Thread<Shared>>) -> Result {
     for number in 0..workers {
         threads.push(Thread::start(shared.clone(), number as u32)?, GFP_KERNEL)?;
@@ -117,7 +117,7 @@ impl Work for Shared {
     }
 }
 
-/// Until the last worker is done. A signal has them stop, and is EINTR then.
+/// Waits until the last worker is done. A signal makes them stop, and the result is then EINTR.
 fn wait(shared: &Shared) -> Result {
     let mut left = shared.left.lock();
     let mut outcome = Ok(());
@@ -157,7 +157,7 @@ fn begin(shared: &Shared) -> Result {
     Ok(())
 }
 
-/// Reads the word, adds 1, writes it back; another worker may do the same between.
+/// Reads the word, adds 1, writes it back; another worker may do the same in between.
 fn increment() -> Result {
     let mut word = [0; 8];
     client::read(&mut word, 0)?;

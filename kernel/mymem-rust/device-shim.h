@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What device.rs needs of the kernel and what Linux 6.12 has no Rust face for:
- * module parameters, memory that can be mapped, a lock's class, atomic words.
+ * Kernel functions for device.rs that Linux 6.12 does not offer to Rust: module
+ * parameters, memory that can be mapped, a lock's class, atomic words.
  */
 #ifndef DEVICE_SHIM_H
 #define DEVICE_SHIM_H
@@ -15,7 +15,7 @@ extern unsigned long mymem_rust_size;
 extern bool mymem_rust_strict;
 extern bool mymem_rust_exclusive;
 
-/* @size bytes of 0, aligned to a page; NULL where this machine has not so many left. */
+/* @size bytes of 0, aligned to a page; NULL if the machine has less memory left. */
 void *mymem_shim_allocate(size_t size);
 void mymem_shim_free(void *memory);
 int mymem_shim_map(struct vm_area_struct *area, void *memory);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! /dev/mymem_rust: some memory of the kernel, as a file. What it does is what ../mymem/device.c does; all that is
-//! unsafe is in `misc`, `memory`, `parameters` and `exports`.
+//! /dev/mymem_rust: kernel memory as a file, with the behaviour of ../mymem/device.c. All unsafe code is in `misc`,
+//! `memory`, `parameters` and `exports`.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
@@ -29,7 +29,7 @@ module! {
 
 const SIZE_MAX: usize = 1 << 30;
 
-// As <memwarden/mymem.h> has them: _IOWR(0xBB, 1, two words) and _IOWR(0xBB, 2, three words).
+// The same as in <memwarden/mymem.h>: _IOWR(0xBB, 1, two words) and _IOWR(0xBB, 2, three words).
 const FETCH_ADD: u32 = kernel::ioctl::_IOWR::<[u64; 2]>(0xBB, 1);
 const COMPARE_EXCHANGE: u32 = kernel::ioctl::_IOWR::<[u64; 3]>(0xBB, 2);
 
@@ -44,8 +44,8 @@ struct Device {
 }
 
 impl Device {
-    /// How many of the `count` bytes from `at` on a call may touch, and where they begin in the memory. A call that
-    /// begins where the memory ends gets `at_end`.
+    /// How many of the `count` bytes from `at` on a call may access, and their offset in the memory. The result for a
+    /// call that begins at the end of the memory is `at_end`.
     fn admit(&self, at: i64, count: usize, at_end: Result<usize>) -> Result<(usize, usize)> {
         let size = self.memory.size();
         let start = usize::try_from(at).map_err(|_| EINVAL)?;
@@ -62,7 +62,7 @@ impl Device {
         }
     }
 
-    /// [`Operations::read`] for the kernel's own memory.
+    /// [`Operations::read`] for kernel memory.
     fn read_to(&self, to: &mut [MaybeUninit<u8>], at: i64) -> Result<usize> {
         let (start, count) = self.admit(at, to.len(), Ok(0))?;
         if count > 0 {
@@ -73,7 +73,7 @@ impl Device {
         Ok(count)
     }
 
-    /// [`Operations::write`] from the kernel's own memory.
+    /// [`Operations::write`] from kernel memory.
     fn write_from(&self, from: &[u8], at: i64) -> Result<usize> {
         let (start, count) = self.admit(at, from.len(), Err(ENOSPC))?;
         if count > 0 {
@@ -84,7 +84,7 @@ impl Device {
         Ok(count)
     }
 
-    /// Adds to the word at `offset`; its value before.
+    /// Adds to the word at `offset`. Returns its previous value.
     fn fetch_add(&self, offset: u64, operand: u64) -> Result<u64> {
         let at = usize::try_from(offset).map_err(|_| EINVAL)?;
         self.memory.check_word(at)?;
@@ -170,7 +170,7 @@ impl Operations for Device {
 }
 
 struct Module {
-    // Fields are dropped in this order: first the device, so that it cannot be opened any more.
+    // Fields are dropped in this order: first the device, so that it cannot be opened again.
     _registration: Registration<Device>,
     _exported: exports::Exported,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The functions that other modules call, as mymem_rust.h declares them.
+//! The functions for other modules, as declared in mymem_rust.h.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -10,11 +10,11 @@ use kernel::sync::Arc;
 
 use crate::Device;
 
-/// The device while the module is loaded. A module that calls us keeps us loaded, and was not linked before our init
-/// was over, so that it finds the device here.
+/// The device while the module is loaded. A module that calls these functions keeps this module loaded, and is linked
+/// only after this module's init, so it finds the device.
 static DEVICE: AtomicPtr<Device> = AtomicPtr::new(ptr::null_mut());
 
-/// As long as this exists, the functions below find the device.
+/// While this exists, the functions below find the device.
 pub(crate) struct Exported {
     _device: Arc<Device>,
 }
@@ -36,18 +36,18 @@ impl Drop for Exported {
 }
 
 fn device<'a>() -> Result<&'a Device> {
-    // SAFETY: null, or a device that is there until the module is unloaded, and callers keep the module loaded.
+    // SAFETY: null, or a device that exists until the module is unloaded, and callers keep the module loaded.
     unsafe { DEVICE.load(Ordering::Acquire).as_ref() }.ok_or(ENODEV)
 }
 
 /// # Safety
 ///
-/// `to` points at `count` bytes of the kernel's memory that are the caller's alone.
+/// `to` points at `count` bytes of kernel memory that only the caller accesses.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn mymem_rust_read(to: *mut c_void, count: usize, pos: i64) -> isize {
     moved(device().and_then(|device| {
         let (_, count) = device.admit(pos, count, Ok(0))?;
-        // SAFETY: these are no more bytes than the caller promises.
+        // SAFETY: at most the bytes that the caller promises.
         let to = unsafe { bytes_mut(to, count) };
         device.read_to(to, pos)
     }))
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn mymem_rust_read(to: *mut c_void, count: usize, p
 
 /// # Safety
 ///
-/// `from` points at `count` initialised bytes of kernel memory that do not change meanwhile.
+/// `from` points at `count` initialised bytes of kernel memory that do not change during the call.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn mymem_rust_write(
     from: *const c_void,
@@ -64,7 +64,7 @@ pub(crate) unsafe extern "C" fn mymem_rust_write(
 ) -> isize {
     moved(device().and_then(|device| {
         let (_, count) = device.admit(pos, count, Err(ENOSPC))?;
-        // SAFETY: these are no more bytes than the caller promises.
+        // SAFETY: at most the bytes that the caller promises.
         let from = unsafe { bytes(from, count) };
         device.write_from(from, pos)
     }))
@@ -72,10 +72,10 @@ pub(crate) unsafe extern "C" fn mymem_rust_write(
 
 /// # Safety
 ///
-/// `operand` points at a word that is the caller's alone.
+/// `operand` points at a word that only the caller accesses.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn mymem_rust_fetch_add(offset: i64, operand: *mut u64) -> c_int {
-    // SAFETY: that is what the caller promises.
+    // SAFETY: the caller promises this.
     let operand = unsafe { &mut *operand };
     let added = u64::try_from(offset)
         .map_err(|_| EINVAL)
@@ -91,23 +91,23 @@ pub(crate) unsafe extern "C" fn mymem_rust_fetch_add(offset: i64, operand: *mut 
 
 /// # Safety
 ///
-/// As for `slice::from_raw_parts_mut`, but that for no bytes any pointer will do.
+/// As for `slice::from_raw_parts_mut`, except that for 0 bytes any pointer is allowed.
 unsafe fn bytes_mut<'a>(start: *mut c_void, count: usize) -> &'a mut [MaybeUninit<u8>] {
     if count == 0 {
         return &mut [];
     }
-    // SAFETY: that is what the caller promises.
+    // SAFETY: the caller promises this.
     unsafe { core::slice::from_raw_parts_mut(start.cast(), count) }
 }
 
 /// # Safety
 ///
-/// As for `slice::from_raw_parts`, but that for no bytes any pointer will do.
+/// As for `slice::from_raw_parts`, except that for 0 bytes any pointer is allowed.
 unsafe fn bytes<'a>(start: *const c_void, count: usize) -> &'a [u8] {
     if count == 0 {
         return &[];
     }
-    // SAFETY: that is what the caller promises.
+    // SAFETY: the caller promises this.
     unsafe { core::slice::from_raw_parts(start.cast(), count) }
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Memory that user space reads, writes and maps, behind a lock.
 //!
-//! A program may have it mapped and change it at any moment, so that Rust never has a reference to what is in it: it is
-//! only copied, by functions that don't mind, and words are changed by atomic operations. All of them check the range
-//! that they are given.
+//! A program may map the memory and change it at any moment. So Rust code never has a reference to its contents: bytes
+//! are only copied, by functions that tolerate concurrent changes, and words are changed by atomic operations. All
+//! functions check the range that they are given.
 //!
-//! The lock is held while user memory is copied, and may be waited for under a page fault; so [`Memory::map`], which
-//! runs under mmap_lock, doesn't take it.
+//! The lock is held while user memory is copied, and a task may wait for it during a page fault. So [`Memory::map`],
+//! which runs under mmap_lock, doesn't take it.
 
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use kernel::uaccess::UserPtr;
 
 use crate::misc::Area;
 
-/// What is copied between two offers to other tasks: a fraction of a millisecond.
+/// Bytes copied between two calls of cond_resched(): a fraction of a millisecond.
 const STRETCH: usize = 1 << 20;
 
 extern "C" {
@@ -32,7 +32,7 @@ extern "C" {
     fn mymem_shim_offer_cpu();
 }
 
-/// The memory. Readers share it, a writer is alone.
+/// The memory. Readers share the lock, a writer has it alone.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
@@ -41,13 +41,13 @@ pub(crate) struct Memory {
     lock: Opaque<bindings::rw_semaphore>,
 }
 
-// SAFETY: the memory belongs to no thread, and is only touched as this file's head says.
+// SAFETY: the memory belongs to no thread, and is only accessed as described at the top of this file.
 unsafe impl Send for Memory {}
-// SAFETY: as above; the lock is made for many threads.
+// SAFETY: as above; the lock is designed for many threads.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `size` bytes of 0. ENOMEM where the machine has not so many left.
+    /// `size` bytes of 0. ENOMEM if the machine does not have that much memory left.
     pub(crate) fn new(size: usize) -> impl PinInit<Self, Error> {
         try_pin_init!(Self {
             // SAFETY: may be called from any context that may sleep, and modules are loaded in one.
@@ -63,12 +63,12 @@ impl Memory {
         })
     }
 
-    /// In bytes.
+    /// The size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Waits for the right to read; EINTR when the caller is killed meanwhile.
+    /// Waits for the right to read; EINTR if the caller is killed.
     pub(crate) fn reader(&self) -> Result<Reader<'_>> {
         // SAFETY: the semaphore was initialised by `new`.
         match unsafe { bindings::down_read_killable(self.lock.get()) } {
@@ -80,7 +80,7 @@ impl Memory {
         }
     }
 
-    /// Waits for the right to write; EINTR when the caller is killed meanwhile.
+    /// Waits for the right to write; EINTR if the caller is killed.
     pub(crate) fn writer(&self) -> Result<Writer<'_>> {
         // SAFETY: the semaphore was initialised by `new`.
         match unsafe { bindings::down_write_killable(self.lock.get()) } {
@@ -92,15 +92,15 @@ impl Memory {
         }
     }
 
-    /// Maps what the area asks for; EINVAL when that isn't inside.
+    /// Maps the range that the area requests; EINVAL if it isn't inside.
     pub(crate) fn map(&self, area: &mut Area) -> Result {
-        // SAFETY: the area is lent to us for this; the memory was made to be mapped, and remains until the module is
-        // unloaded, which the mapping prevents.
+        // SAFETY: the kernel lends the area for this call; the memory was allocated for mapping, and remains until the
+        // module is unloaded, which the mapping prevents.
         let err = unsafe { mymem_shim_map(area.as_raw().cast(), self.start.as_ptr().cast()) };
         kernel::error::to_result(err)
     }
 
-    /// The address of the byte at `at`, when `count` bytes from there on are inside.
+    /// The address of the byte at `at`, if `count` bytes from it on are inside.
     fn range(&self, at: usize, count: usize) -> Result<*mut u8> {
         if at > self.size || count > self.size - at {
             return Err(EINVAL);
@@ -108,7 +108,7 @@ impl Memory {
         Ok(self.start.as_ptr().wrapping_add(at))
     }
 
-    /// EINVAL for a 64-bit word that isn't aligned, or inside.
+    /// EINVAL for a 64-bit word that isn't aligned, or isn't inside.
     pub(crate) fn check_word(&self, at: usize) -> Result {
         self.word(at).map(|_| ())
     }
@@ -130,14 +130,14 @@ impl PinnedDrop for Memory {
     }
 }
 
-/// The right to read, of the task that asked for it.
+/// A task's right to read.
 pub(crate) struct Reader<'a> {
     memory: &'a Memory,
     _task: PhantomData<*mut ()>,
 }
 
 impl Reader<'_> {
-    /// Copies to user memory. EFAULT when some of that isn't there; what lay before may have been copied.
+    /// Copies to user memory. EFAULT if some of it isn't present; bytes before it may have been copied.
     pub(crate) fn copy_to_user(&self, at: usize, to: UserPtr, count: usize) -> Result {
         let from = self.memory.range(at, count)?;
         in_stretches(count, |done, part| {
@@ -150,13 +150,13 @@ impl Reader<'_> {
         })
     }
 
-    /// Copies to the kernel's memory.
+    /// Copies to kernel memory.
     pub(crate) fn copy_to_kernel(&self, at: usize, to: &mut [MaybeUninit<u8>]) -> Result {
         let from = self.memory.range(at, to.len())?;
         let count = to.len();
         let to = to.as_mut_ptr();
         in_stretches(count, |done, part| {
-            // SAFETY: both ranges are checked, and don't overlap, as `to` is borrowed alone.
+            // SAFETY: both ranges are checked, and don't overlap, since `to` is exclusively borrowed.
             unsafe {
                 bindings::memcpy(
                     to.wrapping_add(done).cast(),
@@ -171,19 +171,19 @@ impl Reader<'_> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        // SAFETY: taken by `Memory::reader`, in this very task.
+        // SAFETY: `Memory::reader` took it, in this task.
         unsafe { bindings::up_read(self.memory.lock.get()) };
     }
 }
 
-/// The right to write, of the task that asked for it.
+/// A task's right to write.
 pub(crate) struct Writer<'a> {
     memory: &'a Memory,
     _task: PhantomData<*mut ()>,
 }
 
 impl Writer<'_> {
-    /// Copies from user memory. EFAULT when some of that isn't there; what lay before may have been copied.
+    /// Copies from user memory. EFAULT if some of it isn't present; bytes before it may have been copied.
     pub(crate) fn copy_from_user(&self, at: usize, from: UserPtr, count: usize) -> Result {
         let to = self.memory.range(at, count)?;
         in_stretches(count, |done, part| {
@@ -196,7 +196,7 @@ impl Writer<'_> {
         })
     }
 
-    /// Copies from the kernel's memory.
+    /// Copies from kernel memory.
     pub(crate) fn copy_from_kernel(&self, at: usize, from: &[u8]) -> Result {
         let to = self.memory.range(at, from.len())?;
         in_stretches(from.len(), |done, part| {
@@ -212,14 +212,15 @@ impl Writer<'_> {
         })
     }
 
-    /// Adds to the 64-bit word at `at`, modulo 2^64; its value before. EINVAL for a word that isn't aligned, or inside.
+    /// Adds to the 64-bit word at `at`, modulo 2^64. Returns its previous value. EINVAL for a word that isn't aligned
+    /// or isn't inside.
     pub(crate) fn fetch_add(&self, at: usize, operand: u64) -> Result<u64> {
         let word = self.memory.word(at)?;
         // SAFETY: the word is inside and aligned, and all of Rust's own accesses to it are atomic or under the lock.
         Ok(unsafe { mymem_shim_fetch_add(word, operand) })
     }
 
-    /// Replaces the 64-bit word at `at` if it is `expected`; its value before. Errors as `fetch_add`.
+    /// Replaces the 64-bit word at `at` if it is `expected`. Returns its previous value. Errors as for `fetch_add`.
     pub(crate) fn compare_exchange(&self, at: usize, expected: u64, desired: u64) -> Result<u64> {
         let word = self.memory.word(at)?;
         // SAFETY: as in `fetch_add`.
@@ -229,7 +230,7 @@ impl Writer<'_> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
-        // SAFETY: taken by `Memory::writer`, in this very task.
+        // SAFETY: `Memory::writer` took it, in this task.
         unsafe { bindings::up_write(self.memory.lock.get()) };
     }
 }

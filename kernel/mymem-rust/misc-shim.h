@@ -11,9 +11,9 @@
 struct misc_shim;
 
 /*
- * Each is handed the state that was registered. Positions are checked there, too:
- * read and write return what they moved, and the shim moves the position on;
- * seek returns the new position.
+ * Each operation gets the registered state, and checks positions itself: read and
+ * write return the number of bytes, and the shim advances the position; seek
+ * returns the new position.
  */
 struct misc_shim_operations {
 	int (*open)(const void *state);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A misc device whose operations are safe Rust.
 //!
-//! Linux 6.12 has no abstraction of one; misc-shim.c is the other half of this. The device exists as long as its
+//! Linux 6.12 has no abstraction of misc devices; misc-shim.c is the C half. The device exists as long as its
 //! [`Registration`]; the kernel keeps the module loaded while the device is open or mapped.
 
 use core::marker::PhantomData;
@@ -11,12 +11,12 @@ use kernel::prelude::*;
 use kernel::sync::Arc;
 use kernel::uaccess::UserPtr;
 
-/// What a device does. The calls come from any number of threads at once.
+/// The operations of a device. Any number of threads may call them at the same time.
 pub(crate) trait Operations: Send + Sync + Sized + 'static {
     /// The device is /dev/NAME.
     const NAME: &'static CStr;
 
-    /// Somebody opens it.
+    /// Called when the device is opened.
     fn open(&self) -> Result {
         Ok(())
     }
@@ -24,13 +24,13 @@ pub(crate) trait Operations: Send + Sync + Sized + 'static {
     /// The last descriptor of an `open` that succeeded is closed.
     fn release(&self) {}
 
-    /// Moves up to `count` bytes that begin at `at` to user memory; the bytes moved.
+    /// Copies up to `count` bytes from the offset `at` to user memory. Returns the number of bytes.
     fn read(&self, to: UserPtr, count: usize, at: i64) -> Result<usize>;
 
-    /// Moves up to `count` bytes from user memory to where `at` says; the bytes moved.
+    /// Copies up to `count` bytes from user memory to the offset `at`. Returns the number of bytes.
     fn write(&self, from: UserPtr, count: usize, at: i64) -> Result<usize>;
 
-    /// The position that a seek from `position` comes to; `whence` as lseek(2) has it.
+    /// The new position of a seek from `position`; `whence` is that of lseek(2).
     fn seek(&self, _position: i64, _offset: i64, _whence: u32) -> Result<i64> {
         Err(ESPIPE)
     }
@@ -51,14 +51,14 @@ pub(crate) trait Operations: Send + Sync + Sized + 'static {
 pub(crate) struct Area(kernel::types::Opaque<kernel::bindings::vm_area_struct>);
 
 impl Area {
-    /// For the C function that fills it.
+    /// For the C function that fills it in.
     #[allow(dead_code)] // mymem_test maps nothing.
     pub(crate) fn as_raw(&mut self) -> *mut kernel::bindings::vm_area_struct {
         self.0.get()
     }
 }
 
-/// As misc-shim.h has it.
+/// The same as in misc-shim.h.
 #[repr(C)]
 struct Table {
     open: unsafe extern "C" fn(*const c_void) -> c_int,
@@ -79,7 +79,7 @@ extern "C" {
     fn misc_shim_deregister(shim: *mut c_void);
 }
 
-/// A device that is there. Dropping this removes it.
+/// A registered device. Dropping this unregisters it.
 pub(crate) struct Registration<T: Operations> {
     shim: *mut c_void,
     state: *const c_void,
@@ -88,7 +88,7 @@ pub(crate) struct Registration<T: Operations> {
 
 // SAFETY: the shim is not bound to a thread, and the device can be sent since its operations can.
 unsafe impl<T: Operations> Send for Registration<T> {}
-// SAFETY: nothing can be done by a shared reference.
+// SAFETY: a shared reference gives access to nothing.
 unsafe impl<T: Operations> Sync for Registration<T> {}
 
 impl<T: Operations> Registration<T> {
@@ -102,10 +102,10 @@ impl<T: Operations> Registration<T> {
         map: map::<T>,
     };
 
-    /// Makes the device. From now on its operations are called.
+    /// Registers the device. From now on its operations may be called.
     pub(crate) fn new(device: Arc<T>) -> Result<Self> {
         let state: *const c_void = Arc::into_raw(device).cast();
-        // SAFETY: the name and the table are there as long as the module, and the state until `drop` has removed the
+        // SAFETY: the name and the table exist as long as the module, and the state until `drop` has removed the
         // device.
         let shim = unsafe { misc_shim_register(T::NAME.as_char_ptr(), &Self::TABLE, state) };
         match from_err_ptr(shim) {
@@ -115,7 +115,7 @@ impl<T: Operations> Registration<T> {
                 _device: PhantomData,
             }),
             Err(error) => {
-                // SAFETY: nothing was registered, so that the state is ours alone again; `into_raw` made it.
+                // SAFETY: nothing was registered, so only this function has the state; `into_raw` made it.
                 drop(unsafe { Arc::from_raw(state.cast::<T>()) });
                 Err(error)
             }
@@ -132,8 +132,8 @@ impl<T: Operations> Drop for Registration<T> {
     }
 }
 
-// What the table holds. C calls these with the state that `Registration::new` made of an `Arc<T>`, while the
-// registration exists, hence each may take it for a shared reference. That is what "for the table" means.
+// The operations in the table. C calls these with the state that `Registration::new` made from an `Arc<T>`, while the
+// registration exists, so each may treat it as a shared reference. That is the meaning of "for the table".
 
 /// # Safety
 ///
@@ -226,12 +226,12 @@ unsafe extern "C" fn map<T: Operations>(
 ) -> c_int {
     // SAFETY: see above.
     let device = unsafe { &*state.cast::<T>() };
-    // SAFETY: the kernel lends us the area, locked, for the length of the call; `Area` is laid out as it.
+    // SAFETY: the kernel lends the area, locked, for the duration of the call; `Area` has the same layout.
     let area = unsafe { &mut *area.cast::<Area>() };
     from_result(|| device.map(area).map(|()| 0))
 }
 
-/// As read and write return it. The kernel never asks for more than `isize` holds.
+/// The return value of read and write. The kernel never requests more than fits in `isize`.
 fn moved(outcome: Result<usize>) -> isize {
     match outcome {
         Ok(count) => count as isize,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What mymem_rust offers to other modules: as ../mymem/mymem.h says for mymem. */
+/* mymem_rust's interface for other modules, documented in ../mymem/mymem.h for mymem. */
 #ifndef MYMEM_RUST_H
 #define MYMEM_RUST_H
 

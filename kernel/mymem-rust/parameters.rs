@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The module's parameters. Linux 6.12 has none for Rust: device-shim.c declares them.
+//! The module's parameters. Linux 6.12 has no module parameters for Rust: device-shim.c declares them.
 
 use kernel::ffi::c_ulong;
 
@@ -21,7 +21,7 @@ pub(crate) fn strict() -> bool {
     unsafe { mymem_rust_strict }
 }
 
-/// Whether one at a time may open the device.
+/// Whether only one process at a time may open the device.
 pub(crate) fn exclusive() -> bool {
     // SAFETY: as in `size`.
     unsafe { mymem_rust_exclusive }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! /dev/mymem_test: measures mymem_rust from inside the kernel.
 //!
-//! A write is one command and returns when that is done; what is read afterwards, from the start, is its outcome:
+//! A write is one command and returns when the command is done; a read from the start then returns its result:
+//! - `throughput SIZE TRIALS`: a line `WRITE_NS READ_NS` for each trial. The written bytes are random, and generated
+//!   outside the timing.
+//! - `counter WORKERS INCREMENTS none|mutex|fetch-add`: the line `EXPECTED ACTUAL ELAPSED_NS`, after that number of
+//!   workers have each added 1 to the word at offset 0, INCREMENTS times.
 //!
-//! - `throughput SIZE TRIALS`: a line `WRITE_NS READ_NS` for each trial. What is written is random, and made outside
-//!   the timing.
-//! - `counter WORKERS INCREMENTS none|mutex|fetch-add`: the line `EXPECTED ACTUAL ELAPSED_NS`, after as many workers
-//!   have each added 1 to the word at offset 0, as often as said.
-//!
-//! EINVAL for anything else, EBUSY while another command runs, EINTR when the writer is killed or interrupted, and
-//! EIO when what was read is not what was written.
+//! EINVAL for any other command, EBUSY while another command runs, EINTR if the writer is killed or interrupted, and
+//! EIO if the bytes read differ from those written.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
@@ -35,10 +34,10 @@ module! {
     license: "GPL",
 }
 
-/// More than the longest command.
+/// Longer than the longest command.
 const LINE_MAX: usize = 128;
 
-/// What a command leaves to be read, as text.
+/// The result of a command, as text.
 pub(crate) struct Outcome(VVec<u8>);
 
 impl Write for Outcome {
@@ -51,7 +50,7 @@ impl Write for Outcome {
 
 #[pin_data]
 struct Test {
-    /// Of the last command that succeeded.
+    /// The result of the last command that succeeded.
     #[pin]
     outcome: Mutex<VVec<u8>>,
     running: core::sync::atomic::AtomicBool,

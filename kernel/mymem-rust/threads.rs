@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Kernel threads that are joined before their module can be unloaded. Linux 6.12 has no abstraction of threads, and the
-//! last instructions of a work item may run after a waiter has unloaded the module.
+//! Kernel threads that are joined before their module can be unloaded. Linux 6.12 has no abstraction of threads, and a
+//! work item is no substitute: its last instructions may run after a waiter has unloaded the module.
 
 use core::marker::PhantomData;
 use kernel::error::from_err_ptr;
@@ -17,12 +17,12 @@ extern "C" {
     fn mymem_test_shim_join(task: *mut c_void) -> c_int;
 }
 
-/// What a thread does.
+/// The work of a thread.
 pub(crate) trait Work: Send + Sync + 'static {
     fn work(&self);
 }
 
-/// A thread. Dropping this waits for its end; one that has not begun yet then never does.
+/// A thread. Dropping this waits for its end; a thread that has not begun by then never runs.
 pub(crate) struct Thread<T: Work> {
     task: *mut c_void,
     state: *const T,
@@ -30,10 +30,10 @@ pub(crate) struct Thread<T: Work> {
 }
 
 impl<T: Work> Thread<T> {
-    /// Starts a thread; it is called mymem_test/NUMBER.
+    /// Starts a thread, named mymem_test/NUMBER.
     pub(crate) fn start(work: Arc<T>, number: u32) -> Result<Self> {
         let state = Arc::into_raw(work);
-        // SAFETY: `run` takes what `into_raw` made, and the state is there until the thread has ended.
+        // SAFETY: `run` takes the pointer that `into_raw` made, and the state exists until the thread has ended.
         let task = unsafe { mymem_test_shim_thread(run::<T>, state.cast_mut().cast(), number) };
         match from_err_ptr(task) {
             Ok(task) => Ok(Self {
@@ -42,7 +42,7 @@ impl<T: Work> Thread<T> {
                 _work: PhantomData,
             }),
             Err(error) => {
-                // SAFETY: no thread was made, so that the state is ours; `into_raw` made it.
+                // SAFETY: no thread was made, so only this function has the state; `into_raw` made it.
                 drop(unsafe { Arc::from_raw(state) });
                 Err(error)
             }
@@ -61,9 +61,9 @@ impl<T: Work> Drop for Thread<T> {
 
 /// # Safety
 ///
-/// With the state that [`Thread::start`] made, while that thread isn't joined.
+/// Call with the state that [`Thread::start`] made, while that thread isn't joined.
 unsafe extern "C" fn run<T: Work>(state: *mut c_void) -> c_int {
-    // SAFETY: `start` made it of an `Arc<T>`, which `Thread` keeps until this thread has ended.
+    // SAFETY: `start` made it from an `Arc<T>`, which `Thread` keeps until this thread has ended.
     unsafe { &*state.cast::<T>() }.work();
     0
 }

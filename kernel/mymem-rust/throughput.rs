@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! How long a write and a read of one size take.
+//! Times writes and reads of one size.
 
 use core::fmt::Write;
 use kernel::prelude::*;
@@ -7,7 +7,7 @@ use kernel::time::Ktime;
 
 use crate::{client, Outcome};
 
-/// As many trials' lines fit a few megabytes.
+/// The lines of this many trials take a few megabytes.
 const TRIALS_MAX: usize = 100_000;
 /// The largest device's size.
 const SIZE_MAX: usize = 1 << 30;
@@ -17,7 +17,7 @@ pub(crate) fn measure(size: usize, trials: usize, outcome: &mut Outcome) -> Resu
     if size > SIZE_MAX || trials > TRIALS_MAX {
         return Err(EINVAL);
     }
-    // A size that the device doesn't have shall not cost its memory first.
+    // Check the size before allocating a buffer for it.
     client::read(&mut [0], size as i64 - 1)?;
     let mut written = VVec::from_elem(0, size, GFP_KERNEL)?;
     let mut read = VVec::from_elem(0, size, GFP_KERNEL)?;

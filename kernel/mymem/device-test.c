@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KUnit tests of a device's edges, through what it exports. Compiled here for
- * mymem and in ../mymem-rust for mymem_rust, which have to be the same.
+ * KUnit tests of a device's edge cases, through its exported functions. Compiled here
+ * for mymem and in ../mymem-rust for mymem_rust, which must behave the same.
  */
 #include <kunit/test.h>
 #include <linux/limits.h>
@@ -18,7 +18,7 @@
 
 #define SIZE SZ_512K
 
-/* The tests know the device as it is without parameters. */
+/* The tests expect a device with default parameters. */
 static int needs_defaults(struct kunit *test)
 {
 	u8 two[2];

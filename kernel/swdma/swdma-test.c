@@ -19,11 +19,11 @@
 #include "faults.h"
 
 #define FLAGS (DMA_CTRL_ACK | DMA_PREP_INTERRUPT)
-/* Large enough to be met half-way, small enough to be had in one piece. */
+/* Large enough to be interrupted half-way, small enough to be allocated in one piece. */
 #define BUFFER SZ_256K
-/* What a test waits for is long over by then, or it never comes. */
+/* An event that a test waits for comes long before this, or never. */
 #define PATIENCE_MS 10000
-/* What must not happen would have happened by then. */
+/* An event that must not happen would have happened by then. */
 #define QUIET_MS 50
 #define BATCH 16
 
@@ -145,7 +145,7 @@ static enum dma_status status_of(struct fixture *f, int i, u32 *residue)
 	return status;
 }
 
-/* Copies and waits. Return: whether it went well. */
+/* Copies and waits. Return: true on success. */
 static bool copies(struct fixture *f, size_t to, size_t from, size_t length)
 {
 	if (!submit(f, 0, to, from, length))
@@ -159,7 +159,7 @@ static size_t longest(struct fixture *f)
 	return round_down(f->most, f->align);
 }
 
-/* How many descriptors a test may have under way. */
+/* The maximum number of descriptors that a test may have in flight. */
 static int batch(struct fixture *f)
 {
 	int n;
@@ -174,7 +174,7 @@ static int batch(struct fixture *f)
 static void exactly_the_bytes_asked_for_are_copied(struct kunit *test)
 {
 	static const size_t lengths[] = { 1, 2, 3, 5, 8, 64, 255, 4095, 4096, 4097, 12289 };
-	/* As CPUs copy by words of 8 bytes; times what the device wants. */
+	/* CPUs copy by words of 8 bytes; times the device's alignment. */
 	static const size_t offsets[] = { 0, 1, 3, 4, 7, 8 };
 	struct fixture *f = test->priv;
 	size_t length, to, from;
@@ -274,7 +274,7 @@ static void a_copy_is_paused_within_a_step(struct kunit *test)
 
 	if (longest(f) < BUFFER)
 		kunit_skip(test, "descriptors are too short to be met half-way");
-	/* It may be over before this thread has its turn. */
+	/* It may be over before this thread runs. */
 	for (attempt = 0; attempt < 100; attempt++) {
 		memset(f->to, 0, BUFFER);
 		KUNIT_ASSERT_TRUE(test, submit(f, 0, 0, 0, BUFFER));
@@ -313,7 +313,7 @@ static void what_is_terminated_is_not_called_back(struct kunit *test)
 	for (i = 0; i < n - 1; i++)
 		KUNIT_ASSERT_TRUE(test, submit(f, i, 0, 0, f->align));
 	dma_async_issue_pending(f->chan);
-	/* And one that is submitted only. */
+	/* And one that is only submitted, not issued. */
 	KUNIT_ASSERT_TRUE(test, submit(f, n - 1, 0, 0, f->align));
 	if (n > 2)
 		KUNIT_EXPECT_TRUE(test, is_called_back(&f->copy[0]));
@@ -399,7 +399,7 @@ static void what_is_no_memory_is_an_error(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, f->copy[0].result.residue, f->align);
 	KUNIT_EXPECT_EQ(test, status_of(f, 0, &residue), DMA_ERROR);
 	KUNIT_EXPECT_EQ(test, status_of(f, 1, &residue), DMA_ERROR);
-	/* It would wrap. */
+	/* The range would wrap around. */
 	KUNIT_EXPECT_FALSE(test, submit(f, 0, 0, nowhere - f->from_dma, SZ_8K));
 	KUNIT_EXPECT_TRUE(test, copies(f, 0, 0, f->align));
 }
@@ -412,7 +412,7 @@ static void every_nth_fails_and_no_other(struct kunit *test)
 	bool fails;
 
 	half = length / 2;
-	/* A channel counts from its request on; the batch was never begun. */
+	/* A channel counts from its request on; the batch has not begun. */
 	swdma_faults.fail_every = 3;
 	for (i = 0; i < n; i++) {
 		memset(f->to, 0, length);
@@ -444,7 +444,7 @@ static void what_hangs_is_ended_by_terminate(struct kunit *test)
 	KUNIT_ASSERT_TRUE(test, submit(f, 2, 0, 0, length));
 	dma_async_issue_pending(f->chan);
 	KUNIT_EXPECT_TRUE(test, is_called_back(&f->copy[0]));
-	/* It stops half-way, and it does not help that the fault is taken away. */
+	/* It stops half-way, and clearing the fault does not help. */
 	while (status_of(f, 1, &residue) == DMA_IN_PROGRESS && residue == length &&
 	       time_before(jiffies, until))
 		usleep_range(100, 1000);
@@ -546,7 +546,7 @@ static void a_delay_is_kept_and_ended_by_terminate(struct kunit *test)
 	KUNIT_EXPECT_LT(test, ktime_ms_delta(ktime_get(), start), 3000);
 }
 
-/* A callback that goes on with the next copy, until there are enough. */
+/* A callback that starts the next copy, until there are enough. */
 struct chain {
 	struct fixture *fixture;
 	struct completion done;
@@ -589,7 +589,7 @@ static void a_callback_may_submit(struct kunit *test)
 	dmaengine_terminate_sync(chain.fixture->chan);
 }
 
-/* Who hands its mappings over has them back however the copy ends. */
+/* A client's mappings are undone however the copy ends. */
 static void mappings_are_given_back(struct kunit *test)
 {
 	struct fixture *f = test->priv;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * The requests that /dev/cftu takes: copies between user memory and a region of
- * kernel memory, by the CPU or by a DMA engine, each timed.
+ * The requests of /dev/cftu: copies between user memory and a region of kernel
+ * memory, by the CPU or by a DMA engine, each timed.
  *
- * A request is read whole before anything is done, and judged whole: what is
- * wrong with it is EINVAL and changes nothing. Answers are written into the
- * request. Fields named reserved are 0, or the request is EINVAL.
+ * A request is read and checked as a whole first: an invalid one fails with EINVAL
+ * and changes nothing. Results are written into the request. Fields named reserved
+ * must be 0, or the request fails with EINVAL.
  */
 #ifndef _UAPI_MEMWARDEN_CFTU_H
 #define _UAPI_MEMWARDEN_CFTU_H
@@ -13,7 +13,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Of this header. Another value in CFTU_INFO's answer is another module's. */
+/* This header's version. A module that reports another one in CFTU_INFO does not match it. */
 #define CFTU_VERSION 2
 
 #define CFTU_NAME_BYTES 32
@@ -21,7 +21,7 @@
 #define CFTU_LENGTH_MAX 0x40000000UL
 #define CFTU_BATCH_MAX 65536
 #define CFTU_CHANNELS_MAX 64
-/* Of both parts of the priority policy's window. */
+/* Limits of both parts of the priority policy's window. */
 #define CFTU_QUANTUM_MIN_NS 1000
 #define CFTU_QUANTUM_MAX_NS 1000000000
 
@@ -29,24 +29,24 @@ enum cftu_policy_kind {
 	CFTU_POLICY_OFF,	/* the CPU copies */
 	CFTU_POLICY_EXCLUSIVE,	/* a channel for each CPU */
 	CFTU_POLICY_SHARED,	/* any channel for any CPU, the least loaded first */
-	CFTU_POLICY_PRIORITY,	/* exclusive, and part of the time is the high ones' alone */
+	CFTU_POLICY_PRIORITY,	/* exclusive, with a part of each window for high channels only */
 };
 
 /**
- * struct cftu_info - what the module has
+ * struct cftu_info - the module's properties
  * @version: CFTU_VERSION
  * @channels: DMA channels that it holds
  * @policy: enum cftu_policy_kind
  * @flags: CFTU_CAN_PAUSE, CFTU_COHERENT, CFTU_FOLDED, CFTU_RESERVED, CFTU_COMPARES,
  *	CFTU_STOPS
- * @min_bytes: shorter copies of the kernel and of other modules go by CPU; requests here
- *	don't ask it; all ones: it was measured, and the engine is never faster
- * @poll_bytes: up to here a copy's end is polled for, above it an interrupt awaited
- * @region_bytes: of this file's region, 0: none
- * @quantum_high_ns: of each window, the high channels' part
- * @quantum_low_ns: of each window, everybody's part
- * @high: which channels are high, a bit each
- * @align_bytes: an address or a length that isn't a multiple has its ends copied by CPU
+ * @min_bytes: the CPU makes shorter copies of the kernel and of other modules; requests to
+ *	this device ignore it; all ones: it was measured, and the engine is never faster
+ * @poll_bytes: the end of a copy up to this size is polled for; longer ones await an interrupt
+ * @region_bytes: size of this file's region, 0: none
+ * @quantum_high_ns: the part of each window for the high channels only
+ * @quantum_low_ns: the part of each window for all channels
+ * @high: the high channels, a bit each
+ * @align_bytes: the CPU copies the ends of a range that isn't aligned to this
  * @reserved: 0
  * @provider: the first channel's driver
  */
@@ -66,17 +66,17 @@ struct cftu_info {
 	char provider[CFTU_NAME_BYTES];
 };
 
-/* The engine pauses a transfer; without it low copies are admitted in their time. */
+/* The engine can pause a transfer; without this flag a low copy begins only if it will fit. */
 #define CFTU_CAN_PAUSE 0x1
-/* The engine sees the CPUs' caches. */
+/* The engine snoops the CPUs' caches. */
 #define CFTU_COHERENT 0x2
 /* The policy was set with CFTU_FOLD. */
 #define CFTU_FOLDED 0x4
-/* This file's region is the one that the kernel keeps from boot on. */
+/* This file's region is the one that the kernel reserves at boot. */
 #define CFTU_RESERVED 0x8
 /*
  * The engine's driver is not known to report errors, and cftu was loaded with compare=1:
- * after each transfer the CPU compares what was copied.
+ * after each transfer the CPU compares both sides.
  */
 #define CFTU_COMPARES 0x10
 /*
@@ -86,12 +86,12 @@ struct cftu_info {
 #define CFTU_STOPS 0x20
 
 /**
- * struct cftu_policy - which channel a copy takes, from now on
+ * struct cftu_policy - the choice of channels, from the next transfer on
  * @policy: enum cftu_policy_kind
- * @flags: CFTU_FOLD: CPUs may share a channel if there are more CPUs than channels;
- *	else exclusive and priority are EINVAL then
- * @quantum_high_ns: priority: what each window begins with; 0: 30,000
- * @quantum_low_ns: priority: the rest of the window; 0: 60,000
+ * @flags: CFTU_FOLD: CPUs share channels if there are more CPUs than channels; without it
+ *	exclusive and priority then fail with EINVAL
+ * @quantum_high_ns: priority: the first part of each window; 0: 30,000
+ * @quantum_low_ns: priority: the second part of each window; 0: 60,000
  * @high: priority: the high channels, a bit each; 0: the first
  */
 struct cftu_policy {
@@ -116,10 +116,10 @@ struct cftu_region {
 };
 
 /**
- * struct cftu_pin - user memory that stays where it is until it is released
+ * struct cftu_pin - user memory that stays pinned until it is released
  * @address: its first byte
  * @bytes: 1 to CFTU_LENGTH_MAX; counts against RLIMIT_MEMLOCK
- * @flags: CFTU_WRITABLE: copies may go there
+ * @flags: CFTU_WRITABLE: copies may write to it
  * @id: out: for @pin of copies, and for CFTU_UNPIN
  */
 struct cftu_pin {
@@ -138,28 +138,28 @@ enum cftu_direction {
 
 enum cftu_engine {
 	CFTU_CPU,	/* copy_from_user(), copy_to_user() */
-	CFTU_DMA,	/* the engine, as the policy says; CPU if that is off or fails */
+	CFTU_DMA,	/* the engine, by the policy; the CPU if the policy is off or the engine fails */
 };
 
-/* The channel of a copy that took none. */
+/* The channel of a copy that used none. */
 #define CFTU_NO_CHANNEL 0xffffffff
 
 /**
  * struct cftu_copy - one copy
- * @address: user memory; with @pin, an address inside what was pinned
- * @offset: where in the region, in bytes
+ * @address: user memory; with @pin, an address in the pinned memory
+ * @offset: offset in the region, in bytes
  * @bytes: 1 to CFTU_LENGTH_MAX
  * @direction: enum cftu_direction
  * @engine: enum cftu_engine
  * @flags: CFTU_UNCACHED
- * @pin: id of pinned memory, 0: none, it is pinned for this copy alone
+ * @pin: id of pinned memory; 0: the memory is pinned for this copy only
  * @not_copied: out: bytes at the end that were not copied, as copy_from_user()
- *	says it; the request succeeds
- * @engine_bytes: out: what the engine copied of the rest
- * @begin_ns: out: CLOCK_MONOTONIC before
- * @end_ns: out: and after
- * @cpu: out: that began it
- * @channel: out: that had the last part of it, or CFTU_NO_CHANNEL
+ *	returns them; the request succeeds
+ * @engine_bytes: out: bytes that the engine copied
+ * @begin_ns: out: CLOCK_MONOTONIC before the copy
+ * @end_ns: out: CLOCK_MONOTONIC after it
+ * @cpu: out: the CPU that began it
+ * @channel: out: the channel of its last part, or CFTU_NO_CHANNEL
  */
 struct cftu_copy {
 	__u64 address;
@@ -178,8 +178,8 @@ struct cftu_copy {
 };
 
 /*
- * Both sides' cache lines are written back and dropped before the clock is read. User
- * memory that isn't there is EFAULT then: there are no lines of it.
+ * Both sides' cache lines are written back and invalidated before the clock is read. The
+ * request then fails with EFAULT if the user memory is not present: it has no lines.
  */
 #define CFTU_UNCACHED 0x1
 
@@ -188,8 +188,8 @@ struct cftu_copy {
  * @copies: address of @count struct cftu_copy, done in this order
  * @count: 1 to CFTU_BATCH_MAX
  * @reserved: 0
- * @done: out: how many were done; fewer when a signal came (then EINTR) or one was
- *	wrong (then its error)
+ * @done: out: number of copies done; fewer than @count after a signal (EINTR) or an
+ *	invalid copy (its error)
  */
 struct cftu_batch {
 	__u64 copies;
@@ -199,22 +199,22 @@ struct cftu_batch {
 };
 
 /**
- * struct cftu_channel - what a channel did since the module was loaded
- * @channel: in: which
+ * struct cftu_channel - a channel's counts since the module was loaded
+ * @channel: in: its index
  * @flags: out: CFTU_HIGH, CFTU_DEAD
- * @name: out: as /sys/class/dma has it
- * @transfers: out: what was submitted and awaited in one go
+ * @name: out: its name in /sys/class/dma
+ * @transfers: out: transfers, each submitted and awaited as a whole
  * @segments: out: descriptors in them
- * @bytes: out: copied
- * @errors: out: transfers that the engine failed; the CPU did them
- * @timeouts: out: transfers that it did not end in time; the CPU did them
- * @recoveries: out: times that the channel was given back and taken anew
- * @paused_ns: out: time that it was kept from copying by the priority policy
- * @cpus: out: CPUs that submitted, a bit each (those above 63 are left out)
- * @mismatches: out: transfers that the engine's driver said were done, and whose bytes were
- *	others; the CPU did them (CFTU_COMPARES)
- * @held_pages: out: pages that stay allocated until the next boot, as the engine may be at
- *	them yet
+ * @bytes: out: bytes copied
+ * @errors: out: transfers that failed; the CPU copied their bytes
+ * @timeouts: out: transfers that did not end in time; the CPU copied their bytes
+ * @recoveries: out: how often the channel was released and requested again
+ * @paused_ns: out: time for which the priority policy held it back
+ * @cpus: out: CPUs that submitted, a bit each (without those above 63)
+ * @mismatches: out: transfers that the driver reported as done, with wrong bytes; the CPU
+ *	copied them again (CFTU_COMPARES)
+ * @held_pages: out: pages that stay allocated until the next boot, since the engine may
+ *	still access them
  */
 struct cftu_channel {
 	__u32 channel;
@@ -233,29 +233,29 @@ struct cftu_channel {
 };
 
 #define CFTU_HIGH 0x1
-/* It hung, and could not be taken anew: no copy uses it. */
+/* It hung, and could not be requested again: no copy uses it. */
 #define CFTU_DEAD 0x2
 
 /**
- * struct cftu_statistics - what all copies did since the module was loaded
- * @copies: asked for, by requests here, by other modules and by the kernel
- * @engine_bytes: by the engine
- * @cpu_bytes: by CPU, for any of the reasons that follow
- * @asked_bytes: the request said CFTU_CPU
- * @off_bytes: the policy is off, or no channel is left
- * @small_bytes: shorter than min_bytes
- * @context_bytes: the caller could not sleep, or has no user memory
- * @unpinned_bytes: user memory that is not there, or may not be held for an engine, or
- *	kernel memory that no engine may touch: what copy_from_user() says is the answer
- * @aligned_bytes: ends, or relative positions, that the engine can't do
- * @refused_bytes: it took no descriptor or no mapping of them
- * @failed_bytes: it failed, did not end in time, or copied other bytes
- * @policies: times that the policy was set
- * @kernel_copies: of @copies those that copy_from_user() and the like asked for, in a
- *	kernel that does (usercopy.dma)
- * @kernel_engine_bytes: of @engine_bytes those of these
- * @mismatches: of all channels
- * @held_pages: of all channels
+ * struct cftu_statistics - counts of all copies since the module was loaded
+ * @copies: copies for requests to this device, for other modules and for the kernel
+ * @engine_bytes: bytes that the engine copied
+ * @cpu_bytes: bytes that the CPU copied, for any of the following reasons
+ * @asked_bytes: the request had CFTU_CPU
+ * @off_bytes: the policy is off, or no channel is available
+ * @small_bytes: the copy is shorter than min_bytes
+ * @context_bytes: the caller cannot sleep, or has no user memory
+ * @unpinned_bytes: the user memory is not present or cannot be held for an engine, or the
+ *	engine may not access the kernel memory; the result is copy_from_user()'s
+ * @aligned_bytes: ends that are not aligned, or two sides that are aligned differently
+ * @refused_bytes: the engine took no descriptor or no mapping of them
+ * @failed_bytes: the engine failed, did not end in time, or copied wrong bytes
+ * @policies: how often the policy was set
+ * @kernel_copies: those of @copies that copy_from_user() and similar functions of a patched
+ *	kernel requested (usercopy.dma)
+ * @kernel_engine_bytes: the part of @engine_bytes in @kernel_copies
+ * @mismatches: sum over all channels
+ * @held_pages: sum over all channels
  */
 struct cftu_statistics {
 	__u64 copies;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * Who copies how much between user and kernel memory: the devices /dev/copytrace/
- * from_user, to_user, __from_user and __to_user, one for each function, and the rings
- * that they give out, one for each CPU.
+ * A trace of the copies between user and kernel memory: the devices /dev/copytrace/
+ * from_user, to_user, __from_user and __to_user, one for each function, each with a ring
+ * for each CPU.
  *
  * A file claims the ring of one CPU, maps it and starts it. The ring is a page that
- * begins with a struct copytrace_reader, and after it records. Record N, counted from 0,
- * is in slot N % records, and is whole once its sequence is N + 1 (read that first, with
- * acquire). What was read is given back by writing the reader's tail. A full ring takes
- * nothing more: what it does not take is counted.
+ * begins with a struct copytrace_reader, followed by the records. Record N, counted from
+ * 0, is in slot N % records, and is complete when its sequence is N + 1 (read that first,
+ * with acquire). The reader releases the records that it has read by writing the tail. A
+ * full ring drops further records and counts them.
  */
 #ifndef _UAPI_MEMWARDEN_COPYTRACE_H
 #define _UAPI_MEMWARDEN_COPYTRACE_H
@@ -16,30 +16,30 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Of this header. Another value in COPYTRACE_INFO's answer is another module's. */
+/* This header's version. A module that reports another one in COPYTRACE_INFO does not match it. */
 #define COPYTRACE_VERSION 1
 
-/* Which copies are seen. */
+/* The traced copies. */
 enum copytrace_source {
-	/* All of the four functions and of iov_iters, inlined ones too. */
+	/* All copies of the four functions and of iov_iters, including inlined ones. */
 	COPYTRACE_HOOKS,
 	/*
-	 * Calls of what copies for them, by probes: copies that are inlined down to the
-	 * instructions are not seen.
+	 * Calls of the out-of-line functions that copy for them, by probes: fully inlined
+	 * copies are not traced.
 	 */
 	COPYTRACE_PROBES,
 };
 
 /**
- * struct copytrace_info - what the module has
+ * struct copytrace_info - the module's properties
  * @version: COPYTRACE_VERSION
  * @source: enum copytrace_source
  * @cpus: CPUs that may be claimed are 0 to @cpus - 1
- * @records: of each ring
- * @ring_bytes: of each ring's mapping; the records begin @records_at
- * @records_at: bytes into it
+ * @records: number of records of each ring
+ * @ring_bytes: size of each ring's mapping
+ * @records_at: offset of the records in the mapping
  * @flags: COPYTRACE_MERGED, COPYTRACE_NO_ADDRESSES
- * @ticks_hz: how often a second the counter ticks that the records' times are of
+ * @ticks_hz: frequency of the counter that the records' times are read from
  */
 struct copytrace_info {
 	__u32 version;
@@ -53,32 +53,32 @@ struct copytrace_info {
 };
 
 /*
- * The source cannot tell the __ forms, and those for callers that must not sleep, from the
- * others: from_user and to_user record all, __from_user and __to_user none.
+ * The source cannot distinguish the __ forms, and those for callers that must not sleep, from
+ * the others: from_user and to_user record all copies, __from_user and __to_user none.
  */
 #define COPYTRACE_MERGED 0x1
 /* The calling task lacks CAP_PERFMON: callers in a ring that it claims are 0. */
 #define COPYTRACE_NO_ADDRESSES 0x2
 
 /**
- * struct copytrace_reader - what the reader writes
- * @tail: records before this one are read
+ * struct copytrace_reader - the part that the reader writes
+ * @tail: number of the first record that the reader has not read
  */
 struct copytrace_reader {
 	__u64 tail;
 };
 
 /**
- * struct copytrace_record - one copy that has ended
+ * struct copytrace_record - one completed copy
  * @sequence: its number in this ring, from 1
- * @before: the CPUs' counter before: CNTVCT_EL0 or the TSC, which all CPUs share
- * @after: and after
+ * @before: the counter that all CPUs share (CNTVCT_EL0, the TSC), before the copy
+ * @after: the same after the copy
  * @caller: address in the kernel to which the function returned; 0 in a ring that was
  *	claimed without CAP_PERFMON
- * @bytes: asked for
- * @left: of them not copied
- * @by_engine: of them copied by a DMA engine
- * @cpu: that began it; it ended on the ring's
+ * @bytes: bytes requested
+ * @left: bytes not copied
+ * @by_engine: bytes copied by a DMA engine
+ * @cpu: the CPU that began it; it ended on the ring's CPU
  * @reserved: 0
  */
 struct copytrace_record {
@@ -94,10 +94,10 @@ struct copytrace_record {
 };
 
 /**
- * struct copytrace_counts - of the claimed ring, since it was claimed
- * @recorded: taken
- * @dropped: not taken, for the ring was full
- * @missed: probes: on all CPUs, calls that found no room to be followed; no ring has them
+ * struct copytrace_counts - counts of the claimed ring, since it was claimed
+ * @recorded: copies recorded
+ * @dropped: copies not recorded, because the ring was full
+ * @missed: probes: calls on all CPUs without a free probe instance; no ring has them
  */
 struct copytrace_counts {
 	__u64 recorded;
@@ -110,18 +110,18 @@ struct copytrace_counts {
 
 #define COPYTRACE_INFO _IOR(COPYTRACE_IOCTL_TYPE, 1, struct copytrace_info)
 /*
- * The CPU whose ring this file has from now on, empty; EBUSY: another has it; ENOMEM: there is
- * no memory for it. Its memory is given back when the file is closed and nothing maps it.
+ * Claims the ring of a CPU for this file, empty; EBUSY: another file has it; ENOMEM: there is
+ * no memory for it. Its memory is freed when the file is closed and unmapped.
  */
 #define COPYTRACE_CLAIM _IOW(COPYTRACE_IOCTL_TYPE, 2, __u32)
-/* From now on copies that end on that CPU are recorded; EBUSY: another module traces. */
+/* Starts recording copies that end on that CPU; EBUSY: another module traces. */
 #define COPYTRACE_START _IO(COPYTRACE_IOCTL_TYPE, 3)
-/* None are, and none is being written: what the ring has is all. May take a while. */
+/* Stops recording, and waits until no record is being written. May take a while. */
 #define COPYTRACE_STOP _IO(COPYTRACE_IOCTL_TYPE, 4)
 #define COPYTRACE_COUNTS _IOR(COPYTRACE_IOCTL_TYPE, 5, struct copytrace_counts)
 /*
- * None that end from now on are; some may be being written yet. It takes no time, so
- * that many rings end together before each is stopped. START opens it again.
+ * Stops recording without waiting: records may still be written. It is fast, so that many
+ * rings end at almost the same time before each is stopped. START opens the ring again.
  */
 #define COPYTRACE_CLOSE _IO(COPYTRACE_IOCTL_TYPE, 6)
 

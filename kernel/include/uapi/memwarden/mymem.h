@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * The requests that /dev/mymem and /dev/mymem_rust take, besides read, write,
- * llseek and mmap. Both take the same. The answer is written into the request: one
- * that lies in memory that can't be written to is EFAULT after the word was changed.
+ * The requests of /dev/mymem and /dev/mymem_rust, besides read, write, llseek and
+ * mmap. Both devices have the same. The result is written into the request: if that
+ * memory isn't writable, the request fails with EFAULT after the word was changed.
  */
 #ifndef _UAPI_MEMWARDEN_MYMEM_H
 #define _UAPI_MEMWARDEN_MYMEM_H
@@ -12,8 +12,8 @@
 
 /**
  * struct mymem_fetch_add - add to a 64-bit word of the device's memory
- * @offset: where the word is, in bytes; a multiple of 8, the word inside the device
- * @operand: in: what to add (modulo 2^64); out: the word's value before
+ * @offset: offset of the word in bytes; a multiple of 8, inside the device
+ * @operand: in: the value to add (modulo 2^64); out: the word's previous value
  */
 struct mymem_fetch_add {
 	__u64 offset;
@@ -21,11 +21,11 @@ struct mymem_fetch_add {
 };
 
 /**
- * struct mymem_compare_exchange - replace a 64-bit word if it has a value
- * @offset: where the word is, in bytes; a multiple of 8, the word inside the device
- * @expected: in: the value that it must have; out: the value that it had. The
- *	word was replaced if these are the same.
- * @desired: what to replace it with
+ * struct mymem_compare_exchange - replace a 64-bit word if it has the expected value
+ * @offset: offset of the word in bytes; a multiple of 8, inside the device
+ * @expected: in: the expected value; out: the word's previous value. The word was
+ *	replaced if these are equal.
+ * @desired: the new value
  */
 struct mymem_compare_exchange {
 	__u64 offset;
