@@ -212,7 +212,7 @@ static void request_again(struct channel *channel)
 	channel->dma = dma_request_channel(mask, is_same_channel, dma);
 	channel->counted.recoveries++;
 	if (!channel->dma) {
-		pr_err("%s: it hung, and can't be taken anew; no copy uses it any more\n",
+		pr_err("%s: it hung and could not be requested again; no copy uses it any more\n",
 		       channel->counted.name);
 		WRITE_ONCE(channel->dead, true);
 		return;
@@ -293,7 +293,7 @@ static enum transfer_end time_out(struct channel *channel, const struct piece *p
 				  unsigned int count, u64 timeout_ns)
 {
 	channel->counted.timeouts++;
-	pr_warn_ratelimited("%s: no end of a transfer after %llu ms\n", channel->counted.name,
+	pr_warn_ratelimited("%s: a transfer has not ended after %llu ms\n", channel->counted.name,
 			    div_u64(timeout_ns, NSEC_PER_MSEC));
 	/* Worth trying even if the driver is not known to stop the hardware. */
 	if (channel->dma->device->device_terminate_all)

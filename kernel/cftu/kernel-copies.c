@@ -25,11 +25,11 @@ void cftu_kernel_copies_start(void)
 	if (usercopy_dma_policy() == USERCOPY_DMA_POLICY_OFF)
 		return;
 	if (usercopy_dma_start(cftu_copy_for_kernel, cftu_copy_min_bytes())) {
-		pr_warn("another module does the kernel's copies\n");
+		pr_warn("another module makes the kernel's copies\n");
 		return;
 	}
 	started = true;
-	pr_info("the kernel's copies of %lu bytes and more take a channel\n",
+	pr_info("the kernel's copies of %lu bytes or more use a channel\n",
 		cftu_copy_min_bytes());
 }
 

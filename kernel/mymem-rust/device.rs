@@ -191,7 +191,7 @@ impl kernel::Module for Module {
             }),
             GFP_KERNEL,
         )
-        .inspect_err(|_| pr_err!("size={}: this machine has not so much memory left\n", size))?;
+        .inspect_err(|_| pr_err!("size={}: not enough memory on this machine\n", size))?;
         let exported = exports::Exported::new(device.clone());
         let registration = Registration::new(device)
             .inspect_err(|error| pr_err!("no /dev/mymem_rust: error {}\n", -error.to_errno()))?;

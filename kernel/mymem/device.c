@@ -275,7 +275,7 @@ static int __init mymem_init(void)
 	if (si_mem_available() >= (long)(size >> PAGE_SHIFT))
 		memory = vmalloc_user(size);
 	if (!memory) {
-		pr_err("size=%lu: this machine has not so much memory left\n", size);
+		pr_err("size=%lu: not enough memory on this machine\n", size);
 		return -ENOMEM;
 	}
 	err = misc_register(&device);

@@ -139,7 +139,7 @@ static int swdma_probe(struct platform_device *pdev)
 	if (err)
 		return dev_err_probe(dev, err, "no 64-bit DMA addresses\n");
 	if (get_dma_ops(dev) || device_iommu_mapped(dev))
-		return dev_err_probe(dev, -ENODEV, "DMA addresses aren't memory's here\n");
+		return dev_err_probe(dev, -ENODEV, "DMA addresses are not physical ones\n");
 	/* Clients read it to split their copies. */
 	dma_set_max_seg_size(dev, max_length);
 

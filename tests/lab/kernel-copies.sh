@@ -3,14 +3,14 @@
 # clock: free
 # kernel: own-debug
 # append: usercopy.dma=exclusive usercopy_region=8M
-# A kernel that leaves its copies to the engine, from the first byte on: programs run as without,
-# also on an engine with faults. KASAN, kmemleak and lockdep are on.
+# A kernel that passes its copies to the engine, from the first byte on: programs run as without
+# it, also on an engine with faults. KASAN, kmemleak and lockdep are on.
 . /host/lab/check.sh
 
 engine=/sys/module/swdma/parameters
 
-# What programs do: processes, pipes, files, many small and large reads and writes. Its
-# sums lie where its find does not look.
+# A mix of processes, pipes, files, and many small and large reads and writes. Its
+# checksums are in a folder that its find does not search.
 work() {
 	rm -rf /tmp/programs && mkdir -p /tmp/programs/tree && cd /tmp/programs &&
 		head -c 200000 /bin/busybox >tree/busybox && cp /init /proc/filesystems tree &&
@@ -32,18 +32,18 @@ check "programs run" "cat /tmp/expected" 0 'out/tree/busybox'
 
 modprobe swdma channels=4
 check "cftu begins with it" "modprobe cftu min_bytes=1 && value policy" 0 '^1$'
-check "and has the kernel's copies" "dmesg | tail -n 1" 0 "the kernel's copies of 1 bytes and more take a channel"
-check "and the region that was kept from boot on" "value region" 0 '^reserved$'
+check "and has the kernel's copies" "dmesg | tail -n 1" 0 "the kernel's copies of 1 bytes or more use a channel"
+check "and the region reserved at boot" "value region" 0 '^reserved$'
 check "programs run as before" "work | cmp - /tmp/expected" 0 ''
 check "the engine copied for them" "[ \$(value kernel_engine_bytes) -gt 500000 ]" 0 ''
 statistics | sed 's/^/# /'
 echo
 check "on all channels" "/host/lab/cftu-policies exclusive | awk '{ print \$4 }' | sort -u | tr '\n' ' '" 0 '^1 2 4 8 $'
 
-# Copies that fault, of memory that comes and goes. Its signals come each millisecond: their
-# frames are the CPU's, for the engine here is slower than that.
+# Copies that fault, of memory that is unmapped and mapped. A signal comes each millisecond; the
+# CPU copies the signal frames, since this engine is slower than that.
 echo 4096 >/sys/module/cftu/parameters/min_bytes
-check "user memory that is not there" "/host/lab/cftu-disturbed 20" 0 'all as they must be'
+check "user memory that is not present" "/host/lab/cftu-disturbed 20" 0 'all as they must be'
 echo 1 >/sys/module/cftu/parameters/min_bytes
 
 echo 7 >$engine/fail_every
@@ -51,9 +51,9 @@ check "on an engine that fails" "work | cmp - /tmp/expected && value failed_byte
 echo 0 >$engine/fail_every
 echo 20 >/sys/module/cftu/parameters/timeout_ms
 echo 400 >$engine/hang
-check "on one that hangs" "work | cmp - /tmp/expected" 0 ''
+check "on an engine that hangs" "work | cmp - /tmp/expected" 0 ''
 echo 0 >$engine/hang
-check "policies change meanwhile" "/host/lab/cftu-policies switch 200 & work >/tmp/meanwhile; wait; cmp /tmp/meanwhile /tmp/expected" 0 'copies meanwhile'
+check "policies change at the same time" "/host/lab/cftu-policies switch 200 & work >/tmp/meanwhile; wait; cmp /tmp/meanwhile /tmp/expected" 0 'copies meanwhile'
 check "unloaded while programs run" "work >/tmp/meanwhile & usleep 300000; rmmod cftu; wait; cmp /tmp/meanwhile /tmp/expected" 0 ''
 
 echo shared >/sys/module/usercopy/parameters/dma
@@ -67,8 +67,8 @@ check "programs run as before" "work | cmp - /tmp/expected" 0 ''
 rmmod cftu
 
 echo off >/sys/module/usercopy/parameters/dma
-check "off: the kernel's copies are the CPU's" "modprobe cftu min_bytes=1; work | cmp - /tmp/expected; value kernel_copies" 0 '^0$'
+check "off: the CPU makes the kernel's copies" "modprobe cftu min_bytes=1; work | cmp - /tmp/expected; value kernel_copies" 0 '^0$'
 rmmod cftu
 rmmod swdma
-check "nothing is leaked" "leaks | grep -A 12 -E 'cftu|swdma|usercopy'" 1 ''
+check "no memory is leaked" "leaks | grep -A 12 -E 'cftu|swdma|usercopy'" 1 ''
 finish

@@ -138,7 +138,7 @@ enum cftu_direction {
 
 enum cftu_engine {
 	CFTU_CPU,	/* copy_from_user(), copy_to_user() */
-	CFTU_DMA,	/* the engine, by the policy; the CPU if the policy is off or the engine fails */
+	CFTU_DMA,	/* the engine, by the policy; else, or if it fails, the CPU */
 };
 
 /* The channel of a copy that used none. */
