@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# tests/bad-input.sh: every command line with input that it must refuse, as a
-# table: what was typed, the first line of the answer, the exit code. Fails when
-# something is taken, dies of a signal, answers nothing, or leaves a file behind.
-# (What memguard's files refuse is in tests/parse and tests/lab.)
+# tests/bad-input.sh: command lines with invalid input, as a table: the command, the
+# first line of its output, the exit code. Fails if a command accepts its input, dies
+# of a signal, prints nothing, or leaves a file behind. (tests/parse and tests/lab test
+# the input of memguard's files.)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 memwarden=$(realpath "${MEMWARDEN:-target/release/memwarden}")

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# Compares `memwarden bandwidth` with tools that Debian packages: both in
-# alternation, several rounds, and the median of the rounds' ratios. Prints a
+# Compares `memwarden bandwidth` with tools that Debian packages: both run
+# alternately in several rounds; the result is the median of the rounds' ratios. Prints a
 # table; fails only if a tool does. Not part of any test suite: it measures
 # this machine, and takes a minute.
 #
@@ -15,7 +15,7 @@ set -eu
 rounds=${1:-5}
 cpu=${2:-0}
 memwarden=${MEMWARDEN:-$(dirname "$0")/../target/release/memwarden}
-# Far past the last-level cache of a desktop; smaller than what a small board has.
+# Far larger than a desktop's last-level cache; smaller than a small board's memory.
 size=${SIZE_MIB:-128}
 
 for tool in stress-ng sysbench mbw taskset "$memwarden"; do
@@ -42,7 +42,7 @@ memrate() {
         sed -n "s/.* \([0-9.]*\) $1 MB per sec.*/\1/p"
 }
 
-# mbw counts what was copied, once; we count the line read and the line written.
+# mbw counts copied bytes once; memwarden counts the line read and the line written.
 mbw_copy() {
     $alone mbw -q -n 5 -t0 "$size" | sed -n 's/^AVG.*Copy: \([0-9.]*\) MiB.*/\1/p' | awk '{ print 2 * $1 }'
 }

@@ -3,8 +3,8 @@
 # machine: zcu102
 # full: it wants a second kernel built
 # figures: of the counted clock
-# The priority policy on an engine that can't pause: low transfers begin only where they
-# will end in their time.
+# The priority policy on an engine that can't pause: a low transfer begins only if it will end
+# within the low part of the window.
 . /host/lab/check.sh
 . /host/lab/cftu-share.sh
 

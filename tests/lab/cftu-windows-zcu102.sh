@@ -4,8 +4,8 @@
 # cpus: 1
 # full: it wants a second kernel built
 # figures: of the counted clock, on which a nanosecond is an instruction
-# The same on an engine that can't pause: the CPU's channel is a low one, whose transfers
-# begin only where they will end in their time, some 4 us, in which the bytes are compared, too.
+# The same on an engine that can't pause. The CPU's channel is a low one, whose transfers begin
+# only if they will end within the window's low part; one takes some 4 us, with the comparison.
 . /host/lab/check.sh
 . /host/lab/cftu-share.sh
 

@@ -4,8 +4,8 @@
 # cpus: 1
 # full: it wants a second kernel built
 # figures: of the counted clock, on which a nanosecond is an instruction
-# The priority policy's windows of the usual 90 us, on a preemptible kernel with one CPU,
-# whose timers come to the nanosecond: its channel is the high one, then a low one.
+# The priority policy's windows of the usual 90 us, on a preemptible kernel with one CPU and
+# exact timers: the CPU's channel is the high one, then a low one.
 . /host/lab/check.sh
 . /host/lab/cftu-share.sh
 

@@ -15,20 +15,20 @@ fresh() {
 	modprobe copytrace "$@"
 }
 
-check "the kernel looks for leaks" "forget_leaks" 0 ''
+check "kmemleak works" "forget_leaks" 0 ''
 for wrong in records=63 records=65 records=0 records=33554432 from=x; do
 	check "$wrong is refused" "modprobe copytrace $wrong" 1 ''
 done
-check "and what may be given is said" "dmesg | grep copytrace:" 0 'from=x: give hooks or probes'
+check "and the allowed values are printed" "dmesg | grep copytrace:" 0 'from=x: give hooks or probes'
 modprobe copytrace_kunit
 results=/sys/kernel/debug/kunit/copytrace/results
 check "KUnit: a ring" "cat $results" 0 '^ok 1 copytrace'
-check "  and none of it is skipped" "cat $results" 0 '!SKIP'
+check "  and no case is skipped" "cat $results" 0 '!SKIP'
 sed -n 's/^ *# interrupts_that_copy_lose_nothing: /# /p' $results
 rmmod copytrace_kunit
 check "it loads" "fresh" 0 ''
 vmalloc_kb() { sed -n 's/^VmallocUsed: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
-# Rings of 64 MiB, if they had memory.
+# Rings of 64 MiB, if memory were allocated for them.
 loads_without_rings() {
 	rmmod copytrace
 	before=$(vmalloc_kb)
@@ -37,13 +37,13 @@ loads_without_rings() {
 	echo "# $before kB of vmalloc()ed memory before, $after after" >/tmp/loaded
 	[ $((after - before)) -lt 8192 ]
 }
-check "it takes no memory for rings that no file has" loads_without_rings 0 ''
+check "it takes no memory for unclaimed rings" loads_without_rings 0 ''
 cat /tmp/loaded
-check "  nor keeps it when the files are closed" \
+check "  and frees it when the files are closed" \
 	"rmmod copytrace; modprobe copytrace; before=\$(vmalloc_kb); count count 1 >/dev/null; [ \$((\$(vmalloc_kb) - before)) -lt 8192 ]" 0 ''
-check "callers are told with CAP_PERFMON" "count addresses 20" 0 '^with CAP_PERFMON: addresses, callers of all records told'
+check "callers are recorded with CAP_PERFMON" "count addresses 20" 0 '^with CAP_PERFMON: addresses, callers of all records told'
 check "  and are zero without" "count addresses 20" 0 '^without: no addresses, callers of no records told'
-check "its devices are root's alone" "stat -c %a /dev/copytrace/* | sort -u" 0 '^600$'
+check "only root may open its devices" "stat -c %a /dev/copytrace/* | sort -u" 0 '^600$'
 
 # By hooks and by probes.
 each_is_seen() {
@@ -54,10 +54,10 @@ each_is_seen() {
 }
 check "each copy of five kinds has its record" "each_is_seen" 0 '^__to_user 512'
 sed 's/^/# /' /tmp/count
-check "a full ring takes no more, and counts what it does not take" \
+check "a full ring drops further records and counts them" \
 	"fresh records=64 && count overflow $((operations / 10))" 0 'recorded 64 \+ dropped ([0-9]*) = ([0-9]*) of \2$'
-check "by probes: each copy, the __ ones among the others" "fresh from=probes && each_is_seen" 0 '^from_user 512'
-check "  and what a full ring does not take" \
+check "with probes: each copy, the __ forms with the others" "fresh from=probes && each_is_seen" 0 '^from_user 512'
+check "  and the copies that a full ring drops" \
 	"fresh from=probes records=64 && count overflow $((operations / 10))" 0 'recorded 64 \+ dropped ([0-9]*) = ([0-9]*) of \2$'
 
 second_reader() {
@@ -73,11 +73,11 @@ second_reader() {
 	kill $first
 	wait $first
 }
-check "one reader has a ring" second_reader 143 'busy'
-check "no request makes the kernel complain" "fresh records=1024 && count requests $((operations / 10))" 0 'of them taken'
-check "  nor by probes" "fresh from=probes records=1024 && count requests $((operations / 100))" 0 'of them taken'
+check "a ring has one reader" second_reader 143 'busy'
+check "no request causes a kernel warning" "fresh records=1024 && count requests $((operations / 10))" 0 'of them taken'
+check "  nor with probes" "fresh from=probes records=1024 && count requests $((operations / 100))" 0 'of them taken'
 
-# Comes and goes.
+# Loading and unloading.
 cycle() {
 	i=0
 	while [ $i -lt "$CYCLES" ]; do
@@ -91,5 +91,5 @@ check "loaded and unloaded again and again under traffic" "cycle" 0 ''
 kill $busy
 check "a reader that is killed leaves nothing" \
 	"fresh; /host/lab/copytrace-count rate 60000 & sleep 1; kill -9 \$!; wait \$!; rmmod copytrace" 0 ''
-check "nothing is leaked" "leaks" 0 '!copytrace'
+check "no memory is leaked" "leaks" 0 '!copytrace'
 finish

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # stock only: no module of ours is in it, the regulator is in user space
-# A budget for a control group, as figures of the counted clock: four CPUs, page
-# faults, two threads in the group; both ways to stop it. Its regulator asks other
-# CPUs: a stop by the freezer takes some faults' time, and one by cpu.max up to two ticks.
-# What comes meanwhile is owed, so the mean is the budget.
+# A budget for a control group, as figures of the counted clock: four CPUs, page faults, two
+# threads in the group, both ways to stop it. The regulator stops threads on other CPUs: the
+# freezer takes the time of some faults, cpu.max up to two ticks. The faults meanwhile are
+# owed, so the mean equals the budget.
 . "$(dirname "$0")/check.sh"
 # shellcheck source=tests/lab/memguard.sh
 . "$(dirname "$0")/memguard.sh"
@@ -17,8 +17,8 @@ memwarden bandwidth --fresh-pages -c 2 -t 2 >/dev/null
 wait
 EOF
 
-# run OPTION...: the two in the group; the summary is in /tmp/summary, and printed
-# as a comment by figures.
+# run OPTION...: runs both processes in the group; the summary is in /tmp/summary, and figures
+# prints it as a comment.
 run() {
 	memwarden guard run --cgroup batch --event page-faults --json "$@" \
 		-- sh /tmp/two 2>/tmp/said
@@ -32,14 +32,13 @@ figures() {
 	sed 's/^/# /' /tmp/summary
 }
 
-# of KEY: a whole number of the summary, in hundredths.
+# of KEY: a number of the summary, in hundredths.
 of() {
 	sed -n "s/.*\"$1\":\([0-9]*\)\(\.\([0-9]\)\?\([0-9]\)\?\)\?.*/\1 \3 \4/p" /tmp/summary |
 		(read -r whole tenths hundredths; echo "$whole${tenths:-0}${hundredths:-0}")
 }
 
-# The budget as MB/s, in hundredths: worst and least second are within so many
-# percent of it.
+# The worst and the least second are within this many percent of the budget.
 seconds() {
 	check "  over any second within $1 %" \
 		"within $(of worst_second_mib_s) $(of budget_mib_s) $1; within $(of least_second_mib_s) $(of budget_mib_s) $1" 0 "!no"
@@ -48,22 +47,22 @@ seconds() {
 check "the group is regulated" "run --events 4000 --period 50ms" 0 '"stop_with":"freezer"'
 figures
 seconds 5
-check "  in every period" "is $(of stopped_periods) -ge 3800" 0 yes
-check "  and is gone" "ls /sys/fs/cgroup" 0 "!batch"
+check "  and stopped in nearly every period" "is $(of stopped_periods) -ge 3800" 0 yes
+check "  and the group is removed" "ls /sys/fs/cgroup" 0 "!batch"
 stop_ns=$(of 'stop_ns":{"mean')
-check "the CPU's bandwidth stops it too" "run --events 4000 --period 50ms --stop-with cpu-max" 0 '"stop_with":"cpu-max"'
+check "cpu.max stops it, too" "run --events 4000 --period 50ms --stop-with cpu-max" 0 '"stop_with":"cpu-max"'
 figures
 seconds 5
-check "  later" "is $(of 'stop_ns":{"mean') -gt $stop_ns" 0 yes
-check "  and is gone" "ls /sys/fs/cgroup" 0 "!batch"
-check "a budget of no more than a stop may let through" "run --events 5 --period 5ms" 0 '"stop_with":"freezer"'
+check "  with a later stop" "is $(of 'stop_ns":{"mean') -gt $stop_ns" 0 yes
+check "  and the group is removed" "ls /sys/fs/cgroup" 0 "!batch"
+check "a budget as small as the events of a stop" "run --events 5 --period 5ms" 0 '"stop_with":"freezer"'
 figures
 seconds 5
-check "  stands still for what it owes" "is $(of held_periods) -gt 0" 0 yes
+check "  stays stopped for its debt" "is $(of held_periods) -gt 0" 0 yes
 
 mkdir /sys/fs/cgroup/kept
 echo "50000 100000" >/sys/fs/cgroup/kept/cpu.max
-check "what the group had before it has again" \
+check "the group's previous settings are restored" \
 	"memwarden guard run --cgroup kept --event page-faults --events 9 --stop-with cpu-max -- sh /tmp/two; cat /sys/fs/cgroup/kept/cpu.max" \
 	0 "^50000 100000$"
 
@@ -76,14 +75,14 @@ sleep 0.5
 echo 1 >/sys/devices/system/cpu/cpu3/online
 wait
 EOF
-check "CPUs may go and come" \
+check "CPUs may go offline and online" \
 	"memwarden guard run --cgroup batch --event page-faults --events 4000 --period 50ms --json -- sh /tmp/hotplug 2>/tmp/summary" 0 ""
 check "  and the budget holds" "within $(of used_events_per_stopped_period) 400000 10" 0 yes
 
-check "a program pinned to chosen cores" \
+check "a program is pinned to the chosen cores" \
 	"memwarden guard run --cpus 2-3 --backend user --event page-faults --no-self-test --mb 200 -- sh -c 'sh -c \"grep Cpus_allowed_list /proc/self/status\"'" \
 	0 "2-3$"
-check "  which all have to be there" \
+check "  which must all exist" \
 	"memwarden guard run --cpus 3-4 --backend user --event page-faults --no-self-test --mb 200 -- true" \
 	1 "CPU 4 is not online"
 finish

@@ -13,9 +13,9 @@ lab() {
 }
 
 check "the emulator is built" "$memwarden lab qemu --json" 0 '"patches": \['
-check "  and kept" "$memwarden lab qemu --json" 0 '"cached": true'
+check "  and cached" "$memwarden lab qemu --json" 0 '"cached": true'
 
-# One boot: what four busy CPUs have of the time, how they meet, and each PMU's own count.
+# One boot: the time of four busy CPUs, round trips between CPUs, and each PMU's own count.
 cat >"$work/clock.sh" <<'EOF'
 /host/lab/shares 40 u s u u
 /host/lab/clock busy 4 100
@@ -27,7 +27,7 @@ cat /proc/uptime; head -c 8 /dev/urandom | hexdump
 EOF
 boot() { lab --with "$work/clock.sh" -- sh /host/clock.sh >"$work/$1"; }
 check "four CPUs boot" "boot first" 0 ''
-check "  each busy one has all of its time" \
+check "  each busy CPU gets all of its time" \
 	"grep -c '^CPU [0-3] ([us]): \(9[0-9]\|100\)\.' $work/first" 0 '^4$'
 check "  and executes an instruction a ns" \
 	"grep -c '^cpu[0-3]: \(0\.99\|1\.00\)[0-9] instructions a ns' $work/first" 0 '^4$'
@@ -38,10 +38,10 @@ check "two CPUs that wait for each other: a round trip takes less than two round
 check "each CPU's PMU samples its own cycles" \
 	"grep -Ec '^cpu[0-3]: [0-9]+ samples of (19[0-9]{2}|[2-9][0-9]{3}) whole periods, [01] missed, 0 other' $work/first" \
 	0 '^4$'
-# Some CPUs are idle, or are not there.
-check "an idle CPU takes nothing from busy ones" "lab -- /host/lab/shares 40 - u s" 0 '^CPU 2 .s.: (9[0-9]|100)'
-check "  nor of three" "lab --cpus 3 -- /host/lab/shares 40 u s u" 0 '^CPU 2'
-check "  nor does one of two" "lab --cpus 2 -- /host/lab/shares 40 u s" 0 '^CPU 1'
+# Some CPUs are idle, or do not exist.
+check "an idle CPU takes no time from busy ones" "lab -- /host/lab/shares 40 - u s" 0 '^CPU 2 .s.: (9[0-9]|100)'
+check "  nor with three CPUs" "lab --cpus 3 -- /host/lab/shares 40 u s u" 0 '^CPU 2'
+check "  nor with two CPUs" "lab --cpus 2 -- /host/lab/shares 40 u s" 0 '^CPU 1'
 check "two runs print the same" "boot second && cmp $work/first $work/second" 0 '!.'
 
 # The regulator holds four cores that run at the same time.

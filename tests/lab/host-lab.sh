@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The lab itself, tried from the host: what the guest has, what comes back, and
-# that a kernel that complains fails the run.
+# Tests the lab itself, from the host: the guest's environment, the files that are copied back,
+# and that a kernel warning fails the run.
 # shellcheck source=tests/lab/check.sh
 . "$(dirname "$0")/check.sh"
 
@@ -9,10 +9,10 @@ memwarden=${MEMWARDEN:-memwarden}
 work=$(mktemp -d)
 trap 'rm -rf "$work" "$said"' EXIT
 
-# Most of it needs no memwarden in the guest, and a boot without is sooner up.
+# Most tests need no memwarden in the guest, and a boot without it is faster.
 lab() { "$memwarden" lab run --guest none "$@"; }
 
-# One boot for all that is read from a healthy guest.
+# One boot for all tests of a healthy guest.
 cat >"$work/facts.sh" <<'EOF'
 echo "release $(uname -r) cpus $(nproc)"
 dmesg | grep -o 'armv8_pmuv3 PMU driver, 7 ' | sed 's/^/pmu /'
@@ -35,24 +35,24 @@ first() {
 	lab --results "$work/results" --with "$work/facts.sh" -- \
 		sh /host/facts.sh 'two  words' "it's" '$HOME' "$(printf 'caf\351')" >"$work/first" 2>"$work/first.err"
 }
-check "an exit code is carried back" first 7 ""
+check "the exit code is returned" first 7 ""
 check "Debian's 6.12 with four CPUs" "cat $work/first" 0 "^release 6\.12\..* cpus 4$"
 check "a PMU with seven counters" "cat $work/first" 0 "^pmu armv8_pmuv3"
 check "tracefs is mounted" "cat $work/first" 0 "^/sys/kernel/tracing/events/sched$"
 check "debugfs is mounted" "cat $work/first" 0 "^/sys/kernel/debug/sched$"
 check "cgroup2 is mounted" "cat $work/first" 0 "^/sys/fs/cgroup/cgroup.controllers$"
-check "perf may sample as often as it likes" "cat $work/first" 0 "max_sample_rate = 1000000$"
-check "  and takes all the time it needs" "cat $work/first" 0 "cpu_time_max_percent = 100$"
+check "perf's sampling rate is not limited" "cat $work/first" 0 "max_sample_rate = 1000000$"
+check "  nor its time" "cat $work/first" 0 "cpu_time_max_percent = 100$"
 check "memguard can be loaded" "cat $work/first" 0 "^filename: .*/extra/memguard.ko$"
-check "the command sees no terminal" "cat $work/first" 0 "^no terminal$"
+check "the command has no terminal" "cat $work/first" 0 "^no terminal$"
 check "arguments come through unchanged" "cat $work/first" 0 "^two  words[|]it's[|].HOME[|]caf"
 check "  byte for byte" "tr '\\351' X <$work/first" 0 "^two  words.*[|]cafX[|]$"
-check "errors come on the error output" "cat $work/first.err" 0 "^to the errors$"
-check "  and not on the output" "cat $work/first" 0 "!to the errors"
-check "files are carried back" "cat $work/results/deep/er/file $work/results/deep/er/link" 0 "^content$"
+check "errors go to standard error" "cat $work/first.err" 0 "^to the errors$"
+check "  and not to standard output" "cat $work/first" 0 "!to the errors"
+check "files are copied back" "cat $work/results/deep/er/file $work/results/deep/er/link" 0 "^content$"
 check "  with the console" "cat $work/results/console.log" 0 "Linux version 6\.12"
 
-# Away from here: without --results its files would make an out/ in the checkout.
+# In another folder: without --results its files would make an out/ in the checkout.
 second() {
 	lab --with "$work/facts.sh" -- sh /host/facts.sh 'two  words' "it's" '$HOME' "$(printf 'caf\351')" \
 		>"$work/second" 2>/dev/null
@@ -62,10 +62,10 @@ mkdir "$work/away"
 check "two runs on the counted clock print the same" "(cd $work/away && second)" 0 "!."
 
 check "the free clock boots too" "lab --clock free --cpus 2 -- nproc" 0 "^2$"
-check "a smaller machine is one" \
+check "a smaller machine can be chosen" \
 	"lab --cpus 1 --memory 512M --json -- nproc" 0 '"stdout": "1'
 
-# The other machine, with a kernel that ./test has anyway.
+# The other machine, with a kernel that ./test builds anyway.
 cat >"$work/zcu102.sh" <<'EOF'
 echo "cpus $(nproc) channels $(ls -d /sys/class/dma/dma*chan0 | wc -l)"
 free -m | sed -n 's/^Mem: *\([0-9]*\).*/memory \1/p'
@@ -102,26 +102,26 @@ zcu102() {
 	tail -n 3 "$work/third.err"
 	return $code
 }
-check "a zcu102 carries an exit code back" zcu102 7 ""
+check "a zcu102 returns the exit code" zcu102 7 ""
 check "  has four CPUs and sixteen DMA channels" "cat $work/third" 0 "^cpus 4 channels 16$"
-check "  and the memory that it was given" "cat $work/third" 0 "^memory (1[1-9]|20)[0-9][0-9]$"
+check "  and the chosen memory" "cat $work/third" 0 "^memory (1[1-9]|20)[0-9][0-9]$"
 check "  says that its PMU takes no samples" "cat $work/third" 0 "^no irqs for PMU"
 check "  copies on the first channel" "cat $work/third" 0 "^dma0chan0 10 tests, 0 failures$"
 check "    and on the last" "cat $work/third" 0 "^dma15chan0 10 tests, 0 failures$"
 check "  interrupts CPU 0" "cat $work/third" 0 "^interrupts of 1: [1-9][0-9]* 0 0 0$"
-check "    or the CPU that it is told" "cat $work/third" 0 "^interrupts of 16: 0 0 [1-9][0-9]* 0$"
+check "    or the chosen CPU" "cat $work/third" 0 "^interrupts of 16: 0 0 [1-9][0-9]* 0$"
 check "  loads memguard" "cat $work/third" 0 "^memguard$"
-check "    not with an event that never interrupts" "cat $work/third" 0 "^without interrupts: [1-9]"
+check "    but not with an event that never interrupts" "cat $work/third" 0 "^without interrupts: [1-9]"
 check "  has the date: on the counted clock the first of 2026" "cat $work/third" 0 "^days since 1970: 20454$"
-check "  keeps errors apart" "cat $work/third.err" 0 "^to the errors$"
-check "  and brings files back whole" "(cd $work/zcu102 && sha256sum -c sum)" 0 "^deep/file: OK$"
+check "  keeps standard error separate" "cat $work/third.err" 0 "^to the errors$"
+check "  and copies files back completely" "(cd $work/zcu102 && sha256sum -c sum)" 0 "^deep/file: OK$"
 
 check "a kernel warning fails the run" \
 	"lab -- sh -c 'echo \"<4>WARNING: provoked\" >/dev/kmsg'" \
 	1 "the guest's kernel complained: WARNING: provoked;"
 check "a kernel panic fails the run" \
 	"lab -- sh -c 'echo c >/proc/sysrq-trigger; sleep 9'" 1 "the guest's kernel complained: .*(crash|panic|Internal error|Unable to handle)"
-check "a run that takes too long is stopped" \
+check "a run that exceeds its timeout is stopped" \
 	"lab --clock free --timeout 20s -- sleep 1000" 1 "still running after 20 s"
-check "nothing of it is left running" "pgrep -f '$work'" 1 ""
+check "no process of it is left" "pgrep -f '$work'" 1 ""
 finish

@@ -33,13 +33,13 @@ head -c 8 /dev/urandom | hexdump
 EOF
 boot() { lab --with "$work/memory.sh" -- sh /host/memory.sh >"$work/$1"; }
 
-# near WHAT NS: the line that begins with WHAT tells NS, 3 % more or less.
+# near WHAT NS: the line that begins with WHAT has NS, within 3 %.
 near() {
 	sed -n "s/^$1: average[ =]*\([0-9.]*\) ns/\1/p" "$work/first" |
 		awk -v ns="$2" '{ print; ok = $1 > 0.97 * ns && $1 < 1.03 * ns } END { exit !ok }'
 }
 
-# counted KIND EVENT SHARE: of the lines, that many hundredths, half of one more or less.
+# counted KIND EVENT SHARE: the event counts SHARE percent of the lines, within half a percent.
 counted() {
 	sed -n "s/^$1 $2: \([0-9]*\) of \([0-9]*\) lines/\1 \2/p" "$work/first" |
 		awk -v share="$3" '{ print; off = $1 / $2 - share } END { exit !(NR && off * off < 0.000025) }'
@@ -47,19 +47,19 @@ counted() {
 
 check "a machine with a memory boots" "boot first" 0 ''
 check "  Linux knows its caches" "head -n 3 $work/first | tr '\n' ' '" 0 '^32K 32K 512K $'
-check "  a load from the L1 takes its instructions alone" "near 'latency 16K' 4.0" 0 ''
-check "  one from the L2 15 clocks of the board more" "near 'latency 256K' 16.5" 0 ''
-check "  one from memory what the board takes" "near 'latency 16M' 184.95" 0 ''
-check "  three loads that do not wait for one another overlap" "near 'three chases' 127.0" 0 ''
-check "  and beside three writers" "near 'beside writers' 1124.04" 0 ''
+check "  a load from the L1 takes only its instruction's time" "near 'latency 16K' 4.0" 0 ''
+check "  a load from the L2 takes 15 of the board's clocks more" "near 'latency 256K' 16.5" 0 ''
+check "  a load from memory takes the board's time" "near 'latency 16M' 184.95" 0 ''
+check "  three independent loads overlap" "near 'three chases' 127.0" 0 ''
+check "  also beside three writers" "near 'beside writers' 1124.04" 0 ''
 for event in 0x03 0x16 0x17 0x19; do
 	check "  event $event counts each line that is read" "counted read $event 1" 0 ''
 done
-check "  0x18 none" "counted read 0x18 0" 0 ''
+check "  0x18 counts none of them" "counted read 0x18 0" 0 ''
 for event in 0x03 0x17 0x18; do
-	check "  $event each that is written" "counted write $event 1" 0 ''
+	check "  $event counts each line that is written" "counted write $event 1" 0 ''
 done
-check "  0x19 both ways" "counted write 0x19 2" 0 ''
+check "  0x19 counts both directions" "counted write 0x19 2" 0 ''
 check "two boots print the same" "boot second && cmp $work/first $work/second" 0 '!.'
 
 # The regulator on refills and their overflow interrupts, and the self-test before it.
@@ -79,22 +79,22 @@ memwarden guard run --event armv8 --mb 1000,100,100,100 -- memwarden bandwidth -
 EOF
 guard() { lab --with "$work/guard.sh" -- sh /host/guard.sh >"$work/guard"; }
 check "the guard starts on refills of the last level" "guard; cat $work/guard" 0 '^proven$'
-check "  which are what it counts there of itself, in the kernel and in user space" \
+check "  which is its default event, in the kernel and in user space" \
 	"grep -c '^cortex-a53$' $work/guard" 0 '^2$'
-check "  on refills of the L1 it does not" "cat $work/guard" 0 'event 0x3 counts what the last level of cache answers'
-check "  write-backs are proved, too" \
+check "  it does not start on refills of the L1" "cat $work/guard" 0 'event 0x3 counts what the last level of cache answers'
+check "  write-backs are tested, too" \
 	"sed -n '/^proven$/q; /as write-backs/p' $work/guard >$work/backs; cat $work/backs; grep -c '67108864 bytes written, 6[5-8][0-9]* counted' $work/backs" 0 '^4$'
-check "  those of the L1 are not taken for them" "cat $work/guard" 0 'write event 0x15 counts what the last level of cache answers'
-check "  nor lines that are read" "grep 'write event 0x60' $work/guard" 0 \
+check "  write-backs of the L1 are refused" "cat $work/guard" 0 'write event 0x15 counts what the last level of cache answers'
+check "  and so are lines that are read" "grep 'write event 0x60' $work/guard" 0 \
 	'write event 0x60 counts what is only read \((9[5-9]|10[0-5]) % of it\)'
 check "  and holds a reader to 100 MiB/s" \
 	"sed -n '/the kernel too/q; s/.*B\/W = \([0-9]*\)\..*/\1/p' $work/guard" 0 '^(99|100)$'
-# What the kernel needs for a stop is some 100 lines of the 1638 in each period.
-check "  and the core, when the kernel's own lines count too" \
+# The kernel needs some 100 lines of the 1638 in each period for a stop.
+check "  also when the kernel's own lines count" \
 	"sed -n '/the kernel too/,$ s/.*\(CPU3 [0-9].*\)/\1/p' $work/guard" 0 '^CPU3 (9[89]|100)\.[0-9] of 100\.0 MB/s'
 
-# Copying a huge page takes the kernel some 4 ms and 36,000 lines in one go, before any throttle has the core: later
-# periods make up for it, so that a second has its 1,638,000, and one or two such pages more or less.
+# Copying a huge page takes the kernel some 4 ms and 36,000 lines without preemption, before a throttle takes hold. Later
+# periods make up for it, so a second has its 1,638,000 lines, plus or minus one or two such pages.
 cat >"$work/collapse.sh" <<'EOF'
 modprobe memguard g_hw_type=armv8
 cd /sys/kernel/debug/memguard
@@ -114,12 +114,12 @@ echo max >limit
 kill %1
 EOF
 collapse() { lab --with "$work/collapse.sh" -- sh /host/collapse.sh >"$work/collapse"; }
-check "what the kernel takes in one go is made up for" "collapse; cat $work/collapse" 0 '^held no less$'
-check "  however late the throttle had the core, which is told" "cat $work/collapse" 0 '^late much$'
-check "  and guard show says why the core stands still" "cat $work/collapse" 0 \
+check "events of non-preemptible kernel code are made up for" "collapse; cat $work/collapse" 0 '^held no less$'
+check "  however late the throttle took hold, and that is reported" "cat $work/collapse" 0 '^late much$'
+check "  and guard show says why the core is throttled" "cat $work/collapse" 0 \
 	'^CPU3 makes up for [0-9]+ events that ran on before a throttle had the core'
 
-# Debian's perf, which knows nothing of us: what eight passes over 16 MiB take and four do not, 1 % more or less.
+# Debian's perf, which is independent of our code: the difference between eight passes over 16 MiB and four, within 1 %.
 cat >"$work/perf.sh" <<'EOF'
 for passes in 4 8; do
 	perf stat -x , -e l1d_cache_refill,l2d_cache_refill,l2d_cache_wb -o /tmp/$passes -- \
@@ -133,9 +133,9 @@ perf() { lab --package linux-perf --with "$work/perf.sh" -- sh /host/perf.sh >"$
 check "perf counts the same lines in the L2" "perf; cat $work/perf" 0 '^l2d_cache_refill is exact$'
 check "  in the L1" "cat $work/perf" 0 '^l1d_cache_refill is exact$'
 check "  and those written back" "cat $work/perf" 0 '^l2d_cache_wb is exact$'
-check "a package that Debian has not is refused" "lab --package no-such-package -- true" 1 'no-such-package'
+check "an unknown package is refused" "lab --package no-such-package -- true" 1 'no-such-package'
 
-# Other numbers of CPUs, all of them at memory at once.
+# Other numbers of CPUs, all of which access memory at the same time.
 cat >"$work/cpus.sh" <<'EOF'
 cpus=$(nproc)
 for cpu in $(seq 0 $((cpus - 1))); do
@@ -149,10 +149,10 @@ EOF
 sed 's/^cores = 4/cores = 8/' crates/sim/platforms/raspberry-pi-3.toml >"$work/eight.toml"
 cpus() { "$memwarden" lab run --with target/lab/tests/lab --with "$work/cpus.sh" "$@" -- sh /host/cpus.sh; }
 check "one CPU counts its lines" "cpus --platform raspberry-pi-3 --cpus 1" 0 '^1 of 1 exact$'
-check "each of two does" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
-check "each of eight, which a platform of one's own has" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
+check "each of two CPUs counts its lines" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
+check "each of eight CPUs of a custom platform does" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
 
-# Where there is an L3, the processor's own event is another: found, proved, and told.
+# With an L3 the processor has another memory event, which is found, tested and printed.
 own() {
 	"$memwarden" lab run --platform xeon-w3530 -- sh -c 'for backend in module user; do
 		memwarden guard start --backend $backend 2>&1 || exit
@@ -160,22 +160,22 @@ own() {
 		memwarden guard stop
 	done'
 }
-check "a core with an L3 has the event that counts what comes to it" "own >$work/own; cat $work/own" 0 \
+check "a core with an L3 gets the event of the L3's refills" "own >$work/own; cat $work/own" 0 \
 	'event neoverse-n1 counts lines that come from memory'
-check "  by both regulators, each of which proves it" "grep -c 'CPU1: 67108864 bytes moved, 67[0-9]* counted' $work/own" 0 '^2$'
-check "  and by that name" "grep -c '\"event\": *\"neoverse-n1\"' $work/own" 0 '^2$'
+check "  with both regulators, each of which tests it" "grep -c 'CPU1: 67108864 bytes moved, 67[0-9]* counted' $work/own" 0 '^2$'
+check "  and by its name" "grep -c '\"event\": *\"neoverse-n1\"' $work/own" 0 '^2$'
 
-check "a platform that is none is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
-check "so are more CPUs than it has" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
-check "  and another clock" "lab --clock free -- true" 1 'on the counted clock'
-check "an experiment's, too" "$memwarden mmap --on lab:raspberry-pi-3 --clock free" 1 'leave --clock and --cpus out'
+check "an unknown platform is refused" "$memwarden lab run --platform pdp-11 -- true" 2 'there is no platform "pdp-11"'
+check "more CPUs than it has are refused" "lab --cpus 5 -- true" 1 '--cpus 5: the platform raspberry-pi-3 has 4'
+check "  and so is another clock" "lab --clock free -- true" 1 'on the counted clock'
+check "an experiment refuses it, too" "$memwarden mmap --on lab:raspberry-pi-3 --clock free" 1 'leave --clock and --cpus out'
 
-# Of the two levels of a platform with an L3, the guard takes the event of the last one.
+# On a platform with an L3 the guard uses the event of the L3, not of the L2.
 cat >"$work/levels.sh" <<'EOF2'
 memwarden guard start --event 0x2a && memwarden guard stop && echo proven
 memwarden guard start --event armv8 2>&1
 EOF2
 levels() { "$memwarden" lab run --platform xeon-w3530 --with "$work/levels.sh" -- sh /host/levels.sh >"$work/levels"; }
 check "with an L3 the guard starts on its refills" "levels; cat $work/levels" 0 '^proven$'
-check "  on those of the L2 it does not" "cat $work/levels" 0 'event armv8 counts what the last level of cache answers'
+check "  it does not start on those of the L2" "cat $work/levels" 0 'event armv8 counts what the last level of cache answers'
 finish

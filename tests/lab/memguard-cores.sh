@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# memguard while cores come and go, under traffic.
+# memguard while cores go offline and online, under traffic.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
 core() { echo "$2" >"/sys/devices/system/cpu/cpu$1/online"; }
 
-# Regulation follows a core a moment after it comes.
+# A core is regulated a moment after it comes online.
 until_online() {
 	n=0
 	while [ "$(setting online)" != "$1" ] && [ $((n += 1)) -lt 200 ]; do
@@ -19,7 +19,7 @@ core 2 0
 check "loads with a core offline" "load" 0 ""
 check "  and regulates the others" "setting online" 0 "^0-1,3$"
 core 2 1
-check "  and that one when it comes" "until_online 0-3" 0 "^0-3$"
+check "  and that core when it comes online" "until_online 0-3" 0 "^0-3$"
 
 set_to limit "events 20 20 20 20"
 for c in 0 1 2 3; do
@@ -27,14 +27,14 @@ for c in 0 1 2 3; do
 done
 for c in 0 1 2 3; do
 	check "core $c goes offline under traffic" "core $c 0" 0 ""
-	check "  and leaves every mask" "cat $G/control" 0 "!^(active|throttled|online): .*$c"
-	check "  and comes back" "core $c 1; until_online 0-3" 0 "^0-3$"
+	check "  and is removed from every mask" "cat $G/control" 0 "!^(active|throttled|online): .*$c"
+	check "  and comes online again" "core $c 1; until_online 0-3" 0 "^0-3$"
 	check "  with its budget" "cat $G/limit" 0 "^CPU$c: 20 "
 done
 set_to control "exclusive 5"
 set_to control "reclaim 1"
 for c in 0 1 2 3; do
-	check "core $c goes and comes with sharing on" \
+	check "core $c goes offline and online with sharing on" \
 		"core $c 0; core $c 1; until_online 0-3" 0 "^0-3$"
 done
 stop_traffic

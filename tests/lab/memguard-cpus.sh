@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # append: nohz_full=3 isolcpus=3
-# Some CPUs regulated, the others left alone; and different events on different CPUs.
+# Only some CPUs are regulated; and different events on different CPUs.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
 core() { echo "$2" >"/sys/devices/system/cpu/cpu$1/online"; }
 budgets() { grep -c "^CPU$1: $2 (" "$G/limit"; }
 
-# What a core used in a period of the last second, on average, by /tmp/show.
+# A core's mean events per period in the last second, from /tmp/show.
 last_used() {
 	sed "s/.*\"cpu\":$1,//; s/,{\"cpu\":.*//" /tmp/show | sed 's/"write":.*//' >/tmp/core
 	used=$(sed 's/.*"last_second":{"used":\([0-9]*\).*/\1/' /tmp/core)
@@ -28,14 +28,14 @@ interrupts_of_a_busy_core() { # SECONDS
 	kill $busy
 	echo $((after - before))
 }
-# The least of five: the kernel's own work comes in lumps.
+# The minimum of five: the kernel's own work is not evenly spread.
 a_switch() {
 	for rounds in 5000 5000 5000 5000 5000; do
 		/host/lab/switches 3 $rounds
 	done | sort -n | sed 's/ .*//;q'
 }
 
-# ---- what a CPU that is left alone sees of it ----
+# ---- the guard's effect on an unregulated CPU ----
 alone=$(interrupts_of_a_busy_core 3)
 switch=$(a_switch)
 load cpus=0-2
@@ -52,21 +52,21 @@ beside_switch=$(a_switch)
 unload
 echo "# CPU3 left alone: $alone interrupts in 3 s without the module, $beside beside it; $switch and $beside_switch ns a switch"
 check "a switch is measured" "is \"$switch\" -gt 0 && is \"$beside_switch\" -gt 0" 0 "^yes"
-check "a CPU that is left alone has no interrupt of it" "is $beside -le $((alone + 2))" 0 "^yes"
-check "  and a switch there takes less than a hundred instructions more" \
+check "an unregulated CPU has no interrupt of the guard" "is $beside -le $((alone + 2))" 0 "^yes"
+check "  and a switch on it takes less than a hundred instructions more" \
 	"is $((beside_switch - switch)) -le 100" 0 "^yes"
 
-# ---- some CPUs alone ----
-check "it loads for some CPUs" "load cpus=1-2" 0 ""
-check "  and says how many" "dmesg" 0 "memguard: regulating 2 cores every 1000 us by page-faults"
-check "  which control shows" "cat $G/control" 0 "^cpus: 1-2$"
+# ---- some CPUs only ----
+check "it loads for some CPUs only" "load cpus=1-2" 0 ""
+check "  and prints how many" "dmesg" 0 "memguard: regulating 2 cores every 1000 us by page-faults"
+check "  and control shows them" "cat $G/control" 0 "^cpus: 1-2$"
 check "  only they have a thread" "ps | grep -c '[m]emguard/'" 0 "^2$"
 check "  and lines in each file" "cat $G/limit $G/share $G/failcnt $G/stats" 0 '!^CPU[03]|"cpu":[03]'
 set_to limit "mb 10 20"
-check "  budgets are theirs, in order" "is $(budgets 1 2)$(budgets 2 5) = 11" 0 "^yes"
-check "one for another CPU is refused" "set_to limit 'cpu0 mb 10'" 1 ""
+check "  budgets go to them in order" "is $(budgets 1 2)$(budgets 2 5) = 11" 0 "^yes"
+check "a budget for another CPU is refused" "set_to limit 'cpu0 mb 10'" 1 ""
 check "  in a line that says why" "dmesg" 0 "limit: that cpu is not regulated: it is not among cpus="
-check "three are too many" "set_to limit 'mb 1 1 1'" 1 ""
+check "a third budget is refused" "set_to limit 'mb 1 1 1'" 1 ""
 check "an exemption of another CPU is refused" "set_to control 'rt 3 1'" 1 ""
 check "memwarden says why, too" "memwarden guard set --mb 100 --cpu 0" 1 "the guard regulates cores 1-2"
 set_to limit "events 20 20"
@@ -81,12 +81,12 @@ for c in 1 3; do
 	core $c 1
 done
 usleep 500000
-check "cores come and go, and those alone are regulated" "setting online" 0 "^1-2$"
+check "cores go offline and online, and only the chosen ones are regulated" "setting online" 0 "^1-2$"
 check "  with their budgets" "budgets 1 20" 0 "^1$"
 unload
 for cpus in 9 x '' 0-9; do
 	check "cpus=$cpus is refused" "load cpus=$cpus" 1 ""
-	check "  with the CPUs there are" "dmesg | tail -n 1" 0 "memguard: cpus=$cpus: give CPUs of this machine, 0-3"
+	check "  with a line that lists the existing CPUs" "dmesg | tail -n 1" 0 "memguard: cpus=$cpus: give CPUs of this machine, 0-3"
 done
 
 for backend in module user; do
@@ -94,16 +94,16 @@ for backend in module user; do
 	check "$backend: guard start --cpus" "$start --cpus 1-2" 0 "cores 1-2"
 	check "  budgets go to them in order" "memwarden guard set --mb 10,20 && memwarden guard show --json | tr -d ' \n'" 0 \
 		'"cpus":"1-2".*"1":2,"2":5'
-	check "  and no others are taken" "memwarden guard set --mb 10 --cpu 3" 1 "the guard regulates cores 1-2"
+	check "  and other CPUs are refused" "memwarden guard set --mb 10 --cpu 3" 1 "the guard regulates cores 1-2"
 	check "  it ends" "memwarden guard stop" 0 ""
-	check "  a CPU that is not there is refused" "$start --cpus 2-7" 1 "there is no CPU 4 on this machine"
+	check "  a CPU that does not exist is refused" "$start --cpus 2-7" 1 "there is no CPU 4 on this machine"
 
 	# ---- each CPU its own event ----
 	events=page-faults@0-1,instructions@2-3
 	start="memwarden guard start --backend $backend --no-self-test"
 	check "$backend: events that differ in bytes are refused" "$start --event $events" 1 "bytes of traffic"
-	check "  with as many bytes given they are taken" "$start --event $events --bytes-per-event 4096" 0 "event $events"
-	check "  and told, each with what it holds" "memwarden guard show" 0 "page-faults"
+	check "  with --bytes-per-event they are accepted" "$start --event $events --bytes-per-event 4096" 0 "event $events"
+	check "  and printed, each with its meaning" "memwarden guard show" 0 "page-faults"
 	memwarden guard set --events 20,20,20000,20000
 	traffic 1 3
 	traffic 3 3
@@ -121,13 +121,13 @@ for backend in module user; do
 	# ---- write-backs by CPU, and a PMU's other fields ----
 	writes=0x11@0-1,0x24@2-3
 	check "$backend: each kind of CPU has its write event" "$start --event 0x23 --write-event $writes" 0 ""
-	check "  which is told as it was given" "memwarden guard show --json | tr -d ' \n'" 0 "\"write_event\":\"$writes\""
+	check "  which is printed as it was given" "memwarden guard show --json | tr -d ' \n'" 0 "\"write_event\":\"$writes\""
 	check "  it ends" "memwarden guard stop" 0 ""
 	check "  a list that leaves out a CPU is refused" "$start --event 0x23 --write-event 0x11@0-1" 1 "CPU ?2 has (none|no event)"
 	check "  and so is a name" "$start --event 0x23 --write-event cycles" 1 "give its raw code"
-	check "a field that the PMU has is taken" "$start --event 0x11:config1=0x1" 0 "event 0x11:config1=0x1"
+	check "a field that the PMU has is accepted" "$start --event 0x11:config1=0x1" 0 "event 0x11:config1=0x1"
 	check "  it ends" "memwarden guard stop" 0 ""
-	check "one that it lacks is refused" "$start --event 0x11:config2=0x1" 1 "no field for config2|no such field"
+	check "a field that it lacks is refused" "$start --event 0x11:config2=0x1" 1 "no field for config2|no such field"
 	check "  and one that no PMU has" "$start --event 0x11:config3=0x1" 1 "no field .config3."
 done
 finish

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock
 # kernels: stock:6.12 stock:newest
-# On a core with a small budget a real-time task has its part beside an ordinary one, once
-# the fair server's part of a second is less than the time for which the core runs; until
-# then guard show says that it may have none.
+# On a core with a small budget a real-time task gets its share beside an ordinary task if the
+# fair server's part of a second is less than the time for which the core runs. If it is more,
+# guard show says that the real-time task may get none.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -23,12 +23,12 @@ usleep 100000
 "$here/hog" fifo 1 &
 fifo=$!
 usleep 2000000
-check "guard show says what the fair server takes" "memwarden guard show" 0 \
+check "guard show prints the fair server's share" "memwarden guard show" 0 \
 	'CPU1 ran for .* the fair server keeps 5.0 % .*\(hog, thread'
-check "of this core alone" "memwarden guard show | grep -c 'the fair server keeps'" 0 '^1$'
+check "for this core only" "memwarden guard show | grep -c 'the fair server keeps'" 0 '^1$'
 fair_server 1000000
 usleep 2000000
-check "and no longer with a smaller server" "memwarden guard show | grep -c 'fair server'" 1 '^0$'
+check "and not with a smaller server" "memwarden guard show | grep -c 'fair server'" 1 '^0$'
 before=$(faults $fifo) ordinary_before=$(faults $ordinary)
 usleep 4000000
 had=$(($(faults $fifo) - before))

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock
 # cpus: 1
-# A core that is far below its budget has no period timer: that costs next to nothing,
-# no period has more than its budget all the same, and none less by more than a 64th. One
-# that is near it has a timer, which costs little, too, where cores do not share.
+# A core far below its budget has no period timer. That costs almost nothing; still no period
+# exceeds its budget, and none falls short by more than 1/64. A core near its budget has a
+# timer, which is also cheap if cores do not share.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
 here=$(dirname "$0")
 
-# spin: how long a fixed number of instructions takes, in ns: the median of five, for the
-# kernel's own work comes in lumps of 0.6 ms, which one run has and another has not.
+# spin: the time of a fixed number of instructions, in ns: the median of five, since the
+# kernel's own work comes in blocks of 0.6 ms, which some runs include and others don't.
 spin() {
 	for _ in 1 2 3 4 5; do "$here/paced" 0; done | sed 's/ ns//' | sort -n | sed -n 3p
 }
@@ -26,7 +26,7 @@ paced() {
 	STATS=/tmp/stats
 }
 
-# timers: interrupts of the core's timer in 200 ms, with a load that hardly takes anything.
+# timers: interrupts of the core's timer in 200 ms, with a load that has almost no traffic.
 timers() {
 	"$here/paced" 1 200000 1 &
 	pids=$!
@@ -39,7 +39,7 @@ timers() {
 
 timer_interrupts() { sed -n 's/.* \([0-9][0-9]*\)  *GIC.*arch_timer$/\1/p' /proc/interrupts; }
 
-# cost: in instructions a period, of which the counted clock gives each a nanosecond.
+# cost: instructions per period; on the counted clock each takes a nanosecond.
 cost() {
 	guarded=$(spin)
 	echo $(((guarded - free) * 100000 / free))
@@ -53,7 +53,7 @@ for mode in "exclusive 0" "exclusive 2" "exclusive 5" "reclaim 1"; do
 	set_to control "$mode"
 	cost=$(cost)
 	echo "# $mode: $cost instructions a period"
-	check "a core that takes nothing pays little: $mode" "is $cost -lt 130" 0 yes
+	check "a core without traffic has little overhead: $mode" "is $cost -lt 130" 0 yes
 	set_to control "exclusive 0"
 done
 set_to control "reclaim 0"
@@ -63,39 +63,39 @@ set_to limit "events 200"
 paced 190 10000
 echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most, $(stat 0 periods) periods"
 check "a burst within its budget is not held" "stat 0 throttled_periods" 0 '^0$'
-check "  and every period is in the books" "is $(stat 0 periods) -ge 1990" 0 yes
+check "  and every period is counted" "is $(stat 0 periods) -ge 1990" 0 yes
 check "  with every event" "within $(stat 0 used read) 38000 2" 0 yes
 paced 1000 50000
 echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most"
-check "a burst beyond it is" "is $(stat 0 throttled_periods) -ge 120" 0 yes
+check "a burst beyond its budget is held" "is $(stat 0 throttled_periods) -ge 120" 0 yes
 check "  with no period over its budget" "is $(stat 0 used_max read) -le 202" 0 yes
 check "  by the regulator's own count, too" "stat 0 over_periods read" 0 '^0$'
 check "  and no event is lost" "within $(stat 0 used read) 40000 2" 0 yes
 paced 20 1000
 echo "# $(stat 0 used_max read) at most, $(stat 0 used read) in $(stat 0 periods) periods"
-check "a steady load goes by its timer" "within $(per_period 0) 2000 2" 0 yes
-check "a core that takes next to nothing does not" "is $(timers) -lt 120" 0 yes
+check "a steady load has a period timer" "within $(per_period 0) 2000 2" 0 yes
+check "a core with almost no traffic has none" "is $(timers) -lt 120" 0 yes
 set_to limit "events 63"
-check "it does with a budget too small for chunks" "is $(timers) -ge 190" 0 yes
+check "it has one with a budget too small for chunks" "is $(timers) -ge 190" 0 yes
 set_to limit "events 200"
 set_to control "exclusive 5"
-check "  and none where cores share" "is $(timers) -lt 120" 0 yes
+check "  and none if cores share" "is $(timers) -lt 120" 0 yes
 set_to control "exclusive 0"
 check "unloads" "unload" 0 ""
 
-# The instructions of a program that never sleeps, as reads and as writes, of which no
-# period takes a 32768th of the budget.
+# The instructions of a program that never sleeps count both as reads and as writes; no period
+# uses 1/32768 of the write budget.
 modprobe memguard period_us=100 user_only=1 g_hw_type=0x08 g_write_counter_id=0x08
 set_to limit "events 167000"
 set_to write_limit "events 8000000000"
 cost=$(cost)
 echo "# 60 % of a budget: $cost instructions a period"
-check "a core near its budget pays for its timer and its counter" "is $cost -lt 2000" 0 yes
+check "a core near its budget has the overhead of its timer and counter" "is $cost -lt 2000" 0 yes
 paced 1 200000
 echo "# $(stat 0 used_max read) at most, $(stat 0 used read) and $(stat 0 used write) in $(stat 0 periods) periods"
-check "  and every period is in the books" "within $(stat 0 periods) 20000 1" 0 yes
-check "  with what it was handed" "within $(stat 0 assigned read) $(($(stat 0 periods) * 167000)) 0" 0 yes
-check "  with what a counter took that is not read in each" \
+check "  and every period is counted" "within $(stat 0 periods) 20000 1" 0 yes
+check "  with its assigned events" "within $(stat 0 assigned read) $(($(stat 0 periods) * 167000)) 0" 0 yes
+check "  with the events of a counter that is not read in each" \
 	"within $(stat 0 used write) $(stat 0 used read) 4" 0 yes
 check "  no period is over its budget" "stat 0 over_periods read" 0 '^0$'
 check "  nor held" "stat 0 throttled_periods" 0 '^0$'
@@ -108,6 +108,6 @@ set_to limit "events 167000"
 paced 1 200000
 set_to control "exclusive 5"
 paced 1 200000
-check "sharing may begin meanwhile" "stat 0 over_periods read" 0 '^0$'
+check "sharing may begin at that time" "stat 0 over_periods read" 0 '^0$'
 check "unloads" "unload" 0 ""
 finish

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock
 # cpus: 1
-# A budget holds on the only core there is, for ordinary tasks and for those of the
-# deadline class, whose deadlines come first; and a budget that the regulator itself
-# uses up is refused, with the least that is not. HOLD is how long, in seconds.
+# A budget holds on a machine with one core, for ordinary tasks and for those of the deadline
+# class, whose deadlines come first; and a budget that the regulator itself would use up is
+# refused, with the smallest allowed one. HOLD is the duration in seconds.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -32,8 +32,8 @@ check "a core without a limit has no timer" "cat /proc/timer_list" 0 '!period_el
 for events in 5 50 200; do
 	held $events other
 done
-# It wants the whole budget. Without a fair server that leaves this shell none of it, nor RCU;
-# with one, the threads that PREEMPT_RT makes of timers and RCU, which are no ordinary tasks.
+# It wants the whole budget. Without a fair server this shell and RCU get none of it; with one,
+# PREEMPT_RT's threads for timers and RCU get none, since they are not ordinary tasks.
 if ! [ -d /sys/kernel/debug/sched/fair_server ]; then
 	skip "deadline: 20 events a period" "this kernel has no fair server"
 elif uname -v | grep -q PREEMPT_RT; then
@@ -49,8 +49,8 @@ least=$(setting least_events)
 check "the end of a throttle takes cycles" "is $least -gt 1000" 0 yes
 check "a budget below that is refused" "set_to limit 'events $((least / 2))'" 1 "Invalid argument"
 check "  with the figure" "dmesg | tail -n 1" 0 "$least at least"
-check "the least is taken" "set_to limit 'events $least'" 0 ""
-# Its tasks go on, however slowly, and unloading waits for grace periods.
-check "  and tasks go on" "sh -c 'echo on'" 0 "on"
-check "  and RCU does: the module leaves" "unload" 0 ""
+check "the smallest allowed budget is accepted" "set_to limit 'events $least'" 0 ""
+# Its tasks continue, however slowly, and unloading waits for grace periods.
+check "  and tasks continue" "sh -c 'echo on'" 0 "on"
+check "  and so does RCU: the module unloads" "unload" 0 ""
 finish

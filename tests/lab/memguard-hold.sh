@@ -1,10 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock
-# A budget holds for seconds, not for 130 ms: longer than the scheduler leaves a
-# class of tasks without the core (fair server: 50 ms in each second, real-time
-# throttling the same). Four cores, then the classes above ordinary tasks.
-# HOLD is how long, in seconds.
+# A budget holds for seconds, not only for 130 ms: for longer than the scheduler keeps a class
+# of tasks from the core (fair server and real-time throttling: 50 ms in each second). Four
+# cores, then the classes above ordinary tasks. HOLD is the duration in seconds.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -41,8 +40,8 @@ for c in 0 1 2 3; do
 done
 sed 's/^/# /' /tmp/stats | cut -c1-800
 
-# On PREEMPT_RT core 1's thread of RCU has a lower priority than this task, which leaves it
-# nothing, memguard or not: RCU reports a stall after 21 s.
+# On PREEMPT_RT core 1's RCU thread has a lower priority than this task, which starves it with
+# and without memguard: RCU reports a stall after 21 s.
 hold=${HOLD:-5}
 case $(uname -v) in
 *PREEMPT_RT*) hold=$(at_most 15 "$hold") ;;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock
-# Four cores that want all they can get, each with a budget of its own, at periods of
-# 1 ms and of 100 us. HOLD is how long, in seconds; ten minutes: HOLD=600.
+# Four cores with unlimited demand, each with its own budget, at periods of 1 ms and of
+# 100 us. HOLD is the duration in seconds; ten minutes: HOLD=600.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# memguard's files: what they show, what they take, what they refuse.
+# memguard's files: their contents, and the writes that they accept and refuse.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
-# The masks move by themselves; everything else is set by somebody.
+# The masks change on their own; all other settings change only by a write.
 settings() { cat "$G/limit" "$G/control" | grep -Ev '^(active|throttled): '; }
 
 refused() { # WHAT FILE TEXT PATTERN-OF-THE-REASON
@@ -25,12 +25,12 @@ refused() { # WHAT FILE TEXT PATTERN-OF-THE-REASON
 refusals=0
 
 check "an unknown event is refused" "modprobe memguard g_hw_type=nope" 1 ""
-check "  with a line that says what to try" "dmesg" 0 "g_hw_type=nope is unknown; try"
-check "one that its processor has not is, too" "modprobe memguard g_hw_type=apple" 1 ""
-check "  in a line" "dmesg" 0 "g_hw_type=apple counts no memory traffic; try"
+check "  with a line that names the remedy" "dmesg" 0 "g_hw_type=nope is unknown; try"
+check "an event that the processor lacks is refused, too" "modprobe memguard g_hw_type=apple" 1 ""
+check "  with a line" "dmesg" 0 "g_hw_type=apple counts no memory traffic; try"
 if grep -q 'CPU implementer.*0x00' /proc/cpuinfo; then
-	check "of a processor that is not in the table no event is guessed" "modprobe memguard" 1 ""
-	check "  with a line that says which it is and what to try" "dmesg" 0 \
+	check "for a processor that is not in the table no event is guessed" "modprobe memguard" 1 ""
+	check "  with a line that names the processor and the remedy" "dmesg" 0 \
 		"CPU0 \(maker 0x?0, family 0x?0, model 0x51\) is not in the table of events: give g_hw_type="
 else
 	skip "of a processor that is not in the table no event is guessed" "the platform's is in it"
@@ -44,13 +44,13 @@ else
 		"modprobe memguard g_hw_type=cache-misses" 1 ""
 	check "  with a line that says which core and why" "dmesg" 0 \
 		"CPU0: event cache-misses \(read, 0x3\) refused with error -[0-9]+; try another"
-	check "  and nothing is left" "ls $G /sys/kernel/debug/memguard" 1 ""
-	check "  no thread either" "ps" 0 "!memguard/"
+	check "  and no file is left" "ls $G /sys/kernel/debug/memguard" 1 ""
+	check "  and no thread" "ps" 0 "!memguard/"
 fi
 
 modprobe memguard g_read_counter_id=0x17 g_write_counter_id=0x18
 set_to write_limit "mb 100"
-check "write-backs have a budget where they have an event" "cat $G/write_limit" 0 \
+check "write-backs can have a budget if they have an event" "cat $G/write_limit" 0 \
 	"^CPU0: 1638 \(100MB/s, 8 pct, w0\)$"
 check "  and 1000 MB/s is 16384 lines of 64 bytes" \
 	"set_to limit 'mb 1000'; cat $G/limit" 0 "^CPU0: 16384 \(1000MB/s, 83 pct, w0\)$"
@@ -58,7 +58,7 @@ unload
 check "loads" "load maxbw=1300" 0 ""
 
 for file in limit read_limit write_limit control share failcnt; do
-	check "$file is root's alone" "busybox stat -c %a $G/$file" 0 "^600$"
+	check "only root may open $file" "busybox stat -c %a $G/$file" 0 "^600$"
 done
 for file in usage stats; do
 	check "$file is read-only" "busybox stat -c %a $G/$file" 0 "^400$"
@@ -69,7 +69,7 @@ set_to limit "mb 1000 100 100 100"
 check "MB/s, percent and weight are shown" "cat $G/limit" 0 \
 	"^CPU0: 256 \(1000MB/s, 77 pct, w0\)$"
 set_to limit "500"
-check "a plain number is events, for the first core only" "cat $G/limit" 0 "^CPU0: 500 "
+check "a plain number means events, for the first core only" "cat $G/limit" 0 "^CPU0: 500 "
 check "  and the others keep theirs" "cat $G/limit" 0 "^CPU1: 25 \(100MB/s"
 set_to limit "cpu3 mb 200"
 check "one core by name" "cat $G/limit" 0 "^CPU3: 51 \(200MB/s"
@@ -79,15 +79,15 @@ set_to limit "weight 4 1 1 1"
 check "weights share maxbw" "cat $G/limit" 0 "^CPU0: 189 \(738MB/s, 57 pct, w4\)$"
 check "the classic share file shows weights" "cat $G/share" 0 "^CPU0: 4$"
 set_to share "1 1 1 1"
-check "  and takes them" "cat $G/limit" 0 "^CPU0: 83 \(324MB/s, 25 pct, w1\)$"
+check "  and accepts them" "cat $G/limit" 0 "^CPU0: 83 \(324MB/s, 25 pct, w1\)$"
 set_to limit "mb 1000 100 100 100"
 set_to control "period_us 2000"
 check "a longer period has more events in it" "cat $G/limit" 0 "^CPU0: 512 \(1000MB/s"
 set_to control "period_us 1000"
 set_to failcnt 0
-check "failcnt takes anything and resets" "cat $G/failcnt" 0 "^CPU0: 0$"
+check "failcnt accepts any text and resets" "cat $G/failcnt" 0 "^CPU0: 0$"
 check "usage has three averages and an overall line" "wc -l <$G/usage" 0 "^5$"
-check "stats is a line a core" "wc -l <$G/stats" 0 "^4$"
+check "stats has a line for each core" "wc -l <$G/stats" 0 "^4$"
 for key in maxbw period_us reclaim exclusive qmin event write_event bytes_per_event \
 	user_only idle rt active throttled online; do
 	check "control shows $key" "cat $G/control" 0 "^$key: "
@@ -115,23 +115,23 @@ refused "maxbw 0" control 'maxbw 0\n' "1 to"
 refused "rt of a core that isn't there" control 'rt 77 1\n' "possible cpu"
 refused "two settings at once" control 'reclaim 1\nexclusive 2\n' "one setting a write"
 refused "a missing number" control 'reclaim\n' "must follow"
-check "64 KiB at once are too long (E2BIG)" \
+check "a write of 64 KiB is too long (E2BIG)" \
 	"dd if=/dev/zero of=$G/limit bs=65536 count=1" 1 "Argument list too long"
-check "a refused write is EINVAL" "echo x | dd of=$G/limit" 1 "Invalid argument"
+check "a refused write fails with EINVAL" "echo x | dd of=$G/limit" 1 "Invalid argument"
 check "memwarden says why, too" "memwarden guard set --percent 101" 1 "refused .pct 101. for limit: a budget must be"
-check "a write without a newline is taken" "printf 'mb 1000' >$G/limit" 0 ""
+check "a write without a newline is accepted" "printf 'mb 1000' >$G/limit" 0 ""
 
 # MemGuard's scripts know them in debugfs; a kernel that is locked down has no debugfs.
 view=/sys/kernel/debug/memguard
 check "each file is in debugfs, too" "ls $view | tr '\n' ' '" 0 "^$(busybox ls $G | tr '\n' ' ')$"
 set_to limit "mb 300"
 check "  and shows the same" "cmp $view/limit $G/limit" 0 ""
-check "  and takes the same" "echo mb 200 >$view/limit; cat $G/limit" 0 "^CPU0: 51 \(200MB/s"
+check "  and accepts the same" "echo mb 200 >$view/limit; cat $G/limit" 0 "^CPU0: 51 \(200MB/s"
 check "  with the same rights" "busybox stat -c %a $view/limit $view/stats | tr '\n' ' '" 0 "^600 400 $"
 mount -t securityfs securityfs /sys/kernel/security
 check "a kernel is locked down" "echo integrity >/sys/kernel/security/lockdown" 0 ""
 check "  which has no debugfs" "cat $view/limit" 1 "Operation not permitted"
-check "  and the guard is set all the same" "memwarden guard set --mb 500 && cat $G/limit" 0 "^CPU0: 128 \(500MB/s"
+check "  and the guard can still be set" "memwarden guard set --mb 500 && cat $G/limit" 0 "^CPU0: 128 \(500MB/s"
 check "  and shown" "memwarden guard show" 0 "CPU0"
 check "  and the doctor says so" "memwarden doctor" 0 "lockdown +integrity"
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # cpus: 1
 # kernels: stock own-debug
-# A counter that another user takes away leaves the core unregulated: that is counted,
-# logged once, and mended when the counter is free again.
+# If another user takes a core's counter, the core is not regulated: these periods are counted,
+# a line is logged once, and regulation resumes when the counter is free again.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -11,7 +11,7 @@
 here=$(dirname "$0")
 taken=/sys/module/memwarden_pmu/parameters/taken
 
-# unregulated MILLISECONDS: unregulated periods in so long.
+# unregulated MILLISECONDS: number of unregulated periods in this time.
 unregulated() {
 	before=$(stat 0 unregulated_periods)
 	usleep "$1"000
@@ -20,29 +20,29 @@ unregulated() {
 
 modprobe memwarden_pmu
 modprobe memguard g_read_counter_id=0xfa11
-# More nanoseconds than a period has: counted, and never used up.
+# A budget of more nanoseconds than a period has: counted, and never used up.
 set_to limit "events 100000000"
 "$here/hog" other &
 pids=$!
 check "every period is regulated" "unregulated 100" 0 "^0$"
 echo 1 >$taken
 "$here/take-counter" 0xfa11
-check "with its counter taken none is" "is $(unregulated 100) -ge 90" 0 yes
+check "with its counter taken no period is" "is $(unregulated 100) -ge 90" 0 yes
 sleep 2
 check "  which the log says, once" "dmesg | grep -c 'CPU0: event raw has left off counting'" 0 "^1$"
 echo 0 >$taken
 sleep 2
-check "free again it counts" "unregulated 100" 0 "^0$"
+check "when the counter is free again it counts" "unregulated 100" 0 "^0$"
 stop_traffic
-# An idle core finds out when it wakes up, within the scheduler: own-debug knows what must
-# not be done there.
+# An idle core notices it when it wakes up, inside the scheduler: own-debug detects operations
+# that are not allowed there.
 echo 1 >$taken
 "$here/take-counter" 0xfa11
 before=$(stat 0 unregulated_periods)
 sleep 3
 echo 0 >$taken
 sleep 2
-check "an idle core finds out, too" "is $(stat 0 unregulated_periods) -gt $before" 0 yes
-check "  and goes on" "unregulated 100" 0 "^0$"
+check "an idle core notices it, too" "is $(stat 0 unregulated_periods) -gt $before" 0 yes
+check "  and is regulated again" "unregulated 100" 0 "^0$"
 check "unloads" "unload && rmmod memwarden_pmu" 0 ""
 finish

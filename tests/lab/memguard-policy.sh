@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # figures: of the counted clock on Debian's kernel
-# What the policy promises, as figures of the module on the counted clock: four
+# The policy's guarantees, as figures of the module on the counted clock: four
 # cores, page faults, cores 1 and 2 with more demand than budget.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -35,8 +35,8 @@ check "spare: core 1 gets more than its budget" "is $(per_period 1) -gt 3300" 0 
 check "spare: core 2 gets more than its budget" "is $(per_period 2) -gt 1100" 0 yes
 check "spare: best effort is counted" "is $(stat 2 best_effort_ns) -gt 0" 0 yes
 
-# Core 3 has 20 events a period and no use for them: with the idle cores'
-# budgets in the pool, cores 1 and 2 get past their own, never past the sum.
+# Core 3 has 20 events per period and does not use them: with the idle cores'
+# budgets in the pool, cores 1 and 2 exceed their own, but never the sum.
 set_to control "exclusive 0"
 set_to control "reclaim 1"
 figures_over 200
@@ -44,12 +44,12 @@ sum=$(($(stat 0 used read) + $(stat 1 used read) + $(stat 2 used read) + $(stat 
 most=$((124 * $(stat 1 periods)))
 check "reclaim: core 2 gets more than its budget" "is $(per_period 2) -gt 1500" 0 yes
 check "reclaim: together never more than the budgets" "is $sum -le $most" 0 yes
-check "reclaim: nearly all of the budgets is used" "is $((sum * 100)) -ge $((most * 90))" 0 yes
+check "reclaim: nearly all of the budgets are used" "is $((sum * 100)) -ge $((most * 90))" 0 yes
 check "reclaim: core 3's surplus is donated" "is $(stat 3 donated read) -gt 1000" 0 yes
 check "reclaim: core 2 took it" "is $(stat 2 reclaimed read) -gt 1000" 0 yes
 
-# Core 0 is busy and takes next to nothing: no period begins for it, and what it leaves
-# is there for the others all the same.
+# Core 0 is busy and uses almost no budget: no period begins for it, and other cores can still
+# use the rest of its budget.
 timers_of_0() { sed -n 's/^ *[0-9]*: *\([0-9]*\) .*arch_timer$/\1/p' /proc/interrupts; }
 taskset 1 "$here/paced" 1 200000 10 &
 pids="$pids $!"
@@ -63,18 +63,18 @@ periods=$(stat 1 periods)
 echo "# $timers timers of core 0 in 500 ms; cores 1 and 2 had $(per_period 1) and $(per_period 2) hundredths"
 sum=$(($(stat 0 used read) + $(stat 1 used read) + $(stat 2 used read) + $(stat 3 used read)))
 most=$((124 * periods))
-check "reclaim: a busy core that takes next to nothing has no timer" "is $timers -lt 300" 0 yes
-check "reclaim: what it leaves is used" "is $((sum * 100)) -ge $((most * 90))" 0 yes
+check "reclaim: a busy core with almost no traffic has no timer" "is $timers -lt 300" 0 yes
+check "reclaim: its unused budget is used by others" "is $((sum * 100)) -ge $((most * 90))" 0 yes
 check "reclaim: together never more than the budgets" "is $sum -le $most" 0 yes
-check "reclaim: and each of its periods is in the books" "within $(stat 0 periods) $periods 3" 0 yes
+check "reclaim: and each of its periods is counted" "within $(stat 0 periods) $periods 3" 0 yes
 check "reclaim: it donated in each" "is $(stat 0 donated read) -ge $((periods * 55))" 0 yes
 set_to control "reclaim 0"
 
 set_to control "rt 1 1"
 figures_over 100
 check "fault 4: a real-time core is never throttled" "stat 1 throttled_periods" 0 "^0$"
-check "a real-time core is counted all the same" "is $(per_period 1) -gt 3300" 0 yes
-check "its neighbour keeps to its budget" "is $(per_period 2) -le 1000" 0 yes
+check "a real-time core is still counted" "is $(per_period 1) -gt 3300" 0 yes
+check "its neighbour stays within its budget" "is $(per_period 2) -le 1000" 0 yes
 set_to control "rt 1 0"
 
 stop_traffic

@@ -16,7 +16,7 @@ serve() {
 	until_is yes "is -n \"\$(wget -q -O - $url/healthz)\""
 }
 
-# until_is WORD COMMAND: some seconds for it to be so.
+# until_is WORD COMMAND: waits up to some seconds until the command prints the word.
 until_is() {
 	tries=100
 	until [ "$(eval "$2")" = "$1" ] || [ $tries = 0 ]; do
@@ -26,11 +26,11 @@ until_is() {
 	eval "$2"
 }
 
-# budget CPU: events a period.
+# budget CPU: events per period.
 budget() { sed -n "s/^CPU$1: \([0-9a-z]*\).*/\1/p" $G/limit; }
 
-# What a core makes while nobody holds it: a debug kernel, emulated, may not reach its
-# budget of 25 faults a millisecond.
+# A core's rate without a budget: an emulated debug kernel may not reach the budget of
+# 25 faults per millisecond.
 traffic 1 100000
 faults=0
 for _ in 1 2 3 4 5 6; do
@@ -51,7 +51,7 @@ cat >/tmp/guard.toml <<-EOF
 	rt = true
 EOF
 check "serve starts the guard" serve 0 yes
-check "and sets it" "budget 0; budget 1; setting rt" 0 '^51$'
+check "and sets the budgets" "budget 0; budget 1; setting rt" 0 '^51$'
 check "the page says so" "wget -q -O - $url/metrics" 0 '^memwarden_core_budget_events.cpu="1",traffic="read". 25$'
 check "guard show and its page agree" "wget -q -O - $url/show.json | grep -A 6 read_budget >/tmp/1; memwarden guard show --json | grep -A 6 read_budget >/tmp/2; cmp /tmp/1 /tmp/2" 0 ''
 
@@ -70,13 +70,13 @@ fi
 kill $pids
 
 memwarden guard set --cpu 1 --mb 20
-check "a budget that somebody changed is set again" "until_is 25 'budget 1'" 0 '^25$'
+check "a budget that another program changed is restored" "until_is 25 'budget 1'" 0 '^25$'
 echo 0 >/sys/devices/system/cpu/cpu1/online
 usleep 1500000
 echo 1 >/sys/devices/system/cpu/cpu1/online
-check "a core that went and came has its budget" "until_is 25 'budget 1'" 0 '^25$'
+check "a core that went offline and online has its budget" "until_is 25 'budget 1'" 0 '^25$'
 memwarden guard stop
-check "a guard that somebody ended is started again" "until_is 51 'budget 0 2>/dev/null'" 0 '^51$'
+check "a guard that another program stopped is started again" "until_is 51 'budget 0 2>/dev/null'" 0 '^51$'
 
 echo 'mb = [0]' >/tmp/guard.toml
 kill -HUP $server
@@ -85,8 +85,8 @@ check "a bad file is refused" "cat /tmp/serve" 0 'guard.toml line 1, mb: .*from 
 check "and the old settings stay" "budget 0" 0 '^51$'
 printf 'event = "page-faults"\nself_test = false\nmb = [300]\n' >/tmp/guard.toml
 kill -HUP $server
-check "a good one is taken" "until_is 76 'budget 0'" 0 '^76$'
-check "what it no longer names is undone" "budget 1; setting rt" 0 '^max$'
+check "a valid file is accepted" "until_is 76 'budget 0'" 0 '^76$'
+check "a setting that the new file lacks is restored" "budget 1; setting rt" 0 '^max$'
 
 kill $server
 check "SIGTERM ends it" "wait $server" 0 ''
@@ -95,11 +95,11 @@ check "with the guard that it started" "is ! -e /sys/module/memguard" 0 '^yes$'
 load
 set_to limit '10 11 12 13'
 check "serve takes over a guard that is running" serve 0 yes
-check "and sets it" "until_is 76 'budget 0'" 0 '^76$'
+check "and sets the budgets" "until_is 76 'budget 0'" 0 '^76$'
 check "the core that the file doesn't name is left alone" "budget 3" 0 '^13$'
 kill $server
-check "SIGTERM ends that too" "wait $server" 0 ''
-check "with the guard as it was" "budget 0" 0 '^10$'
+check "SIGTERM ends that, too" "wait $server" 0 ''
+check "with the guard's previous settings" "budget 0" 0 '^10$'
 
 printf 'event = "armv8"\n' >/tmp/guard.toml
 check "a file for another event is refused" "memwarden guard serve --config /tmp/guard.toml" 1 'line 1, event: the guard that is running has page-faults'

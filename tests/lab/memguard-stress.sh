@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
-# memguard loaded and unloaded under traffic, and its files written with anything.
-# The CPUs really run at once here, which is what finds races.
-# CYCLES and WRITES say how often; `make test-full` asks for 1000 and 100000.
+# memguard is loaded and unloaded under traffic, and random data is written to its files.
+# The CPUs run concurrently on the host, which can expose races.
+# CYCLES and WRITES are the repetitions; `make test-full` uses 1000 and 100000.
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
 
@@ -21,22 +21,22 @@ cycle() {
 	done
 }
 
-# What the slab allocator has given out, in KiB.
+# Memory allocated from the slab allocator, in KiB.
 slab() { sed -n 's/^SUnreclaim: *\([0-9]*\) kB/\1/p' /proc/meminfo; }
 
 traffic 1 0
 traffic 2 0
-# The first ones fill caches that stay.
+# The first cycles fill caches that stay allocated.
 cycle 5
 sync
 if [ -e /sys/kernel/debug/kmemleak ]; then
 	# The checkers of memory keep what was freed for a while: kmemleak knows which was not.
 	forget_leaks
-	check "$cycles times loaded and unloaded under traffic" "cycle $cycles" 0 ""
+	check "loaded and unloaded $cycles times under traffic" "cycle $cycles" 0 ""
 	check "  without a leak" "leaks" 0 '!unreferenced'
 else
 	before=$(slab)
-	check "$cycles times loaded and unloaded under traffic" "cycle $cycles" 0 ""
+	check "loaded and unloaded $cycles times under traffic" "cycle $cycles" 0 ""
 	sleep 1
 	after=$(slab)
 	# A page that leaks in each cycle is 4 KiB: half of that, and half a MiB for what else goes on, is allowed. So a
@@ -45,8 +45,8 @@ else
 fi
 stop_traffic
 
-# Every core that runs out last opens a period on all others, and settings kick all of
-# them, all at once. Afterwards each core still has periods and its budget.
+# The last core to use up its budget opens a period on all others, and settings kick all of
+# them, all at the same time. Afterwards each core still has periods and its budget.
 load
 set_to control "exclusive 5"
 set_to limit "events 2 2 2 2"
@@ -65,8 +65,8 @@ kicks() {
 check "$((cycles * 10)) kicks of all cores beside the cores' own" "kicks $((cycles * 10))" 0 ""
 set_to control "exclusive 0"
 set_to control "period_us 1000"
-# So many that none is used up within the shortest run, whose end is a timer's: of the
-# host's time, late when the host is busy.
+# Large enough that none is used up within the shortest run. A timer of the host's time ends
+# the run, so it is late when the host is busy.
 set_to limit "events 20 20 20 20"
 figures_over 300
 for c in 0 1 2 3; do
@@ -81,5 +81,5 @@ unload
 load
 check "$writes random writes to each file" "$(dirname "$0")/random-writes $writes 1" 0 "refused="
 check "unloads" "unload" 0 ""
-# A warning in the kernel's log fails the whole run: the lab sees to that.
+# The lab fails the whole run if the kernel logs a warning.
 finish

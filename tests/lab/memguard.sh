@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=sh
-# What the memguard tests share: loading, settings, traffic, figures.
+# Functions of the memguard tests: loading, settings, traffic, figures.
 # Runs in the guest. Traffic is page faults: 4096 bytes an event.
 
 G=/dev/memguard
@@ -8,7 +8,7 @@ G=/dev/memguard
 load() { modprobe memguard g_hw_type=page-faults "$@"; }
 unload() { rmmod memguard; }
 
-# set FILE TEXT: one write, as `echo` makes it.
+# set FILE TEXT: one write, like that of `echo`.
 set_to() { echo "$2" >"$G/$1"; }
 
 # stat CPU KEY [read|write]: one figure of a core; last_second CPU KEY [read|write]: one of
@@ -25,7 +25,7 @@ figure() {
 
 setting() { sed -n "s/^$1: //p" "$G/control"; }
 
-# traffic CPU SECONDS: faults on a core as fast as it can, in the background.
+# traffic CPU SECONDS: faults on a core at full speed, in the background.
 traffic() {
 	memwarden bandwidth --fresh-pages -c "$1" -t "$2" >/dev/null &
 	pids="$pids $!"
@@ -54,15 +54,15 @@ stop_traffic() {
 	STATS=
 }
 
-# fair_server NS: how much of each second the scheduler keeps for ordinary tasks, on each CPU.
+# fair_server NS: sets the part of each second that the scheduler keeps for ordinary tasks, on each CPU.
 fair_server() {
 	for runtime in /sys/kernel/debug/sched/fair_server/cpu*/runtime; do
 		echo "$1" >"$runtime"
 	done
 }
 
-# At 5 events a period a core runs for 2 % of the time. 6.12's fair server, which has 5 %,
-# takes all of that from real-time tasks, and on PREEMPT_RT timers and RCU are such tasks.
+# At 5 events per period a core runs for 2 % of the time. 6.12's fair server, which has 5 %,
+# takes all of that from real-time tasks; on PREEMPT_RT timers and RCU are such tasks.
 leave_real_time_tasks_some() {
 	case $(uname -rv) in
 	6.12.*PREEMPT_RT*) fair_server 1000000 ;;

@@ -2,22 +2,22 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
 # kernel: own-debug
-# Both memory devices on the debug kernel: KASAN, kmemleak, UBSAN and lockdep watch,
-# and what they find fails the run.
+# Both memory devices on the debug kernel: a report of KASAN, kmemleak, UBSAN or lockdep
+# fails the run.
 . /host/lab/check.sh
 . /host/lab/mymem-device.sh
 
-# What the boot itself left is not ours.
-check "the kernel looks for leaks" "forget_leaks" 0 ''
+# Leaks of the boot itself are not ours.
+check "kmemleak works" "forget_leaks" 0 ''
 
 device_tests mymem
 device_tests mymem_rust
-check "random operations on mymem are as the model says" \
+check "random operations on mymem agree with the model" \
 	"fresh mymem && /host/lab/mymem-model /dev/mymem $OPERATIONS 1" 0 'no difference'
-check "random operations on mymem_rust are as the model says" \
+check "random operations on mymem_rust agree with the model" \
 	"fresh mymem_rust && /host/lab/mymem-model /dev/mymem_rust $OPERATIONS 2" 0 'no difference'
 
-# Tests of the kernel's own kind, in KTAP.
+# KUnit tests, in KTAP.
 for suite in memwarden-policy:memwarden_policy_kunit mymem:mymem_kunit mymem_rust:mymem_rust_kunit; do
 	name=${suite%:*} module=${suite#*:}
 	modprobe "$module"
@@ -29,12 +29,12 @@ done
 # The test from inside the kernel.
 fresh mymem_rust
 check "the test loads on the device that it tests" "modprobe mymem_test" 0 ''
-check "which then stays" "rmmod mymem_rust" 1 ''
+check "which then cannot be unloaded" "rmmod mymem_rust" 1 ''
 ask() { echo "$*" >/dev/mymem_test && cat /dev/mymem_test; }
-check "throughput gives a line a trial" "ask throughput 4096 50 | grep -cE '^[0-9]+ [0-9]+\$'" 0 '^50$'
-check "with fetch-add no count is lost" "ask counter 50 200 fetch-add" 0 '^10000 10000 [0-9]+$'
+check "throughput prints a line for each trial" "ask throughput 4096 50 | grep -cE '^[0-9]+ [0-9]+\$'" 0 '^50$'
+check "with fetch-add no increment is lost" "ask counter 50 200 fetch-add" 0 '^10000 10000 [0-9]+$'
 check "nor with a mutex" "ask counter 50 200 mutex" 0 '^10000 10000 [0-9]+$'
-check "without a lock the count is no higher" \
+check "without a lock the count is not higher" \
 	"ask counter 50 200 none | awk '{ exit \$2 > \$1 || \$2 < 2 }'" 0 ''
 for line in '' counter 'counter 0 1 none' 'counter 257 1 none' 'counter 1 1 spin' 'counter 1 1 none x' \
 	'throughput 0 1' 'throughput 524289 1' 'throughput 1 100001' 'throughput -1 1' 'x'; do
@@ -48,13 +48,13 @@ test=$(modinfo -n mymem_test)
 check "without the device the test does not load" "insmod $test" 2 'unknown symbol'
 check "and the kernel says which symbol it lacks" "dmesg | tail -n 10" 0 'mymem_test: Unknown symbol mymem_rust_(read|write|fetch_add)'
 
-# Of the allocations of a load one fails (of them all, every STRIDE-th is tried): the
-# load fails cleanly, or does without.
+# One allocation of each load fails (every STRIDE-th of them is tried): the load fails
+# cleanly, or succeeds without it.
 for module in mymem mymem_rust; do
 	rmmod "$module" 2>/dev/null
 	file=$(modinfo -n "$module")
 	check "$module: a load whose allocations fail leaves nothing" \
 		"/host/lab/fail-nth $STRIDE $module $file" 0 "^loaded after [1-9][0-9]* failures"
 done
-check "nothing is leaked" "leaks" 0 '!unreferenced'
+check "no memory is leaked" "leaks" 0 '!unreferenced'
 finish

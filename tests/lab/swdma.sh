@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
 # kernel: own-debug
-# The copying device in software on the debug kernel: the kernel's own dmatest copies
-# on all channels, the KUnit suite asks for what dmatest doesn't, and KASAN, kmemleak
-# and lockdep watch.
+# The DMA engine in software on the debug kernel: the kernel's own dmatest copies on all
+# channels, the KUnit suite covers what dmatest doesn't, and a report of KASAN, kmemleak or
+# lockdep fails the run.
 . /host/lab/check.sh
 
 parameters=/sys/module/swdma/parameters
@@ -35,8 +35,8 @@ suite() {
 	rmmod swdma_kunit
 }
 
-# What the boot itself left is not ours.
-check "the kernel looks for leaks" "forget_leaks" 0 ''
+# Leaks of the boot itself are not ours.
+check "kmemleak works" "forget_leaks" 0 ''
 
 check "it loads" "fresh && dmesg | tail -n 3" 0 'swdma swdma: 4 channels with 64 descriptors each'
 check "it has four channels" "ls /sys/class/dma | wc -l" 0 '^4$'
@@ -48,7 +48,7 @@ check "dmatest: $TRANSFERS copies on each channel, all right" \
 sed -n 's/.*dmatest: \(.* summary\)/# \1/p' /tmp/dmatest
 check "dmatest that polls: the same" \
 	"dma_test iterations=$TRANSFERS polled=1 | grep -c 'summary $TRANSFERS tests, 0 failures'" 0 '^4$'
-check "three clients a channel: the same" \
+check "three clients per channel: the same" \
 	"dma_test iterations=$TRANSFERS threads_per_chan=3 | grep -c 'summary $TRANSFERS tests, 0 failures'" 0 '^12$'
 
 echo 10 >$parameters/fail_every
@@ -63,10 +63,10 @@ check "the fifth hangs, and the channel with it" \
 echo 0 >$parameters/hang
 echo 1000000 >$parameters/delay_ns
 check "late copies are right" "dma_test iterations=50 | grep -c 'summary 50 tests, 0 failures'" 0 '^4$'
-check "it takes no delay that is none" "echo x >$parameters/delay_ns" 1 'nvalid'
+check "it refuses an invalid delay" "echo x >$parameters/delay_ns" 1 'nvalid'
 
 fresh copy_align=3 max_length=16384 channels=2
-check "dmatest keeps to an alignment of 8 bytes" \
+check "dmatest respects an alignment of 8 bytes" \
 	"dma_test iterations=100 test_buf_size=16384 | grep -c 'summary 100 tests, 0 failures'" 0 '^2$'
 fresh cpus=1,3 channels=3
 check "threads are pinned in turn" \
@@ -75,9 +75,9 @@ check "threads are pinned in turn" \
 fresh
 modprobe dmatest
 echo dma0chan0 >/sys/module/dmatest/parameters/channel
-check "a channel that is held keeps the module" "rmmod swdma" 1 ''
+check "a requested channel keeps the module loaded" "rmmod swdma" 1 ''
 rmmod dmatest
-check "given back, it lets it go" "rmmod swdma" 0 ''
+check "when it is released the module can be unloaded" "rmmod swdma" 0 ''
 check "no channel is left" "ls /sys/class/dma | wc -l" 0 '^0$'
 check "nor a device" "ls /sys/bus/platform/devices /sys/bus/platform/drivers" 0 '!swdma'
 check "nor a thread" "ps" 0 '![[]swdma'
@@ -86,27 +86,27 @@ for parameter in channels=0 channels=65 descriptors=0 descriptors=4097 copy_alig
 	driver= cpus=99 cpus=x 'copy_align=4 max_length=15'; do
 	check "it refuses $parameter" "modprobe swdma $parameter" 1 'Invalid argument|can.t load'
 	last=${parameter##* }
-	check "and says what to give" "dmesg | tail -n 1" 0 "swdma: ${last%%=*}=${last#*=}: give "
+	check "and prints the allowed values" "dmesg | tail -n 1" 0 "swdma: ${last%%=*}=${last#*=}: give "
 done
 
 suite
 suite copy_align=3 max_length=4096 descriptors=4
 suite channels=64 descriptors=4096 cpus=0
-check "it comes and goes $CYCLES times" \
+check "it loads and unloads $CYCLES times" \
 	"for i in \$(seq $CYCLES); do rmmod swdma && modprobe swdma || exit 1; done" 0 ''
 
-check "nothing is leaked" "leaks" 0 '!unreferenced'
+check "no memory is leaked" "leaks" 0 '!unreferenced'
 
-# Of the allocations of a load one fails (of them all, every STRIDE-th is tried): the
-# load fails cleanly, or does without.
+# One allocation of each load fails (every STRIDE-th of them is tried): the load fails
+# cleanly, or succeeds without it.
 rmmod swdma
 check "a load whose allocations fail leaves nothing" \
 	"/host/lab/fail-nth $STRIDE swdma $(modinfo -n swdma)" 0 '^loaded after [1-9][0-9]* failures'
 
-# Where a channel's device cannot be registered, dmaengine itself forgets its name.
+# If a channel's device cannot be registered, dmaengine itself leaks its name.
 ours() {
 	leaks | awk 'function show() { if (leak != "" && leak !~ /dev_set_name.*dma_async_device_register/) print leak; leak = "" }
 		/^unreferenced/ { show() } { leak = leak $0 } END { show() }'
 }
-check "nor is anything leaked then, but dmaengine's own names" ours 0 '!unreferenced'
+check "then only dmaengine's own names are leaked" ours 0 '!unreferenced'
 finish

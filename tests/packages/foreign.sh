@@ -30,7 +30,7 @@ check "it depends on an old C library" "dpkg-deb -f $arm64 Depends" 0 'libc6 \(>
 dpkg-deb -x "$arm64" "$folder"
 if command -v qemu-aarch64 >/dev/null; then
 	check "the program is this version" "emulated --version" 0 "^memwarden $version\$"
-	check "the doctor looks at the machine" "emulated doctor" 0 'memguard module'
+	check "the doctor checks the machine" "emulated doctor" 0 'memguard module'
 	check "bandwidth measures" "emulated bandwidth -m 64 -i 1" 0 'B/W = [0-9.]+ MB/s'
 else
 	skip "the program runs" "there is no qemu-aarch64: apt-get install qemu-user"

@@ -60,18 +60,18 @@ modules_say() {
 	done | sort | uniq -c
 }
 
-check "lintian has no complaint" lintian_of 0 '!^[EW]:'
+check "lintian reports nothing" lintian_of 0 '!^[EW]:'
 inventory >/tmp/before
 
 check "apt installs memwarden" "apt install $program" 0 ''
 check "the program is this version" "memwarden --version" 0 "^memwarden $version\$"
-check "the doctor looks at the machine" "memwarden doctor" 0 'memguard module'
+check "the doctor checks the machine" "memwarden doctor" 0 'memguard module'
 check "bandwidth measures" "memwarden bandwidth -m 1024 -i 2" 0 'B/W = [0-9.]+ MB/s'
 check "man finds the program's page" "man -w memwarden" 0 '/usr/share/man/man1/memwarden.1.gz'
 check "man finds a verb's page" "man memwarden-guard-run" 0 'memwarden guard run --mb'
 check "each verb has a page" pages_missing 0 '!.'
-check "man warns of no page" each_page 0 '!.'
-check "whatis knows what it does" "mandb -q; whatis memwarden" 0 'memory traffic'
+check "man warns about no page" each_page 0 '!.'
+check "whatis describes it" "mandb -q; whatis memwarden" 0 'memory traffic'
 check "bash completes a verb's verbs" bash_completes 0 '^set show stop serve start$|^start set show stop serve$'
 check "bash offers no hidden verb" "grep user-regulator /usr/share/bash-completion/completions/memwarden" 1 ''
 check "zsh finds its completions" \
@@ -82,19 +82,19 @@ check "the service is not enabled" "find /etc/systemd -name 'memwarden*'" 0 '!.'
 check "the packaged budget file is well-formed" "memwarden guard check /etc/memwarden/guard.toml" 0 'well-formed'
 
 check "apt installs memwarden-dkms" "apt install $modules" 0 ''
-check "dkms takes it" "dkms status memwarden/$version" 0 "memwarden/$version"
+check "dkms adds it" "dkms status memwarden/$version" 0 "memwarden/$version"
 check "dkms builds it for this Debian's kernel, as a new kernel's installation does" \
 	"dkms autoinstall -k $kernel; dkms status memwarden/$version -k $kernel" 0 'installed'
-check "all modules are there, of this version" "modules_say" 0 "^ +5 $version\$"
+check "all modules exist, with this version" "modules_say" 0 "^ +5 $version\$"
 check "they are for this kernel" "modinfo -k $kernel -F vermagic memguard | grep -F '$kernel '" 0 ''
 
-# The administrator's hand: budgets, and what systemctl enable does.
+# The administrator's changes: budgets, and the links of systemctl enable.
 echo '# mine' >>/etc/memwarden/guard.toml
 mkdir -p /etc/systemd/system/multi-user.target.wants
 ln -s /usr/lib/systemd/system/memwarden-guard.service /etc/systemd/system/multi-user.target.wants
-check "installing anew keeps the budgets" "apt install --reinstall $program; tail -n 1 /etc/memwarden/guard.toml" 0 '^# mine$'
+check "installing again keeps the budgets" "apt install --reinstall $program; tail -n 1 /etc/memwarden/guard.toml" 0 '^# mine$'
 check "removing keeps the budgets" "apt remove memwarden memwarden-dkms; tail -n 1 /etc/memwarden/guard.toml" 0 '^# mine$'
-check "removing takes the modules with it" "modinfo -k $kernel memguard" 1 'not found'
+check "removing also removes the modules" "modinfo -k $kernel memguard" 1 'not found'
 check "apt purges both" "apt purge memwarden memwarden-dkms" 0 ''
 check "nothing is left behind" "inventory >/tmp/after; diff /tmp/before /tmp/after" 0 '!.'
 finish

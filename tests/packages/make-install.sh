@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# tests/packages/make-install.sh: `make install` and `make install-dkms`, as another packager calls
-# them. Prints TAP. MEMWARDEN: the program.
+# tests/packages/make-install.sh: tests `make install` and `make install-dkms` as other packagers
+# use them. Prints TAP. MEMWARDEN: the program.
 cd "$(dirname "$0")/../.." || exit
 . tests/lab/check.sh
 
@@ -10,24 +10,24 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder" "$said"' EXIT
 install="make -s install DESTDIR=$folder PREFIX=/opt/it PROGRAM=$folder/program MEMWARDEN=${MEMWARDEN:-target/release/memwarden}"
 
-check "a program that was not built is said" "$install" 2 'is missing: make build makes it'
+check "a program that was not built is reported" "$install" 2 'is missing: make build makes it'
 cp "${MEMWARDEN:-target/release/memwarden}" "$folder/program"
 check "make installs below PREFIX" "$install" 0 ''
-check "the program is there" "$folder/opt/it/bin/memwarden --version" 0 '^memwarden '
+check "the program is installed" "$folder/opt/it/bin/memwarden --version" 0 '^memwarden '
 for file in share/man/man1/memwarden.1 share/man/man1/memwarden-guard-run.1 \
 	share/bash-completion/completions/memwarden share/zsh/site-functions/_memwarden \
 	share/fish/vendor_completions.d/memwarden.fish share/doc/memwarden/docs/install.md \
 	share/memwarden/memwarden_job.h share/memwarden/memwarden_job.rs share/memwarden/memwarden_job.py \
 	etc/memwarden/guard.toml; do
-	check "$file is there" "test -s $folder/opt/it/$file" 0 ''
+	check "$file is installed" "test -s $folder/opt/it/$file" 0 ''
 done
 check "the service starts that program with that file" \
 	"grep ^ExecStart $folder/opt/it/lib/systemd/system/memwarden-guard.service" 0 \
 	'^ExecStart=/opt/it/bin/memwarden guard serve .* --config /opt/it/etc/memwarden/guard.toml$'
-check "nothing lies outside" "find $folder -type f ! -path '$folder/opt/it/*' ! -name program" 0 '!.'
+check "nothing is installed outside PREFIX" "find $folder -type f ! -path '$folder/opt/it/*' ! -name program" 0 '!.'
 echo '# mine' >>"$folder/opt/it/etc/memwarden/guard.toml"
 check "installing again keeps the budgets" "$install; tail -n 1 $folder/opt/it/etc/memwarden/guard.toml" 0 '^# mine$'
-check "the modules' sources are laid out for DKMS" "make -s install-dkms DESTDIR=$folder" 0 'dkms install memwarden/'
-check "with their version" "grep ^PACKAGE_VERSION $folder/usr/src/memwarden-*/dkms.conf" 0 \
+check "the modules' sources are copied for DKMS" "make -s install-dkms DESTDIR=$folder" 0 'dkms install memwarden/'
+check "with the version inserted" "grep ^PACKAGE_VERSION $folder/usr/src/memwarden-*/dkms.conf" 0 \
 	"\"$("$folder/program" --version | cut -d ' ' -f 2)\""
 finish

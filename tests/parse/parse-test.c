@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What memguard's files make of what people write, without a kernel: each row
- * is an input, the errno that the writer sees, and a word of the reason. Prints
- * one TAP line a row.
+ * Tests the parsers of memguard's files without a kernel: each row is an input,
+ * the errno that the writer gets, and a word of the reason. Prints one TAP line
+ * for each row.
  *
  *   gcc -fsanitize=address,undefined -I../../policy -I../../kernel/memguard \
  *       parse-test.c ../../kernel/memguard/parse.c -o parse-test && ./parse-test
@@ -41,7 +41,7 @@ struct limits_row {
 	const char *text;
 	int err;
 	const char *why; /* part of the reason, for a refusal */
-	enum mg_unit unit; /* and what was understood, for a success */
+	enum mg_unit unit; /* and the parsed unit, for a success */
 	unsigned int count;
 	u64 first;
 };

@@ -14,7 +14,7 @@ if ! command -v tmux >/dev/null; then
 	finish
 fi
 
-# Servers of our own, one after another: a socket is not free at once.
+# A separate server for each, since a socket is not free at once.
 folder=$(mktemp -d)
 number=0
 mux() { tmux -f /dev/null -S "$folder/tmux$number" "$@" 2>/dev/null; }
@@ -29,11 +29,11 @@ shell() {
 }
 
 screen() { mux capture-pane -p -t 0; }
-# With what has gone past the upper edge.
+# Includes the lines that have scrolled off the top.
 history() { mux capture-pane -p -S - -t 0; }
 keys() { mux send-keys -t 0 "$@"; }
 
-# shows PATTERN: waits until the screen does, and shows it.
+# shows PATTERN: waits until the screen shows it, and prints the screen.
 shows() {
 	tries=200
 	until screen | grep -Eq -e "$1"; do
@@ -69,8 +69,8 @@ check "top fills the screen" "shows 'memwarden top +null: null, 64 B'" 0 'budget
 check "the first core is selected" screen 0 '^>CPU0 +max'
 check "a key moves the selection" "[ $(nproc) = 1 ] || types j '^>CPU[1-9]'" 0 ''
 keys k
-check "a tenth of no budget is refused in words" "types + 'has no budget'" 0 '^. CPU0 has no budget: e types one'
-check "a budget is asked for" "types e 'budget in MB/s'" 0 'Enter sets it'
+check "changing a missing budget by a tenth is refused with a message" "types + 'has no budget'" 0 '^. CPU0 has no budget: e types one'
+check "top asks for a budget" "types e 'budget in MB/s'" 0 'Enter sets it'
 keys 1000
 check "a typed budget is set" "types Enter 'set: cpu0 mb 1000'" 0 '^>CPU0 +1000.0'
 check "and a tenth more" "types + '1100.0'" 0 'set: cpu0 18022'
@@ -80,15 +80,15 @@ check "a budget of 0 is refused" "types Enter 'budget .0. in'" 0 '^. budget .0. 
 check "best effort changes" "types m 'best effort spare'" 0 ''
 check "reclaim changes" "types R 'reclaim on'" 0 ''
 check "a core is exempted" "types r 'CPU0 rt'" 0 'never throttled'
-check "a budget is lifted" "types u 'cpu0 max'" 0 '^>CPU0 rt +max'
-check "statistics begin anew" "types z 'begin anew'" 0 ''
+check "a budget is removed" "types u 'cpu0 max'" 0 '^>CPU0 rt +max'
+check "statistics are reset" "types z 'begin anew'" 0 ''
 check "help lists the keys" "types '?' 'ends; the guard stays'" 0 'a tenth more or less'
 keys x
 check "a smaller terminal is drawn" "mux resize-window -t 0 -x 40 -y 10; shows '^>CPU0 rt +[^ ]+ +[^ ]+ +[^ ]+$'" 0 ''
 check "and a larger one" "mux resize-window -t 0 -x 100 -y 24; shows '^>CPU0 rt .{60}'" 0 ''
 check "q ends it" "types q '^code [0-9]'" 0 '^code 0'
-check "the screen of before is back" history 0 '^line above'
-check "and top's is gone" history 0 '!^.CPU0 '
+check "the previous screen is restored" history 0 '^line above'
+check "and top's screen is gone" history 0 '!^.CPU0 '
 modes q
 check "and the terminal's settings" "cmp $folder/before $folder/q" 0 ''
 
@@ -106,20 +106,20 @@ done
 shell 'NO_COLOR=1'
 keys "$top" Enter
 shows '^>CPU0' >/dev/null
-check "NO_COLOR: none" "mux capture-pane -e -p -t 0" 0 '!38;5'
+check "NO_COLOR: no colours" "mux capture-pane -e -p -t 0" 0 '!38;5'
 keys q
 shell
 keys "$top" Enter
 shows '^>CPU0' >/dev/null
-check "otherwise some" "mux capture-pane -e -p -t 0" 0 '38;5'
+check "otherwise colours" "mux capture-pane -e -p -t 0" 0 '38;5'
 keys q
 
 check "in a pipe it prints lines" "$top --count 2 | cat" 0 '^ +0\.[0-9] +CPU0 +- +max +0\.0'
-check "a reader that goes away ends it" "$top | head -n 1" 0 't_s +core'
+check "a closed pipe ends it" "$top | head -n 1" 0 't_s +core'
 check "--once --json prints one object" "$top --once --json | wc -l" 0 '^1$'
-check "a bad interval is refused" "$memwarden top --interval 1" 2 'no unit \(a time is a number and a unit'
-check "an interval of nothing too" "$memwarden top --interval 1us" 2 'give 20 ms to 3600 s'
-check "--count 0 too" "$memwarden top --count 0" 2 ''
+check "an invalid interval is refused" "$memwarden top --interval 1" 2 'no unit \(a time is a number and a unit'
+check "an interval of 0 is refused" "$memwarden top --interval 1us" 2 'give 20 ms to 3600 s'
+check "--count 0 is refused" "$memwarden top --count 0" 2 ''
 if [ -e /sys/module/memguard ]; then
 	skip "without a guard it says so" "one is running"
 else

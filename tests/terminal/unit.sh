@@ -15,7 +15,7 @@ check "the packaged budget file is well-formed" "$memwarden guard check packagin
 if command -v systemd-analyze >/dev/null; then
 	# The program need not be installed for this.
 	sed "s,/usr/bin/memwarden,$memwarden," "$unit" >"$folder/memwarden-guard.service"
-	check "systemd takes the unit" "systemd-analyze verify --recursive-errors=no $folder/memwarden-guard.service" 0 '!.'
+	check "systemd accepts the unit" "systemd-analyze verify --recursive-errors=no $folder/memwarden-guard.service" 0 '!.'
 else
 	skip "systemd takes the unit" "there is no systemd-analyze"
 fi

@@ -2,8 +2,9 @@
 /*
  * cftu-disturbed COPIES: copies by the engine while the memory that they touch is
  * unmapped and mapped, the process forks and a signal comes each millisecond. A copy
- * of memory that stays must be whole; one of memory that goes may stop, but brings
- * no byte that was never there. Exit code 1 with a line at the first that isn't so.
+ * of memory that stays mapped must be complete; a copy of memory that is unmapped may
+ * stop, but must not contain bytes from elsewhere. The first wrong copy prints a line
+ * and ends with exit code 1.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +26,7 @@
 
 #define AREA (256 * 1024)
 #define PAGE 4096
-/* What the copies of the area that comes and goes bring there; else it is zero. */
+/* The content that copies write to the area that is unmapped and mapped; else it is zero. */
 #define MARK 0xa5
 
 static long copies;
@@ -72,7 +73,7 @@ static void *new_area(void)
 	return area;
 }
 
-/* Memory that stays: there and back, another content each time. */
+/* Memory that stays mapped: to the kernel and back, with new content each time. */
 static void *whole(void *unused)
 {
 	unsigned char *given = new_area(), *taken = new_area();
@@ -97,7 +98,7 @@ static void *whole(void *unused)
 	return NULL;
 }
 
-/* Memory that comes and goes. */
+/* Memory that is unmapped and mapped. */
 static void *torn(void *unused)
 {
 	unsigned char *seen = new_area();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cftu-ioctls COUNT SEED: requests to /dev/cftu that are mostly wrong: any command,
- * any content, of which some fields are likely. What the kernel thinks of it is in
- * its log. Copies go to an arena of this program, or to addresses of no memory.
+ * cftu-ioctls COUNT SEED: requests to /dev/cftu that are mostly invalid: any command,
+ * any content, with some plausible fields. The kernel's log shows its complaints.
+ * Copies go to an arena of this program, or to addresses without memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +31,7 @@ static uint64_t draw(void)
 	return random_;
 }
 
-/* Of the arena, beside it, none, and of the kernel. */
+/* Addresses in the arena, beside it, of no memory, and of the kernel. */
 static uint64_t draw_address(void)
 {
 	switch (draw() % 8) {
@@ -60,7 +60,7 @@ static uint64_t draw_size(void)
 	}
 }
 
-/* Any request, filled likely; its parts are what the command takes them for. */
+/* A random request with plausible fields; the command decides how they are read. */
 static void fill(uint64_t *words, unsigned int command)
 {
 	memset(words, 0, 128);
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	random_ = 0x9e3779b97f4a7c15 * (strtoull(argv[2], NULL, 0) + 1);
-	/* Beside the arena is nothing. */
+	/* No memory is mapped beside the arena. */
 	arena = mmap(NULL, 2 * ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	fd = open("/dev/cftu", O_RDWR);
 	if (arena == MAP_FAILED || mprotect(arena, ARENA, PROT_READ | PROT_WRITE) || fd < 0) {
@@ -125,12 +125,12 @@ int main(int argc, char **argv)
 		fill(words, command);
 		if (draw() % 32 == 0)
 			command ^= 1u << draw() % 32;
-		/* Also where the request itself is not all there. */
+		/* Also with a request that is only partly in memory. */
 		if (draw() % 32 == 0)
 			argument = (void *)draw_address();
 		if (!ioctl(fd, command, argument))
 			taken++;
-		/* What it holds is given back at times, so that something is free. */
+		/* Release its memory at times, so that some is free. */
 		if (draw() % 1024 == 0) {
 			close(fd);
 			fd = open("/dev/cftu", O_RDWR);

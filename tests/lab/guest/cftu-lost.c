@@ -23,7 +23,7 @@
 #define WATCHED (2L << 20)
 #define COPIES_MAX 100
 
-/* Of single pages: those that were given back are the first to be taken. */
+/* Single pages: freed ones are the first to be allocated again. */
 static void *new_memory(long bytes)
 {
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,7 +63,7 @@ static int child(int number)
 	return !!memcmp(given, taken, BYTES);
 }
 
-/* No two words are the same, wherever one comes from. */
+/* No two words are equal, from any process. */
 static uint64_t word(long area, long at)
 {
 	return (area * WATCHED + at + 1) * 0x9e3779b97f4a7c15;

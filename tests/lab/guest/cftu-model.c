@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * cftu-model OPERATIONS SEED: random copies through /dev/cftu, each done twice, by
- * the engine and by the CPU, into places of one content: the answers and the places
- * must be the same afterwards. The first half by one thread, the second by four at
- * once; policies change all the time. Exit code 1, and a line that says what
- * differed, at the first difference.
+ * the engine and by the CPU, to targets with equal content: the results and the targets
+ * must be equal afterwards. One thread makes the first half, four threads the second;
+ * policies change all the time. The first difference ends it with exit code 1 and a line
+ * that describes the difference.
  *
  * User memory is an arena, twice: most of it ordinary, then pages that can't be
  * written, pages that can't be touched, a hole, and a shared file. The region has
@@ -26,15 +26,15 @@
 #include "../../../kernel/include/uapi/memwarden/cftu.h"
 
 #define THREADS 4
-/* Fewer operations are not worth the memory that the longest copies want. */
+/* With fewer operations than this, the memory for the longest copies is not needed. */
 #define FEW 1000
 #define KIB 1024L
 #define LONGEST (4096 * KIB)
-/* Looked at on both sides of each copy: nothing may have changed there. */
+/* Checked on both sides of each copy: these bytes must not change. */
 #define MARGIN 64L
 #define HALF (LONGEST + 2 * MARGIN + 4096)
 
-/* The arena's parts, in this order; an eighth of that where four walk at once, or little is done. */
+/* The arena's parts, in this order; an eighth of these sizes for four threads or a short run. */
 static const struct part {
 	long bytes;
 	int protection;
@@ -52,7 +52,7 @@ static const struct part {
 
 struct walk {
 	int fd;
-	/* Its arena's parts are so many times smaller. */
+	/* The factor by which its arena's parts are smaller. */
 	long scale;
 	long arena_bytes, pinned_bytes, longest;
 	uint64_t random, seed;
@@ -113,9 +113,8 @@ static unsigned char *new_arena(const struct walk *walk)
 }
 
 /*
- * Mostly small, at times long: an engine has a transfer for each page, and a page takes
- * a debug kernel milliseconds. A walk begins with some of the long, so that a short one
- * has them too.
+ * Mostly small, at times long: an engine needs a transfer for each page, which takes a debug
+ * kernel milliseconds. A run begins with some long ones, so that a short run has them, too.
  */
 static long draw_bytes(struct walk *walk)
 {
@@ -139,7 +138,7 @@ static void differs(const struct walk *walk, const struct cftu_copy *copy, const
 	exit(1);
 }
 
-/* What both have in the region around the copy. */
+/* Compares both regions around the copy. */
 static void look(struct walk *walk, const struct cftu_copy *copy, int half)
 {
 	struct cftu_copy back = {
@@ -166,7 +165,7 @@ static void compare(struct walk *walk, const struct cftu_copy *copy, const unsig
 		}
 }
 
-/* Both arenas, where they can be read, around the copy. */
+/* Compares the readable parts of both arenas around the copy. */
 static void compare_arenas(struct walk *walk, const struct cftu_copy *copy, long at)
 {
 	long begin = at - MARGIN, end = at + copy->bytes + MARGIN, from = 0, bytes;
@@ -195,7 +194,7 @@ static void set_policy(struct walk *walk, uint32_t which)
 		die("CFTU_POLICY");
 }
 
-/* One copy by both; what the two say must agree. */
+/* One copy by both engine and CPU; their results must agree. */
 static void operate(struct walk *walk)
 {
 	bool to = draw(walk) % 2;
@@ -204,7 +203,7 @@ static void operate(struct walk *walk)
 
 	memset(copies, 0, sizeof(copies));
 	copies[0].offset = MARGIN + draw(walk) % (HALF - 2 * MARGIN - bytes + 1);
-	/* Often as an engine likes it that wants whole cache lines. */
+	/* Often aligned for an engine that needs whole cache lines. */
 	if (draw(walk) % 4 == 0) {
 		at &= ~63L;
 		copies[0].offset &= ~63L;
@@ -231,7 +230,7 @@ static void operate(struct walk *walk)
 	}
 	if (codes[0] != codes[1])
 		differs(walk, &copies[0], "errno", codes[0], codes[1]);
-	/* Lines can be dropped only of memory that is there: then nothing was begun. */
+	/* Only the lines of present memory can be invalidated: otherwise no copy was begun. */
 	if (codes[0] == EFAULT && copies[0].flags)
 		return;
 	if (codes[0])
@@ -255,7 +254,7 @@ static void *go(void *walk_)
 	struct walk *walk = walk_;
 
 	for (walk->done = 0; walk->done < walk->operations; walk->done++) {
-		/* So that the same bytes are not copied to and fro. */
+		/* So that the same bytes are not copied back and forth. */
 		long fresh = draw(walk) % (walk->pinned_bytes - 8);
 		uint64_t value = draw(walk);
 
@@ -309,7 +308,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 1 + THREADS; i++)
 		begin(&walks[i], i ? operations / 2 / THREADS : operations / 2,
 		      strtoull(argv[2], NULL, 0) * 16 + i, i || operations < FEW ? 8 : 1);
-	/* Whatever was before: with none, and little to do, the engine would have no part. */
+	/* Set a policy, whatever the previous one was: with none, the engine might copy nothing. */
 	set_policy(&walks[0], CFTU_POLICY_SHARED);
 	go(&walks[0]);
 	for (int i = 0; i < THREADS; i++)

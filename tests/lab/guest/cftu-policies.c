@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * cftu-policies exclusive | shared | priority HIGH_NS LOW_NS [CHANNELS] | switch TIMES:
- * copies on all CPUs at once, and what the channels say that they did meanwhile.
+ * copies on all CPUs at once, and the channels' counts meanwhile.
  *
- *   exclusive  a line a CPU: the channels that its copies took
- *   shared     a line a channel: the transfers that it had
- *   priority   the part of the time, in %, that low channels were kept back (high ones
- *              are the first, or CHANNELS, a bit each), and what high and low ones
- *              copied, in bytes
- *   switch     sets policies in turn, so often, while all CPUs copy
+ *   exclusive  a line for each CPU: the channels that its copies used
+ *   shared     a line for each channel: its transfers
+ *   priority   the share of time, in %, for which low channels were held back (the high
+ *              channel is the first, or CHANNELS, a bit each), and the bytes that high
+ *              and low channels copied
+ *   switch     sets policies in turn, TIMES times, while all CPUs copy
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +30,7 @@
 #define CPUS_MAX 64
 #define BYTES 65536
 #define COPIES 200
-/* Of the priority policy's windows: one more or less is less than two per cent. */
+/* Number of the priority policy's windows: one more or less is less than two per cent. */
 #define WINDOWS 60
 
 static long cpus;
@@ -154,7 +154,7 @@ static void priority(int fd, unsigned int channels, uint64_t high_ns, uint64_t l
 
 	set_policy(fd, &policy);
 	start(threads, copy_on_and_on);
-	/* Until all are at it. */
+	/* Wait until all threads copy. */
 	usleep(20000);
 	began = now_ns();
 	for (unsigned int i = 0; i < channels; i++)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * cftu-stall from | to | device [COMMAND]: a copy whose last page is one of
- * /dev/memwarden_stall, where a fault waits, as one of FUSE does. While it waits: how many
- * pages the kernel has pinned for engines, and whether COMMAND ends. Then the page comes, and
- * the copy is looked at.
+ * /dev/memwarden_stall, where a fault waits, as with FUSE. While it waits, the program prints
+ * how many pages the kernel has pinned for engines, and whether COMMAND ends. Then the page
+ * arrives, and the copy is checked.
  *
  *   from    write() to a pipe, a copy of the kernel's
  *   to      read() of a file in memory
@@ -81,7 +81,7 @@ static long value(const char *name)
 	return found;
 }
 
-/* The kernel's counts of each CPU are summed up first. */
+/* The kernel first sums up the counts of all CPUs. */
 static long pinned(void)
 {
 	int fd = open("/proc/sys/vm/stat_refresh", O_WRONLY);
@@ -101,7 +101,7 @@ static long waiting(void)
 	return atol(text);
 }
 
-/* Whether it ends. A fork would wait for the fault, as it copies the memory. */
+/* Whether the command ends. A fork would wait for the fault, as it copies the memory. */
 static int ends(const char *command)
 {
 	char *arguments[] = { "sh", "-c", (char *)command, NULL };
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
 	if (device < 0)
 		die("/dev/memwarden_stall");
 	bytes = !strcmp(what, "device") ? 4 << 20 : PAGE;
-	/* The copy ends in the page that is not there, the short ones after a half of another. */
+	/* The copy ends in the page that is not present; a short one begins half a page before. */
 	memory = mmap(NULL, bytes + 2 * PAGE, PROT_READ | PROT_WRITE,
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED ||

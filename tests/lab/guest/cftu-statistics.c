@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cftu-statistics: what cftu has done, a line "name value" for each of struct
- * cftu_statistics' fields that a test asks for, and its flags.
+ * cftu-statistics: cftu's counts, a line "name value" for each field of struct
+ * cftu_statistics that a test needs, and its flags.
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * cftu-tags: copies through pointers with a tag, by the engine. Prints a line each:
+ * cftu-tags: copies by the engine through pointers with a tag. Prints a line for each case:
  *
- *   untagged  with tags in addresses not asked for: such a pointer is no address (EFAULT)
- *   ignored   asked for: the tag is ignored, the copy is the engine's
- *   checked   in memory with tags (PROT_MTE): "right" through its own tag, and the CPU's;
- *             "stopped" through another one; it can't be pinned. "no MTE" without it.
+ *   untagged  tagged addresses are not enabled: such a pointer fails with EFAULT
+ *   ignored   they are enabled: the tag is ignored, and the engine copies
+ *   checked   memory with tags (PROT_MTE): "right" through its own tag, and the CPU copies;
+ *             "stopped" through another tag; it can't be pinned. "no MTE" without MTE.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What CPUs that run at the same time can do, for a guest with four CPUs:
+ * Measures CPUs that run at the same time, in a guest with four CPUs:
  *
- *	clock busy CPUS MS	 instructions a ns of that many busy loops
+ *	clock busy CPUS MS	 instructions per ns of that many busy loops
  *	clock late		 lateness of 1 ms FIFO wake-ups beside busy loops
  *	clock ping		 a round trip between CPU 0 and 1, by futex and by spinning
  *	clock sample EVENT PERIOD MS
@@ -50,7 +50,7 @@ static void pin_to(long cpu)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Of each loop below: 47 pairs, and 6 around them as gcc 12 compiles it. */
+/* Instructions of each loop below: 47 pairs, and 6 around them as gcc 12 compiles it. */
 #define INSTRUCTIONS	100
 
 static void *keep_busy(void *cpu)
@@ -146,7 +146,7 @@ static void late(void)
 static int word;
 static int spinning;
 
-/* Wait until the word is @value, then make it one more. */
+/* Waits until the word is @value, then increments it. */
 static void answer(int value)
 {
 	int seen;

@@ -38,7 +38,7 @@
 
 #define FUNCTIONS 4
 #define CPUS_MAX 64
-/* sizeof(struct new_utsname), of struct __kernel_timex, of the vector registers. */
+/* Sizes of struct new_utsname, of struct __kernel_timex, and of the vector registers. */
 #define UNAME_BYTES 390
 #define TIMEX_BYTES 208
 #define VECTORS_BYTES 512
@@ -53,7 +53,7 @@ static struct ring {
 	struct copytrace_reader *reader;
 	const struct copytrace_record *records;
 	uint64_t read;
-	/* Of these: sizes above are not looked at. */
+	/* Counts by size; larger sizes are not counted. */
 	uint64_t of_bytes[VECTORS_BYTES + 1];
 } rings[CPUS_MAX][FUNCTIONS];
 
@@ -212,7 +212,7 @@ static void join(const pthread_t *threads)
 		pthread_join(threads[cpu], NULL);
 }
 
-/* What the rings counted of a function; all records that were taken have been read. */
+/* A function's counts over all rings; all records have been read. */
 static struct copytrace_counts counts(int function)
 {
 	struct copytrace_counts sum = {}, counts;
@@ -239,7 +239,7 @@ static void show(int function, unsigned int bytes, long made)
 {
 	unsigned long long seen = 0;
 
-	/* Where they can't be told apart they are among the others. */
+	/* If they cannot be distinguished, they count with the others. */
 	if (info.flags & COPYTRACE_MERGED)
 		function %= 2;
 	for (long cpu = 0; cpu < cpus; cpu++)
@@ -296,7 +296,7 @@ static void overflow(void)
 	unsigned long long each;
 	int function;
 
-	/* As many as the ring has room for tell how often one copies. */
+	/* The records that fit the ring show how many copies one signal makes. */
 	signals(8);
 	function = info.flags & COPYTRACE_MERGED ? 0 : 2;
 	few = counts(function);
@@ -369,7 +369,7 @@ static void cost(void)
 	close_rings();
 }
 
-/* How many records tell a caller. */
+/* Number of records with a caller's address. */
 static void callers(const char *who)
 {
 	long told = 0, all = 0;
@@ -443,7 +443,7 @@ static void requests(long number)
 				map = mmap(NULL, random() % 2 ? info.ring_bytes : bytes,
 					   PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 					   random() % 4 ? 0 : getpagesize());
-				/* What a reader may write there, and what it may not. */
+				/* Values that a reader may write, and invalid ones. */
 				if (map != MAP_FAILED)
 					for (int at = 0; at < 2; at++)
 						((__u64 *)map)[random() % 1024] = random();

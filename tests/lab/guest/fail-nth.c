@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * fail-nth STRIDE MODULE FILE: loads a module again and again, each time with
- * another one of the kernel's allocations failing (the first, the STRIDE-th after
- * that, ...; Documentation/fault-injection), until a load needs no more. A load that
- * fails must leave neither the module nor /dev/MODULE. Needs failslab and
- * fail_page_alloc.
+ * fail-nth STRIDE MODULE FILE: loads a module again and again. Each time another of the
+ * kernel's allocations fails (the first, the STRIDE-th after that, ...;
+ * Documentation/fault-injection), until a load has no more allocations. A failed load
+ * must leave neither the module nor /dev/MODULE. Needs failslab and fail_page_alloc.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,7 +46,7 @@ static enum outcome load(const char *file, int nth)
 			_exit(NO_INJECTION);
 		}
 		bad = syscall(SYS_finit_module, module, "", 0);
-		/* 0 is left when the allocation has failed. */
+		/* It reads 0 when the allocation has failed. */
 		length = pread(fail, text, sizeof(text) - 1, 0);
 		text[length < 0 ? 0 : length] = 0;
 		left = atoi(text);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * hog CLASS [CPU]: touches fresh pages as fast as it can until it is killed, in a
+ * hog CLASS [CPU]: touches fresh pages at full speed until it is killed, in a
  * scheduling class: other, fifo (priority 99) or deadline (0.9 ms of each ms, with
- * a deadline that is earlier than any other here). On one CPU, if that is given.
- * hog collapse [CPU]: has the kernel copy pages into a huge one, which a kernel
- * without preemption does in one go.
+ * an earlier deadline than all other tasks). On one CPU, if that is given.
+ * hog collapse [CPU]: makes the kernel copy pages into a huge one, which a kernel
+ * without preemption does without interruption.
  */
 #define _GNU_SOURCE
 #include <linux/types.h>

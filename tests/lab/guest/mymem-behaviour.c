@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * mymem-behaviour DEVICE SIZE strict|lenient: what a memory device has to do,
- * as TAP. The device was just loaded. The same for the one in C and in Rust.
+ * mymem-behaviour DEVICE SIZE strict|lenient: tests the behaviour of a memory
+ * device, as TAP. The device was just loaded. The same for C and Rust.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -38,7 +38,7 @@ static void check(bool good, const char *what)
 	fflush(stdout);
 }
 
-/* Whether a call failed with that error. */
+/* True if a call failed with that error. */
 static bool fails(long result, int error)
 {
 	return result == -1 && errno == error;
@@ -259,7 +259,7 @@ static void requests(void)
 	close(reader);
 }
 
-/* Threads: what each call does is whole, and nothing is lost. */
+/* Threads: each call is atomic, and no update is lost. */
 
 #define THREADS 4
 #define ROUNDS 2000
@@ -326,7 +326,7 @@ static void *exchange(void *unused)
 
 static atomic_uint reads_of[ROUNDS];
 
-/* All threads read by one descriptor, eight bytes at a time. */
+/* All threads read through one descriptor, eight bytes at a time. */
 static void *take_turns(void *unused)
 {
 	uint64_t number;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * mymem-model DEVICE OPERATIONS SEED: random operations on a memory device,
- * each compared with what a model of it answers: the first half by one thread
- * on all of the device, the second by four at once, each in its own quarter.
- * The device was just loaded without parameters. Exit code 1, and a line that
- * says what differed, at the first difference.
+ * each compared with the result of a model: the first half by one thread on
+ * all of the device, the second by four at once, each in its own quarter. The
+ * device was just loaded without parameters. The first difference ends it with
+ * exit code 1 and a line that describes the difference.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,14 +26,14 @@
 
 static const char *path;
 static char *map;
-/* What the device holds. Each thread looks at its own part. */
+/* The expected content of the device. Each thread checks its own part. */
 static unsigned char model[SIZE];
 
 struct walk {
 	int fd;
 	uint64_t random;
 	long operations;
-	/* Where it may touch the device; only the walk over all of it may miss. */
+	/* Its range of the device; only the thread with all of it goes out of range. */
 	int64_t begin, end;
 	int64_t position;
 	unsigned char given[SIZE], taken[SIZE];
@@ -80,7 +80,7 @@ static void differs(const char *what, int64_t at, int64_t count, long got, long 
 	exit(1);
 }
 
-/* What a read or write of the strict device answers: bytes, or an error less than 0. */
+/* The strict device's result of a read or write: bytes, or a negative error. */
 static long expected(int64_t at, int64_t count, long at_end)
 {
 	if (at < 0 || at > SIZE)
@@ -198,7 +198,7 @@ static void *walk(void *argument)
 		int64_t at = draw_place(walk), count = draw_count(walk);
 
 		if (!all) {
-			/* Into the own part: what the others do must not show. */
+			/* Into its own part: accesses of other threads must not show. */
 			at = walk->begin + (at & 0x7fffffff) % (walk->end - walk->begin);
 			count %= walk->end - at;
 		}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * random-writes COUNT SEED: COUNT random writes to every file of memguard's
- * directory of devices. A write must be taken whole, or refused with EINVAL,
- * E2BIG or EOPNOTSUPP and leave every setting as it was (looked up after every
- * 16 refusals in a row). Ends with one line of counts; exits 1 at the first
- * write that behaves otherwise.
+ * directory of devices. A write must be accepted as a whole, or refused with EINVAL,
+ * E2BIG or EOPNOTSUPP and leave every setting unchanged (checked after every
+ * 16 refusals in a row). Ends with one line of counts; exits with 1 at the first
+ * write that behaves differently.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -83,7 +83,7 @@ static size_t read_file(const char *name, char *buffer, size_t room)
 	return size;
 }
 
-/* Everything that a write may set; the masks below "rt" live on their own. */
+/* Everything that a write may set; the masks below "rt" change on their own. */
 static void read_settings(char *buffer, size_t room)
 {
 	size_t size = read_file(DIRECTORY "/limit", buffer, room);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What the PMU counts of passes over a buffer: refills read|write MIB PASSES
+ * The PMU's counts of passes over a buffer: refills read|write MIB PASSES
  *
- * One line an event: its number, what it counted, and lines times passes.
+ * One line for each event: its number, its count, and lines times passes.
  */
 #define _GNU_SOURCE
 #include <err.h>
@@ -58,7 +58,7 @@ int main(int argc, char **argv)
 		if (fd[i] < 0)
 			err(1, "event %#x", events[i]);
 	}
-	/* What is in the caches is of the buffer from here on. */
+	/* From here on the caches hold lines of the buffer only. */
 	pass(buffer, bytes, write);
 	for (size_t i = 0; i < EVENTS; i++)
 		ioctl(fd[i], PERF_EVENT_IOC_ENABLE, 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * shares MS KIND...: what each CPU has of the time when several are busy for MS
- * milliseconds of the guest. The first KIND is CPU 0's, and so on: u computes, s makes short system
- * calls, - is idle. A line for each busy one has its share and the longest time that it
- * was away; exit code 1 if a share is less than nine tenths.
+ * shares MS KIND...: each CPU's share of the time when several are busy for MS milliseconds of
+ * guest time. The first KIND is CPU 0's, and so on: u computes, s makes short system calls, - is
+ * idle. A line for each busy CPU has its share and the longest time without progress; exit code
+ * 1 if a share is less than nine tenths.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A step takes less while its CPU has nothing else to do. */
+/* A step takes less than this while its CPU has no other work. */
 #define STEP_NS 3000
 /* All have started by then. */
 #define START_NS 20000000

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * switches CPU ROUNDS: two processes on CPU wake one another ROUNDS times by two
- * pipes, two switches a round. Prints what a switch takes, in ns.
+ * switches CPU ROUNDS: two processes on CPU wake each other ROUNDS times through two
+ * pipes, two switches per round. Prints the time of a switch, in ns.
  */
 #define _GNU_SOURCE
 #include <sched.h>
