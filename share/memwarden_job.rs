@@ -8,7 +8,7 @@
 //! memwarden_job::end(begin);
 //! ```
 //!
-//! `end_since(release, begin)` counts from a planned release. Where memwarden doesn't run the program, `end` does nothing.
+//! `end_since(release, begin)` counts from a planned release. If memwarden doesn't run the program, `end` does nothing.
 #![allow(dead_code)]
 
 use std::{ffi::c_long, fs::File, io::Write, sync::OnceLock};
