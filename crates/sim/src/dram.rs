@@ -20,8 +20,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`memory`] | organisation and timings, as plain data |
-//! | [`memory_file`] | the same as TOML files: nine that come with the program, and the user's
-//! own |
+//! | [`memory_file`] | the same as TOML files: nine that come with the program, and the user's own |
 //! | [`mapping`] | which address bits choose channel, rank, bank, row and column |
 //! | [`controller`] | queues, the order of requests, page policies, refresh; a [`MainMemory`] |
 //! | [`ready`] | the controller's table of the earliest time of each command |

@@ -13,8 +13,7 @@
 //! | [`dram`] | a DRAM and its controller, the checker of its commands, its checks |
 //! | [`platform`] | machines with a name, as TOML files: all of the above as data |
 //! | [`cases`] | the published figures of these machines, and the same cases in the model |
-//! | [`calibrate`] | fits the numbers that no datasheet gives to figures published without a
-//! guard |
+//! | [`calibrate`] | fits the numbers that no datasheet gives to figures published without a guard |
 //! | [`plan`] | from a deadline to budgets |
 //! | [`sweep`] | many runs on all CPUs |
 //! | [`trace`] | a memory's requests as a file, text or binary |
