@@ -67,8 +67,8 @@ impl Goal {
 }
 
 /// The smallest number of jobs, all in time, that shows with this confidence that at most this
-/// share is late: if more are late, `n` jobs are all in time with a probability of at most `(1
-/// - ratio)^n`.
+/// share is late: if more are late, `n` jobs are all in time with a probability of at most
+/// `(1 - ratio)^n`.
 #[must_use]
 pub fn jobs_that_show(miss_ratio: f64, confidence: f64) -> Option<u64> {
     let jobs = ((1.0 - confidence).ln() / (-miss_ratio).ln_1p()).ceil();
