@@ -227,7 +227,7 @@ impl<M: MainMemory> Shared<M> {
     pub fn ask_for_device(&mut self, number: u32, line: u64, write: bool, now_ps: u64) {
         let arrival = Arrival {
             id: number,
-            // A line beyond the end of memory.
+            // The number of no core: no core counts the line.
             core: self.ways.len(),
             address: line << self.line_bits,
             write,
