@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A workload in a process of its own: started, watched, told to end, and never left behind.
+//! Runs a workload as a child process: start, watch, end; no child outlives the experiment.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,27 +15,27 @@ use serde_json::Value;
 
 use crate::{Error, Interrupt};
 
-/// Between two looks at whether the run is interrupted. Its cost is nothing, and Ctrl-C feels immediate.
+/// Interval between checks for an interrupt: cheap, and short enough that Ctrl-C feels immediate.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// A workload told to end has this long: a throttled one gets a few microseconds of each period to do it in.
+/// Time in which a workload must end after the signal; a throttled one runs only a few microseconds of each period.
 const END_WITHIN: Duration = Duration::from_secs(20);
 
-/// A running workload; dropped, it is killed.
+/// A running workload; killed when dropped.
 #[derive(Debug)]
 pub struct Child {
     process: std::process::Child,
     ready: Option<File>,
     what: String,
-    /// It has a program of its own to end.
+    /// The workload runs a program of its own, which it has to end.
     drives: bool,
 }
 
 impl Child {
-    /// One that runs a program: dropped, it gets the time to end it, with all that the program has started.
+    /// Marks a workload that runs a program: when dropped, it gets time to end that program and its descendants.
     #[must_use]
     pub fn driving(mut self) -> Self {
         self.drives = true;
@@ -60,8 +60,9 @@ impl Child {
             .stderr(Stdio::piped());
         end_with_us(&mut command, Signal::KILL.as_raw());
         let ready = if tells_when_ready {
-            // Standard input is free, and the one descriptor besides output that is inherited without ado:
-            // the workload writes its line there.
+            // Standard input is free, and besides stdout and stderr the only descriptor that a child inherits by
+            // default: the
+            // workload writes its ready line there.
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)
                 .map_err(io::Error::from)
                 .map_err(failed)?;
@@ -83,7 +84,7 @@ impl Child {
     /// Waits until the workload says that it is running.
     ///
     /// # Errors
-    /// When it ends before, `within` passes, or the run is interrupted.
+    /// When the workload ends first, `within` passes, or the run is interrupted.
     pub fn wait_ready(&mut self, within: Duration, interrupt: &Interrupt) -> Result<(), Error> {
         let Some(mut ready) = self.ready.take() else {
             return Ok(());
@@ -105,15 +106,15 @@ impl Child {
         }
     }
 
-    /// Waits for its end and returns what it printed.
+    /// Waits for the workload to end and returns what it printed.
     ///
     /// # Errors
-    /// When it fails, prints no JSON, or the run is interrupted.
+    /// When the workload fails, prints no JSON, or the run is interrupted.
     pub fn wait(self, interrupt: &Interrupt) -> Result<Value, Error> {
         self.wait_and_hear(interrupt, &mut |_| {})
     }
 
-    /// The same, and hands each line that it prints to `hear` as it comes.
+    /// Like [`Child::wait`], and passes each line of output to `hear` as it arrives.
     ///
     /// # Errors
     /// As [`Child::wait`].
@@ -125,10 +126,10 @@ impl Child {
         self.read_until_end(|_| interrupt.check(), hear)
     }
 
-    /// That it is still at work.
+    /// Checks that the workload is still running.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the workload has ended.
     pub fn check(&mut self) -> Result<(), Error> {
         match self.process.try_wait() {
             Ok(None) => Ok(()),
@@ -141,12 +142,12 @@ impl Child {
         }
     }
 
-    /// Its process.
+    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Tells it to end and returns what it printed.
+    /// Tells the workload to end and returns what it printed.
     ///
     /// # Errors
     /// When it doesn't end, fails, or prints no JSON.
@@ -155,18 +156,18 @@ impl Child {
         self.collect()
     }
 
-    /// Tells it to end; [`Child::collect`] waits for it, so that many can be told before the first is awaited.
+    /// Tells the workload to end without waiting, so that several end at the same time; [`Child::collect`] waits.
     pub fn tell_to_end(&mut self) {
         if let Some(pid) = i32::try_from(self.process.id())
             .ok()
             .and_then(Pid::from_raw)
         {
-            // It may have ended by itself: collecting its result shows how.
+            // The workload may have ended by itself: its result tells how.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Waits for one that was told to end.
+    /// Waits for a workload that was told to end.
     ///
     /// # Errors
     /// When it doesn't end, fails, or prints no JSON.
@@ -181,7 +182,7 @@ impl Child {
         self.read_until_end(in_time, &mut |_| {})
     }
 
-    /// Reads its output to the end, with a look at `go_on` whenever there is nothing to read.
+    /// Reads the output to its end; calls `go_on` whenever there is nothing to read.
     fn read_until_end(
         &mut self,
         go_on: impl Fn(&Self) -> Result<(), Error>,
@@ -230,7 +231,7 @@ impl Child {
             return Err(self.broken(reason));
         }
         let text = String::from_utf8_lossy(text);
-        // Progress lines may come before it.
+        // Progress lines may precede the JSON line.
         let line = text
             .lines()
             .rev()
@@ -239,7 +240,7 @@ impl Child {
         serde_json::from_str(line).map_err(|_| self.broken("printed no result"))
     }
 
-    /// Its last line on stderr, for the error.
+    /// The workload's last line on stderr, for the error.
     fn last_words(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.process.stderr.take() {
@@ -277,7 +278,7 @@ impl Drop for Child {
     }
 }
 
-/// What errors call a workload: a program by its own name.
+/// The name of the workload in errors: for a program, the program's own name.
 fn name_of(arguments: &[String]) -> String {
     match arguments.iter().position(|word| word == "--") {
         Some(end) => arguments
@@ -289,7 +290,7 @@ fn name_of(arguments: &[String]) -> String {
     }
 }
 
-/// Waits a moment for something to read, or the end of it.
+/// Waits a short time for input or end of file.
 pub(crate) fn readable(from: &impl AsFd, what: &str) -> Result<bool, Error> {
     let mut polled = [PollFd::new(from, PollFlags::IN)];
     match poll(&mut polled, Some(&LOOK_EVERY)) {

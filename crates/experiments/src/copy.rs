@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between user and kernel memory, by the CPU and by a DMA engine: what one takes, how much all channels move, what
-//! the copies of one CPU do to another's application, and who copies how much on the whole machine.
+//! Copies between user and kernel memory, by the CPU and by a DMA engine: the time of one copy, the bandwidth of all
+//! channels, the slowdown of an application on another CPU, and a trace of every copy on the machine.
 
 pub mod bandwidth;
 pub mod breakeven;
@@ -31,7 +31,7 @@ use crate::{Error, Interrupt};
 pub use load::{HEAVY_LOAD, Load};
 pub use memwarden_copies::cftu::NULL;
 
-/// Bytes that one request copies at most: on any machine it has an end within a second or so, and Ctrl-C its effect.
+/// Upper limit of the bytes in one request: it finishes within about a second on any machine, so Ctrl-C takes effect.
 const REQUEST_BYTES: u64 = 256 << 20;
 
 /// What copies: the CPU, or DMA under a policy for its channels.
@@ -57,7 +57,7 @@ pub enum Engine {
     DmaExclusive,
     /// DMA, any channel for any CPU.
     DmaShared,
-    /// DMA, a channel for each CPU, and part of the time the high ones' alone.
+    /// DMA, a channel for each CPU; for part of the time only the high-priority channels run.
     DmaPriority,
 }
 
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// As a request has it.
+    /// The engine as the device's request encodes it.
     fn of_request(self) -> cftu::Engine {
         if self.is_dma() {
             cftu::Engine::Dma
@@ -87,7 +87,7 @@ impl Engine {
     }
 }
 
-/// From where to where, and through which caches.
+/// Direction of a copy, and whether the caches are flushed first.
 #[derive(
     Debug,
     Clone,
@@ -108,22 +108,22 @@ pub enum Operation {
     From,
     /// Into user memory.
     To,
-    /// Out of user memory, both sides' cache lines dropped before.
+    /// Out of user memory; the cache lines of source and destination are dropped first.
     #[serde(rename = "from_nc")]
     #[strum(serialize = "from_nc")]
     FromUncached,
-    /// Into user memory, both sides' cache lines dropped before.
+    /// Into user memory; the cache lines of source and destination are dropped first.
     #[serde(rename = "to_nc")]
     #[strum(serialize = "to_nc")]
     ToUncached,
-    /// By turns out of it and into it.
+    /// Alternately out of user memory and into it.
     #[serde(rename = "from+to")]
     #[strum(serialize = "from+to")]
     Both,
 }
 
 impl Operation {
-    /// So many copies of so many bytes.
+    /// `count` copies of `bytes` bytes each.
     fn copies(self, engine: Engine, bytes: u64, count: usize) -> Vec<Copy> {
         let one = |number: usize| {
             let direction = match self {
@@ -143,15 +143,15 @@ impl Operation {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policies {
-    /// With more CPUs than channels, CPUs share them.
+    /// CPUs share channels if there are more CPUs than channels.
     pub fold: bool,
-    /// Of each of the priority policy's windows, the high channels' part; 0 is the module's.
+    /// Time of each priority window in which only the high channels run; 0 keeps the module's value.
     pub quantum_high_ns: u64,
-    /// The rest of the window; 0 is the module's.
+    /// The rest of the window; 0 keeps the module's value.
     pub quantum_low_ns: u64,
-    /// The high channels; empty is the first.
+    /// The high channels; empty means the first.
     pub high: Vec<u32>,
-    /// The driver's word is taken for what its engine copied; otherwise the CPU compares it where the driver may hide
+    /// Trusts the driver that its engine copied correctly; otherwise the CPU compares the data if the driver may hide
     /// errors.
     pub no_compare: bool,
 }
@@ -162,7 +162,7 @@ impl Policies {
             fold: self.fold,
             ..Policy::new(engine.policy())
         };
-        // The module takes the windows' settings with no other policy.
+        // The module accepts window settings only with the priority policy.
         if engine != Engine::DmaPriority {
             return policy;
         }
@@ -196,20 +196,20 @@ impl Policies {
     }
 }
 
-/// The copier with all that was changed for measuring; dropped, its policy is as before, and modules that were loaded for
-/// it are gone.
+/// The open device with all that was changed for the measurement; when dropped, the previous policy is restored and the
+/// modules that were loaded for it are unloaded.
 struct Bench {
     copier: Box<dyn Copier>,
     info: Info,
     path: PathBuf,
     policies: Policies,
-    // Last: an open device keeps its module.
+    // Dropped last: an open device holds a reference to its module.
     providers: Providers,
 }
 
 impl Bench {
     fn open(path: &Path, policies: &Policies) -> Result<Self, Error> {
-        // Policies want a channel for each CPU there is, whichever of them are ours.
+        // A policy needs a channel for each CPU of the machine, not only for those that we may run on.
         let parameters: &[&str] = if policies.no_compare {
             &["compare=0"]
         } else {
@@ -233,12 +233,12 @@ impl Bench {
         })
     }
 
-    /// From now on copies go that way.
+    /// Selects the engine and policy for the copies that follow.
     fn choose(&self, engine: Engine) -> Result<(), Error> {
         Ok(self.copier.set_policy(&self.policies.of(engine))?)
     }
 
-    /// The engines that are wanted; of all, when none is named, those that are not to be had are left out with a note.
+    /// The engines to measure: `wanted`, or all if it is empty; unavailable ones are then left out with a note.
     fn engines<W: Whole>(
         &self,
         wanted: &[Engine],
@@ -260,18 +260,18 @@ impl Bench {
         Ok(engines)
     }
 
-    /// What each channel did until now.
+    /// The channels' counters so far.
     fn channels(&self) -> Result<Vec<Channel>, Error> {
         let all = (0..self.info.channels).map(|number| Ok(self.copier.channel(number)?));
         all.collect()
     }
 
-    /// One thread's memory, for copies of at most so many bytes.
+    /// A session for one thread, with memory for copies of up to `bytes` bytes.
     fn session(&self, bytes: u64, pinned: bool) -> Result<Box<dyn Session>, Error> {
         Ok(self.copier.open(bytes, pinned)?)
     }
 
-    /// A copy there and back is as it was.
+    /// Checks that data copied out and back is unchanged.
     fn check(&self, session: &mut dyn Session, engine: Engine, bytes: u64) -> Result<(), Error> {
         Ok(cftu::check(
             session,
@@ -281,7 +281,7 @@ impl Bench {
         )?)
     }
 
-    /// What a run says of the device.
+    /// The device as the run folder records it.
     fn device(&self) -> Device {
         Device {
             channels: self.info.channels,
@@ -293,7 +293,7 @@ impl Bench {
         }
     }
 
-    /// What a reader must know of the machine's engine.
+    /// Adds the notes on the machine's engine that a reader needs.
     fn tell<W: Whole>(&self, summary: &mut Summary<W>) {
         if self.path == Path::new(cftu::NULL) {
             summary.note(
@@ -327,7 +327,7 @@ impl Drop for Bench {
     }
 }
 
-/// Makes the copies, in requests of a bearable length.
+/// Makes the copies, in requests that are short enough to interrupt.
 fn copy(
     session: &mut dyn Session,
     copies: &mut [Copy],
@@ -340,21 +340,21 @@ fn copy(
     while !left.is_empty() {
         interrupt.check()?;
         let part = most.min(left.len());
-        // A signal ends a request, and the rest is asked for anew, unless it was for us.
+        // A signal ends a request early. Unless the signal was for us, request the remaining copies again.
         let made = session.copy(&mut left[..part])?;
         left = &mut left[made..];
     }
     interrupt.check()
 }
 
-/// The share that the engine copied of what it was asked to.
+/// The engine's share of the bytes that it was asked to copy.
 fn engine_share(copies: &[Copy]) -> f64 {
     let mut moved = Moved::default();
     moved.add(copies);
     moved.engine_share()
 }
 
-/// What was copied, and how much of it the engine did.
+/// Bytes copied, and the bytes of them that the engine copied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Moved {
     bytes: u64,
@@ -373,15 +373,15 @@ impl Moved {
     }
 }
 
-/// From here on a copy is said to be the engine's: what is less, the CPU had a part in.
+/// From this share on a copy counts as the engine's; below it the CPU copied a part.
 const ENGINES: f64 = 0.995;
 
-/// Whether the engine did what a case says is its work, by its share of the bytes.
+/// True if the engine did the work of the case, judged by its share of the bytes.
 fn is_the_engines(share: Option<f64>) -> bool {
     share.is_none_or(|share| share >= ENGINES)
 }
 
-/// Names the cases of an engine in which the CPU made a part of the copies, by their shares.
+/// Lists the cases of an engine in which the CPU copied a part, with their shares.
 fn note_cpu_parts<'a>(cases: impl Iterator<Item = (&'a str, Option<f64>)>) -> Option<String> {
     let by_cpu: Vec<&str> = cases
         .filter(|(_, share)| !is_the_engines(*share))
@@ -396,7 +396,7 @@ fn note_cpu_parts<'a>(cases: impl Iterator<Item = (&'a str, Option<f64>)>) -> Op
     })
 }
 
-/// A size as a case has it.
+/// A size as it appears in a case's name.
 fn bytes_text(bytes: u64) -> String {
     let plural = if bytes == 1 { "" } else { "s" };
     format!("{bytes} byte{plural}")

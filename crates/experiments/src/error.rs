@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong in an experiment.
+//! Errors of an experiment.
 
 use std::io;
 
@@ -7,31 +7,31 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for makes no sense.
+    /// An invalid request.
     #[error("{0}")]
     BadInput(String),
-    /// A workload ended badly or said something unreadable.
+    /// A workload failed or printed something unreadable.
     #[error("{what}: {reason}")]
     Workload {
         /// Its command.
         what: String,
-        /// What it said.
+        /// The workload's message.
         reason: String,
     },
     /// A process could not be started or watched.
     #[error("{action} {what}")]
     Process {
-        /// The verb.
+        /// What was attempted.
         action: &'static str,
         /// Its command.
         what: String,
         /// Why.
         source: io::Error,
     },
-    /// Ctrl-C, or another signal to end. The run folder tells by itself whether it keeps samples.
+    /// Ctrl-C or another signal to end. The run folder reports by itself whether it keeps samples.
     #[error("interrupted")]
     Interrupted,
-    /// A device of the kernel's.
+    /// A kernel device.
     #[error(transparent)]
     Copies(#[from] memwarden_copies::Error),
     /// The regulator.

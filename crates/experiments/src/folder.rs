@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The run folder as every experiment begins it.
+//! Begins a run folder; every experiment uses it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{Error, host};
 
-/// Begins it with these settings and this machine.
+/// Begins a run folder with these settings and a description of this machine.
 pub(crate) fn begin(
     experiment: &str,
     settings: &impl Serialize,

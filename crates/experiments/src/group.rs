@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody else's program with all that it starts: a process group that is ended as a whole.
+//! A foreign program and its descendants, in a process group that is ended as a whole.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
@@ -11,13 +11,13 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::Error;
 
-/// A program told to end has this long to put its things away, before it is killed.
+/// Time that a program gets to clean up after the signal to end, before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// Between two looks at whether it is gone.
+/// Interval between checks that the group is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A running program; dropped, it is ended, and everything that it has started with it.
+/// A running program; ended when dropped, with all its descendants.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// The first process, which gives the group its number.
@@ -26,7 +26,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts `command` as the first process of a group of its own: Ctrl-C on a terminal does not reach it.
+    /// Starts `command` as leader of a new process group, so that Ctrl-C on a terminal does not reach it.
     pub fn start(mut command: Command, what: &str) -> Result<Self, Error> {
         command.process_group(0);
         end_with_us(&mut command, Signal::TERM.as_raw());
@@ -41,17 +41,17 @@ impl Group {
         })
     }
 
-    /// CPU time of the first process.
+    /// CPU time of the leader.
     pub fn leader_cpu_time(&self) -> Option<Duration> {
         process::cpu_time(&Root::system(), self.leader.id())
     }
 
-    /// CPU time of all of its processes.
+    /// CPU time of all processes of the group.
     pub fn cpu_time(&self) -> Duration {
         group_cpu_time(&Root::system(), self.leader.id())
     }
 
-    /// How the first process ended, when it has.
+    /// Exit status of the leader if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, Error> {
         self.leader.try_wait().map_err(|source| Error::Process {
             action: "watching",
@@ -60,7 +60,7 @@ impl Group {
         })
     }
 
-    /// Ends all of its processes: asks first, and kills those that stay.
+    /// Ends all processes of the group: signals first, then kills the remaining ones.
     pub fn end(&mut self) {
         let Some(group) = i32::try_from(self.leader.id()).ok().and_then(Pid::from_raw) else {
             return;
@@ -72,13 +72,13 @@ impl Group {
         }
         let _ = kill_process_group(group, Signal::KILL);
         let _ = self.leader.wait();
-        // A killed process is gone when its parent, by now init, has waited for it.
+        // A killed process disappears once its parent, by now init, has waited for it.
         while !self.is_gone(group) && asked.elapsed() < 2 * END_WITHIN {
             std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    /// No process of the group is left. The first is waited for, or it would stay in it.
+    /// True if the group has no process. Waits for the leader, which would otherwise stay in the group as a zombie.
     fn is_gone(&mut self, group: Pid) -> bool {
         let waited_for = matches!(self.leader.try_wait(), Ok(Some(_)) | Err(_));
         waited_for && test_kill_process_group(group) == Err(rustix::io::Errno::SRCH)

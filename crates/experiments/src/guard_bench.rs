@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guard's benchmark: how exactly, how quickly and at what cost it regulates.
+//! The guard's benchmark: accuracy, reaction time and overhead of the regulation.
 //!
-//! It comes in parts, because they need different machines: so many CPUs, time by instructions or by the clock. Each
-//! part is one run folder; [`Part::ALL`] says what it needs, and whoever has the machines puts the parts together.
+//! Its parts need different machines: other numbers of CPUs, or another clock (instructions or time). Each part is one
+//! run folder; [`Part::ALL`] says what machine a part needs, and the caller merges the folders.
 
 mod event;
 mod hold;
@@ -32,15 +32,15 @@ use crate::{Backend, Error, Interrupt, Progress};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString, VariantArray)]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Part {
-    /// Achieved against budgeted, overshoot and reaction, each core alone.
+    /// Used events against the budget, overshoot and reaction, one core at a time.
     Alone,
-    /// The same for all cores at once, and period boundaries.
+    /// The same with all cores at once, and period boundaries.
     Together,
-    /// Mean and largest period over a minute, one core and all of them.
+    /// Mean and largest period over a minute, on one core and on all cores.
     Hold,
-    /// What an armed guard costs.
+    /// Overhead of an armed guard.
     Overhead,
-    /// Reaction with more and more CPUs.
+    /// Reaction with a growing number of CPUs.
     Scaling,
     /// Spare and proportional sharing, reclaim.
     Sharing,
@@ -53,21 +53,21 @@ pub enum Part {
 pub struct Boot {
     /// Which part.
     pub part: Part,
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: u32,
 }
 
 impl Part {
-    /// Whether it is worth running with the regulator in user space too.
+    /// True if the part also makes sense with the regulator in user space.
     #[must_use]
     pub fn compares_backends(self) -> bool {
         !matches!(self, Self::Scaling | Self::Hold)
     }
 
-    /// Those that can be measured with any event that counts traffic.
+    /// Parts that work with any event that counts traffic.
     pub const OF_ANY_EVENT: [Self; 4] = [Self::Alone, Self::Together, Self::Hold, Self::Sharing];
 
-    /// Every part with every machine that it is to run on.
+    /// Every part with each machine that it runs on.
     pub const ALL: [Boot; 12] = [
         Boot {
             part: Self::Alone,
@@ -77,7 +77,7 @@ impl Part {
             part: Self::Together,
             cpus: 4,
         },
-        // One CPU: all of it is regulated, the benchmark itself too.
+        // With one CPU, the benchmark itself is regulated, too.
         Boot {
             part: Self::Hold,
             cpus: 1,
@@ -86,7 +86,7 @@ impl Part {
             part: Self::Hold,
             cpus: 4,
         },
-        // One CPU: a core's own instructions, and nobody else's.
+        // With one CPU, the clock counts only this core's instructions.
         Boot {
             part: Self::Overhead,
             cpus: 1,
@@ -122,26 +122,26 @@ impl Part {
     ];
 }
 
-/// A median may be this much longer with many CPUs than with few and count as not grown.
+/// Growth of a median from few CPUs to many that still counts as no growth.
 const SCALING: f64 = 0.05;
 
-/// What is measured.
+/// The settings.
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// The regulator.
     pub backend: Backend,
-    /// The module's file, if not the installed one.
+    /// The module's file; none uses the installed one.
     pub module: Option<PathBuf>,
-    /// What it counts.
+    /// The event that the guard counts.
     pub event: Event,
-    /// Budgets of the part [`Part::Alone`], pages of 4096 bytes a millisecond; empty for its own list.
+    /// Budgets of [`Part::Alone`], pages of 4096 bytes a millisecond; empty uses the part's own list.
     pub pages: Vec<u64>,
     /// Length of each run of the part [`Part::Hold`].
     pub hold: Duration,
 }
 
 impl Subject {
-    /// A case's name, which tells the regulators apart where several are measured.
+    /// A case's name, which includes the regulator if several are measured.
     fn case(&self, name: &str) -> String {
         match self.backend {
             Backend::Auto | Backend::Module => name.to_owned(),
@@ -149,7 +149,7 @@ impl Subject {
         }
     }
 
-    /// Achieved over budgeted events, at most this far from 1.
+    /// Largest relative difference between used and budgeted events.
     fn accuracy(&self) -> f64 {
         match self.backend {
             Backend::User => 0.05,
@@ -158,7 +158,7 @@ impl Subject {
     }
 }
 
-/// What every part is given.
+/// State that every part uses.
 struct Bench<'a> {
     subject: &'a Subject,
     interrupt: &'a Interrupt,
@@ -168,7 +168,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Keeps raw samples, and returns what they come to.
+    /// Writes raw samples; returns their metric.
     #[allow(clippy::cast_precision_loss)]
     fn metric<'a>(
         &mut self,
@@ -187,15 +187,16 @@ impl Bench<'_> {
         Ok(Metric::from_samples(metric, &all))
     }
 
-    /// Keeps one sample.
+    /// Writes one sample.
     fn keep(&mut self, sample: &Sample) -> Result<(), Error> {
         let mut sample = sample.clone();
         sample.case = self.subject.case(&sample.case);
         Ok(self.folder.append(&sample)?)
     }
 
-    /// Whether the guard took the budgets of `case`. One that it refuses, because its own work would use it up, is told
-    /// and has not reached its target.
+    /// True if the guard accepted the budgets of `case`. A budget that the guard's own work would use up is refused;
+    /// the
+    /// refusal is reported and the case misses its target.
     fn takes(&mut self, case: &str, budgets: Result<(), Error>) -> Result<bool, Error> {
         match budgets {
             Err(Error::Guard(error @ GuardError::RefusedSetting { .. })) => {
@@ -229,7 +230,7 @@ impl Bench<'_> {
     }
 }
 
-/// A figure's target and whether it was reached: the same words in every table.
+/// Adds the target and whether it was reached, in the same words for every table.
 fn judged(case: Case, target: &str, reached: bool) -> Case {
     Case {
         target: Some(target.into()),
@@ -238,7 +239,7 @@ fn judged(case: Case, target: &str, reached: bool) -> Case {
     }
 }
 
-/// A figure that nothing is asked of.
+/// Marks a case as one without a target.
 fn without_target(case: Case) -> Case {
     Case {
         target: Some("-".into()),
@@ -247,7 +248,7 @@ fn without_target(case: Case) -> Case {
     }
 }
 
-/// What is asked of budgets.
+/// The target of a budget's accuracy.
 fn target(limit: f64) -> String {
     format!(
         "within {} %, no period above budget + overshoot",
@@ -255,8 +256,8 @@ fn target(limit: f64) -> String {
     )
 }
 
-/// What the regulator in user space doesn't reach of the kernel module's targets is said, and no failure; but it has to
-/// be accurate.
+/// A case of the regulator in user space: missing a target of the kernel module is reported but is no failure. Only its
+/// own accuracy target is binding.
 fn compared(case: Case) -> Case {
     let judged = matches!(case.figure, Some(Figure::Accuracy(_) | Figure::Hold(_)));
     match case.reached {
@@ -268,8 +269,8 @@ fn compared(case: Case) -> Case {
     }
 }
 
-/// Judges the reaction with more and more CPUs, when the cases of all machines are together: each regulator's median
-/// against its own with the fewest CPUs.
+/// Judges how the reaction grows with the number of CPUs, once the cases of all machines are merged: each regulator's
+/// median against its own median with the fewest CPUs.
 pub fn judge_scaling(summary: &mut Summary) {
     let of_case = |case: &Case| match &case.figure {
         Some(Figure::Scaling(scaling)) => {
@@ -305,7 +306,7 @@ pub fn judge_scaling(summary: &mut Summary) {
     }
 }
 
-/// Runs one part on this machine and leaves its run folder.
+/// Runs one part on this machine and writes its run folder.
 ///
 /// # Errors
 /// When the guard can't run here, a workload fails, or the run is interrupted.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Guard settings as a person types them: `1000,100,100,100+spare+reclaim`.
+//! Guard settings in the form of the command line: `1000,100,100,100+spare+reclaim`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,24 +11,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Budgets of the cores in their order, and what happens with what is left over.
+/// Budgets in the order of the cores, sharing, and reclaim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GuardSpec {
     budgets: Request,
-    /// What happens when all have used their budgets.
+    /// Sharing after all cores have used their budgets.
     pub best_effort: BestEffort,
     /// Donation and reclaim.
     pub reclaim: bool,
 }
 
 impl GuardSpec {
-    /// How many cores it names a budget for.
+    /// Number of cores with a budget in the list.
     pub fn budget_count(&self) -> usize {
         self.budgets.amounts.len()
     }
 
-    /// Sets the guard so. Cores without a budget in the list have none.
+    /// Applies the settings to the guard. Cores beyond the list have no budget.
     ///
     /// # Errors
     /// When the guard refuses.
@@ -48,7 +48,7 @@ impl GuardSpec {
         Ok(())
     }
 
-    /// Every core runs free.
+    /// Lifts the budgets of all cores.
     ///
     /// # Errors
     /// When the guard refuses.
@@ -60,7 +60,7 @@ impl GuardSpec {
     }
 }
 
-/// Settings as a summary has them: budgets as they were asked for, and the events that the guard made of them.
+/// The settings as a summary records them: budgets as requested, and the events that the guard derived from them.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn describe(backend: &str, settings: &Settings, asked: &GuardSpec) -> GuardSettings {
     let control = &settings.control;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine as run.json has it.
+//! The description of the machine in run.json.
 
 use memwarden_guard::{Module, ModuleSource};
 use memwarden_platform::{counters, machine};
 use memwarden_run::Host;
 
-/// Describes this machine. The run folder's fields carry the platform's names, so that JSON is the translation.
+/// Describes this machine. The run folder uses the platform's field names, so the conversion goes through JSON.
 pub(crate) fn record(machine: &machine::Host) -> Host {
     let description = serde_json::to_value(machine).unwrap_or_default();
     let mut host: Host = serde_json::from_value(description).unwrap_or_default();

@@ -32,13 +32,13 @@ pub use config::Config;
 use measure::{Measured, measure};
 pub use simulate::simulate;
 
-/// One setting that is measured.
+/// One case to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
-    /// The aggressors: a kind and how many; `None` is the victim alone.
+    /// The aggressors: kind and number; `None` is the victim alone.
     aggressors: Option<(Workload, usize)>,
     guard: Option<GuardSpec>,
-    /// The least time of the long case.
+    /// Minimum duration of the long case.
     long: Option<Duration>,
 }
 
@@ -58,7 +58,7 @@ impl Plan {
     }
 }
 
-/// Every case: those without a guard first, so that no guard is in the kernel while they run, and the long one last.
+/// All cases: those without a guard first, so that no guard is loaded while they run; the long case last.
 fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
     let counts = || {
         let kinds = config.aggressors.iter();
@@ -89,7 +89,7 @@ fn plans(config: &Config) -> Result<Vec<Plan>, Error> {
         .collect())
 }
 
-/// Runs the experiment and leaves its run folder.
+/// Runs the experiment and writes its run folder.
 ///
 /// # Errors
 /// When a setting makes no sense here, a workload fails, the guard refuses, or the run is interrupted; what was
@@ -111,7 +111,7 @@ pub fn run(
         .backend
         .regulator(module.map(ModuleSource::Path), true)?;
     let options = config.start_options()?;
-    // A guard that ran before stays in the kernel: the cases without one then run with no budgets.
+    // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
     let mut session = if guard.is_running() {
         summary.note(
             "A guard was running already: the cases without a guard ran with all budgets lifted, and its settings \
@@ -196,7 +196,7 @@ pub fn run(
     Ok((path, summary))
 }
 
-/// The guard can't be had on this machine, as opposed to: it can, and something is wrong with it.
+/// True if the machine lacks what the guard needs, as opposed to a fault of an available guard.
 pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
     matches!(
         error,
@@ -207,7 +207,7 @@ pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
     )
 }
 
-/// What the guard counts and what it doesn't hold: a line at once, and a note.
+/// Reports what the guard counts and what it cannot hold: on stderr at once, and as a note.
 pub(crate) fn say<W: run_folder::Whole>(
     guard: &dyn Regulator,
     require_memory_event: bool,
@@ -217,13 +217,13 @@ pub(crate) fn say<W: run_folder::Whole>(
     if require_memory_event {
         meaning.require_memory_traffic()?;
     }
-    // A reader that went away is no reason to end.
+    // A closed stderr is no reason to end.
     let _ = writeln!(std::io::stderr(), "memwarden: {}", meaning.text);
     summary.note(format!("The guard's {}.", meaning.text));
     Ok(())
 }
 
-/// Starts the guard and proves it on these cores; gives back what was found there, as JSON.
+/// Starts the guard and runs its self-test on these cores; returns the result as JSON.
 pub(crate) fn begin<W: run_folder::Whole>(
     guard: Box<dyn Regulator>,
     options: &StartOptions,
@@ -264,7 +264,7 @@ fn said(event: &str, findings: &[Finding]) -> String {
     )
 }
 
-/// The configuration with what only the machine can say.
+/// Completes the configuration with facts of this machine.
 fn fitted(config: &Config) -> Result<Config, Error> {
     config.check_real()?;
     let mut config = config.clone();
@@ -410,11 +410,10 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
     }
 }
 
-/// A mean this far above the budget, over all or over a second, is no matter of a period here and there: the accuracy
-/// that is promised, 1 %.
+/// Excess of a mean, over all periods or over a second, that single periods cannot explain: the promised accuracy, 1 %.
 const MEAN_WITHIN: f64 = 0.01;
 
-/// One core's budget against what it used, over every period of every repeat.
+/// Compares one core's budget with its use, over every period of every repeat.
 #[allow(clippy::cast_precision_loss)]
 fn core(
     measured: &Measured,
@@ -446,7 +445,7 @@ fn core(
     let overshoot = cores.iter().flat_map(|core| &core.overshoot).max().copied();
     let unregulated: u64 = counted().map(|core| core.unregulated_periods).sum();
     let counted_periods: u64 = counted().map(|core| core.periods).sum();
-    // Best-effort sharing and reclaim let a core pass its budget on purpose.
+    // Best-effort sharing and reclaim allow a core to exceed its budget.
     let held = budget.filter(|_| strict).zip(mean);
     let held = held.map(|(budget, mean)| {
         unregulated == 0
@@ -466,19 +465,19 @@ fn core(
         worst_second_events: worst_second,
         periods_over_budget: over,
         unregulated_periods: Some(unregulated),
-        // What the throttles themselves saw, whatever the periods' sums say.
+        // Measured at the throttles, independent of the periods' sums.
         overshoot_max: overshoot,
         throttled_share,
         held,
     }
 }
 
-/// A count in a note; null where there is none.
+/// A count in a note; `null` if unknown.
 fn told(count: Option<u64>) -> String {
     count.map_or_else(|| "null".into(), |count| count.to_string())
 }
 
-/// A sentence for each case in which a core was not held, with its worst period.
+/// One sentence for each case in which a core was not held, with its worst period.
 fn not_held(cases: &[Case]) -> Vec<String> {
     let of_case = |case: &Case| {
         let cores = case.cores.iter().flatten();
@@ -501,7 +500,7 @@ fn not_held(cases: &[Case]) -> Vec<String> {
     cases.iter().filter_map(of_case).collect()
 }
 
-/// What the long case came to, with the core that was fullest in a second.
+/// The result of the long case, with the core that used most in a second.
 #[allow(clippy::cast_precision_loss)]
 fn held_long(cases: &[Case]) -> Option<String> {
     let case = cases.iter().find(|case| case.is_long())?;
@@ -525,7 +524,7 @@ fn held_long(cases: &[Case]) -> Option<String> {
     ))
 }
 
-/// The cases whose recording has fewer periods than the regulator counted.
+/// Cases whose recording has fewer periods than the regulator counted.
 fn unrecorded(cases: &[Case]) -> Vec<String> {
     let mut told = Vec::new();
     for case in cases {
@@ -533,7 +532,7 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
             let (Some(recorded), Some(counted)) = (core.periods, core.counted_periods) else {
                 continue;
             };
-            // A period may end between the two readings, at the begin and at the end of each run.
+            // At the begin and the end of each run, a period may end between the two readings.
             if recorded * 100 < counted * 99 && recorded + 20 < counted {
                 told.push(format!(
                     "{}: the recording has {recorded} of {counted} periods of CPU{}: the budget figures \
@@ -546,7 +545,7 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
     told
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut Summary) {
     if config.guard.is_empty() {
         summary.note("No guard was asked for (--guard): the cases show interference alone.");
@@ -656,12 +655,13 @@ mod tests {
                  the budget, the mean was 12.19."
             ]
         );
-        // Sharing lets it, and without a budget there is nothing to hold.
+        // Sharing allows the excess, and without a budget there is nothing to hold.
         assert_eq!(core_of(&measured(250), Some(10), false).held, None);
         assert_eq!(core_of(&measured(250), None, true).held, None);
     }
 
-    /// An idle core in 191 periods of a case, 58 of them until its counter had one budget; and all of it in one period.
+    /// An idle core over 191 periods: one budget of events spread over 58 periods passes; all of it in one period does
+    /// not.
     #[test]
     fn what_an_idle_core_took_in_many_periods_is_no_period_over_its_budget() {
         let idle = |used: u64, span: u64| {
@@ -703,8 +703,9 @@ mod tests {
         );
     }
 
-    /// The fair server's 50 ms of each second from the second second on, as faults, in the long case and in a short one.
-    /// Events that are counted during a throttle are its overshoot, so the largest period alone proves nothing.
+    /// The fair server's 50 ms of each second, from the second second on, as faults; in the long case and in a short
+    /// one.
+    /// Events counted during a throttle are its overshoot, so the largest period alone proves nothing.
     #[test]
     fn the_fair_servers_leak_is_told_in_the_long_case_and_never_comes_in_a_short_one() {
         let run = |periods: u64| {

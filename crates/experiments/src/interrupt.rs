@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ctrl-C and its kin, so that an experiment ends in order: children ended, guard put back, results kept.
+//! Ctrl-C and other signals to end: the experiment ends its children, restores the guard and keeps its results.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,21 +9,21 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::Error;
 
-/// A walk that must end, too.
+/// Lets an interrupt stop a walk of the memory workloads.
 impl From<&Interrupt> for Stop {
     fn from(interrupt: &Interrupt) -> Self {
         Self::on(Arc::clone(&interrupt.came))
     }
 }
 
-/// The number of the last signal that any of them caught; 0 is none.
+/// The number of the last signal that any instance caught; 0 if none.
 static LAST: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
-/// Set by a signal. More of them change nothing: to end at once would leave the guard as it is.
+/// Set by a signal. Further signals change nothing: an immediate exit would leave the guard as it is.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
-    /// The number of the last that came; 0 is none.
+    /// The number of the last signal; 0 if none.
     signal: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,7 @@ impl Interrupt {
                 what: format!("signal {signal}"),
                 source,
             };
-            // Which one first: whoever sees that one came may ask.
+            // Store the number first: a thread that sees `came` may read it at once.
             let number = usize::try_from(signal).unwrap_or(0);
             signal_hook::flag::register_usize(signal, Arc::clone(&caught.signal), number)
                 .map_err(catch)?;
@@ -52,7 +52,7 @@ impl Interrupt {
         Ok(caught)
     }
 
-    /// A signal came.
+    /// True if a signal came.
     pub fn came(&self) -> bool {
         self.came.load(Ordering::Relaxed)
     }
@@ -71,16 +71,16 @@ impl Interrupt {
         number.filter(|number| *number != 0)
     }
 
-    /// As if a signal had come.
+    /// Acts as if a signal had come.
     #[cfg(test)]
     pub(crate) fn set(&self) {
         self.came.store(true, Ordering::Relaxed);
     }
 
-    /// Ends what is going on when a signal came.
+    /// Fails if a signal came.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] when it did.
+    /// [`Error::Interrupted`] if a signal came.
     pub fn check(&self) -> Result<(), Error> {
         if self.came() {
             Err(Error::Interrupted)

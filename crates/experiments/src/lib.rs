@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is run against what; every experiment leaves a run folder.
+//! The experiments; each one writes a run folder.
 #![deny(missing_docs)]
 
 mod child;
@@ -37,13 +37,13 @@ pub use simulated::Simulated;
 pub use traffic::KnownTraffic;
 pub use workload::Workload;
 
-/// Told how far an experiment is.
+/// An observer of an experiment's progress.
 pub trait Progress {
     /// Step `done` of `total` begins.
     fn step(&mut self, done: usize, total: usize, what: &str);
 }
 
-/// An observer that ignores what it is told.
+/// An observer that ignores progress.
 impl Progress for () {
     fn step(&mut self, _: usize, _: usize, _: &str) {}
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Workloads on the cores of a simulated machine, as they are typed: WORKLOAD@CORES.
+//! Workloads on the cores of a simulated machine, in the form of the command line: WORKLOAD@CORES.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// A load as it is typed.
+/// A workload with its cores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LoadSpec {
@@ -58,11 +58,10 @@ impl FromStr for LoadSpec {
     }
 }
 
-/// Each core that has something to do, with the workload's name. `taken` is a core that
-/// does something else; `option` is what errors name.
+/// The workload of each core that has one. `taken` is a core with other work; `option` is the option that errors name.
 ///
 /// # Errors
-/// A workload that isn't modelled, a core that the platform doesn't have or that has something else to do, or no core.
+/// When a workload is not modelled, no core is named, or a core is busy or not on the platform.
 pub fn spread(
     option: &str,
     loads: &[LoadSpec],

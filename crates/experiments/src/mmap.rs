@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a mapping costs: walks over memory that is mapped in six ways, with what they do to caches, TLB and pages, alone and
-//! beside somebody who takes all memory.
+//! Cost of a mapping: walks over memory that is mapped in six ways, with their effect on caches, TLB and pages, alone
+//! and
+//! beside a competitor for memory.
 
 mod config;
 mod counting;
@@ -29,17 +30,17 @@ pub use config::{Access, Compete, Config, Counters, Flush, Switch, THIS_MACHINE,
 use counting::{Counter, Modelled, model};
 use measure::{Bench, Plan, Taken};
 
-/// A buffer of this many times the last level throws out what else is in it.
+/// Size of the eviction buffer in multiples of the last-level cache: enough to evict everything else.
 const CACHES_FULL: u64 = 4;
 
-/// What is read to empty caches of which the machine tells no size.
+/// Size of the eviction buffer if the cache sizes are unknown.
 const UNKNOWN_CACHE_BYTES: u64 = 32 << 20;
 
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense here, there is not enough memory or room for a file, counters that were asked for are not
-/// there, or the run is interrupted; what was measured is then in `DIR.partial`.
+/// When a setting is invalid here, memory or disk space is short, requested counters are missing, or the run is
+/// interrupted; what was measured is then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,
@@ -85,7 +86,7 @@ pub fn run(
         folder.append_all(&figures::modelled_samples(plan, modelled.as_ref()))?;
         folder.flush()?;
         let mut case = figures::case(config, plan, &walk, &runs, modelled.as_ref());
-        // Those without a competitor come first.
+        // Cases without a competitor come first.
         let mine = figures::times(&runs);
         let alone = times.iter().find(|(other, _): &&(Plan, Vec<f64>)| {
             other.way == plan.way && other.access == plan.access && other.locality == plan.locality
@@ -111,7 +112,7 @@ pub fn run(
     Ok((path, summary))
 }
 
-/// Every case, those without a competitor first.
+/// All cases, those without a competitor first.
 fn plans(config: &Config) -> Vec<Plan> {
     let mut competing = config.compete.clone();
     competing.sort_by_key(|one| *one != Compete::None);
@@ -133,10 +134,10 @@ fn plans(config: &Config) -> Vec<Plan> {
     plans
 }
 
-/// A mapping that doesn't fit would have the OOM killer at work, or swap: neither is asked for.
+/// Refuses a mapping that does not fit: it would start the OOM killer or swapping, which is not what is measured.
 fn fits(config: &Config) -> Result<(), Error> {
     if let Some(way) = config.ways().into_iter().find(|way| way.0.is_file()) {
-        // A place that takes no file is known before anything is measured.
+        // Fails before anything is measured if the directory takes no file.
         Mapped::new(way.0, mapping::page_bytes(), &config.directory())?;
     }
     let available = machine::meminfo(&Root::system(), "MemAvailable");
@@ -150,7 +151,7 @@ fn fits(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// What is read to empty the caches, where that is how.
+/// The buffer that is read to empty the caches, if that is the method.
 fn other(config: &Config, cpu: usize) -> Result<Option<Mapping>, Error> {
     if config.flush == Flush::Off || (config.flush == Flush::Lines && data_cache::BY_ADDRESS) {
         return Ok(None);
@@ -159,13 +160,13 @@ fn other(config: &Config, cpu: usize) -> Result<Option<Mapping>, Error> {
     let bytes = CACHES_FULL * llc.unwrap_or(UNKNOWN_CACHE_BYTES);
     let mapping = Mapping::anonymous(usize::try_from(bytes).unwrap_or(usize::MAX))?;
     for offset in (0..mapping.bytes()).step_by(4096) {
-        // Pages that were never written are all the same one.
+        // Pages that were never written all map to the same zero page.
         mapping.touch(offset);
     }
     Ok(Some(mapping))
 }
 
-/// Sees to it that the OOM killer takes somebody else, while there is a competitor.
+/// Makes the OOM killer prefer other processes while there is a competitor.
 fn protect(config: &Config, summary: &mut Summary) -> Option<oom::Score> {
     if config.compete.iter().all(|one| *one == Compete::None) {
         return None;
@@ -184,7 +185,7 @@ fn protect(config: &Config, summary: &mut Summary) -> Option<oom::Score> {
     }
 }
 
-/// What the model makes of the case's walk. It knows no company, so that it is not asked about walks that have some.
+/// Models the walk of a case. The model has no competitor, so it skips cases with one.
 fn modelled(
     config: &Config,
     counter: &Counter,
@@ -205,7 +206,7 @@ fn modelled(
     model(geometry, walk, most, last.base, huge, interrupt).map(Some)
 }
 
-/// How fast the model was.
+/// Speed of the model.
 #[derive(Default)]
 struct Speed {
     accesses: u64,
@@ -226,7 +227,7 @@ impl Speed {
     }
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
     if let Some(rate) = speed.per_second() {
         summary.note(format!(

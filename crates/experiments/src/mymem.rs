@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory devices: what a transfer takes, and what becomes of a counter that several workers increment.
+//! The memory devices: the time of a transfer, and the correctness of a counter that several workers increment.
 //!
-//! The same is measured on the device in C, on the one in Rust, and from inside the kernel, where no system call is in
-//! between.
+//! The same is measured on the device in C, on the one in Rust, and from inside the kernel without system calls.
 
 pub mod counter;
 pub mod mistakes;
@@ -20,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// What is measured.
+/// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Subject {
@@ -31,7 +30,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Those that a run measures when none is named, as far as they are there.
+    /// The default subjects of a run; missing ones are left out.
     #[must_use]
     pub fn all() -> [Self; 3] {
         [
@@ -41,7 +40,7 @@ impl Subject {
         ]
     }
 
-    /// What people call it.
+    /// Its name in tables and notes.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -53,7 +52,7 @@ impl Subject {
     }
 }
 
-/// As an option has it: a path, or `in-kernel`.
+/// As its option takes it: a path, or `in-kernel`.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,14 +90,14 @@ impl From<Subject> for String {
     }
 }
 
-/// A subject that can be measured.
+/// An open subject.
 #[derive(Debug)]
 enum Client {
     Device(Device),
     InKernel(InKernel),
 }
 
-/// Those that are measured, and the modules that were loaded for it.
+/// The open subjects, and the modules that were loaded for them.
 #[derive(Debug, Default)]
 struct Clients {
     open: Vec<(Subject, Client)>,
@@ -131,14 +130,16 @@ impl Deref for Clients {
 
 impl Drop for Clients {
     fn drop(&mut self) {
-        // An open device keeps its module, and a module those that it was built on.
+        // Close the devices first: an open device holds a reference to its module, and a module to those that it
+        // depends on.
         self.open.clear();
         while self.loaded.pop().is_some() {}
     }
 }
 
-/// Opens those that are wanted, their modules loaded if need be. Of all, when none is named, those that are not to be had
-/// are left out with a note.
+/// Opens the subjects in `wanted`, and loads their modules if necessary. If `wanted` is empty it opens all, and leaves
+/// out
+/// unavailable ones with a note.
 fn open<W: Whole>(wanted: &[Subject], summary: &mut Summary<W>) -> Result<Clients, Error> {
     let mut clients = Clients::default();
     if !wanted.is_empty() {

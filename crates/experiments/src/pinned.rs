@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measuring thread on one CPU.
+//! Pins the measuring thread to one CPU.
 
 use memwarden_platform::affinity;
 use memwarden_platform::cpus::CpuSet;
 
 use crate::Error;
 
-/// The calling thread on one CPU, until this is dropped.
+/// Keeps the calling thread on one CPU until dropped.
 pub(crate) struct Pinned {
     pub(crate) cpu: usize,
     before: CpuSet,
 }
 
 impl Pinned {
-    /// On the last CPU that it may run on: the first has most of the machine's interrupts.
+    /// Pins to the last CPU that the thread may run on: the first CPU handles most interrupts.
     pub(crate) fn to_last() -> Result<Self, Error> {
         let last = affinity::get()?.iter().last();
         Self::to(last.unwrap_or(0))
     }
 
-    /// On that CPU.
+    /// Pins to `cpu`.
     pub(crate) fn to(cpu: usize) -> Result<Self, Error> {
         let before = affinity::get()?;
         affinity::pin(cpu)?;
@@ -29,7 +29,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Where the rest of the process runs is of no consequence.
+        // A failure to restore the CPUs does no harm.
         let _ = affinity::set(self.before.clone());
     }
 }

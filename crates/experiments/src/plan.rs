@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a deadline to budgets: the settings of the regulator that a model tries, and the recommended one. The search is
-//! in [`memwarden_sim::plan`].
+//! From a deadline to budgets: the regulator settings that the model tries, and the recommended setting. The search is
+//! in
+//! [`memwarden_sim::plan`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,17 +20,17 @@ use serde::{Deserialize, Serialize};
 use crate::loads::{self, LoadSpec};
 use crate::{Error, Interrupt, Progress, Settings, Simulated};
 
-/// A task as it is typed: `NAME:frame=BYTES,period=TIME,deadline=TIME@CORE`.
+/// A task in the form of the command line: `NAME:frame=BYTES,period=TIME,deadline=TIME@CORE`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TaskSpec {
     /// Its name.
     pub name: String,
-    /// What a job reads.
+    /// Bytes that a job reads.
     pub frame_bytes: u64,
-    /// From one release to the next.
+    /// Time between two releases.
     pub period_us: u64,
-    /// From a release to when its job must have finished.
+    /// Time from a release to its deadline.
     pub deadline_us: u64,
     /// Its core.
     pub core: usize,
@@ -77,7 +78,7 @@ impl FromStr for TaskSpec {
                 Ok(time.map_err(|error| format!("{key}: {error}"))?.as_us())
             };
             match key {
-                // A plain number is bytes here: a frame is seldom whole KiB.
+                // Without a unit the number is bytes, as a frame is seldom whole KiB.
                 "frame" => {
                     frame = Some(match value.parse() {
                         Ok(bytes) => bytes,
@@ -116,13 +117,13 @@ impl FromStr for TaskSpec {
     }
 }
 
-/// What there should be as much of as the goal allows.
+/// The quantity to maximise within the goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum More {
     /// The loads' traffic.
     Load,
-    /// The time from the longest job's end to its deadline.
+    /// Time between the end of the longest job and its deadline.
     Margin,
 }
 
@@ -130,29 +131,29 @@ pub enum More {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// A platform's name or file.
+    /// A platform's name, or its file.
     pub platform: String,
     /// The task: `NAME:frame=BYTES,period=TIME,deadline=TIME@CORE`.
     #[schemars(with = "String")]
     pub task: TaskSpec,
-    /// What runs beside it: `WORKLOAD@CORES`.
+    /// Loads beside the task: `WORKLOAD@CORES`.
     #[schemars(with = "Vec<String>")]
     pub load: Vec<LoadSpec>,
     /// Each load's buffer.
     #[schemars(with = "String")]
     pub load_memory: Size,
-    /// The share of jobs that may be late.
+    /// Largest share of late jobs.
     pub miss_ratio: f64,
-    /// A job is late when it ends less than this before its deadline.
+    /// A job counts as late if it ends less than this before its deadline.
     #[schemars(with = "String")]
     pub margin: Time,
-    /// How sure the recommended setting's jobs make the miss ratio.
+    /// Confidence with which the recommended setting's jobs must show the miss ratio.
     pub confidence: f64,
-    /// What there should be as much of as the goal allows.
+    /// The quantity to maximise within the goal.
     pub maximise: More,
     /// Jobs of each run.
     pub jobs: u64,
-    /// Spreads the workloads' pages over memory.
+    /// Seed for the placement of the workloads' pages.
     pub seed: u64,
 }
 
@@ -179,7 +180,7 @@ impl Default for Config {
     }
 }
 
-/// The most jobs of a run.
+/// Most jobs of a run.
 const MAX_JOBS: u64 = 100_000;
 
 impl Settings for Config {
@@ -227,10 +228,10 @@ impl Config {
         }
     }
 
-    /// The problem, when it makes sense on the platform.
+    /// The problem, if it is valid on the platform.
     ///
     /// # Errors
-    /// The first setting that makes none.
+    /// The first invalid setting.
     pub fn problem(&self, platform: &Platform) -> Result<Problem, Error> {
         self.check()?;
         let bytes = self.load_memory.bytes();
@@ -261,22 +262,23 @@ impl Config {
     }
 }
 
-/// A plan in its run folder.
+/// A plan with its run folder.
 #[derive(Debug)]
 pub struct Planned<E> {
     /// The run folder.
     pub folder: PathBuf,
-    /// What was found.
+    /// The result.
     pub summary: Summary,
-    /// Why the setting is not verified, although it should be.
+    /// Reason why a requested verification failed.
     pub unverified: Option<E>,
 }
 
-/// Plans, and leaves a run folder. `verify` measures the recommended setting, given its budgets as `guard set --mb` takes
-/// them; with nothing to regulate it is given none. The plan outlives an error of `verify`.
+/// Plans, and writes a run folder. `verify` measures the recommended setting; it receives the budgets as `guard set
+/// --mb`
+/// takes them, or none if nothing needs regulation. The plan is kept if `verify` fails.
 ///
 /// # Errors
-/// When a setting makes no sense on the platform, or Ctrl-C before there is a plan.
+/// When a setting is invalid on the platform, or on Ctrl-C before there is a plan.
 pub fn run<E: fmt::Display>(
     config: &Config,
     out: Option<&Path>,
@@ -289,7 +291,7 @@ pub fn run<E: fmt::Display>(
     let platform = &simulated.platform;
     let problem = config.problem(platform)?;
     let mut folder = simulated.begin(NAME, config, out, existing)?;
-    // About: how often budgets are halved depends on what comes out.
+    // An estimate: the results decide how often budgets are halved.
     let most = 25 + 2 * platform.fit.len();
     let plan = plan::plan(platform, &problem, |done| {
         progress.step(done.min(most - 1), most, "simulating");
@@ -452,7 +454,7 @@ fn chosen(choice: &Choice, problem: &Problem, platform: &Platform) -> study::Cho
     }
 }
 
-/// What to type on the board.
+/// The commands to type on the board.
 fn commands(setting: Option<&Setting>, problem: &Problem, platform: &Platform) -> Vec<String> {
     let Some(setting) = setting else {
         return Vec::new();
@@ -471,7 +473,7 @@ fn commands(setting: Option<&Setting>, problem: &Problem, platform: &Platform) -
     all
 }
 
-/// A case's figures as rows: each is of all jobs of one run.
+/// Writes a case's figures as rows; each figure covers all jobs of one run.
 fn samples(case: &Case, folder: &mut RunFolder) -> Result<(), Error> {
     for (role, metric, unit, value) in [
         ("victim", "miss_share", "", case.miss_share),
@@ -547,7 +549,7 @@ mod tests {
         );
     }
 
-    /// A plan that takes a second.
+    /// A plan that takes about a second.
     fn small() -> Config {
         Config {
             task: "t:frame=16K,period=200us,deadline=200us@0".parse().unwrap(),

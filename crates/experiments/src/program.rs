@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The user's own program as the measured task: started, its jobs told apart and timed, and ended.
+//! A user's program as the measured task: starts it, delimits and times its jobs, and ends it.
 //!
-//! The driver runs on the program's CPU, so that no aggressor and no budget of another core delays a time that it takes.
+//! The driver runs on the program's CPU, so that no aggressor and no budget of another core delays the timing.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,25 +23,25 @@ use strum::{Display, EnumString, VariantArray};
 use crate::Error;
 use crate::group::Group;
 
-/// The environment variable with the pipe that marks are written to; `share/` has the headers that do it.
+/// Environment variable with the path of the pipe for marks; the headers in `share/` write to it.
 pub const MARKS: &str = "MEMWARDEN_JOBS";
 
-/// Between two looks at the marks: few wake-ups on the program's CPU, and far from a full pipe.
+/// Interval between reads of the marks: few wake-ups on the program's CPU, and the pipe stays far from full.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
 
-/// A program that has not finished a job after this long never will.
+/// Time in which a job must finish; otherwise the program has failed.
 const JOB_WITHIN: Duration = Duration::from_secs(60);
 
-/// This much of the end of a program's standard error is looked at for its last line.
+/// Bytes at the end of the program's standard error that are searched for its last line.
 const LAST_WORDS: u64 = 4 << 10;
 
-/// A program that has closed its standard output has this long to exit.
+/// Time in which a program must exit after it has closed its standard output.
 const EXIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Where a job begins and ends.
+/// What delimits a job.
 #[derive(
     Debug,
     Clone,
@@ -69,49 +69,49 @@ pub enum Delimiter {
 /// When jobs are released.
 #[derive(Debug, Clone, Copy)]
 pub struct Release {
-    /// From one release to the next.
+    /// Time between two releases.
     pub period: Duration,
-    /// From a release to when its job must have finished.
+    /// Time from a release to its deadline.
     pub deadline: Duration,
 }
 
-/// What is run.
+/// What to run.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// What delimits a job.
     pub by: Delimiter,
-    /// Jobs; with a period, releases.
+    /// Number of jobs; with a period, of releases.
     pub jobs: u64,
-    /// The releases; without them a job begins when the one before has ended.
+    /// The releases; without them a job begins when the previous one has ended.
     pub release: Option<Release>,
-    /// Where it runs.
+    /// CPU and priority.
     pub placement: Placement,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     /// The CPU that the driver ended on.
     pub cpu: usize,
-    /// Releases that came up; without a period the jobs.
+    /// Releases that occurred; without a period, jobs.
     pub releases: u64,
     /// Releases whose job never began.
     pub skipped: u64,
     /// Releases whose job was late or skipped; 0 without a period.
     pub misses: u64,
-    /// Every job after the first one, which is left out.
+    /// All jobs but the first, which is left out.
     pub jobs: Vec<Job>,
-    /// What else to know.
+    /// Remarks for the reader.
     pub notes: Vec<String>,
 }
 
-/// Runs all jobs, or until `stop` is requested; the first job warms caches up and is left out. `late` is called at the
+/// Runs all jobs, or until `stop` is requested; the first job warms up the caches and is left out. Calls `late` at the
 /// first job that misses its deadline, with its lateness in nanoseconds.
 ///
 /// # Errors
-/// When the program can't be started, fails, or tells no jobs apart.
+/// When the program can't be started, fails, or delimits no jobs.
 pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Error> {
     let (what, in_shell) = match config.command.as_slice() {
         [] => {
@@ -127,9 +127,11 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
     }
     config.placement.apply()?;
     match config.placement.fifo_priority {
-        // Above the program from its first instruction on: a driver of the same priority would wait for it to sleep.
+        // Above the program's priority from its first instruction on: at the same priority the driver would wait until
+        // the
+        // program sleeps.
         Some(priority) => sched::set_fifo((priority + 1).min(99))?,
-        // Otherwise each release would be up to 50 us late, for the kernel may put sleeps together.
+        // With timer slack the kernel merges wake-ups, and each release would be up to 50 us late.
         None if config.release.is_some() => sched::no_timer_slack()?,
         None => {}
     }
@@ -159,31 +161,31 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
     driver.outcome()
 }
 
-/// Told of the first job that misses its deadline, and of its lateness in nanoseconds.
+/// Called at the first job that misses its deadline, with its lateness in nanoseconds.
 pub type Late<'a> = dyn FnMut(&Job, u64) + 'a;
 
 struct Driver<'a> {
     config: &'a Config,
     stop: &'a Stop,
     what: String,
-    /// It is a line for the shell.
+    /// The program is a line for the shell.
     in_shell: bool,
-    /// What the program writes to standard error.
+    /// The program's standard error.
     errors: File,
     jobs: Vec<Job>,
     schedule: Option<Schedule>,
     /// The release of the last job that the program marked.
     marked_release_ns: Option<u64>,
-    /// It ended by itself before its last job.
+    /// The program ended before its last job.
     ended_early: bool,
-    /// Releases that passed while memwarden ended what runs of the program had left.
+    /// Releases that passed while memwarden ended processes that a run had left running.
     lost: u64,
     notes: Vec<String>,
     late: Option<&'a mut Late<'a>>,
 }
 
 impl Driver<'_> {
-    /// A new run of the program.
+    /// Starts a run of the program.
     fn start(&self, shape: impl FnOnce(&mut Command)) -> Result<Group, Error> {
         let mut command = Command::new(&self.config.command[0]);
         command
@@ -202,7 +204,7 @@ impl Driver<'_> {
         Group::start(command, &self.what)
     }
 
-    /// One run after the other.
+    /// Delimits jobs by runs of the program.
     fn by_exit(&mut self) -> Result<(), Error> {
         let mut number = None;
         loop {
@@ -218,7 +220,7 @@ impl Driver<'_> {
                 return Err(self.failed(status));
             }
             self.forget_errors()?;
-            // Before the next release is chosen: the clean-up may take longer than a period.
+            // Clean up before the next release is chosen, as this may take longer than a period.
             drop(group);
             let next = self.finish(number, begin, end);
             number = self.after_clean_up(number, next);
@@ -228,7 +230,8 @@ impl Driver<'_> {
         }
     }
 
-    /// The next release that has not passed by now, when a run that ended after `number` gives `next`.
+    /// The next release that is still ahead after the clean-up of run `number`; `next` is the release before the
+    /// clean-up.
     fn after_clean_up(&mut self, number: Option<u64>, next: Option<u64>) -> Option<u64> {
         let (Some(schedule), Some(number), Some(next)) = (self.schedule, number, next) else {
             return next;
@@ -239,7 +242,7 @@ impl Driver<'_> {
         Some(ahead)
     }
 
-    /// A line to the program asks for a job, and a line from it ends one.
+    /// Delimits jobs by lines: a line to the program requests a job, and a line from it ends the job.
     fn by_line(&mut self) -> Result<(), Error> {
         let mut group = self.start(|command| {
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -249,7 +252,7 @@ impl Driver<'_> {
         else {
             return Err(self.broken("has no standard input or output"));
         };
-        // A program that reads nothing must not stop its driver.
+        // Non-blocking, so that a program that reads nothing cannot stop the driver.
         rustix::io::ioctl_fionbio(&ask, true)
             .map_err(|errno| self.system("starting", errno.into()))?;
         let mut number = None;
@@ -258,7 +261,7 @@ impl Driver<'_> {
                 return Ok(());
             };
             if self.config.release.is_some() && self.readable(&lines, Some(&Timespec::default()))? {
-                // Its end is seen below.
+                // The end of the output is handled below.
                 if self.lines(&mut lines)?.is_some_and(|count| count > 0) {
                     return Err(self.broken(
                         "wrote a line before its job was released: with a period, a program reads a line for each job \
@@ -266,7 +269,8 @@ impl Driver<'_> {
                     ));
                 }
             }
-            // It need not read them. One write each: a program may take what one read gives for the line.
+            // The program need not read the requests. One write for each: a program may take the result of one read for
+            // a line.
             let line = format!("{}\n", number.map_or(0, |number: u64| number + 1));
             let _ = ask.write_all(line.as_bytes());
             match self.next_line(&mut lines)? {
@@ -280,14 +284,15 @@ impl Driver<'_> {
         }
     }
 
-    /// The program says when its jobs begin and end.
+    /// Delimits jobs by the program's marks.
     fn by_mark(&mut self) -> Result<(), Error> {
         let folder =
             tempfile::tempdir().map_err(|source| self.system("making a pipe for", source))?;
         let path = folder.path().join("jobs");
         rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
             .map_err(|errno| self.system("making a pipe for", errno.into()))?;
-        // Opened for writing, too: no program that opens it waits, and none that closes it ends it.
+        // Also open for writing: a program can then open it without waiting, and end of file never occurs when one
+        // closes it.
         let mut marks = File::options()
             .read(true)
             .write(true)
@@ -302,7 +307,7 @@ impl Driver<'_> {
         let mut number = None;
         let mut since = clock::monotonic_ns();
         loop {
-            // Before the look at the pipe: what it wrote before its end is then in it.
+            // Check before the pipe is read: the marks from before the end are then read below.
             let ended = group.ended()?;
             if self.read_marks(&mut marks, &mut text)? {
                 since = clock::monotonic_ns();
@@ -328,7 +333,7 @@ impl Driver<'_> {
         }
     }
 
-    /// All that is in the pipe; whether there was anything.
+    /// Reads everything that is in the pipe; returns true if there was anything.
     fn read_marks(&self, marks: &mut File, text: &mut Vec<u8>) -> Result<bool, Error> {
         let before = text.len();
         match marks.read_to_end(text) {
@@ -382,9 +387,9 @@ impl Driver<'_> {
         Ok(Some(next))
     }
 
-    /// Waits for the next release after job `number`; the time at which the job begins, or none when it is to stop.
+    /// Waits for the next release after job `number`; returns the time at which the job begins, or none on a stop.
     fn release(&mut self, number: Option<u64>) -> Result<Option<u64>, Error> {
-        // The first job warms up, and the releases begin after it.
+        // The first job only warms up; the releases begin after it.
         if let (Some(of), Some(_)) = (self.config.release, number) {
             let period_ns = nanoseconds(of.period);
             let schedule = *self.schedule.get_or_insert(Schedule {
@@ -400,7 +405,7 @@ impl Driver<'_> {
         Ok((!self.stop.requested()).then(clock::monotonic_ns))
     }
 
-    /// Keeps job `number` (none: the first, which is left out), and gives the number of the next.
+    /// Records job `number` (none for the first, which is left out) and returns the number of the next job.
     fn finish(&mut self, number: Option<u64>, begin: u64, end: u64) -> Option<u64> {
         let Some(number) = number else {
             return Some(0);
@@ -430,12 +435,12 @@ impl Driver<'_> {
         self.jobs.push(job);
     }
 
-    /// Whether the release `number` lies behind the last.
+    /// True if release `number` is beyond the last.
     fn is_done(&self, number: Option<u64>) -> bool {
         number.is_some_and(|number| number >= self.config.jobs)
     }
 
-    /// Waits for the end of a run; none when it is to stop.
+    /// Waits for the end of a run; none on a stop.
     fn wait(&self, group: &mut Group) -> Result<Option<ExitStatus>, Error> {
         let watching = |errno: rustix::io::Errno| self.system("watching", errno.into());
         let pid = i32::try_from(group.leader.id())
@@ -453,13 +458,13 @@ impl Driver<'_> {
         group.ended()
     }
 
-    /// When the next line came; none at the end of its output, or when it is to stop.
+    /// Time of the next line; none at the end of the output or on a stop.
     fn next_line(&self, lines: &mut ChildStdout) -> Result<Option<u64>, Error> {
         let since = clock::monotonic_ns();
         let mut first = None;
         let mut count = 0;
         loop {
-            // On every turn: a program can write without a pause, and never end a line.
+            // Checked in each pass: a program can write without a pause and never end a line.
             if self.stop.requested() {
                 return Ok(None);
             }
@@ -470,7 +475,7 @@ impl Driver<'_> {
                     JOB_WITHIN.as_secs()
                 )));
             }
-            // After the line, what came with it: long lines fill more than one chunk.
+            // Read on after the line: long lines fill more than one chunk.
             let within = first.map_or(LOOK_EVERY, |_| Timespec::default());
             if !self.readable(lines, Some(&within))? {
                 if first.is_some() {
@@ -496,7 +501,7 @@ impl Driver<'_> {
         }
     }
 
-    /// How many line ends there are to read; none at the end of the output.
+    /// Number of line ends in the available output; none at its end.
     fn lines(&self, lines: &mut ChildStdout) -> Result<Option<usize>, Error> {
         let mut chunk = [0; 1 << 12];
         match lines.read(&mut chunk) {
@@ -523,7 +528,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Its output or its marks have come to an end before all jobs were done.
+    /// Handles a program whose output or marks end before all jobs are done.
     fn ended_early(&mut self, group: &mut Group) -> Result<(), Error> {
         let since = clock::monotonic_ns();
         let status = loop {
@@ -578,7 +583,7 @@ impl Driver<'_> {
         }
         let last = self.jobs.last().map_or(0, |job| job.number + 1);
         let releases = match self.config.release {
-            // Those that the last job overran were its own turn.
+            // Releases that the last job overran count as skipped, too.
             Some(_) if !self.stop.requested() && !self.ended_early => self.config.jobs,
             _ => last,
         };
@@ -593,10 +598,10 @@ impl Driver<'_> {
         })
     }
 
-    /// The error for a run that failed, with the last thing that the program said.
+    /// The error for a failed run, with the program's last line of errors.
     fn failed(&self, status: ExitStatus) -> Error {
         let shell = match status.code() {
-            // What a shell returns for a program that it could not start, or that a signal ended.
+            // 126 and 127: the shell could not start the program.
             Some(126 | 127) if self.in_shell => " (the shell could not start it)".to_owned(),
             Some(code @ 129..=159) if self.in_shell => {
                 format!(" (signal {} in a shell)", code - 128)
@@ -622,7 +627,7 @@ impl Driver<'_> {
         line.map(|line| line.trim().to_owned())
     }
 
-    /// What a run that went well wrote to standard error is not of the next one, and takes up memory.
+    /// Empties the file of errors after a successful run: its text is not the next run's, and it takes up memory.
     fn forget_errors(&mut self) -> Result<(), Error> {
         let forgotten = self.errors.set_len(0).and_then(|()| self.errors.rewind());
         forgotten.map_err(|source| self.system("emptying the file for the errors of", source))
@@ -644,11 +649,13 @@ impl Driver<'_> {
     }
 }
 
-/// How many releases the release `before` and the next one that the program marks are apart, at least 1.
+/// Periods between the release `before` and the next one that the program marks, at least 1.
 ///
-/// The schedule is the program's own. Periods are counted from one release to the next, so that a timer that drifts
-/// skips none. Where the program marks no release, the begin stands for it, and a late begin before one in time makes
-/// the gap longer than the releases were apart: a period is skipped when three quarters of it are in the gap.
+/// The program has its own schedule. Periods are counted from one release to the next, so that a drifting timer skips
+/// none. If the program marks no release, the begin of the job stands for it. A late begin after a punctual one makes
+/// the
+/// gap longer than the distance of the releases, so a period counts as skipped only if three quarters of it are in the
+/// gap.
 fn periods_between(before: u64, release: u64, begin: u64, period_ns: u64) -> u64 {
     let is_marked = release < begin;
     let early = if is_marked {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The proof that every core kept to its budget in every period, from the module's tracepoints.
+//! The proof that every core kept its budget in every period, from the module's tracepoints.
 
 use std::collections::BTreeMap;
 
@@ -8,50 +8,50 @@ use serde::Serialize;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// One core in every period that was recorded.
+/// One core over all recorded periods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CoreProof {
     /// The core.
     pub cpu: usize,
-    /// Events in each period, in order; one entry for all periods of a time in which the core had no timer.
+    /// Events in each period, in order; a time in which the core had no timer is one entry for several periods.
     #[serde(skip)]
     pub used: Vec<u64>,
-    /// The periods of each entry; none is 1.
+    /// Number of periods of each entry; if empty, 1 each.
     #[serde(skip)]
     pub spans: Vec<u64>,
-    /// When each ended, nanoseconds of CLOCK_MONOTONIC.
+    /// End of each entry, nanoseconds of CLOCK_MONOTONIC.
     #[serde(skip)]
     pub t_ns: Vec<u64>,
-    /// Events that the core was entitled to in each.
+    /// Events that the core was entitled to in each entry.
     #[serde(skip)]
     pub assigned: Vec<u64>,
-    /// Time throttled in each.
+    /// Time throttled in each entry.
     #[serde(skip)]
     pub held_ns: Vec<u64>,
-    /// How late each following period began.
+    /// Delay of the begin of each following period.
     #[serde(skip)]
     pub late_ns: Vec<u64>,
-    /// Events past the budget each time that the throttle took hold.
+    /// Events past the budget when a throttle took effect, for each throttle.
     #[serde(skip)]
     pub overshoot: Vec<u64>,
-    /// Events counted from there to the period's end, each time: while nothing but interrupts ran on the core.
+    /// Events between a throttle and the end of its period, while only interrupts ran on the core, for each throttle.
     #[serde(skip)]
     pub while_held: Vec<u64>,
-    /// From the overflow to the throttle thread running, each time.
+    /// Time from the overflow until the throttle thread ran, for each throttle.
     #[serde(skip)]
     pub throttle_latency_ns: Vec<u64>,
-    /// From the release to the thread seeing it, each time.
+    /// Time from the release until the throttle thread saw it, for each throttle.
     #[serde(skip)]
     pub release_latency_ns: Vec<u64>,
     /// Periods recorded.
     pub periods: u64,
     /// The most events in any period.
     pub events_per_period_max: u64,
-    /// Their mean.
+    /// Mean events per period.
     pub events_per_period_mean: f64,
-    /// The most events past what the core was entitled to, in any period.
+    /// Largest excess over what the core was entitled to in a period.
     pub overshoot_events_max: u64,
-    /// Time throttled in all of them.
+    /// Time throttled in all periods.
     pub throttled_ns: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct CoreProof {
 pub struct Proof {
     /// By CPU.
     pub cores: BTreeMap<usize, CoreProof>,
-    /// Events that the trace had no room for; anything but 0 and the proof is not over every period.
+    /// Events that the trace had no room for; if not 0, the proof does not cover every period.
     pub lost: u64,
 }
 
@@ -71,7 +71,7 @@ impl CoreProof {
             return Vec::new();
         };
         let mut seconds = vec![0; usize::try_from((last - first) / SECOND_NS).unwrap_or(0)];
-        // The first line is of the period that ended when the time began.
+        // The first entry is of the period before the recorded time.
         for (t_ns, used) in self.t_ns.iter().zip(&self.used).skip(1) {
             let second = usize::try_from(t_ns.saturating_sub(first + 1) / SECOND_NS);
             if let Some(sum) = second.ok().and_then(|second| seconds.get_mut(second)) {
@@ -81,8 +81,9 @@ impl CoreProof {
         seconds
     }
 
-    /// Events in a period, for each entry of `used`. Where an entry has several periods, the core idled or took next to
-    /// nothing, and its counter interrupts where all of them together have one budget: their mean.
+    /// Events per period for each entry of `used`. An entry of several periods means that the core was nearly idle: its
+    /// counter
+    /// then interrupts once all these periods together have used one budget. Such an entry gives its mean.
     pub fn in_a_period(&self) -> impl Iterator<Item = u64> + '_ {
         let spans = self.spans.iter().copied().chain(std::iter::repeat(1));
         self.used
@@ -91,16 +92,19 @@ impl CoreProof {
             .map(|(used, span)| used.div_ceil(span.max(1)))
     }
 
-    /// The most that a period may have of `budget` when every throttle held: what the latest one took hold past it, and
-    /// what interrupts caused on a held core, one budget at most. A core that was not held in a period has no throttle in
-    /// it to say so.
+    /// The most events that a period with this `budget` may have if every throttle worked: the budget, the largest
+    /// overshoot
+    /// of a throttle, and the events of interrupts on a throttled core, at most another budget. The last two are known
+    /// only
+    /// from periods with a throttle.
     pub fn most_when_held(&self, budget: u64) -> u64 {
         let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
         budget + most(&self.overshoot) + most(&self.while_held).min(budget)
     }
 
-    /// Whether each entry of several periods has no more than one budget, past which its counter's interrupt came late by
-    /// a 32nd at most: all of it may have been in one of them.
+    /// True if no entry of several periods used more than one budget, plus the delay of its counter's interrupt, at
+    /// most a
+    /// 32nd. All of an entry's events may belong to one of its periods.
     pub fn rested_within(&self, budget: u64) -> bool {
         let most = self.most_when_held(budget) + budget / 32;
         let entries = self.used.iter().zip(&self.spans);
@@ -109,8 +113,9 @@ impl CoreProof {
             .all(|(used, _)| *used <= most)
     }
 
-    /// Events of the periods in which the core ran out of its budget. In the others it asked for less than it had,
-    /// or the machine gave it no time to use it.
+    /// Events of the periods in which the core exhausted its budget. In other periods it demanded less, or the machine
+    /// gave it
+    /// no time.
     pub fn exhausted(&self) -> impl Iterator<Item = u64> + '_ {
         self.used
             .iter()
@@ -121,7 +126,7 @@ impl CoreProof {
 }
 
 impl Proof {
-    /// Sums a recording up.
+    /// Summarises a recording.
     #[allow(clippy::cast_precision_loss)]
     pub fn of(recording: &Recording) -> Self {
         let mut cores: BTreeMap<usize, CoreProof> = BTreeMap::new();
@@ -246,12 +251,12 @@ mod tests {
         assert!((core.events_per_period_mean - 26.5).abs() < 1e-9);
         assert_eq!(core.while_held, [1]);
         assert_eq!(core.most_when_held(25), 25 + 2 + 1);
-        // A period with no throttle in it explains nothing.
+        // A period without a throttle says nothing about throttles.
         assert!(core.most_when_held(25) < 250);
         let idle = &proof.cores[&2];
         assert_eq!((idle.overshoot_events_max, idle.periods), (0, 60));
         assert!((idle.events_per_period_mean - 0.05).abs() < 1e-9);
-        // An idle core's counter interrupts where all its periods together have used one budget.
+        // An idle core's counter interrupts once all its periods together have used one budget.
         let events = vec![period(3, 1642, 1638, 58)];
         let idle = &Proof::of(&Recording { events, lost: 0 }).cores[&3];
         assert_eq!(

@@ -25,13 +25,13 @@ pub use load::Load;
 use measure::{Around, Measured, TaskRun, measure};
 pub use simulate::simulate;
 
-/// File in the run folder for what loads write to standard error.
+/// File in the run folder with the loads' standard error.
 const LOG: &str = "load.log";
 
-/// One setting that is measured.
+/// One case to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Plan {
-    /// `None` is the task alone.
+    /// The load; `None` is the task alone.
     load: Option<Load>,
     guard: Option<GuardSpec>,
 }
@@ -49,7 +49,7 @@ impl Plan {
     }
 }
 
-/// Every case: those without a guard first, so that no guard is in the kernel while they run.
+/// All cases, those without a guard first, so that no guard is loaded while they run.
 fn plans(config: &Config) -> Vec<Plan> {
     let mut guards: Vec<_> = config.guard.iter().map(|setting| &setting.0).collect();
     guards.sort_by_key(|guard| guard.is_some());
@@ -64,13 +64,13 @@ fn plans(config: &Config) -> Vec<Plan> {
     guards.into_iter().flat_map(with).collect()
 }
 
-/// A case while it is measured.
+/// A case during the measurement.
 struct Running {
     plan: Plan,
     measured: Measured,
 }
 
-/// Runs the experiment and leaves its run folder.
+/// Runs the experiment and writes its run folder.
 ///
 /// # Errors
 /// When a setting makes no sense here, the task or a load fails, the guard refuses, or the run is interrupted; what was
@@ -106,7 +106,7 @@ pub fn run(
             plan: plan.clone(),
             measured: Measured::default(),
         }));
-        // Alone and beside each load by turns: what else the machine does meanwhile is then in all of them.
+        // Alternate between the task alone and each load, so that background activity affects all cases.
         for repeat in 0..config.repeat {
             for case in &mut cases[first..] {
                 let name = case.plan.name();
@@ -128,7 +128,7 @@ pub fn run(
     progress.step(steps, steps, "done");
     guards.end()?;
 
-    // An empty log says nothing.
+    // Remove an empty log.
     if std::fs::metadata(&log).is_ok_and(|file| file.len() == 0) {
         let _ = std::fs::remove_file(&log);
     }
@@ -138,7 +138,7 @@ pub fn run(
     Ok((path, summary))
 }
 
-/// The configuration with what only the machine can say.
+/// Completes the configuration with facts of this machine.
 fn fitted(config: &Config) -> Result<Config, Error> {
     config.check_real()?;
     let mut config = config.clone();
@@ -186,9 +186,9 @@ fn others(config: &Config) -> Result<CpuSet, Error> {
         .collect())
 }
 
-/// The guard over the whole run: started for the first case that asks for it, and put back at the end.
+/// The guard of the whole run: started for the first case that needs it, and restored at the end.
 struct Guards {
-    /// A session, or the regulator that is yet to be started.
+    /// The session, or the regulator if it has not been started.
     session: Option<Result<Session, Box<dyn memwarden_guard::Regulator>>>,
 }
 
@@ -197,7 +197,7 @@ impl Guards {
         let guard = config
             .backend
             .regulator(module.map(ModuleSource::Path), true)?;
-        // A guard that ran before stays in the kernel: cases without one then run with no budgets.
+        // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
         let session = if guard.is_running() {
             summary.note(
                 "A guard was running already: the cases without a guard ran with all budgets lifted, and its \
@@ -215,7 +215,7 @@ impl Guards {
         })
     }
 
-    /// Sets the guard so; false when it can't be had here, and the case is to be left out.
+    /// Applies the guard settings; false if the guard cannot run here and the case is left out.
     fn apply(
         &mut self,
         spec: &GuardSpec,
@@ -250,7 +250,7 @@ impl Guards {
         Ok(true)
     }
 
-    /// The guard of a case; one that only stands by, its budgets lifted, is not part of it.
+    /// The guard of a case; a guard whose budgets are lifted is not part of it.
     fn of(&self, plan: &Plan) -> Option<&dyn memwarden_guard::Regulator> {
         let session = self.session.as_ref()?.as_ref().ok()?;
         plan.guard.as_ref().map(|_| session.regulator())
@@ -264,13 +264,13 @@ impl Guards {
     }
 }
 
-/// A time of a job: a metric in samples.csv and, summed up, a figure of the case.
+/// A time of a job: a metric in samples.csv and, summarised, a figure of the case.
 struct Time {
     metric: &'static str,
     of: fn(&Job) -> u64,
 }
 
-/// What the deadline is for.
+/// The time that the deadline limits.
 const RESPONSE: Time = Time {
     metric: "response_ns",
     of: |job| job.response_ns,
@@ -287,25 +287,25 @@ const RELEASE_JITTER: Time = Time {
 };
 
 impl Time {
-    /// Of one job. A run is far shorter than the 104 days after which a float rounds nanoseconds.
+    /// The time of one job. A run is far shorter than the 104 days after which a float rounds nanoseconds.
     #[allow(clippy::cast_precision_loss)]
     fn ns(&self, job: &Job) -> f64 {
         (self.of)(job) as f64
     }
 
-    /// Of all jobs of all repeats.
+    /// The times of all jobs of all repeats.
     fn pooled(&self, tasks: &[TaskRun]) -> Vec<f64> {
         let jobs = tasks.iter().flat_map(|task| &task.jobs);
         jobs.map(|job| self.ns(job)).collect()
     }
 
-    /// Whether it was measured: a program that marks no release of its jobs has no jitter.
+    /// True if the time was measured: without marked releases a program has no jitter.
     fn is_known(&self, config: &Config, tasks: &[TaskRun]) -> bool {
         let by_program = matches!(config.victim, crate::Workload::Program(_));
         !by_program || self.pooled(tasks).iter().any(|ns| *ns > 0.0)
     }
 
-    /// The same, summed up.
+    /// The summary of all jobs' times.
     fn summed_up(&self, tasks: &[TaskRun]) -> Option<Metric> {
         Some(Metric::from_samples(self.metric, &self.pooled(tasks)))
     }
@@ -331,7 +331,7 @@ fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec
             }
         }
     }
-    // Repeats of the task alone have no load.
+    // The task alone has no load.
     for load in measured.loads.last().into_iter().flatten() {
         for (metric, unit, value) in [
             ("mib_s", "MiB/s", load.mib_s),
@@ -350,7 +350,7 @@ fn samples(config: &Config, name: &str, repeat: u32, measured: &Measured) -> Vec
     rows
 }
 
-/// The cases' figures, and those of the whole run.
+/// Computes the figures of the cases and of the whole run.
 fn figures(config: &Config, cases: &[Running], summary: &mut Summary) -> Result<(), Error> {
     let frame = cases.iter().find_map(|case| case.measured.tasks.first());
     summary.whole = Whole {
@@ -438,12 +438,12 @@ fn aggressors(
     each.collect()
 }
 
-/// The median; `None` of nothing.
+/// The median; `None` without values.
 fn middle(values: Vec<f64>) -> Option<f64> {
     Metric::from_samples("", &values).median
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
     for task in cases.iter().filter_map(|case| case.measured.tasks.first()) {
         for note in &task.notes {

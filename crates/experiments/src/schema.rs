@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The JSON schemas of each experiment: its settings, and its summary.json with the figures of a case and of the whole
-//! run. They are made of the types that are read and written.
+//! run. They are generated from the types that are read and written.
 
 use memwarden_run::studies::guard_bench;
 use memwarden_run::{Summary, Whole, studies};
@@ -12,10 +12,10 @@ use crate::{Settings, copy, interfere, mmap, mymem, plan, realtime};
 /// The schemas of one experiment.
 #[derive(Debug, Serialize)]
 pub struct Schemas {
-    /// `experiment` in its run folders.
+    /// The value of `experiment` in its run folders.
     #[serde(skip)]
     pub name: &'static str,
-    /// A settings file, and `configuration` in run.json.
+    /// A settings file, and also `configuration` in run.json.
     pub settings: Schema,
     /// summary.json.
     pub summary: Schema,
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// Those of all experiments.
+/// The schemas of all experiments.
 #[must_use]
 pub fn all() -> Vec<Schemas> {
     vec![

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all experiments' settings can do.
+//! The interface of all experiments' settings.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,28 +12,29 @@ use serde_json::Value;
 
 use crate::{Error, Interrupt, Progress, Simulated};
 
-/// An experiment's settings: data, as TOML or as options of its command.
+/// An experiment's settings, from TOML or from the options of its command.
 pub trait Settings: Default + Serialize + DeserializeOwned {
-    /// What the experiment's summary holds.
+    /// Type of the summary's whole-run figures.
     type Whole: Whole;
 
-    /// The platform whose caches and memory the emulated machine has where none is named. Without one an access takes no
-    /// time there.
+    /// Default platform whose caches and memory the emulated machine gets. Without a platform its memory accesses take
+    /// no
+    /// time.
     const PLATFORM: Option<&'static str> = None;
 
-    /// The settings that suit the emulated machine.
+    /// The settings for the emulated machine.
     #[must_use]
     fn for_lab() -> Self {
         Self::default()
     }
 
-    /// The settings that suit the emulated machine with a platform's caches and memory, such as [`Self::PLATFORM`]'s.
+    /// The settings for the emulated machine with a platform's caches and memory, such as [`Self::PLATFORM`]'s.
     #[must_use]
     fn for_modelled(_platform: &Platform) -> Self {
         Self::for_lab()
     }
 
-    /// The settings that suit a simulated machine.
+    /// The settings for a simulated machine.
     #[must_use]
     fn for_sim() -> Self {
         Self::default()
@@ -42,7 +43,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     /// Runs the experiment on a simulated machine.
     ///
     /// # Errors
-    /// As on any other; or the experiment isn't modelled.
+    /// As on any other machine, or if the experiment is not modelled.
     fn simulate(
         &self,
         simulated: &Simulated,
@@ -57,33 +58,34 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
         )))
     }
 
-    /// What can be said without measuring anything.
+    /// Checks the settings without measuring anything.
     ///
     /// # Errors
-    /// The first setting that makes no sense.
+    /// The first invalid setting.
     fn check(&self) -> Result<(), Error>;
 
-    /// Whether a real machine can do it, native or emulated.
+    /// Checks that a real machine, native or emulated, supports the settings.
     ///
     /// # Errors
-    /// The first setting that only a simulated one can.
+    /// The first setting that only a simulated machine supports.
     fn check_real(&self) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Whether a platform has the cores that are asked for.
+    /// Checks that a platform has the requested cores.
     ///
     /// # Errors
-    /// The first core that it has not.
+    /// The first core that the platform lacks.
     fn check_cores(&self, _platform: &Simulated) -> Result<(), Error> {
         Ok(())
     }
 
-    /// These settings with a TOML file over them, and options over both. The options serialise under the settings' names;
-    /// one that was not given is null.
+    /// These settings, overridden by a TOML file and then by options. The options serialise under the settings' names;
+    /// an
+    /// option that was not given is null.
     ///
     /// # Errors
-    /// When the file can't be read, or holds something else than these settings.
+    /// When the file can't be read or does not match these settings.
     fn under(&self, file: Option<&Path>, options: &impl Serialize) -> Result<Self, Error> {
         let mut all = json(self)?;
         if let Some(path) = file {
@@ -100,7 +102,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     /// The settings as TOML.
     ///
     /// # Errors
-    /// A number that TOML can't hold.
+    /// When TOML can't represent a number.
     fn to_toml(&self) -> Result<String, Error> {
         toml::to_string(self).map_err(|error| Error::BadInput(format!("the settings: {error}")))
     }
@@ -110,7 +112,7 @@ fn json(value: &impl Serialize) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(|error| Error::BadInput(error.to_string()))
 }
 
-/// Puts `over` over `all`, field by field.
+/// Overrides `all` with `over`, field by field.
 fn lay(all: &mut Value, over: Value) {
     match (all, over) {
         (_, Value::Null) => {}
@@ -123,7 +125,7 @@ fn lay(all: &mut Value, over: Value) {
     }
 }
 
-/// A file's settings, of which it need not have all; errors are one line that says where.
+/// Parses a file with some of the settings; an error is one line with its place in the file.
 fn parse<T: DeserializeOwned>(text: &str) -> Result<toml::Table, String> {
     let one_line = |error: toml::de::Error| {
         let line = error
@@ -132,12 +134,12 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<toml::Table, String> {
         let message = error.message().lines().collect::<Vec<_>>().join(" ");
         line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
     };
-    // As these settings, for messages with their line.
+    // Parse as the settings type first, for errors with a line number.
     let _: T = toml::from_str(text).map_err(one_line)?;
     toml::from_str(text).map_err(one_line)
 }
 
-/// A repeatable option's values.
+/// Refuses a repeatable option with the same value twice.
 pub(crate) fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) -> Result<(), Error> {
     let mut before = all.iter().enumerate();
     match before.find(|(index, one)| all[..*index].contains(one)) {
@@ -146,7 +148,7 @@ pub(crate) fn not_twice<T: PartialEq + fmt::Display>(option: &str, all: &[T]) ->
     }
 }
 
-/// Sizes of what a device moves at once: up to the `most` bytes that it takes, none twice.
+/// Checks the sizes of a device's transfers: at most `most` bytes, none twice.
 pub(crate) fn check_sizes(sizes: &[u64], most: u64) -> Result<(), Error> {
     if sizes.is_empty() {
         return Err(Error::BadInput(
@@ -165,7 +167,7 @@ pub(crate) fn check_sizes(sizes: &[u64], most: u64) -> Result<(), Error> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What a file of this text makes of these settings.
+    /// The settings from a file with this text.
     pub(crate) fn read<S: Settings>(text: &str, defaults: &S) -> Result<S, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();

@@ -23,10 +23,10 @@ use crate::{Error, GuardSpec, Interrupt, Progress, Proof};
 /// The regulator's name in a summary.
 const BACKEND: &str = "sim";
 
-/// A platform, and what it was asked for by.
+/// A platform, and the name that it was requested by.
 #[derive(Debug, Clone)]
 pub struct Simulated {
-    /// As it is behind `sim:`.
+    /// The text behind `sim:`.
     pub asked: String,
     /// The platform.
     pub platform: Platform,
@@ -39,10 +39,10 @@ impl From<PlatformError> for Error {
 }
 
 impl Simulated {
-    /// The platform of that name or file.
+    /// Finds the platform with that name or file.
     ///
     /// # Errors
-    /// When there is none, or its file makes no sense.
+    /// When there is none, or its file is invalid.
     pub fn find(asked: &str) -> Result<Self, Error> {
         Ok(Self {
             asked: asked.into(),
@@ -60,7 +60,7 @@ impl Simulated {
         (0..self.platform.machine.cores).collect()
     }
 
-    /// Refuses cores that it doesn't have.
+    /// Refuses cores that the platform lacks.
     pub(crate) fn has(
         &self,
         option: &str,
@@ -76,7 +76,7 @@ impl Simulated {
         }
     }
 
-    /// Begins the run folder: the platform and its memory are in it, whole.
+    /// Begins the run folder, which includes the complete platform description.
     pub(crate) fn begin(
         &self,
         experiment: &str,
@@ -95,7 +95,7 @@ impl Simulated {
         Ok(RunFolder::create(out, record, existing)?)
     }
 
-    /// The guard's settings as any regulator would have them, and as the model's wants them.
+    /// The guard's settings in the form of a regulator, and in the form of the model.
     pub(crate) fn guard(
         &self,
         spec: &GuardSpec,
@@ -136,7 +136,7 @@ impl Simulated {
         Ok(((BACKEND.into(), settings), guard))
     }
 
-    /// Runs them all, on all CPUs.
+    /// Runs all jobs, on all CPUs.
     pub(crate) fn all<T: Sync, R: Send>(
         all: &[T],
         run: impl Fn(&T) -> Result<R, PlatformError> + Sync,
@@ -159,7 +159,7 @@ impl Simulated {
             .collect()
     }
 
-    /// What memory moved in `time_ps`, and what it took.
+    /// Bandwidth and power of the memory over `time_ps`.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn traffic(&self, activity: &Activity, time_ps: u64) -> Result<Traffic, Error> {
         let memory = self.platform.memory().map_err(PlatformError::from)?;
@@ -175,7 +175,7 @@ impl Simulated {
     }
 }
 
-/// The periods as a real regulator's trace tells them.
+/// The periods in the form of a real regulator's trace.
 pub(crate) fn proof(periods: &[EndedPeriod]) -> Proof {
     let events = periods.iter().map(|period| TraceEvent {
         cpu: period.core,
@@ -197,7 +197,7 @@ pub(crate) fn proof(periods: &[EndedPeriod]) -> Proof {
     })
 }
 
-/// By core, the share of `time_ps` that it was throttled, where it was regulated.
+/// Throttled share of `time_ps` of each regulated core.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn throttled_share(
     settings: &Settings,

@@ -12,19 +12,19 @@ use memwarden_policy::events;
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
-/// A buffer's size where sysfs doesn't tell the last-level cache's: larger than any of them.
+/// Buffer size if sysfs does not report the last-level cache: larger than any cache.
 const PAST_ANY_CACHE: u64 = 1 << 30;
 
-/// Of Arm: reads that miss the last level, which may be a cache of the system's.
+/// Arm's event for reads that miss the last level, which may be a system cache.
 const LL_CACHE_MISS_RD: u64 = 0x37;
 
-/// A buffer that stays in the innermost cache: work without traffic.
+/// A buffer that fits the first-level cache: work without traffic.
 const IN_CACHE: u64 = 16 << 10;
 
-/// Pages an iteration of fresh pages: the workload's own step.
+/// Pages in an iteration of fresh pages: the workload's own step.
 const FRESH_BYTES: u64 = 256 * PAGE_BYTES;
 
-/// What the guard's event counts, and so which traffic it must see.
+/// What the guard's event counts; this determines the traffic for the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     Faults,
@@ -41,7 +41,7 @@ impl Counted {
         }
     }
 
-    /// Memory traffic of this kind on `cpu`: the kind of `bandwidth`, and its buffer in bytes.
+    /// The memory traffic for `cpu`: the kind of `bandwidth`, and its buffer in bytes.
     pub fn traffic(self, cpu: usize) -> (&'static str, u64) {
         match self {
             Self::Faults => ("fresh-pages", FRESH_BYTES),
@@ -55,8 +55,8 @@ impl Counted {
     }
 }
 
-/// Makes traffic that the guard's event counts, in a process of its own: its buffers, page-size settings and
-/// placement leave no trace in ours.
+/// Makes traffic that the guard's event counts. It runs in a child process, so that its buffers, page-size settings and
+/// placement do not affect this one.
 #[derive(Debug)]
 pub struct KnownTraffic<'a> {
     events: EventList,
@@ -76,7 +76,7 @@ impl<'a> KnownTraffic<'a> {
         Counted::by(self.events.of(cpu).unwrap_or_default())
     }
 
-    /// The event counts what misses a cache of the system's, too, which sysfs needn't list.
+    /// True if the event also counts misses of a system cache, which sysfs may not list.
     fn past_system_cache(&self, cpu: usize) -> bool {
         let event = self.events.of(cpu).unwrap_or_default();
         let code = events::named(event).map(|event| event.read);
@@ -93,7 +93,7 @@ impl<'a> KnownTraffic<'a> {
         (kind, buffer)
     }
 
-    /// A buffer that the last cache has with room to spare, and the ones before it have not.
+    /// A buffer that fits easily into the last-level cache but not into the inner caches.
     fn within_last_level(&self, cpu: usize) -> Option<u64> {
         if self.counted(cpu) != Counted::Lines {
             return None;

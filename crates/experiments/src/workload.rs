@@ -14,7 +14,7 @@ use crate::program::Delimiter;
 /// Maps, touches and unmaps: each page costs a fault.
 const FRESH_PAGES: &str = "fresh-pages";
 
-/// In front of a command for the shell.
+/// Prefix of a command for the shell.
 pub(crate) const COMMAND: &str = "cmd:";
 
 /// `latency`, `bandwidth:KIND`, `trace:FILE` or `cmd: COMMAND`.
@@ -31,12 +31,12 @@ pub enum Workload {
     Program(String),
 }
 
-/// What a workload is to do.
+/// The parameters of a workload.
 #[derive(Debug, Clone, Copy)]
 pub struct Task {
     /// The CPU it is pinned to.
     pub cpu: usize,
-    /// Its buffer; none leaves it to the workload.
+    /// Its buffer; none uses the workload's default.
     pub memory: Option<Size>,
     /// When it ends.
     pub until: Until,
@@ -54,7 +54,7 @@ pub enum Until {
 }
 
 impl Workload {
-    /// What it measures: metric (unit in the name) and unit.
+    /// The metric that it measures (with the unit in its name), and the unit.
     pub fn metric(&self) -> (&'static str, &'static str) {
         match self {
             Self::Latency => ("latency_ns", "ns"),
@@ -63,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// Whether an experiment that needs its traffic, not its times, can have it.
+    /// Checks that the workload can be an aggressor, which is used for its traffic and not timed.
     ///
     /// # Errors
     /// When it is a program.
@@ -76,7 +76,7 @@ impl Workload {
         }
     }
 
-    /// Whether a simulated machine has it.
+    /// Checks that a simulated machine supports the workload.
     ///
     /// # Errors
     /// When it is a program.
@@ -89,10 +89,10 @@ impl Workload {
         }
     }
 
-    /// Whether a real machine has it.
+    /// Checks that a real machine supports the workload.
     ///
     /// # Errors
-    /// When it is for a simulated one.
+    /// When it exists only on a simulated machine.
     pub fn check_real(&self) -> Result<(), Error> {
         match self {
             Self::Trace(_) => Err(Error::BadInput(format!(
@@ -102,17 +102,17 @@ impl Workload {
         }
     }
 
-    /// More of the metric is worse.
+    /// True if a larger value of the metric is worse.
     pub fn more_is_worse(&self) -> bool {
         matches!(self, Self::Latency | Self::Program(_))
     }
 
-    /// Its traffic is new pages, each a page fault.
+    /// True if its traffic is new pages, each with a page fault.
     pub fn makes_faults(&self) -> bool {
         matches!(self, Self::Bandwidth(kind) if kind == FRESH_PAGES)
     }
 
-    /// memwarden's arguments that run it; none when no real machine has it, or it is a program.
+    /// The command-line arguments that run it; empty for a program or if no real machine supports it.
     pub fn arguments(&self, task: Task) -> Vec<String> {
         let mut words: Vec<String> = Vec::new();
         match self {
@@ -130,7 +130,7 @@ impl Workload {
         let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
         match (self, task.until) {
             (_, Until::Time(time)) => option("-t", time.to_string()),
-            // A time limit would end it early on a throttled core.
+            // A time limit would end the workload early on a throttled core.
             (Self::Bandwidth(_), Until::Told) => option("-t", "0".into()),
             (Self::Bandwidth(_), Until::Iterations(iterations)) => {
                 option("-t", "0".into());
@@ -144,7 +144,7 @@ impl Workload {
     }
 }
 
-/// memwarden's arguments that run a program's jobs.
+/// The command-line arguments that run a program's jobs.
 pub(crate) fn program(
     line: &str,
     cpu: usize,

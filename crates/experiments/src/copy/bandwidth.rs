@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much all CPUs copy at once, by size: with the CPUs themselves, and with the channels as the policies share them out.
+//! Copy bandwidth of all CPUs at once, by size: by the CPUs themselves, and by the DMA channels under each policy.
 //!
-//! One thread on each CPU makes its copies, and goes on with others until the last has made its own: each one's time is
-//! then of a machine on which all were active.
+//! One thread on each CPU makes its copies, then makes more until the last thread has finished its own. All threads are
+//! thus active during each thread's measured time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
@@ -19,7 +19,7 @@ use super::{Bench, Engine, Moved, Operation, Policies, bytes_text, copy, note_cp
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
-/// Copies in a request of those that fill the time until all are done: few, so that the end is not long in coming.
+/// Copies in each extra request of a thread that waits for the others: few, so that the run ends soon.
 const FILLERS: usize = 16;
 
 /// The experiment's settings.
@@ -28,13 +28,13 @@ const FILLERS: usize = 16;
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
-    /// The engines; empty is all that are there.
+    /// The engines; empty means all available.
     pub engine: Vec<Engine>,
-    /// From where to where.
+    /// Directions of the copies.
     pub operation: Vec<Operation>,
-    /// Bytes of a copy.
+    /// Sizes of a copy, bytes.
     pub sizes: Vec<u64>,
-    /// Copies of each thread.
+    /// Copies that each thread makes.
     pub operations: u32,
     /// Runs of each case.
     pub repeat: u32,
@@ -59,7 +59,7 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    /// The settings that suit the emulated machine: few copies, as two runs are the same there.
+    /// The settings for the emulated machine: few copies, as its runs repeat exactly.
     fn for_lab() -> Self {
         Self {
             sizes: powers(1 << 10, 1 << 20),
@@ -167,7 +167,7 @@ pub fn run(
 #[derive(Debug, Clone, Copy)]
 struct Part {
     cpu: usize,
-    /// That had all its copies; none where they went to several, or a part of them to none.
+    /// The channel of all its copies; none if several channels or, for some copies, no channel made them.
     channel: Option<u32>,
     begin_ns: u64,
     elapsed_ns: u64,
@@ -175,7 +175,7 @@ struct Part {
     moved: Moved,
 }
 
-/// A channel's part of what the engine copied, by the channels' own counts.
+/// Each channel's share of the bytes that the engine copied, from the channels' counters.
 struct ChannelParts(Vec<ChannelPart>);
 
 struct ChannelPart {
@@ -197,7 +197,7 @@ impl ChannelParts {
         one.is_some_and(|one| one.high)
     }
 
-    /// What part of all those channels had that `which` tells; none where there is none at all.
+    /// Share of the copied bytes on the channels that `which` selects; none if the channels copied nothing.
     #[allow(clippy::cast_precision_loss)]
     fn share(&self, which: impl Fn(&ChannelPart) -> bool) -> Option<f64> {
         let all: u64 = self.0.iter().map(|one| one.bytes).sum();
@@ -217,7 +217,7 @@ impl ChannelParts {
     }
 }
 
-/// What each thread is to do.
+/// The work of each thread.
 #[derive(Clone, Copy)]
 struct Work {
     engine: Engine,
@@ -227,7 +227,7 @@ struct Work {
 }
 
 impl Work {
-    /// Has one thread on each CPU do it.
+    /// Runs the work on one thread per CPU at the same time.
     fn at_once(
         self,
         cpus: &[usize],
@@ -275,7 +275,7 @@ impl Work {
         }
     }
 
-    /// The figures of its runs.
+    /// The figures of the case's runs.
     fn case(self, name: String, runs: &[Vec<Part>], parts: &ChannelParts) -> Case {
         let totals: Vec<f64> = runs.iter().map(|parts| total(parts)).collect();
         let all: Vec<f64> = runs.iter().flatten().map(|part| part.mib_s).collect();
@@ -302,13 +302,13 @@ impl Work {
             channel: Some(Metric::from_samples("mib_s", &all)),
             channels: (0..threads).map(thread).collect(),
             channel_shares: self.engine.is_dma().then(|| parts.shares()),
-            // Of all that the engine copied; null when that was nothing.
+            // A share of what the engine copied; null when it copied nothing.
             high_share: (self.engine == Engine::DmaPriority).then(|| parts.share(|one| one.high)),
         }
     }
 }
 
-/// The channel of all the copies, if one had them.
+/// The channel, if the same one made all the copies.
 fn only_channel(copies: &[Copy]) -> Option<u32> {
     let first = copies.first()?.channel()?;
     let all = copies.iter().all(|copy| copy.channel() == Some(first));
@@ -324,7 +324,7 @@ fn engine_share<'a>(parts: impl Iterator<Item = &'a Part>) -> f64 {
     all.engine_share()
 }
 
-/// What the threads of one run share.
+/// State that the threads of one run share.
 struct Shared {
     start: Barrier,
     left: AtomicUsize,
@@ -343,7 +343,7 @@ impl Shared {
             .operation
             .copies(work.engine, work.size, work.operations);
         let pinned = affinity::pin(cpu);
-        // Whatever happened: the others wait for this one.
+        // Reached after an error, too: the other threads wait at this barrier.
         self.start.wait();
         let copied = pinned
             .map_err(Error::from)
@@ -361,7 +361,7 @@ impl Shared {
     }
 }
 
-/// MB (2^20 bytes) a second; not a number where the clock told no time.
+/// MB (2^20 bytes) a second; NaN if the clock did not advance.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn mib_s(bytes: u64, operations: u64, elapsed_ns: u64) -> f64 {
     if elapsed_ns == 0 {
@@ -370,7 +370,7 @@ pub(super) fn mib_s(bytes: u64, operations: u64, elapsed_ns: u64) -> f64 {
     bytes as f64 * operations as f64 / (elapsed_ns as f64 / 1e9) / f64::from(1 << 20)
 }
 
-/// All were active over each one's time, so that their rates add up.
+/// The sum of the threads' rates; valid because all were active during each thread's time.
 fn total(parts: &[Part]) -> f64 {
     parts.iter().map(|part| part.mib_s).sum()
 }
@@ -401,7 +401,7 @@ fn samples(case: &str, repeat: u32, parts: &[Part], base_ns: u64) -> Vec<Sample>
     samples
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
     let engines = summary
         .cases

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From which size on the engine wins: by a copy's time, by the CPU time that it costs the copying thread, and by what an
-//! application on another CPU loses.
+//! The size from which the engine wins: by the time of a copy, by the CPU time of the copying thread, and by the
+//! slowdown
+//! of an application on another CPU.
 //!
-//! Each copy by the engine pins its user memory, as those do for which the threshold is.
+//! Each copy by the engine pins its user memory, as the copies do that the threshold decides on.
 
 use std::path::{Path, PathBuf};
 
@@ -27,13 +28,13 @@ use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
-/// Where the threshold is that cftu reads.
+/// The parameter with cftu's threshold.
 pub const THRESHOLD: &str = "/sys/module/cftu/parameters/min_bytes";
 
-/// Times that the CPU's time is read for each size: enough for an interval, and for a clock that is coarse.
+/// Readings of the CPU clock for each size: enough for an interval, few enough for a coarse clock.
 const ROUNDS: u32 = 10;
 
-/// What the engine can win.
+/// The criterion by which the engine is compared with the CPU.
 #[derive(
     Debug,
     Clone,
@@ -52,14 +53,14 @@ const ROUNDS: u32 = 10;
 pub enum Answer {
     /// A copy takes less time.
     Latency,
-    /// It costs the copying thread less CPU time.
+    /// A copy costs the copying thread less CPU time.
     CpuTime,
-    /// An application on another CPU loses less.
+    /// An application on another CPU slows down less.
     Slowdown,
 }
 
 impl Answer {
-    /// What is measured for it.
+    /// The metric that the criterion compares.
     fn metric(self) -> &'static str {
         match self {
             Self::Latency => "time_ns",
@@ -75,19 +76,19 @@ impl Answer {
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
-    /// The engine that is to win.
+    /// The engine to compare with the CPU.
     pub engine: Engine,
-    /// From where to where: it must win in all of them.
+    /// Directions of the copies; the engine must win in all of them.
     pub operation: Vec<Operation>,
-    /// Bytes of a copy.
+    /// Sizes of a copy, bytes.
     pub sizes: Vec<u64>,
     /// Copies of each size.
     pub count: u32,
-    /// The application that is to lose less.
+    /// The victim application.
     pub victim: String,
-    /// Its runs beside each size.
+    /// Runs of the victim beside each size.
     pub victim_runs: u32,
-    /// The CPU that copies.
+    /// The CPU on which the copies are made.
     pub cpu: usize,
     /// The application's CPU.
     pub victim_cpu: usize,
@@ -139,7 +140,7 @@ impl Settings for Config {
         if !(ROUNDS..=1_000_000).contains(&self.count) {
             return bad(format!("--count {}: give {ROUNDS} to 1000000", self.count));
         }
-        // One run has no interval, and no answer.
+        // A single run has no confidence interval, so it gives no answer.
         if !(2..=10_000).contains(&self.victim_runs) {
             return bad(format!(
                 "--victim-runs {}: give 2 to 10000",
@@ -177,7 +178,7 @@ pub fn run(
     sizes.sort_unstable();
     let largest = sizes.last().copied().unwrap_or(1);
     let mut session = bench.session(largest, false)?;
-    // A machine with one CPU has no other application's loss to tell.
+    // With one CPU no other application can run beside the copies.
     let mut victim = match affinity::get()?.len() {
         1 => None,
         _ => Some(Victim::new(Application::named(&config.victim)?, 1)),
@@ -274,12 +275,12 @@ pub fn run(
     Ok((path, summary))
 }
 
-/// What the copies of one engine took.
+/// The times of one engine's copies.
 #[derive(Default)]
 struct Own {
     /// Each copy's time, ns.
     times: Vec<f64>,
-    /// The CPU time of the calling thread for a copy, ns, a figure a round.
+    /// CPU time of the calling thread for a copy, ns; one figure for each round.
     cpu_times: Vec<f64>,
     moved: Moved,
 }
@@ -292,7 +293,7 @@ fn own_times(
 ) -> Result<Own, Error> {
     let mut own = Own::default();
     for round in 0..ROUNDS {
-        // The first rounds have one more where it does not come out even.
+        // If the count does not divide evenly, the first rounds make one copy more.
         let in_a_round = count / ROUNDS + u32::from(round < count % ROUNDS);
         let in_a_round = usize::try_from(in_a_round).unwrap_or(1);
         let mut copies = one.operation.copies(one.engine, one.bytes, in_a_round);
@@ -320,7 +321,7 @@ fn victim_times(victim: &mut Victim, runs: u32, interrupt: &Interrupt) -> Result
     (0..runs).map(once).collect()
 }
 
-/// Raw samples of one case; the role is who copied.
+/// Raw samples of one case; the role is the engine that copied.
 fn samples(case: &str, answer: Answer, times: &[Vec<f64>; 2]) -> Vec<Sample> {
     let metric = answer.metric();
     let of = |role: &'static str, times: &[f64]| -> Vec<Sample> {
@@ -334,7 +335,7 @@ fn samples(case: &str, answer: Answer, times: &[Vec<f64>; 2]) -> Vec<Sample> {
     samples
 }
 
-/// The times of one case: both, and the engine's over the CPU's.
+/// The figures of one case: the CPU's and the engine's times, and their ratio.
 fn case(name: String, answer: Answer, times: &[Vec<f64>; 2]) -> Case {
     let metric = |times: &[f64]| Some(Metric::from_samples(answer.metric(), times));
     let Ratio { ratio, ci95 } = ratio_of_medians(&times[1], &times[0]);
@@ -349,7 +350,7 @@ fn case(name: String, answer: Answer, times: &[Vec<f64>; 2]) -> Case {
     }
 }
 
-/// The smallest size from which on the engine wins at every one, or why there is none.
+/// The smallest size from which the engine wins at every measured size, or the reason why there is none.
 fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, String> {
     let of_size = |size: u64| {
         let mine = summary
@@ -413,10 +414,10 @@ pub fn modprobe_line(bytes: u64) -> String {
     format!("options cftu min_bytes={bytes}")
 }
 
-/// That there is a threshold to write: known before anything is measured.
+/// Checks, before anything is measured, that the threshold can be written.
 ///
 /// # Errors
-/// When there is none.
+/// When cftu is not loaded.
 pub fn can_apply(threshold: &Path) -> Result<(), Error> {
     if threshold.exists() {
         return Ok(());
@@ -428,10 +429,10 @@ pub fn can_apply(threshold: &Path) -> Result<(), Error> {
     )))
 }
 
-/// Writes the threshold where a loaded cftu reads it.
+/// Writes the threshold to the loaded cftu.
 ///
 /// # Errors
-/// When there is none, or this is not root.
+/// When cftu is not loaded, or the user is not root.
 pub fn apply(bytes: u64, threshold: &Path) -> Result<(), Error> {
     can_apply(threshold)?;
     std::fs::write(threshold, format!("{bytes}\n")).map_err(|error| {
@@ -444,7 +445,7 @@ mod tests {
     use super::*;
     use crate::settings;
 
-    /// A summary in which the engine's figure is so much of the CPU's, by size.
+    /// A summary with the given ratios of the engine's figure to the CPU's, by size.
     fn summary(answer: Answer, ratios: &[(u64, f64)]) -> Summary {
         let mut summary = Summary::new(NAME, "native");
         for (size, ratio) in ratios {
@@ -470,7 +471,7 @@ mod tests {
         assert_eq!(won([9.0, 3.0, 0.8, 0.4]), Ok(4096));
         assert_eq!(won([0.5, 3.0, 0.8, 0.4]), Ok(4096));
         assert_eq!(won([0.5, 0.5, 0.8, 0.4]), Ok(1));
-        // A ratio whose interval has 1 in it is no win.
+        // A ratio with 1 inside its interval is not a win.
         assert_eq!(won([9.0, 3.0, 0.995, 0.4]), Ok(65_536));
         assert_eq!(
             won([0.5, 0.5, 0.8, 1.8]).unwrap_err(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thread on one CPU that repeats a copy until it is told to end: what an application has beside it.
+//! A thread on one CPU that repeats a copy until it is told to end: the aggressor of an application.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,13 +9,13 @@ use memwarden_platform::affinity;
 use super::{Engine, Moved, Operation, copy};
 use crate::{Error, Interrupt};
 
-/// Copies between two looks at whether to go on: enough that system calls are few, and soon over.
+/// Copies in one request: enough that system calls are rare, few enough that a request is short.
 const AT_MOST: u64 = 64;
 
-/// So many bytes at most are copied in between.
+/// Upper limit of the bytes in one request.
 const BYTES_AT_MOST: u64 = 16 << 20;
 
-/// Tells the copier to end, whatever becomes of the work.
+/// Stops the copier when dropped, also if the work fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -24,7 +24,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What is repeated.
+/// The copy to repeat.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Repeated {
     pub(super) operation: Operation,
@@ -32,16 +32,16 @@ pub(super) struct Repeated {
     pub(super) bytes: u64,
 }
 
-/// What a copier made beside the work.
+/// Copies that were made beside the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Made {
     /// Copies while the work was done.
     pub(super) copies: u64,
-    /// All that it copied, from before the work on.
+    /// Bytes that the copier moved, those before the work began included.
     pub(super) moved: Moved,
 }
 
-/// Does `work` while a thread on `cpu` copies; gives back what came of it, and what was copied.
+/// Runs `work` while a thread on `cpu` copies; returns the work's result and the copies made.
 pub(super) fn beside<T>(
     repeated: Repeated,
     cpu: usize,
@@ -59,7 +59,7 @@ pub(super) fn beside<T>(
                     bytes,
                 } = repeated;
                 let count = (BYTES_AT_MOST / bytes.max(1)).clamp(1, AT_MOST);
-                // By turns needs both.
+                // Alternating directions need an even number.
                 let count = count.next_multiple_of(2);
                 let mut copies =
                     operation.copies(engine, bytes, usize::try_from(count).unwrap_or(2));
@@ -71,13 +71,13 @@ pub(super) fn beside<T>(
                 }
                 Ok(moved)
             });
-            // Nobody waits for a copier that is gone.
+            // The work must not wait for a copier that has failed.
             stop.store(true, Ordering::Relaxed);
             made.fetch_max(1, Ordering::Release);
             result
         });
         let ends = Ends(&stop);
-        // The first copies are over before the work begins.
+        // Wait for the first copies, so that the copier is active before the work begins.
         while made.load(Ordering::Acquire) == 0 {
             std::thread::yield_now();
         }
@@ -95,7 +95,7 @@ pub(super) fn beside<T>(
         match (copied, done) {
             (Ok(moved), Some(done)) => Ok((done?, Made { copies, moved })),
             (Err(error), _) => Err(error),
-            // It ends by itself with an error alone.
+            // The copier ends by itself only on an error.
             (Ok(_), None) => Err(Error::Interrupted),
         }
     })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The classic layouts: tab-separated files such as earlier micro-benchmarks of copies left, made from a run folder.
+//! Writes a run folder in the classic layouts: the tab-separated files of earlier copy micro-benchmarks.
 //!
 //! | experiment | files |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | bandwidth | `ENGINE/measures_OPERATION.dat`, a line a thread, and a line with the total after each size |
 //! | pollution | `measure_X.dat`, a line a run; `synthesis_X.dat`, a line an application |
 //!
-//! X is who copied and beside what: `cpu_idle`, `dma-shared_heavy`; of pollution the system and the copy:
-//! `ideal`, `cpu_from_224`, `dma_from_to_16`.
+//! X is the engine and the load (`cpu_idle`, `dma-shared_heavy`); for pollution, the system and the copy (`ideal`,
+//! `cpu_from_224`, `dma_from_to_16`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use memwarden_run::{Metric, Recorded, Sample, Summary, Whole};
 use super::bandwidth;
 use crate::Error;
 
-/// The files of a run by their names, each with its text.
+/// File names with their contents.
 pub type Files = BTreeMap<PathBuf, String>;
 
-/// Writes the files of the run folder `run` to `directory`, which is made if need be; gives back how many.
+/// Writes the files of the run folder `run` to `directory`, which is created if missing; returns their number.
 ///
 /// # Errors
 /// When the run has no such layout, can't be read, or a file can't be written.
@@ -60,12 +60,12 @@ fn typed<W: Whole>(run: &Recorded) -> Result<Summary<W>, Error> {
     summary.map_err(|error| Error::BadInput(format!("--dat: {error}")))
 }
 
-/// An operation in a file's name.
+/// The operation as it appears in a file name.
 fn file_word(operation: &str) -> String {
     operation.replace('+', "_")
 }
 
-/// Whole nanoseconds, as they were measured.
+/// The value in whole nanoseconds, as measured.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(value: f64) -> u64 {
     value.round() as u64
@@ -80,7 +80,7 @@ fn by_case<'a>(run: &'a Recorded, metric: &str) -> BTreeMap<&'a str, Vec<&'a Sam
     samples
 }
 
-/// `before`, `after` and `elapsed` of a sample of a time.
+/// The columns `before`, `after` and `elapsed` of a time sample.
 fn clock(sample: &Sample, base_ns: u64) -> Option<[u64; 3]> {
     let elapsed = whole(sample.value?);
     let before = base_ns + sample.t_ns?;
@@ -165,7 +165,7 @@ fn of_bandwidth(run: &Recorded, summary: &copy_bandwidth::Summary) -> Files {
     files
 }
 
-/// The channel that a thread had, or its CPU where it had none: a core stands for it then.
+/// The thread's channel; the CPU if no single channel made its copies, as in the classic files.
 fn channel(run: &Recorded, sample: &Sample) -> u64 {
     let same = |other: &&Sample| {
         other.metric == "channel"
@@ -233,7 +233,7 @@ fn of_pollution(run: &Recorded, summary: &copy_pollution::Summary) -> Files {
     files
 }
 
-/// What could not be measured is null here too, and never 0.
+/// A value that could not be measured is `null`, never 0.
 fn number_or_null(value: Option<f64>, decimals: usize) -> String {
     match value.filter(|value| value.is_finite()) {
         Some(value) => format!("{value:.decimals$}"),

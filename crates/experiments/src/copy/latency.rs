@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one copy takes, by size: out of and into user memory, through the caches and past them, by CPU and by DMA.
+//! Time of one copy, by size: out of and into user memory, with warm and with flushed caches, by CPU and by DMA.
 
 use std::path::{Path, PathBuf};
 
@@ -18,10 +18,10 @@ use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
-/// The largest size unless another is asked for: 32 MiB.
+/// The default largest size: 32 MiB.
 pub const LARGEST: u64 = 1 << 25;
 
-/// A median below this many times the shortest time that the clock tells is mostly the clock's.
+/// A median below this multiple of the clock's shortest time is mostly clock error.
 const COARSE: f64 = 5.0;
 
 /// The experiment's settings.
@@ -30,19 +30,19 @@ const COARSE: f64 = 5.0;
 pub struct Config {
     /// The device, or `null`.
     pub device: PathBuf,
-    /// The engines; empty is all that are there.
+    /// The engines; empty means all available.
     pub engine: Vec<Engine>,
-    /// From where to where.
+    /// Directions of the copies.
     pub operation: Vec<Operation>,
-    /// Bytes of a copy.
+    /// Sizes of a copy, bytes.
     pub sizes: Vec<u64>,
     /// Copies of each size.
     pub count: u32,
-    /// What else the machine does, one after the other.
+    /// Loads beside the copies; each is measured separately.
     pub load: Vec<Load>,
-    /// Each copy pins its user memory, and that is timed.
+    /// Each copy pins its user memory within the measured time.
     pub pin_inside: bool,
-    /// The CPU that copies.
+    /// The CPU on which the copies are made.
     pub cpu: usize,
     /// Settings of the policies.
     pub policy: Policies,
@@ -72,7 +72,7 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    /// The settings that suit the emulated machine: it has no cache to drop lines of, and a copy of 32 MiB takes it long.
+    /// The settings for the emulated machine: it has no caches to flush, and a copy of 32 MiB takes long.
     fn for_lab() -> Self {
         Self {
             operation: vec![Operation::From, Operation::To],
@@ -206,7 +206,7 @@ fn case(name: String, copies: &[Copy], operation: Operation, engine: Engine, loa
     let times: Vec<f64> = copies.iter().map(|copy| copy.elapsed_ns() as f64).collect();
     let size = copies.first().map_or(0, Copy::bytes);
     let time = Metric::from_samples("time_ns", &times);
-    // Bytes a nanosecond are 10^9 bytes a second.
+    // One byte per nanosecond is 10^9 bytes a second.
     let mib_s = time
         .median
         .filter(|ns| *ns > 0.0)
@@ -224,7 +224,7 @@ fn case(name: String, copies: &[Copy], operation: Operation, engine: Engine, loa
     }
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 #[allow(clippy::cast_precision_loss)]
 fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
     let engines = summary

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The load beside which copies are measured: a fixed one, so that two runs beside it can be compared.
+//! The background load of copy measurements. It is fixed, so that two runs with it are comparable.
 
 use std::fs::File;
 use std::io;
@@ -19,20 +19,20 @@ use strum::{Display, EnumString, VariantArray};
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
-/// What `heavy` is.
+/// Description of `heavy`.
 pub const HEAVY_LOAD: &str = "on every other CPU, a process that writes one word of each line of 16 MiB again and again \
     (bandwidth -a write -m 16M), and a thread that writes and reads 1 MiB of a file in memory, which the kernel copies";
 
-/// Past the last-level cache of the boards that the workload was made for.
+/// Larger than the last-level cache of the boards that the workload was written for.
 const BUFFER: Size = Size::kib(16 << 10);
 
-/// Larger than a first cache, and a part of a millisecond: the thread sees soon that it is to end.
+/// Larger than a first-level cache, yet one pass takes less than a millisecond, so the thread ends soon.
 const FILE_BYTES: usize = 1 << 20;
 
-/// A workload says that it runs within this; it has its buffer to touch before.
+/// Time in which a workload must report that it runs; it touches its buffer first.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What else the machine does.
+/// The load beside the copies.
 #[derive(
     Debug,
     Clone,
@@ -49,14 +49,14 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Load {
-    /// Nothing of ours.
+    /// No load from us.
     Idle,
     /// [`HEAVY_LOAD`].
     Heavy,
 }
 
 impl Load {
-    /// Whether it can be had on `others`, which are all CPUs but the measured one.
+    /// Checks that the load can run on `others`, all CPUs but the measured one.
     pub(super) fn check(self, others: &[usize]) -> Result<(), Error> {
         if self == Self::Heavy && others.is_empty() {
             return Err(Error::BadInput(
@@ -66,7 +66,7 @@ impl Load {
         Ok(())
     }
 
-    /// Starts it on `others`; it ends with what this gives back.
+    /// Starts the load on `others`; it ends when the returned value is dropped.
     pub(super) fn start(self, others: &[usize], interrupt: &Interrupt) -> Result<Running, Error> {
         self.check(others)?;
         let mut running = Running::default();
@@ -89,7 +89,7 @@ impl Load {
     }
 }
 
-/// The load; dropped, it ends.
+/// The running load; ends when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Running {
     // Killed when they are dropped.
@@ -99,7 +99,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// That all of it is still there: what was measured beside less is another load's.
+    /// Checks that every part still runs; otherwise the copies were measured beside a smaller load.
     pub(super) fn check(&mut self) -> Result<(), Error> {
         for child in &mut self.processes {
             child.check()?;
@@ -129,7 +129,7 @@ impl Running {
             .map_err(|errno| failed(errno.into()))?;
         let stop = Arc::clone(&self.stop);
         let thread = std::thread::Builder::new().spawn(move || {
-            // Elsewhere it is a load all the same.
+            // Without the pin the thread is still a load.
             let _ = affinity::pin(cpu);
             keep_copying(&File::from(file), &stop)
         });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the copies of one CPU do to an application on another: its time and its cache misses without copies, beside those of
-//! the CPU, and beside those of a DMA engine.
+//! Slowdown and cache misses of an application while another CPU copies: without copies, with copies by the CPU, and
+//! with
+//! copies by a DMA engine.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use crate::pinned::Pinned;
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
-/// What runs beside the application.
+/// The copies beside the application.
 #[derive(
     Debug,
     Clone,
@@ -45,19 +46,19 @@ use crate::{Error, Interrupt, Progress, Settings, folder};
 pub enum System {
     /// No copies.
     Ideal,
-    /// The CPU's.
+    /// Copies by the CPU.
     Cpu,
-    /// The engine's.
+    /// Copies by the DMA engine.
     Dma,
 }
 
-/// A copy that is repeated: `from:224`.
+/// A repeated copy, such as `from:224`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pair {
-    /// From where to where.
+    /// Direction.
     pub operation: Operation,
-    /// Its length.
+    /// Bytes.
     pub bytes: u64,
 }
 
@@ -108,20 +109,20 @@ pub struct Config {
     pub device: PathBuf,
     /// The engine of the system `dma`.
     pub engine: Engine,
-    /// What runs beside the application, one after the other.
+    /// Systems to measure; each is measured separately.
     pub system: Vec<System>,
-    /// The copies, one after the other.
+    /// Copies to repeat; each is measured separately.
     #[schemars(with = "Vec<String>")]
     pub pairs: Vec<Pair>,
-    /// The applications by name; empty is all.
+    /// The applications by name; empty means all.
     pub application: Vec<String>,
     /// Runs of an application in each case.
     pub count: u32,
-    /// The CPU that copies.
+    /// The CPU on which the copies are made.
     pub copy_cpu: usize,
     /// The application's CPU.
     pub application_cpu: usize,
-    /// Of the applications' inputs.
+    /// Seed of the applications' inputs.
     pub seed: u64,
     /// Settings of the policies.
     pub policy: Policies,
@@ -129,7 +130,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        // Those seen most on a real system.
+        // The most frequent sizes on a real system.
         let pairs = [
             (Operation::Both, 16),
             (Operation::From, 224),
@@ -158,7 +159,7 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    /// The settings that suit the emulated machine, on which the large inputs take long.
+    /// The settings for the emulated machine, on which large inputs take long.
     fn for_lab() -> Self {
         let small = [
             "susan_smoothing_small",
@@ -311,7 +312,7 @@ pub fn run(
         device: bench.device(),
     };
     bench.tell(&mut summary);
-    // Of the others no case has a share.
+    // Cases of the other systems have no engine share.
     let cases = summary.cases.iter();
     let note = note_cpu_parts(cases.map(|case| (case.name.as_str(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
@@ -320,7 +321,7 @@ pub fn run(
 }
 
 impl Config {
-    /// The ideal first: slowdowns are over it.
+    /// The cases, `ideal` first: slowdowns are relative to it.
     fn plans(&self) -> Vec<(System, Option<Pair>)> {
         let mut plans = Vec::new();
         if self.system.contains(&System::Ideal) {
@@ -355,7 +356,7 @@ impl Run {
     }
 }
 
-/// Runs of an application, with what counts its cache's work.
+/// Runs an application with its cache counters.
 struct Counted<'a> {
     count: u32,
     interrupt: &'a Interrupt,
@@ -363,7 +364,7 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    /// For runs on `cpu`.
+    /// Prepares `count` runs on `cpu`.
     fn new(cpu: usize, count: u32, interrupt: &'a Interrupt, summary: &mut Summary) -> Self {
         let events = counters::of_last_level(&Root::system(), cpu);
         let counting = Counting::open(&events).map_err(|error| {
@@ -445,7 +446,7 @@ fn samples(case: &str, runs: &[Run], cpu: usize, base_ns: u64) -> Vec<Sample> {
 fn case(name: String, runs: &[Run], why_not: Option<&str>) -> Case {
     let times: Vec<f64> = runs.iter().map(Run::time).collect();
     let of_cache = |name: &str, value: fn([u64; 2]) -> f64| match why_not {
-        // One note says why, not three in each case.
+        // One note gives the reason; without this each case would repeat it three times.
         Some(_) => Some(Metric {
             metric: name.into(),
             ..Metric::default()
@@ -523,7 +524,7 @@ mod tests {
             let dma = case.system == "dma";
             assert_eq!(case.engine_share, dma.then_some(1.0));
         }
-        // A machine without counters says so, and has no zeros.
+        // Without counters the summary says so and shows no zeros.
         let misses = summary.cases[1].misses.as_ref().unwrap();
         let said = |note: &String| note.starts_with("Cache references and misses could not be");
         assert!(misses.median.is_some() != summary.notes.iter().any(said));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who copies how much between user and kernel memory, on the whole machine: every copy is recorded by the kernel, read by a
-//! thread on its CPU, and counted.
+//! Traces every copy between user and kernel memory on the whole machine. The kernel records each copy, and one thread
+//! per
+//! CPU reads and counts the records.
 
 mod dat;
 mod figures;
@@ -28,10 +29,10 @@ use crate::{Error, Interrupt, Settings};
 pub use readers::{CLASSES, Live};
 use readers::{Ring, Trace};
 
-/// Between two looks at whether the trace is to end. Its cost is nothing, and Ctrl-C feels immediate.
+/// Interval between checks for the end of the trace: cheap, and short enough that Ctrl-C feels immediate.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Between two looks of somebody who watches: each asks the kernel, which is a copy, too.
+/// Interval between updates of a live view. Each update queries the kernel, which is itself a copy.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// The experiment's settings.
@@ -40,19 +41,20 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 pub struct Config {
     /// The devices' folder, or `null`.
     pub device: PathBuf,
-    /// Whose copies are traced.
+    /// The functions to trace.
     pub ops: Vec<Function>,
-    /// How long, such as `100s`; none is until the command ends, or until it is interrupted.
+    /// Duration, such as `100s`; none traces until the command ends or until an interrupt.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub time: Option<Time>,
-    /// How often rings are read at the latest.
+    /// Longest interval between two reads of the rings.
     #[schemars(with = "String")]
     pub every: Time,
-    /// Leave each record in the classic files, too.
+    /// Write each record to the classic files as well.
     pub dat: bool,
-    /// A command with its arguments: the trace ends with it. Empty is none. In a file, a word that is not UTF-8 is an
-    /// array of its bytes.
+    /// A command with its arguments; the trace ends when the command ends. Empty means none. In a file, a word that is
+    /// not
+    /// UTF-8 is an array of its bytes.
     #[serde(with = "memwarden_platform::text_or_bytes::list")]
     #[schemars(with = "Vec<String>")]
     pub command: Vec<OsString>,
@@ -71,7 +73,7 @@ impl Default for Config {
     }
 }
 
-/// How long where nobody presses Ctrl-C, and no command ends the trace.
+/// Default duration in the lab, where the trace has neither a command nor a terminal for Ctrl-C.
 pub const LAB_TIME: Time = Time::ms(1000);
 
 impl Settings for Config {
@@ -104,16 +106,16 @@ impl Settings for Config {
     }
 }
 
-/// Told what is seen, while it is traced.
+/// An observer of a running trace.
 pub trait Watch {
-    /// Whether anybody looks: else the kernel is not asked.
+    /// True if the observer wants updates; without one the kernel is not queried.
     fn is_looked_at(&self) -> bool;
 
-    /// What was seen until now.
+    /// Receives the counts so far.
     fn look(&mut self, elapsed: Duration, live: &[Live]);
 }
 
-/// An observer that ignores what it is told.
+/// An observer that ignores all updates.
 impl Watch for () {
     fn is_looked_at(&self) -> bool {
         false
@@ -122,7 +124,7 @@ impl Watch for () {
     fn look(&mut self, _: Duration, _: &[Live]) {}
 }
 
-/// The command beside which is traced, as its caller runs it.
+/// The command that runs during the trace, as the caller starts it.
 pub trait Beside {
     /// Starts it.
     ///
@@ -130,24 +132,24 @@ pub trait Beside {
     /// When it can't be started.
     fn start(&mut self) -> Result<(), Error>;
 
-    /// Its exit code, once it has ended.
+    /// Its exit code if it has ended.
     ///
     /// # Errors
     /// When it can't be watched.
     fn ended(&mut self) -> Result<Option<i32>, Error>;
 
-    /// Ends it, as the trace ended before it; gives back its exit code.
+    /// Ends the command, because the trace ended first; returns its exit code.
     ///
     /// # Errors
     /// When it can't be waited for.
     fn end(&mut self) -> Result<i32, Error>;
 }
 
-/// Traces and leaves the run folder. Ends at the time or with the command, and when it is interrupted: that is how a trace
-/// without a time is ended, and no error.
+/// Traces and writes the run folder. The trace ends after its duration, with the command, or on an interrupt, which is
+/// the normal end of a trace without a duration and no error.
 ///
 /// # Errors
-/// When a setting makes no sense here, the devices are not there or refuse, or records were lost that the kernel counted.
+/// When a setting is invalid here, a device is missing or refuses, or records that the kernel counted were lost.
 pub fn run(
     config: &Config,
     out: Option<&Path>,
@@ -161,7 +163,7 @@ pub fn run(
     let loaded = provide_trace(&config.device)?;
     let tracer = trace::open(&config.device)?;
     let cpus: Vec<usize> = cpus::online()?.iter().collect();
-    // Before the folder is begun: another trace may have the rings.
+    // Before the folder is created, as another trace may own the rings.
     let rings = Claimed::of(tracer.as_ref(), &config.ops, &cpus)?;
     let mut folder = begin(NAME, config, out, existing)?;
     let files = config
@@ -184,13 +186,13 @@ pub fn run(
     folder.append_all(&samples)?;
     figures::remarks(&mut summary, config, &traced);
     let path = folder.finish(&summary)?;
-    // Names of the module's own places were looked up before.
+    // Function names inside the module were resolved above, so the module may go.
     drop(tracer);
     drop(loaded);
     Ok((path, summary))
 }
 
-/// What a trace came to.
+/// The result of a trace.
 struct Traced {
     info: Info,
     functions: Vec<Function>,
@@ -204,7 +206,7 @@ struct Traced {
     exit_code: Option<i32>,
 }
 
-/// When a trace ends.
+/// Conditions that end a trace.
 struct Until<'a, 'b> {
     time: Option<Duration>,
     interrupt: &'a Interrupt,
@@ -222,14 +224,14 @@ impl Until<'_, '_> {
             || self.time.is_some_and(|time| elapsed >= time))
     }
 
-    /// The next look.
+    /// Sleeps until the next check.
     fn wait(&self, elapsed: Duration) {
         let left = self.time.map(|time| time.saturating_sub(elapsed));
         std::thread::sleep(left.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
     }
 }
 
-/// The rings of all CPUs, which are ours.
+/// The rings of all CPUs, claimed for this trace.
 struct Claimed<'a> {
     functions: &'a [Function],
     cpus: &'a [usize],
@@ -305,7 +307,7 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// What was counted on each CPU: a run has samples even when nothing was copied.
+/// The counts of each CPU as samples, so that a run has samples even if nothing was copied.
 fn counted(traced: &Traced) -> Vec<Sample> {
     #[allow(clippy::cast_precision_loss)]
     let sample = |ring: &Ring, metric, count: u64| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application that may lose to copies.
+//! The application that copies may slow down.
 
 use memwarden_platform::clock;
 use memwarden_workloads::automotive::{Application, Prepared};
@@ -20,7 +20,7 @@ impl Victim {
         }
     }
 
-    /// Runs once; gives back the clock before and after, ns.
+    /// Runs once; returns the clock before and after, ns.
     pub(super) fn run(&mut self) -> Result<[u64; 2], Error> {
         let begin_ns = clock::monotonic_ns();
         let checksum = self.prepared.run();

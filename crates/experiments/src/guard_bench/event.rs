@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The event that the benchmark's guard goes by, and what there is of it in a page.
+//! The event that the benchmark's guard counts, and the number of events in a page.
 
 use memwarden_guard::units::PAGE_BYTES;
 
@@ -7,11 +7,10 @@ use super::Part;
 use crate::Error;
 use crate::traffic::Counted;
 
-/// Bytes that a refill brings.
+/// Bytes of a refill.
 const LINE_BYTES: u64 = 64;
 
-/// What is counted. Budgets are thought of in pages of 4096 bytes, so that the same bandwidths are asked for whatever
-/// the event is.
+/// The counted event. Budgets are given in pages of 4096 bytes, so that they mean the same bandwidth with every event.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub(super) name: String,
@@ -20,7 +19,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Page faults: counted by the kernel, exactly, and not on real traffic.
+    /// Page faults: the kernel counts them exactly, but they are no real memory traffic.
     #[must_use]
     pub fn page_faults() -> Self {
         Self {
@@ -30,10 +29,10 @@ impl Event {
         }
     }
 
-    /// As `guard start --event` takes it; `user_only`: without the kernel's own events.
+    /// An event as `guard start --event` takes it; `user_only` leaves out the kernel's own events.
     ///
     /// # Errors
-    /// An event that counts time: a budget of it is no bandwidth.
+    /// When the event counts time: a budget of it is no bandwidth.
     pub fn named(name: &str, user_only: bool) -> Result<Self, Error> {
         let counted = Counted::by(name);
         if counted == Counted::Time {
@@ -48,22 +47,22 @@ impl Event {
         })
     }
 
-    /// As `guard start --event` takes it.
+    /// The event as `guard start --event` takes it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether the kernel's own events are left out.
+    /// True if the kernel's own events are left out.
     #[must_use]
     pub fn is_user_only(&self) -> bool {
         self.user_only
     }
 
-    /// Whether `part` can be measured with it.
+    /// Checks that `part` can be measured with this event.
     ///
     /// # Errors
-    /// A part whose figures are of page faults, or of cycles, alone.
+    /// When the part's figures are defined only for page faults or for cycles.
     pub(super) fn check(&self, part: Part) -> Result<(), Error> {
         let own = matches!(part, Part::Overhead | Part::Scaling | Part::Pmu);
         if own && self.counted != Counted::Faults {
@@ -76,7 +75,7 @@ impl Event {
         Ok(())
     }
 
-    /// The events that a number of pages make.
+    /// Number of events that `pages` pages cause.
     pub(super) fn in_pages(&self, pages: u64) -> u64 {
         match self.counted {
             Counted::Lines => pages * (PAGE_BYTES / LINE_BYTES),
@@ -84,7 +83,7 @@ impl Event {
         }
     }
 
-    /// What one is called.
+    /// The event's name in a sentence.
     pub(super) fn word(&self) -> &'static str {
         match self.counted {
             Counted::Lines => "lines",

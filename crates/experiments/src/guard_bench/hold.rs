@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Does it hold for long? Hungry cores for a minute, so that whatever the kernel does once a second to what keeps a core
-//! (the fair server, real-time throttling, watchdogs) has happened many times.
+//! Long-term regulation: hungry cores for a minute, so that everything the kernel does once a second to a core that
+//! gets
+//! no CPU time (the fair server, real-time throttling, watchdogs) happens many times.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::guard_bench::{Case, Figure, Hold};
@@ -10,8 +11,8 @@ use super::rig::{Held, Load, Rig};
 use super::{Bench, judged, target};
 use crate::{CoreProof, Error};
 
-/// Pages a millisecond of the one core: a budget that any leak stands out from, a usual one, and two thirds of what a
-/// core can make.
+/// Budgets of the single core, pages a millisecond: one small enough to expose any leak, a usual one, and two thirds of
+/// what a core can fault.
 const ONE_CPU: [u64; 3] = [5, 50, 200];
 
 const PERIOD_US: u64 = 1000;
@@ -50,24 +51,25 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
     Ok(())
 }
 
-/// One core over the whole run.
+/// Figures of one core over the whole run.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Kept {
     cpu: usize,
     /// Events in each whole second.
     seconds: Vec<u64>,
-    /// Events in a period's time, over all of it.
+    /// Mean events per period, over the whole run.
     mean: f64,
-    /// The same over the whole second that had most.
+    /// The same over the whole second with the most events.
     worst_second: f64,
-    /// The mean over the periods in which the core ran out of its budget. In the others it asked for less, or the
-    /// machine gave it no time to use it.
+    /// Mean over the periods in which the core exhausted its budget. In other periods it demanded less, or the machine
+    /// gave
+    /// it no time.
     exhausted: Option<f64>,
-    /// The most events of any period.
+    /// Events of the fullest period.
     largest: u64,
-    /// The most that one may have had.
+    /// The most events that a period was allowed.
     most: u64,
-    /// The most events past the budget when a throttle took hold.
+    /// Largest overshoot: events past the budget when a throttle took effect.
     overshoot: u64,
 }
 
@@ -77,7 +79,7 @@ impl Kept {
         let (&first, &last) = (core.t_ns.first()?, core.t_ns.last()?);
         let in_a_period =
             |events: u64, ns: u64| events as f64 * (period_us * 1000) as f64 / ns as f64;
-        // The first line is of the period that ended when the time began.
+        // The first record is of the period before the watched time.
         let used = core.used.iter().skip(1).sum();
         let seconds = core.seconds();
         Some(Self {
@@ -92,7 +94,7 @@ impl Kept {
         })
     }
 
-    /// How far from the budget, as a share of it: above it over all periods, below it over those that used it up.
+    /// Relative error against the budget: the excess over all periods, or the shortfall over those that exhausted it.
     #[allow(clippy::cast_precision_loss)]
     fn error(&self, budget: u64) -> Option<f64> {
         let share = |events: f64| events / budget as f64 - 1.0;
@@ -117,7 +119,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
     let kept: Vec<Kept> = cores()
         .filter_map(|core| Kept::of(core, budget, PERIOD_US))
         .collect();
-    // A raw sample for each second: those of a minute's periods would be a million rows.
+    // One raw sample a second: one for each period would make a million rows in a minute.
     let seconds = kept
         .iter()
         .flat_map(|kept| kept.seconds.iter().map(|events| (kept.cpu, events)));
@@ -128,7 +130,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
         .collect();
     let achieved = Metric::from_samples("achieved_events", &used);
     let share = |events: f64| events / budget as f64 - 1.0;
-    // The worst core's.
+    // The error of the worst core.
     let error = kept
         .iter()
         .filter_map(|kept| kept.error(budget))
@@ -147,7 +149,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
         && unregulated == 0
         && kept.len() == seen.cores.len()
         && error.is_some_and(|error| error.abs() <= limit)
-        // The loads count for themselves what they touched.
+        // Independent source: the loads' own count of the pages that they touched.
         && load.is_some_and(|events| share(events) <= limit);
     let case = Case::new(
         name,
@@ -180,7 +182,7 @@ fn judge(bench: &mut Bench, name: &str, budget: u64, held: &Held) -> Result<(), 
 mod tests {
     use super::*;
 
-    /// Periods of 5 events, and from 1.9 s on 24 of each second's with 250.
+    /// Periods of 5 events; from 1.9 s on, 24 periods of each second have 250.
     fn leaking(periods: u64) -> CoreProof {
         let mut core = CoreProof::default();
         for period in 0..periods {
@@ -204,7 +206,7 @@ mod tests {
         );
         assert_eq!((long.largest, long.most, long.overshoot), (250, 5, 0));
         assert!(long.error(5).unwrap() > 0.8);
-        // 130 periods, as short cases have, never meet it.
+        // 130 periods, the length of a short case, never meet the leak.
         let short = Kept::of(&leaking(131), 5, 1000).unwrap();
         assert!((short.mean - 5.0).abs() < 1e-9);
         assert_eq!(short.largest, 5);
@@ -223,7 +225,7 @@ mod tests {
         core.held_ns.fill(1000);
         let error = Kept::of(&core, 5, 1000).unwrap().error(5).unwrap();
         assert!(error < -0.05, "{error}");
-        // Without a period that used it up there is nothing to judge by.
+        // No period exhausted the budget, so nothing can be judged.
         core.held_ns.fill(0);
         assert_eq!(Kept::of(&core, 5, 1000).unwrap().error(5), None);
     }

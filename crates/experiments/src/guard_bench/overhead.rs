@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an armed guard that never throttles costs: the same work with and without it.
+//! Overhead of an armed guard that never throttles: the same work with and without it.
 
 use std::time::Duration;
 
@@ -12,27 +12,27 @@ use super::{Bench, judged, without_target};
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Workload};
 
-/// Periods, and the part of a core's instructions that the guard may take; the two between are on the line between
-/// the two that are given.
+/// Periods, and the share of a core's instructions that the guard may use. The targets of 1 ms and 100 us are given;
+/// the
+/// two between them are interpolated.
 const PERIODS: [(u64, f64); 4] = [(1000, 0.005), (500, 0.0075), (200, 0.0125), (100, 0.02)];
 
-/// Far more than anybody uses: armed, and never reached.
+/// More than a core can use in a period: the guard is armed but never throttles.
 const BUDGET: u64 = 1_000_000;
 
-/// Runs of each. On the counted clock they differ by where a period falls.
+/// Runs of each work. On the counted clock they differ only by where the period boundaries fall.
 const REPEAT: u32 = 3;
 
-/// Long against what a kernel puts off until after the boot; idle time costs the counted clock nothing.
+/// Longer than the work that a kernel defers after boot; idle time costs the counted clock nothing.
 const QUIET_AFTER: Duration = Duration::from_secs(5);
 
-/// The CPU.
+/// The CPU of the work.
 const CPU: usize = 0;
 
-/// A fault in each page. In the others nothing is counted, and the cost is the guard's own.
+/// The work with a fault in each page. The other works cause no event, so their overhead is the guard's own.
 const FAULTS: &str = "faults";
 
-/// What the guard is in the way of: name, workload, buffer, iterations, and whether cores share, in which case each
-/// has its timer in every period.
+/// The works: name, workload, buffer, iterations, and sharing; with sharing each core has a timer in every period.
 const WORKS: [(&str, &str, &str, u64, BestEffort); 3] = [
     ("no traffic", "latency", "64K", 40_000, BestEffort::None),
     (
@@ -46,7 +46,7 @@ const WORKS: [(&str, &str, &str, u64, BestEffort); 3] = [
 ];
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
-    // A machine that has just booted does work of its own for a while.
+    // A kernel that has just booted still does deferred work.
     std::thread::sleep(QUIET_AFTER);
     let steps = WORKS.len() * (1 + PERIODS.len());
     let mut step = 0;
@@ -119,7 +119,7 @@ fn add(
         let reached = throttled == 0 && share.is_some_and(|share| share <= limit);
         return bench.add(judged(case, &target, reached));
     }
-    // The kernel counts a software event by instructions of its own; a PMU counts for nothing.
+    // The kernel spends instructions on counting a software event; a PMU counts in hardware.
     bench.summary.note(
         "The overhead with faults holds what the kernel's own counting of the page-faults event costs at every fault, \
          which a PMU's counter does not: no target applies to it.",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Through the PMU: overflow interrupts of a hardware counter. Cycles are what the lab's counts.
+//! Regulation by overflow interrupts of a hardware counter; the lab's PMU counts cycles.
 
 use std::fs;
 use std::io::Write;
@@ -13,30 +13,32 @@ use crate::traffic::Counted;
 
 const PERIOD_US: u64 = 1000;
 
-/// Half of the period at the emulated 1 GHz: a budget of cycles is one of time.
+/// Half a period at the emulated 1 GHz: a budget of cycles is a budget of time.
 const BUDGET: u64 = 500 * PERIOD_US;
 
 /// Periods watched.
 const PERIODS: u32 = 400;
 
-/// perf slows down a counter that interrupts too often: to be lifted in this order. A regulator's counter interrupts
-/// once a period by design.
+/// Limits by which perf slows down a counter that interrupts too often; they must be lifted in this order. A
+/// regulator's
+/// counter interrupts once a period by design.
 const PERF_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 const PERF_TIME: &str = "/proc/sys/kernel/perf_cpu_time_max_percent";
 
-/// Where a cycle is a nanosecond, as in the lab: the budget is passed by the throttle's latency, and by what lies
-/// between the overflow and the interrupt's first look at the time.
+/// In the lab a cycle is a nanosecond: the overshoot is the throttle latency, plus the time between the overflow and
+/// the
+/// interrupt's first reading of the clock.
 const INTERRUPT_NS: u64 = 2000;
 
-/// perf's limits as they were; put back when dropped.
+/// perf's previous limits; restored when dropped.
 struct PerfLimits(Vec<(&'static str, String)>);
 
 impl PerfLimits {
-    /// Lifts them, and notes those that can't be.
+    /// Lifts the limits; adds a note on those that cannot be lifted.
     fn lift(bench: &mut Bench) -> Self {
         let mut limits = Self(Vec::new());
         let before = |path| fs::read_to_string(path).unwrap_or_default();
-        // Where it is off already, the kernel refuses the other figure.
+        // While this limit is off, the kernel refuses to change the other one.
         if matches!(before(PERF_TIME).trim(), "0" | "100") {
             return limits;
         }
@@ -55,7 +57,7 @@ impl PerfLimits {
 
 impl Drop for PerfLimits {
     fn drop(&mut self) {
-        // The last one first: while it is off, the kernel refuses the other figure.
+        // In reverse order: while the last limit is off, the kernel refuses to change the other one.
         for (path, was) in self.0.iter().rev() {
             if let Err(error) = fs::write(path, was) {
                 let _ = writeln!(
@@ -125,7 +127,7 @@ pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {
             interrupt_latency_ns: Some(before),
         }),
     );
-    // Of one CPU alone is it known that nothing but the reaction lies between.
+    // Only with one CPU is it certain that nothing but the reaction adds to the overshoot.
     if online.len() > 1 {
         bench.add(without_target(case))?;
     } else {

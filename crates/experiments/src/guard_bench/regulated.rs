@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Accuracy, overshoot, reaction, and the periods' boundaries.
+//! Accuracy, overshoot, reaction, and period boundaries.
 
 use memwarden_run::studies::guard_bench::{
     Accuracy, Boundaries, Case, Figure, Overshoot, Reaction,
@@ -9,26 +9,27 @@ use super::rig::{Load, Rig, Seen};
 use super::{Bench, Event, judged, target};
 use crate::{CoreProof, Error};
 
-/// Pages a millisecond, each core alone: from few enough that one fault matters to two thirds of what a core can make.
+/// Budgets for one core at a time, pages a millisecond: from so few that one fault matters to two thirds of what a core
+/// can fault.
 const ALONE: [u64; 6] = [5, 10, 25, 50, 100, 200];
 
-/// The same for all cores at once: the largest, four times, is what one core can make.
+/// Budgets for all cores at once; four times the largest is what one core can fault.
 pub(super) const TOGETHER: [u64; 4] = [5, 10, 25, 50];
 
-/// Periods watched in each case. With four cores and ten budgets these are thousands of throttles in all: enough for
-/// a 99.9th percentile.
+/// Periods watched in each case. Four cores and ten budgets give thousands of throttles: enough for a 99.9th
+/// percentile.
 const PERIODS: u32 = 120;
 
-/// With fewer periods than this in which the core came to its budget, the figure says so.
+/// If fewer periods than this share exhaust the budget, a note says so.
 const ENOUGH: f64 = 0.95;
 
-/// Periods whose boundaries are watched.
+/// Period lengths whose boundaries are checked, microseconds.
 const BOUNDARY_PERIODS: [u64; 4] = [1000, 500, 200, 100];
 
-/// At most this part of them missed.
+/// Largest share of missed period boundaries.
 const MISSED: f64 = 0.01;
 
-/// Everything seen of throttles, from all cases.
+/// Figures of all throttles, over all cases.
 #[derive(Default)]
 struct Throttles {
     overshoot: Vec<(usize, u64)>,
@@ -50,7 +51,7 @@ impl Throttles {
     }
 }
 
-/// Each core alone at each budget.
+/// Each core alone, at each budget.
 pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     let event = &bench.subject.event;
@@ -82,7 +83,7 @@ pub(super) fn alone(bench: &mut Bench) -> Result<(), Error> {
     Ok(())
 }
 
-/// All cores at once at each budget, then at each period.
+/// All cores at once, at each budget and then at each period length.
 pub(super) fn together(bench: &mut Bench) -> Result<(), Error> {
     let online: Vec<usize> = memwarden_platform::cpus::online()?.iter().collect();
     let steps = TOGETHER.len() + BOUNDARY_PERIODS.len();
@@ -144,8 +145,8 @@ fn accuracy(
         .iter()
         .flat_map(|core| core.used.iter().map(|used| (core.cpu, used)));
     let achieved = bench.metric(&name, "achieved_events", "events", used)?;
-    // The worst core's mean: cores that are off both ways must not cancel out. Only periods in which the core wanted
-    // more than its budget can tell whether it got it.
+    // The error of the worst core: a mean over cores would hide errors of opposite sign. Only periods in which the core
+    // demanded more than its budget tell whether it received it.
     let error = cores
         .iter()
         .filter_map(|core| {
@@ -209,7 +210,7 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
         "events",
         by_core(&throttles.overshoot),
     )?;
-    // The core runs on until the thread holds it: the time past the budget is the time from overflow to throttled.
+    // The core runs until the thread stops it, so the time past the budget is the time from overflow to throttle.
     let ns = bench.metric(name, "overshoot_ns", "ns", by_core(&throttles.throttle_ns))?;
     let case = Case::new(
         name,
@@ -244,7 +245,7 @@ fn reaction(bench: &mut Bench, who: &str, throttles: &Throttles) -> Result<(), E
     bench.add(case)
 }
 
-/// All cores throttled in every period, at shorter and shorter periods: the same bandwidth each time.
+/// All cores throttle in every period, at ever shorter periods and the same bandwidth.
 #[allow(clippy::cast_precision_loss)]
 fn boundaries(bench: &mut Bench, online: &[usize], period_us: u64) -> Result<(), Error> {
     let event = &bench.subject.event;

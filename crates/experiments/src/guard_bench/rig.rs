@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guard under traffic, watched in every period.
+//! Runs loads under a guard and records every period.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,31 +17,31 @@ use super::{Bench, Event};
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Proof, Workload};
 
-/// Periods between the start of traffic and the first that counts.
+/// Periods between the start of the loads and the first that counts.
 const SETTLE_PERIODS: u32 = 5;
 
-/// Room for periods that end between the last of a watch and the end of its recording.
+/// Spare records for periods that end between the end of a watch and the end of its recording.
 const ROOM_BEHIND: u64 = 2000;
 
 /// The longest sleep between two checks for Ctrl-C.
 const SLEEP: Duration = Duration::from_millis(500);
 
-/// A load that isn't running after this long never will.
+/// Time in which a load must be running; otherwise it has failed.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a core is given to do.
+/// The load of one core.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     pub cpu: usize,
     pub workload: Workload,
     /// `-m`.
     pub memory: Size,
-    /// `--mb`: a pace; `None` is as fast as it goes.
+    /// `--mb`: the pace; `None` runs at full speed.
     pub pace_mib_s: Option<u64>,
 }
 
 impl Load {
-    /// As many of these events as the core can make.
+    /// Makes as many events as the core can.
     pub fn hungry(event: &Event, cpu: usize) -> Self {
         let (kind, buffer) = event.counted.traffic(cpu);
         Self {
@@ -52,12 +52,12 @@ impl Load {
         }
     }
 
-    /// As many page faults as the core can make.
+    /// Makes as many page faults as the core can.
     pub fn faults(cpu: usize) -> Self {
         Self::hungry(&Event::page_faults(), cpu)
     }
 
-    /// Busy in its innermost cache, without any traffic.
+    /// Runs in the first-level cache, without memory traffic.
     pub fn busy(cpu: usize) -> Self {
         Self {
             cpu,
@@ -80,36 +80,36 @@ impl Load {
     }
 }
 
-/// What was seen.
+/// Figures of a watch.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub proof: Proof,
-    /// What each core did in the time watched.
+    /// Statistics of each core over the watched time.
     pub cores: BTreeMap<usize, CoreStatistics>,
 }
 
 impl Seen {
-    /// Events of `cpu` in a period's time, over all that was watched.
+    /// Mean events of `cpu` per period, over the whole watch.
     #[allow(clippy::cast_precision_loss)]
     pub fn rate(&self, cpu: usize, period_us: u64) -> Option<f64> {
         let core = self.proof.cores.get(&cpu)?;
         let (first, last) = (core.t_ns.first()?, core.t_ns.last()?);
         let periods = (last - first) as f64 / (period_us as f64 * 1000.0);
-        // The first line is of a period that ended when the watch began.
+        // The first record is of the period before the watched time.
         let used: u64 = core.used.iter().skip(1).sum();
         (periods > 0.0).then(|| used as f64 / periods)
     }
 }
 
-/// What was seen over a long time.
+/// Figures of a long watch.
 #[derive(Debug)]
 pub(super) struct Held {
     pub seen: Seen,
-    /// Events in a period's time that each load says it made, by its CPU.
+    /// Mean events per period by each load's own count, by CPU.
     pub load_events: BTreeMap<usize, f64>,
 }
 
-/// A guard of our own: begun, watched under different settings, put away.
+/// A guard for the benchmark: started, watched under different settings, stopped.
 pub(super) struct Rig<'a> {
     session: Session,
     interrupt: &'a Interrupt,
@@ -144,7 +144,7 @@ impl<'a> Rig<'a> {
         self.session.guard()
     }
 
-    /// Budgets in events a period for these cores; the others have none.
+    /// Sets budgets for these cores, in events a period; the other cores have none.
     pub fn budgets(&mut self, budgets: &[(usize, u64)]) -> Result<(), Error> {
         let guard = self.session.guard();
         for cpu in guard.settings()?.control.online.iter() {
@@ -157,7 +157,7 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Sharing and reclaim.
+    /// Sets sharing and reclaim.
     pub fn mode(&mut self, best_effort: BestEffort, reclaim: bool) -> Result<(), Error> {
         Ok(self
             .session
@@ -165,7 +165,7 @@ impl<'a> Rig<'a> {
             .set_mode(Some(best_effort), Some(reclaim))?)
     }
 
-    /// Watches `loads` for about so many periods.
+    /// Watches `loads` for about `periods` periods.
     pub fn watch(&mut self, loads: &[Load], periods: u32) -> Result<Seen, Error> {
         self.interrupt.check()?;
         let period = Duration::from_micros(self.period_us);
@@ -201,8 +201,9 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Watches `loads` for so long. The recording is read when they have ended and the budgets are lifted: reading it
-    /// makes page faults of its own, and would take minutes on cores that are throttled.
+    /// Watches `loads` for `length`. The recording is read after the loads have ended and the budgets are lifted:
+    /// reading
+    /// causes page faults and would take minutes on throttled cores.
     pub fn hold(&mut self, loads: &[Load], length: Duration) -> Result<Held, Error> {
         let period_ns = self.period_us * 1000;
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
@@ -218,7 +219,7 @@ impl<'a> Rig<'a> {
         std::thread::sleep(SETTLE_PERIODS * Duration::from_nanos(period_ns));
         let before = guard.statistics()?;
         recorder.restart()?;
-        // The period that is under way began before.
+        // The current period began before the watch.
         let begin_ns = monotonic_ns() + period_ns;
         let end_ns = begin_ns + length_ns;
         while let Some(left_ns) = end_ns.checked_sub(monotonic_ns()) {
@@ -256,7 +257,7 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Puts the guard away.
+    /// Stops the guard.
     pub fn end(self) -> Result<(), Error> {
         Ok(self.session.end()?)
     }

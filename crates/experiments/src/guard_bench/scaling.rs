@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Does the reaction grow with the number of CPUs? Reclaim on, and nothing to reclaim: the overflow asks the pool and
-//! every other core's share in it, and ends in a throttle.
+//! Tests whether the reaction time grows with the number of CPUs. Reclaim is on but finds nothing: the overflow handler
+//! queries the pool and every other core's share of it, and then throttles.
 //!
-//! It is measured twice. With one hungry core the time is the guard's own. With all of them hungry it holds what the
-//! kernel does for the others at the same moment.
+//! Each machine is measured twice. With one hungry core the time is the guard's own; with all cores hungry it includes
+//! the kernel's work for the other cores at the same moment.
 
 use memwarden_guard::{BestEffort, CoreStatistics};
 use memwarden_run::studies::guard_bench::{Case, Figure, Scaling};
@@ -12,17 +12,18 @@ use super::Bench;
 use super::rig::{Load, Rig, Seen};
 use crate::Error;
 
-/// Of all cores at once.
+/// Budget of each core when all are hungry.
 const BUDGET_TOGETHER: u64 = 5;
 
-/// Of the one hungry core: 100 faults take some 0.4 ms, so that the overflow comes when the others have long begun
-/// their periods.
+/// Budget of the single hungry core: 100 faults take about 0.4 ms, so the overflow comes well after the other cores
+/// have
+/// begun their periods.
 const BUDGET_ALONE: u64 = 100;
 
-/// Periods watched: with two CPUs still hundreds of throttles.
+/// Periods watched; even two CPUs give hundreds of throttles.
 const PERIODS: u32 = 200;
 
-/// The hungry one.
+/// The single hungry core.
 const ALONE: usize = 0;
 
 pub(super) fn run(bench: &mut Bench) -> Result<(), Error> {

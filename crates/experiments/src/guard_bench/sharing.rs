@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What sharing and reclaim hand out, in cases whose numbers follow from the policy.
+//! Events that sharing and reclaim grant, in cases whose result follows from the policy.
 
 use super::rig::{Load, Rig, Seen};
 use super::{Bench, Event, judged};
@@ -11,24 +11,24 @@ use memwarden_run::studies::guard_bench::{Case, Figure, Sharing, SharingCore};
 const FIRST: u64 = 45;
 const SECOND: u64 = 15;
 
-/// Periods watched. Predictions settle within ten (the average halves what is left each period).
+/// Periods watched. Predictions settle within ten, as the average halves the difference in each period.
 const PERIODS: u32 = 200;
 
 /// The two cores.
 const CPUS: [usize; 2] = [0, 1];
 
-/// How near a number must come to what follows from the policy.
+/// Relative tolerance of a figure against the policy's result.
 const NEAR: f64 = 0.02;
 
 struct Scene {
     name: &'static str,
     mode: BestEffort,
     reclaim: bool,
-    /// What the two do.
+    /// The loads of the two cores.
     loads: Vec<Load>,
-    /// What must come out, in words.
+    /// The expected result, in words.
     target: &'static str,
-    /// Given what the two used a period, in pages.
+    /// Checks the mean events per period of the two cores, in pages.
     follows: fn(f64, f64) -> bool,
 }
 
@@ -83,7 +83,7 @@ fn scenes(event: &Event) -> Vec<Scene> {
             mode: BestEffort::None,
             reclaim: true,
             loads: vec![Load::busy(CPUS[0]), hungry(CPUS[1])],
-            // Both budgets are the limit, not what there is time for.
+            // The budgets limit both cores, not the available time.
             target: "twice its budget for CPU 2, and never above both",
             follows: |_, b| b > 2.0 * SECOND as f64 && b <= SUM * 1.01,
         },
@@ -92,7 +92,7 @@ fn scenes(event: &Event) -> Vec<Scene> {
             mode: BestEffort::Spare,
             reclaim: false,
             loads: both(),
-            // How the rest is shared is up to the machine, not to the policy.
+            // The machine, not the policy, decides how the cores share the rest.
             target: "more than its budget for each",
             follows: |a, b| a > 1.5 * FIRST as f64 && b > 1.5 * SECOND as f64,
         },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the interference experiment is to do: data, as TOML or as options.
+//! Settings of the interference experiment, from TOML or from options.
 
 use std::path::{Path, PathBuf};
 
@@ -20,83 +20,84 @@ use crate::program::Delimiter;
 use crate::workload::{Task, Until, program};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, Simulated, Workload};
 
-/// The fair server of Linux 6.12 and later keeps 50 ms of each second for ordinary tasks, and gets its way with a core
-/// that was given less from the second second on. With these budgets a core is given less, and the case has four such
-/// seconds.
+/// The fair server of Linux 6.12 and later reserves 50 ms of each second for ordinary tasks. If a budget leaves a core
+/// less, the server runs such tasks nonetheless, from the second second on. These budgets leave less, and the case has
+/// four such seconds.
 const LONG_CASE: Time = Time::ms(5000);
 
-/// The buffers of the published experiment.
+/// Buffer size of the published experiment.
 const PUBLISHED_MEMORY: Size = Size::kib(16 << 10);
 
-/// Where the caches are not known, or small: the size that these workloads always defaulted to.
+/// Buffer size if the caches are unknown or small: the workloads' default.
 pub(super) const USUAL_BYTES: u64 = 16 << 20;
 
-/// Jobs of a program in each repeat, where no number is given: enough for a 99th percentile.
+/// Default number of a program's jobs in each repeat: enough for a 99th percentile.
 const JOBS: u64 = 100;
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The victim; `cmd: COMMAND` is a program of the user.
+    /// The victim; `cmd: COMMAND` is a user's program.
     #[schemars(with = "String")]
     pub victim: Workload,
-    /// What delimits the jobs of a program.
+    /// Delimiter of a program's jobs.
     pub jobs_by: Delimiter,
-    /// Where.
+    /// The victim's CPU.
     pub victim_cpu: usize,
-    /// Its buffer, as `-m` takes it: KiB, or with a unit; empty is four times the last-level cache.
+    /// The victim's buffer, as `-m` takes it: KiB, or with a unit; empty means four times the last-level cache.
     #[serde(with = "or_empty")]
     #[schemars(with = "String")]
     pub victim_memory: Option<Size>,
-    /// How often it goes over its buffer in each repeat; of a program, its jobs. 0 leaves it to `window`.
+    /// The victim's passes over its buffer in each repeat; for a program, its jobs. 0 uses `window` instead.
     pub victim_iterations: u64,
-    /// The aggressors, one kind at a time.
+    /// Aggressors; each kind is measured separately.
     #[schemars(with = "Vec<String>")]
     pub aggressors: Vec<Workload>,
-    /// Their buffers, as the victim's.
+    /// The aggressors' buffers, as the victim's.
     #[serde(with = "or_empty")]
     #[schemars(with = "String")]
     pub aggressor_memory: Option<Size>,
-    /// Where they run: the last, the last two, ... all of these CPUs.
+    /// The aggressors' CPUs: one aggressor runs on the last, two on the last two, and so on.
     #[schemars(with = "String")]
     pub cpus: CpuSet,
-    /// Guard settings, each compared with none.
+    /// Guard settings; each is compared with no guard.
     #[schemars(with = "Vec<String>")]
     pub guard: Vec<GuardSpec>,
     /// Runs of each case.
     pub repeat: u32,
-    /// Which regulator.
+    /// The regulator.
     #[schemars(with = "String")]
     pub backend: Backend,
-    /// What the guard counts; empty leaves it to the guard.
+    /// The event that the guard counts; empty uses the guard's default.
     pub event: String,
-    /// Bytes that one event stands for; 0 leaves it to the guard.
+    /// Bytes that one event stands for; 0 uses the guard's default.
     pub bytes_per_event: u64,
-    /// The guard leaves the kernel's own traffic uncounted.
+    /// The guard does not count the kernel's own traffic.
     pub user_only: bool,
     /// The guard's period.
     #[schemars(with = "String")]
     pub period: Time,
-    /// Prove that the guard regulates before relying on it.
+    /// Prove that the guard regulates before the first case.
     pub self_test: bool,
-    /// Fail when the guard's event isn't memory traffic.
+    /// Fail if the guard's event is not memory traffic.
     pub require_memory_event: bool,
-    /// Quiet time between aggressors that run and the victim's start.
+    /// Time between the start of the aggressors and the start of the victim.
     #[schemars(with = "String")]
     pub settle: Time,
-    /// The least time for which each case with a guard is watched in one piece: after the victim's last run its
-    /// aggressors go on until then.
+    /// Minimum time for which each case with a guard is watched without a break: after the victim's last run the
+    /// aggressors
+    /// go on until then.
     #[schemars(with = "String")]
     pub hold: Time,
-    /// A last case with all aggressors under a guard, watched in one piece for at least so long; 0s is none.
+    /// Minimum duration of a last case, with all aggressors under a guard, watched without a break; 0s leaves it out.
     #[schemars(with = "String")]
     pub long_case: Time,
-    /// Its budgets; none takes those of the last of `guard`.
+    /// Budgets of the long case; none uses those of the last `guard`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub long_guard: Option<GuardSpec>,
-    /// Time of each run of the victim, where `victim_iterations` is 0; on a model always, in simulated time.
+    /// Duration of each run of the victim if `victim_iterations` is 0; on a model always, in simulated time.
     #[schemars(with = "String")]
     pub window: Time,
 }
@@ -116,7 +117,7 @@ impl Default for Config {
             aggressor_memory: None,
             cpus: CpuSet::default(),
             guard: Vec::new(),
-            // The least for which a median and a range say something.
+            // The fewest runs that give a meaningful median and range.
             repeat: 5,
             backend: Backend::Auto,
             event: String::new(),
@@ -126,12 +127,12 @@ impl Default for Config {
             self_test: true,
             require_memory_event: false,
             settle: Time::ms(10),
-            // What a kernel does once a second to a core that is kept from its tasks happens twice at least.
+            // What the kernel does once a second to a core without CPU time for its tasks happens at least twice.
             hold: Time::ms(2500),
-            // Every guarded case is watched for long enough, and the budgets of a machine in use are not known here.
+            // Every guarded case is watched long enough, and the usual budgets of this machine are unknown.
             long_case: Time::ZERO,
             long_guard: None,
-            // No single disturbance decides it.
+            // Long enough that no single disturbance decides the result.
             window: Time::ms(1000),
         }
     }
@@ -140,11 +141,11 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    /// Where the published experiment was made.
+    /// The platform of the published experiment.
     const PLATFORM: Option<&'static str> = Some("raspberry-pi-3");
 
-    /// A platform's caches and memory are there, and a PMU that counts what reaches it. What was published was guarded
-    /// by a regulator that counts user mode alone (MemGuard's counter has `exclude_kernel`). Two runs are the same.
+    /// A model has caches, memory, and a PMU that counts memory traffic. The published experiment used a regulator that
+    /// counts user mode only (MemGuard's counter has `exclude_kernel`). Two runs give the same result.
     fn for_modelled(platform: &Platform) -> Self {
         let others = platform.machine.cores.saturating_sub(1);
         Self {
@@ -168,7 +169,7 @@ impl Settings for Config {
         }
     }
 
-    /// The model is exact, but for where pages are.
+    /// The model is deterministic but for the placement of pages.
     fn for_sim() -> Self {
         Self {
             victim_memory: Some(PUBLISHED_MEMORY),
@@ -226,7 +227,7 @@ impl Settings for Config {
 }
 
 impl Config {
-    /// The cores on which the guard proves itself first.
+    /// The cores of the guard's self-test.
     pub(super) fn proven_cpus(&self) -> CpuSet {
         if !self.self_test || self.backend == Backend::Null {
             return CpuSet::default();
@@ -236,7 +237,7 @@ impl Config {
             .collect()
     }
 
-    /// memwarden's arguments that run the victim.
+    /// The command-line arguments that run the victim.
     pub(super) fn victim_arguments(&self) -> Vec<String> {
         let cpu = self.victim_cpu;
         match (&self.victim, self.victim_iterations) {
@@ -253,12 +254,13 @@ impl Config {
         }
     }
 
-    /// Gives buffers whose size was left to the machine so much that the caches on CPU `victim_cpu` keep no more than a
-    /// quarter of them, in as much memory as is free.
+    /// Sets the size of buffers without a size: so large that the caches of CPU `victim_cpu` hold at most a quarter of
+    /// a
+    /// buffer, within the free memory.
     pub(super) fn size_buffers(&mut self, root: &Root) {
         let enough = remarks::memory_bytes(root, self.victim_cpu).unwrap_or(0);
         let all = self.cpus.iter().count() as u64 + 1;
-        // Half of what is free is left to others.
+        // Leave half of the free memory to other programs.
         let most = meminfo(root, "MemAvailable").map_or(u64::MAX, |free| free / 2 / all);
         let bytes = enough.max(USUAL_BYTES).min(most);
         for memory in [&mut self.victim_memory, &mut self.aggressor_memory] {
@@ -266,7 +268,7 @@ impl Config {
         }
     }
 
-    /// Whether the last-level cache keeps a good part of the victim's buffer; none where that is not known.
+    /// True if the last-level cache holds a good part of the victim's buffer; none if unknown.
     pub(super) fn victim_in_cache(&self, root: &Root) -> Option<bool> {
         if !matches!(self.victim, Workload::Latency | Workload::Bandwidth(_))
             || self.victim.makes_faults()
@@ -276,12 +278,12 @@ impl Config {
         Some(self.victim_memory?.bytes() < remarks::memory_bytes(root, self.victim_cpu)?)
     }
 
-    /// The CPUs of `count` aggressors: the last of [`Self::cpus`].
+    /// The CPUs of `count` aggressors: the last ones of [`Self::cpus`].
     pub(super) fn busy(&self, count: usize) -> impl Iterator<Item = usize> {
         self.cpus.iter().skip(self.cpus.len() - count)
     }
 
-    /// How the guard is started.
+    /// The options that start the guard.
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
@@ -321,7 +323,7 @@ mod tests {
         assert_eq!(busy(3), [1, 2, 3]);
     }
 
-    /// A machine with a last level of this size on its only CPU, and so much free memory.
+    /// A machine with one CPU, a last-level cache of this size, and this much free memory.
     fn machine(l3_kib: u64, free_kib: u64) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder

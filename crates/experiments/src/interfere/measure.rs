@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One case: aggressors up, victim measured, everything down again, as often as asked.
+//! Measures one case: starts the aggressors, measures the victim, stops everything, and repeats.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use super::{Config, Plan};
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Proof, Workload};
 
-/// An aggressor that isn't running after this long never will.
+/// Time in which an aggressor must be running; otherwise it has failed.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// Room in the record of a case, beside what it is watched for: half a minute at a period of 1 ms.
+/// Spare records of a case beyond its planned duration: half a minute at a period of 1 ms.
 const RECORD_PERIODS: u64 = 1 << 15;
 
 /// The longest sleep between two checks for Ctrl-C.
 const SLEEP: Duration = Duration::from_millis(200);
 
-/// What came out of a case.
+/// The result of a case.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// The victim's figures in each repeat: one, or of a program each job's.
+    /// The victim's figures in each repeat: one figure, or one for each job of a program.
     pub victim: Vec<Vec<f64>>,
     pub aggressors: Vec<MeasuredAggressor>,
-    /// Backend and settings that the case ran under.
+    /// Backend and settings of the case.
     pub settings: Option<(String, Settings)>,
-    /// What the guard says of each repeat.
+    /// The guard's recording of each repeat.
     pub guarded: Vec<Guarded>,
 }
 
@@ -45,9 +45,9 @@ pub(super) struct MeasuredAggressor {
 pub(super) struct Guarded {
     pub throttled_share: BTreeMap<usize, f64>,
     pub proof: Proof,
-    /// What the regulator's own statistics say of the same time, by core.
+    /// The regulator's own statistics over the same time, by core.
     pub counted: BTreeMap<usize, CoreStatistics>,
-    /// Why there is no proof over every period.
+    /// Reason why not every period is recorded.
     pub untraced: Option<String>,
 }
 
@@ -69,14 +69,14 @@ pub(super) fn measure(
             })
             .collect();
     }
-    // A guard that only stands by, its budgets lifted, is not part of the case.
+    // A guard whose budgets are lifted is not part of the case.
     let guard = guard.filter(|_| plan.guard.is_some());
     if let Some(guard) = guard {
         measured.settings = Some((guard.name().to_owned(), guard.settings()?));
     }
     for number in 1..=config.repeat {
         interrupt.check()?;
-        // In the last run, so that the runs before are as long as the victim's work.
+        // Only in the last run, so that the others take no longer than the victim's work.
         let hold = if number == config.repeat {
             plan.long.unwrap_or(config.hold.duration())
         } else {
@@ -108,7 +108,7 @@ fn repeat(
     }
     std::thread::sleep(config.settle.duration());
 
-    // Before the victim starts: whatever this costs is not in its way.
+    // Before the victim starts, so that the cost of starting does not disturb it.
     let watch = guard.map(|guard| Watch::begin(guard, hold)).transpose()?;
     let mut victim = Child::start(&config.victim_arguments(), false)?;
     if matches!(config.victim, Workload::Program(_)) {
@@ -136,7 +136,7 @@ fn repeat(
     Ok(())
 }
 
-/// Everything that the guard says between two moments.
+/// Records what the guard does between two moments.
 struct Watch {
     recorder: Result<Box<dyn Recorder>, String>,
     before: Vec<CoreStatistics>,
@@ -147,7 +147,7 @@ impl Watch {
     fn begin(guard: &dyn Regulator, hold: Duration) -> Result<Self, Error> {
         let periods = hold.as_micros() / u128::from(guard.settings()?.control.period_us.max(1));
         let room = RECORD_PERIODS + u64::try_from(periods).unwrap_or(u64::MAX >> 1);
-        // The proof is worth having and not worth failing for: without it the case says so.
+        // The recording is optional: if it fails, the case says so and goes on.
         Ok(Self {
             recorder: guard.record(room).map_err(|error| error.to_string()),
             before: guard.statistics()?,
@@ -155,7 +155,7 @@ impl Watch {
         })
     }
 
-    /// Waits until the watch has lasted so long; the aggressors must be at work all the time.
+    /// Waits until the watch has lasted for `least`; fails if an aggressor ends early.
     fn go_on(
         &self,
         least: Duration,
@@ -203,13 +203,15 @@ impl Watch {
     }
 }
 
-/// A core without a timer books its periods when it is looked at. The look at the case's begin ends those of before.
+/// Keeps the periods of the case. A core without a timer records its periods only when it is read, and the reading at
+/// the
+/// case's begin records earlier ones.
 fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
     recording.events.retain(|event| event.t_ns >= begun_ns);
     recording
 }
 
-/// Pinned, and still there at the end.
+/// Checks that the victim was pinned and ended on its CPU.
 fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Error> {
     match result.get("cpu").and_then(Value::as_u64) {
         Some(ended_on) if usize::try_from(ended_on) == Ok(cpu) => Ok(()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The experiment on a simulated machine: the same cases, the same folder, and no clock but the model's.
+//! The experiment on a simulated machine: the same cases and run folder, with the model's clock.
 
 use std::path::{Path, PathBuf};
 
@@ -18,25 +18,25 @@ use super::{Config, Plan, case, plans, remarks, samples};
 use crate::simulated::{Simulated, proof, throttled_share};
 use crate::{Error, Interrupt, Progress, Settings};
 
-/// A case with what it takes.
+/// A case with its prepared workloads.
 struct Prepared {
     plan: Plan,
     settings: Option<(String, GuardSettings)>,
     guard: Option<Guard>,
 }
 
-/// What one run of a case gave.
+/// The result of one run of a case.
 struct Ran {
     counts: Vec<CoreCounts>,
     guarded: Option<Guarded>,
-    /// What memory did.
+    /// Activity of the memory.
     activity: Activity,
 }
 
-/// Runs the experiment in the model and leaves its run folder.
+/// Runs the experiment in the model and writes its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense on the platform, a workload isn't modelled, or the run is interrupted.
+/// When a setting is invalid on the platform, a workload is not modelled, or the run is interrupted.
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,
@@ -67,7 +67,7 @@ pub fn simulate(
         .collect();
     let settle_ps = picoseconds(config.settle);
     let window_ps = picoseconds(config.window);
-    // Refused before there is a folder, whatever it is.
+    // Reject any invalid case before the folder exists.
     for case in &cases {
         simulated.platform.machine(
             workloads(&config, simulated, &case.plan, 0)?,
@@ -131,11 +131,11 @@ fn picoseconds(time: Time) -> u64 {
     time.as_ns().saturating_mul(1000)
 }
 
-/// The configuration with what only the platform can say.
+/// Completes the configuration with facts of the platform.
 fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     config.victim.check_modelled()?;
     let mut config = config.clone();
-    // There is no kernel that does something once a second.
+    // A model has no kernel with once-a-second work.
     config.long_case = Time::ZERO;
     config.check_cores(simulated)?;
     if config.cpus.is_empty() {
@@ -238,7 +238,7 @@ fn measured(
     let victim = |ran: &Ran| {
         let touches = ran.counts[config.victim_cpu].touches;
         if config.victim.more_is_worse() {
-            // Of one that never had a turn, the time is at least this.
+            // If the victim never ran, its time is at least the window.
             window_ps as f64 / 1e3 / touches.max(1) as f64
         } else {
             mib_s(touches)

@@ -68,7 +68,7 @@ impl Way {
     }
 }
 
-/// In which order the places of a mapping are walked over.
+/// Order in which a walk visits the places of a mapping.
 #[derive(
     Debug,
     Clone,
@@ -85,13 +85,13 @@ impl Way {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Access {
-    /// Any.
+    /// Random order.
     Random,
-    /// One after the other.
+    /// Sequential order.
     Sequential,
 }
 
-/// What counts.
+/// The source of the counters.
 #[derive(
     Debug,
     Clone,
@@ -108,9 +108,9 @@ pub enum Access {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Counters {
-    /// The machine where it can, else a model.
+    /// The machine's counters if it has them, else a model.
     Auto,
-    /// The machine.
+    /// The machine's counters.
     #[serde(rename = "hw")]
     #[strum(serialize = "hw")]
     Hardware,
@@ -141,7 +141,7 @@ pub enum Compete {
     None,
     /// A forked child, on the same CPU.
     Fork,
-    /// A program of its own, on any CPU.
+    /// A separate program, on any CPU.
     Background,
 }
 
@@ -162,15 +162,15 @@ pub enum Compete {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case", parse_err_ty = String, parse_err_fn = unknown::<Self>)]
 pub enum Flush {
-    /// Each line of the mapping by its address.
+    /// Flushes each line of the mapping by its address.
     Lines,
-    /// By reading a larger buffer.
+    /// Reads a larger buffer.
     Read,
     /// Not at all.
     Off,
 }
 
-/// On or off, as people type it.
+/// On or off, as on the command line.
 #[derive(
     Debug,
     Clone,
@@ -200,30 +200,30 @@ pub const THIS_MACHINE: &str = "this-machine";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The mappings; empty is all.
+    /// The mappings; empty means all.
     #[schemars(with = "Vec<String>")]
     pub flags: Vec<Way>,
     /// The orders.
     pub access: Vec<Access>,
-    /// How often each step walks its span.
+    /// Walks over the span in each step.
     pub locality: Vec<u64>,
     /// Bytes of the mapping.
     pub size_bytes: u64,
     /// Outer steps.
     pub outer: u64,
-    /// What counts.
+    /// The source of the counters.
     pub counters: Counters,
-    /// Whose caches are modelled.
+    /// The platform whose caches are modelled.
     pub platform: String,
     /// The modelled prefetcher.
     pub prefetcher: Switch,
-    /// Of a walk's outer steps the model sees so many at most.
+    /// Largest number of a walk's outer steps that the model simulates.
     pub model_outer: u64,
-    /// Who competes.
+    /// The competitors; each is measured separately.
     pub compete: Vec<Compete>,
-    /// Bytes that a competitor takes; 0 is what is free, less a tenth of the machine's memory.
+    /// Bytes that a competitor takes; 0 means the free memory, less a tenth of the machine's memory and less a mapping.
     pub compete_limit_bytes: u64,
-    /// The competitor's control group has so much memory; 0 is no such group.
+    /// Memory limit of the competitor's control group, bytes; 0 means no group.
     pub confine_bytes: u64,
     /// Write the mapping back before each walk and after it.
     pub msync: bool,
@@ -231,12 +231,12 @@ pub struct Config {
     pub flush: Flush,
     /// Runs of each case.
     pub repeat: u32,
-    /// Of the random places.
+    /// Seed of the random places.
     pub seed: u64,
-    /// The CPU; none is the last.
+    /// The CPU; none means the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<usize>,
-    /// Where files are made; empty is the system's place for temporary files.
+    /// Directory for the mapped files; empty means the system's directory for temporary files.
     pub dir: PathBuf,
 }
 
@@ -251,8 +251,9 @@ impl Default for Config {
             counters: Counters::Auto,
             platform: THIS_MACHINE.into(),
             prefetcher: Switch::On,
-            // 256 MiB of lines in order, seven times the last level of a server: less, and its filling is most of what
-            // is seen. 67 million accesses, one to two seconds of the model's.
+            // 256 MiB of lines in order, seven times the last level of a server; with fewer, misses of the initial fill
+            // would
+            // dominate. 67 million accesses take the model one to two seconds.
             model_outer: 1 << 13,
             compete: vec![Compete::None],
             compete_limit_bytes: 0,
@@ -267,7 +268,7 @@ impl Default for Config {
     }
 }
 
-/// A size as an option has it.
+/// A size as its option takes it.
 fn kib(bytes: u64) -> String {
     format!("{}K", bytes / 1024)
 }
@@ -275,7 +276,7 @@ fn kib(bytes: u64) -> String {
 impl Settings for Config {
     type Whole = memwarden_run::studies::mmap::Whole;
 
-    /// The settings that suit the emulated machine: it has a hundredth of the speed, and tells nothing of its caches.
+    /// The settings for the emulated machine: it is about a hundred times slower and does not report its caches.
     fn for_lab() -> Self {
         Self {
             size_bytes: 64 << 20,
@@ -373,7 +374,7 @@ impl Config {
         }
     }
 
-    /// Where files are made.
+    /// Directory for the mapped files.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         if self.dir.as_os_str().is_empty() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who counts what a walk does to caches and TLBs: the machine, or a model that is told the same accesses afterwards.
+//! Counts a walk's effect on caches and TLBs: by the machine's counters, or by a model that replays the accesses.
 //!
-//! The model works apart from the walk, so that neither its time nor its memory is in what is measured of it. It is told
-//! the addresses of the real mapping.
+//! The model runs after the walk, so that neither its time nor its memory affects what is measured. It uses the
+//! addresses
+//! of the real mapping.
 
 use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use memwarden_platform::counters::groups::{Groups, Reading, Times};
@@ -15,17 +16,17 @@ use memwarden_workloads::mapped::{self, Walk};
 use super::config::{Config, Counters, Switch, THIS_MACHINE};
 use crate::{Error, Interrupt};
 
-/// What the walk loads and stores at a time.
+/// Bytes of each load and store of the walk.
 const WORD_BYTES: u64 = 8;
 
-/// What counts.
+/// The source of the counters.
 pub(super) enum Counter {
     Hardware(Groups),
     Model(Geometry),
 }
 
 impl Counter {
-    /// The one that is wanted, or the one that is to be had; says which in the summary.
+    /// Opens the requested source, or the available one; names it in the summary.
     pub(super) fn open(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Self, Error> {
         let hardware = (config.counters != Counters::Model).then(Groups::open);
         match hardware {
@@ -78,7 +79,7 @@ fn tell_hardware(groups: &Groups, summary: &mut Summary) {
     }
 }
 
-/// What is modelled, said in the summary with what of it was assumed.
+/// The modelled geometry; the summary names it and what of it is assumed.
 fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geometry, Error> {
     let (mut geometry, assumed) = if config.platform == THIS_MACHINE {
         let of = Geometry::of_machine(&cache::of_cpu(&Root::system(), cpu)).map_err(|error| {
@@ -143,17 +144,17 @@ fn text(geometry: &Geometry, name: &str) -> String {
     format!("{name} ({}; prefetcher {prefetcher})", parts.join(", "))
 }
 
-/// What the model counted.
+/// The model's counts.
 pub(super) struct Modelled {
     pub(super) counts: Counts,
-    /// Outer steps that it was told.
+    /// Outer steps that were simulated.
     pub(super) steps: u64,
     pub(super) accesses: u64,
-    /// CPU time that it took.
+    /// CPU time of the simulation.
     pub(super) cpu_ns: u64,
 }
 
-/// Tells a model the walk's first accesses.
+/// Simulates the first accesses of the walk.
 pub(super) fn model(
     geometry: &Geometry,
     walk: &Walk,
@@ -214,7 +215,7 @@ mod tests {
         modelled.counts
     }
 
-    /// A span is as large as the L1D: it misses once a line, and then not while it is walked over.
+    /// A span is as large as the L1D: each line misses once and then hits during the walks over the span.
     #[test]
     fn what_the_model_counts_of_a_walk_has_a_closed_form() {
         for locality in [2, 16] {

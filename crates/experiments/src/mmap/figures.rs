@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs as samples and figures.
+//! Samples and figures of the runs.
 
 use memwarden_platform::usage::Usage;
 use memwarden_run::studies::mmap::Case;
@@ -17,7 +17,7 @@ pub(super) fn times(runs: &[Taken]) -> Vec<f64> {
         .collect()
 }
 
-/// Raw samples of what was measured.
+/// Raw samples of the measured runs.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> Vec<Sample> {
     let case = plan.name();
@@ -64,7 +64,7 @@ pub(super) fn samples(plan: &Plan, runs: &[Taken], cpu: usize, base_ns: u64) -> 
     samples
 }
 
-/// What the model counted, as samples: one, since it would count the same again.
+/// The model's counts as a single sample, since a repeat would give the same counts.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn modelled_samples(plan: &Plan, modelled: Option<&Modelled>) -> Vec<Sample> {
     let Some(modelled) = modelled else {
@@ -153,7 +153,7 @@ pub(super) fn case(
     })
 }
 
-/// What the machine's counters say.
+/// Figures of the machine's counters.
 fn counted(case: Case, runs: &[Taken]) -> Case {
     let readings: Vec<_> = runs.iter().filter_map(|run| run.reading.as_ref()).collect();
     let Some(first) = readings.first() else {
@@ -184,7 +184,7 @@ fn counted(case: Case, runs: &[Taken]) -> Case {
     }
 }
 
-/// Shares of misses: misses, and what they are misses of.
+/// Miss ratios: misses over accesses.
 fn shares(case: Case) -> Case {
     let share = |misses: &str, of: &str| {
         let counts = case.count(misses).zip(case.count(of));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One run of a case: map, fill, compete, flush, walk, look.
+//! One run of a case: map, fill, start the competitor, flush, walk, read the counters.
 
 use memwarden_platform::counters::groups::Reading;
 use memwarden_platform::cpus::CpuSet;
@@ -17,7 +17,7 @@ use super::rival::Rival;
 use crate::pinned::Pinned;
 use crate::{Error, Interrupt};
 
-/// A setting that is measured.
+/// One case to measure.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) way: Way,
@@ -39,7 +39,7 @@ impl Plan {
     }
 }
 
-/// What came out of a run.
+/// The result of a run.
 pub(super) struct Taken {
     pub(super) outcome: Outcome,
     pub(super) usage: Usage,
@@ -47,12 +47,12 @@ pub(super) struct Taken {
     pub(super) synced: Option<Synced>,
     pub(super) reading: Option<Reading>,
     pub(super) rival: Option<End>,
-    /// Where the mapping was, and how much of it in huge pages.
+    /// Address of the mapping, and its bytes in huge pages.
     pub(super) base: u64,
     pub(super) huge_bytes: u64,
 }
 
-/// What the mapping cost before its walk.
+/// Cost of the mapping before its walk.
 #[derive(Default)]
 pub(super) struct Setup {
     pub(super) map_ns: u64,
@@ -87,13 +87,13 @@ impl WriteBack {
     }
 }
 
-/// What runs have in common.
+/// State that all runs share.
 pub(super) struct Bench<'a> {
     pub(super) config: &'a Config,
     pub(super) pinned: &'a Pinned,
-    /// Where a background program may run.
+    /// CPUs of a background program.
     pub(super) elsewhere: &'a CpuSet,
-    /// What is read to empty the caches.
+    /// The buffer that is read to empty the caches.
     pub(super) other: Option<Mapping>,
     pub(super) interrupt: &'a Interrupt,
 }
@@ -112,15 +112,17 @@ impl Bench<'_> {
             compete if compete == wanted => Rival::start(config, compete, self.elsewhere),
             _ => Ok(None),
         };
-        // A program is started before there is a mapping: starting one makes its parent's pages read-only for a moment, and
-        // each of them a fault. A fork is a copy of the mapping, and such faults are what it costs.
+        // Start a program before the mapping exists: starting one write-protects the parent's pages for a moment, and
+        // each then
+        // costs a fault. A fork copies the mapping; there such faults are part of what is measured.
         let program = start(Compete::Background)?;
         let mut mapped = Mapped::new(plan.way.0, bytes, &config.directory())?;
         let setup = Self::first_touch(&mapped)?;
         mapped.fill(1);
         let written_back = || config.msync.then(|| WriteBack::of(&mapped)).transpose();
-        // Before a competitor takes memory: a look at the whole mapping brings back what the kernel swapped out, and the
-        // walk would find it in memory.
+        // Check before a competitor takes memory: reading the whole mapping swaps its pages back in, and the walk would
+        // then
+        // find them in memory.
         let synced_before = written_back()?;
         let huge_bytes = mapped.huge_bytes();
         let mut rival = program.map_or_else(|| start(Compete::Fork), |one| Ok(Some(one)))?;

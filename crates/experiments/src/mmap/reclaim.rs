@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the second chance of pages in use is worth: pages that are used while others pass through, in a control group with
-//! too little memory for both, with the kernel's switch vm.reclaim_active off and on.
+//! Effect of a second chance for pages in use: pages that are used while other pages stream through, in a control group
+//! too small for both, with the kernel's switch vm.reclaim_active off and on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,30 @@ use crate::{Error, Interrupt, Progress, Settings, folder};
 /// The kernel's switch.
 const SWITCH: &str = "/proc/sys/vm/reclaim_active";
 
-/// Between two looks at the process.
+/// Interval between checks of the process.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Bytes in use.
+    /// Bytes of the pages in use.
     pub hot_bytes: u64,
-    /// Bytes that pass through.
+    /// Bytes that stream through.
     pub cold_bytes: u64,
-    /// Memory of the group.
+    /// Memory limit of the group.
     pub memory_bytes: u64,
-    /// Passes that are counted.
+    /// Measured passes.
     pub rounds: u64,
-    /// A disk in memory to swap to; empty is what the machine swaps to already.
+    /// A RAM disk to swap to; empty uses the machine's own swap.
     pub swap: PathBuf,
-    /// Runs with the switch off, and with it on.
+    /// Runs with the switch off and as many with it on.
     pub repeat: u32,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        // What is in use is a third of the memory: it would fit easily.
+        // The pages in use are a third of the memory and would fit easily.
         Self {
             hot_bytes: 2 << 20,
             cold_bytes: 12 << 20,
@@ -58,7 +58,7 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    /// The emulated machine swaps to nothing until it is told to.
+    /// The emulated machine has no swap by default.
     fn for_lab() -> Self {
         Self {
             swap: "/dev/ram0".into(),
@@ -119,7 +119,7 @@ impl Config {
     }
 }
 
-/// The switch; dropped, it is as it was.
+/// The kernel's switch; restored when dropped.
 struct Switch {
     path: PathBuf,
     before: String,
@@ -167,8 +167,9 @@ impl Drop for Switch {
 /// Runs the experiment and leaves its run folder.
 ///
 /// # Errors
-/// When the kernel has no such switch, nothing to swap to or no memory control groups, or the run is interrupted; what was
-/// measured is then in `DIR.partial`.
+/// When the kernel lacks the switch, swap or memory control groups, or the run is interrupted; what was measured is
+/// then in
+/// `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,
@@ -194,7 +195,7 @@ pub fn run(
     let base_ns = clock::monotonic_ns();
     let steps = 2 * config.repeat as usize;
     let mut outcomes: [Vec<Outcome>; 2] = Default::default();
-    // By turns: what else the machine does meanwhile is then in both.
+    // Alternate between off and on, so that background activity affects both.
     for repeat in 0..config.repeat {
         for value in [0, 1] {
             let done = 2 * repeat as usize + usize::from(value);
@@ -225,9 +226,9 @@ fn name(value: u8) -> String {
     format!("vm.reclaim_active {value}")
 }
 
-/// One run, in a group and a process of its own.
+/// One run, in its own group and process.
 fn once(config: &Config, interrupt: &Interrupt) -> Result<Outcome, Error> {
-    // Its processes must be gone before it: it is dropped last.
+    // Dropped last: a group can only be removed after its processes have ended.
     let group = MemoryGroup::new(config.memory_bytes)?;
     let mut running = Running::start(config.pages(), &interrupt.into())?;
     group.add(running.id())?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The competitor: who it is, how much it takes, and what became of it.
+//! The competitor for memory: its start, its memory, and how it ended.
 //!
-//! It is the one that the kernel kills first when memory runs out, and that is a result. It never outlives the measurement:
-//! it is killed on every way out of here, and by the kernel if this process dies.
+//! The kernel kills it first when memory runs out, which is a result. It never outlives the measurement: it is killed
+//! on
+//! every path out of this module, and by the kernel if this process dies.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -23,16 +24,16 @@ use rustix::process::Signal;
 use super::config::{Compete, Config};
 use crate::{Error, Interrupt};
 
-/// Between two looks at it.
+/// Interval between checks of the competitor.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// A running competitor; dropped, it is killed.
+/// A running competitor; killed when dropped.
 pub(super) struct Rival {
     process: Process,
     words: Words,
     limit_bytes: u64,
     kills_before: Option<u64>,
-    // After the process: a group that somebody is in can't be removed.
+    // Dropped after the process: a group with a process cannot be removed.
     group: Option<MemoryGroup>,
 }
 
@@ -76,8 +77,9 @@ impl Process {
     }
 }
 
-/// What a competitor takes when nobody says: what is free, less a tenth of the machine's memory, and less a mapping: that of
-/// a program comes afterwards, and that of a fork is copied when it is written to.
+/// The default memory of a competitor: what is free, less a tenth of the machine's memory and less a mapping. A
+/// background
+/// program starts before the mapping is filled, and a fork copies the mapping on write.
 fn limit_bytes(config: &Config) -> Result<u64, Error> {
     if config.compete_limit_bytes != 0 {
         return Ok(config.compete_limit_bytes);
@@ -105,7 +107,7 @@ fn limit_bytes(config: &Config) -> Result<u64, Error> {
 }
 
 impl Rival {
-    /// Starts it; it has touched nothing yet. `elsewhere` are the CPUs of a background program.
+    /// Starts the competitor, which touches no memory yet. `elsewhere` are the CPUs of a background program.
     pub(super) fn start(
         config: &Config,
         compete: Compete,
@@ -144,7 +146,7 @@ impl Rival {
         Ok(Some(rival))
     }
 
-    /// Lets it begin, and waits until it has touched all of its memory, or has come to grief.
+    /// Lets it take its memory, and waits until it has touched all of it or has ended.
     pub(super) fn fill(&mut self, interrupt: &Interrupt) -> Result<(), Error> {
         self.words.go();
         while self.words.passes() == 0 && self.process.ended().is_none() {
@@ -154,7 +156,7 @@ impl Rival {
         Ok(())
     }
 
-    /// Ends it, and tells what had become of it.
+    /// Ends the competitor, and tells how it ended.
     pub(super) fn end(mut self) -> End {
         let ended = self.process.ended();
         let kills = match &self.group {
@@ -184,7 +186,7 @@ impl Rival {
     }
 }
 
-/// memwarden itself, as a competitor.
+/// Starts memwarden itself as a competitor.
 fn program(limit_bytes: u64, words: &Words, cpus: &CpuSet) -> Result<Program, Error> {
     let failed = |source| Error::Process {
         action: "starting",

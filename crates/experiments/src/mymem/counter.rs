@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A counter in a device's memory that several workers increment: what is lost without a lock, and with one.
+//! A counter in a device's memory that several workers increment: updates lost without a lock, and with one.
 
 mod config;
 mod workers;
@@ -19,13 +19,13 @@ use crate::{Error, Interrupt, Progress, Settings, folder};
 pub use config::Config;
 pub use workers::Workers;
 
-/// Where the counter is in the device's memory.
+/// Offset of the counter in the device's memory.
 const OFFSET: u64 = 0;
 
-/// Between two looks at whether to go on: a small part of a second on any machine, and of no weight among so many calls.
+/// Increments between checks for an interrupt: a fraction of a second on any machine, and cheap among so many calls.
 const LOOK_EVERY: u64 = 1024;
 
-/// One setting that is measured, and what came of it.
+/// One case to measure, with its results.
 struct Plan<'a> {
     subject: &'a Subject,
     client: &'a Client,
@@ -84,7 +84,7 @@ fn plans<'a>(config: &Config, clients: &'a [(Subject, Client)]) -> Vec<Plan<'a>>
     plans
 }
 
-/// Runs the experiment and leaves its run folder. An update lost under a lock is no error here: see [`faults`].
+/// Runs the experiment and leaves its run folder. An update lost under a lock is no error: [`faults`] reports it.
 ///
 /// # Errors
 /// When a setting makes no sense, a device is not there or refuses, or the run is interrupted; what was measured is then in
@@ -129,7 +129,7 @@ pub fn run(
     Ok((path, summary))
 }
 
-/// A file that doesn't add is found before anything is measured.
+/// Fails before anything is measured if a file does not support the addition.
 fn can_add(clients: &[(Subject, Client)]) -> Result<(), Error> {
     for (_, client) in clients {
         if let Client::Device(device) = client {
@@ -139,7 +139,7 @@ fn can_add(clients: &[(Subject, Client)]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has `workers` threads, each with a file descriptor of its own, increment the counter of the device at `path`.
+/// Runs `workers` threads, each with its own file descriptor, that increment the counter of the device at `path`.
 pub(super) fn count(
     path: &Path,
     workers: u32,
@@ -185,7 +185,7 @@ pub(super) fn count(
     })
 }
 
-/// What the workers of one run share.
+/// State that the workers of one run share.
 struct Shared {
     lock: Lock,
     increments: u64,
@@ -195,7 +195,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// One worker: when it began and ended, in nanoseconds of the clock.
+    /// The body of a worker; returns its begin and end, in nanoseconds of the clock.
     fn work(
         &self,
         device: &Device,
@@ -203,7 +203,7 @@ impl Shared {
         interrupt: &Interrupt,
     ) -> Result<(u64, u64), Error> {
         let pinned = affinity::pin(cpu);
-        // Whatever happened: the others wait for this one.
+        // Reached after an error, too: the other workers wait at this barrier.
         self.start.wait();
         if let Err(error) = pinned {
             self.failed.store(true, Ordering::Relaxed);
@@ -243,7 +243,7 @@ fn value(device: &Device) -> Result<u64, Error> {
     Ok(u64::from_ne_bytes(word))
 }
 
-/// Read, add one, write back: what no lock makes one step of.
+/// Read, add one, write back: three steps that no lock makes atomic.
 fn add_one(device: &Device) -> Result<(), Error> {
     let next = value(device)?.wrapping_add(1);
     Ok(device.write_at(OFFSET, &next.to_ne_bytes())?)
@@ -293,7 +293,9 @@ fn case(plan: &Plan<'_>) -> Case {
     }
 }
 
-/// The cases in which an update was lost under a lock: a fault of the device or of the lock, in a line. None is none.
+/// The cases in which an update was lost under a lock, a fault of the device or of the lock, in one line. None if there
+/// is
+/// no such case.
 #[must_use]
 pub fn faults(summary: &Summary) -> Option<String> {
     let wrong = |case: &&Case| case.lock != Lock::None.to_string() && case.wrong_runs > 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong with a memory device: mistakes that a program can make, each provoked once, with what the device does
-//! about it.
+//! Mistakes that a program can make with a memory device: each is provoked once, and the device's reaction is recorded.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -26,40 +25,40 @@ use super::{Subject, counter};
 use crate::settings::not_twice;
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
-/// The devices whose modules have the parameter `exclusive`.
+/// Devices whose modules have the parameter `exclusive`.
 const OURS: [&str; 2] = [C_DEVICE, RUST_DEVICE];
 
-/// Programs that open the device beside this one.
+/// Programs that open the device while this one has it open.
 const PROGRAMS: usize = 4;
 
-/// Calls of each worker before its descriptor is closed, and after the number has another file.
+/// Calls of each worker before its descriptor is closed, and after its number refers to another file.
 const CALLS: u64 = 100;
 
-/// A descriptor's number that nothing else in this process gets: a free number is the lowest one.
+/// A descriptor number that this process does not use otherwise: the kernel assigns the lowest free number.
 const NUMBER: RawFd = 200;
 
-/// Within this every worker has made its next call.
+/// Time in which every worker makes its next call.
 const AFTER_CLOSING: Duration = Duration::from_millis(100);
 
-/// What each worker writes at once, to a place of its own.
+/// Bytes of each write; each worker has its own place.
 const WORD_BYTES: u64 = 8;
 
-/// Workers, at most.
+/// Most workers.
 const MAX_WORKERS: u32 = 100;
 
-/// Increments of a worker, at most.
+/// Most increments of a worker.
 const MAX_INCREMENTS: u64 = 100_000_000;
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The devices; empty is those that are there.
+    /// The devices; empty means those that exist.
     #[schemars(with = "Vec<String>")]
     pub device: Vec<Subject>,
-    /// Threads that share a descriptor, and that increment a counter.
+    /// Threads that share a descriptor and increment a counter.
     pub workers: u32,
-    /// Increments of each.
+    /// Increments of each thread.
     pub increments: u64,
 }
 
@@ -76,7 +75,7 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = memwarden_run::studies::mymem_mistakes::Whole;
 
-    /// Few increments: a system call takes long there.
+    /// Few increments: a system call takes long on the emulated machine.
     fn for_lab() -> Self {
         Self {
             increments: 1000,
@@ -105,11 +104,12 @@ impl Settings for Config {
     }
 }
 
-/// Provokes each mistake on each device and leaves the run folder. What a device does other than it should is no error
-/// here: see [`faults`].
+/// Provokes each mistake on each device and writes the run folder. An unexpected reaction of a device is no error:
+/// [`faults`] reports it.
 ///
 /// # Errors
-/// When a setting makes no sense, no device is there, one is too small, or Ctrl-C; what was found is then in `DIR.partial`.
+/// When a setting is invalid, no device exists, one is too small, or on Ctrl-C; what was found is then in
+/// `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,
@@ -158,7 +158,7 @@ fn devices(config: &Config, summary: &mut Summary) -> Result<Vec<PathBuf>, Error
     }
 }
 
-/// The cases of one device, recorded as they are found.
+/// The cases of one device, recorded one by one.
 struct Record<'a> {
     subject: String,
     is_device: bool,
@@ -199,7 +199,7 @@ impl Record<'_> {
     }
 }
 
-/// All mistakes on one device. Its module is loaded for them, and loaded again with exclusive=1 for the last.
+/// Provokes all mistakes on one device. Its module is loaded for them, and loaded again with exclusive=1 for the last.
 fn on_device(
     path: &Path,
     config: &Config,
@@ -244,7 +244,7 @@ fn on_device(
         record.add("offset", done.into(), expected, found)?;
     }
     if !is_device {
-        // A file grows where a device refuses.
+        // A file grows where a device would refuse.
         file.set_len(size)
             .map_err(|reason| failed("shorten", path, reason))?;
     }
@@ -281,7 +281,7 @@ fn on_device(
     Ok(())
 }
 
-/// What a reader must know of a device of which one setting was tried, for this reason, or of a file.
+/// The note on a device of which only one setting was tried, for this reason, or on a file.
 fn remark(path: &Path, is_device: bool, reason: &str, exclusive: bool) -> String {
     let subject = path.display();
     if !is_device {
@@ -301,7 +301,7 @@ fn remark(path: &Path, is_device: bool, reason: &str, exclusive: bool) -> String
     )
 }
 
-/// Loads the module with exclusive=1, and has programs open the device. None: the module is loaded without it.
+/// Loads the module with exclusive=1 and lets programs open the device. None if the module is loaded without it.
 fn exclusively(path: &Path) -> Result<Option<(&'static str, Found)>, Error> {
     let _loaded = provide_exclusive(path)?;
     if !exclusive(path) {
@@ -318,10 +318,10 @@ fn opened(exclusive: bool) -> String {
     )
 }
 
-/// What a device did.
+/// A device's reaction.
 struct Found {
     words: String,
-    /// None: not tried.
+    /// None if not tried.
     as_expected: Option<bool>,
     lost_share: Option<f64>,
 }
@@ -354,14 +354,14 @@ fn file_bytes(mut file: &File) -> Result<u64, Error> {
         .map_err(|reason| Error::BadInput(format!("find the end of the device: {reason}")))
 }
 
-/// The module's parameter, where there is one.
+/// Value of the module's parameter `exclusive`; false without such a parameter.
 fn exclusive(path: &Path) -> bool {
     let module = path.file_name().unwrap_or_default().to_string_lossy();
     let parameter = format!("/sys/module/{module}/parameters/exclusive");
     std::fs::read_to_string(parameter).is_ok_and(|value| value.trim() == "Y")
 }
 
-/// An error by its name in errno(3).
+/// The error's name in errno(3).
 fn errno(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::BADF) => "EBADF".into(),
@@ -373,7 +373,7 @@ fn errno(error: &io::Error) -> String {
     }
 }
 
-/// Threads that write through one descriptor, each to a word of its own, until an error or the end.
+/// Threads that write through one descriptor, each to its own word, until an error or the end.
 struct Sharers {
     ended: AtomicBool,
     workers: Vec<Worker>,
@@ -382,7 +382,7 @@ struct Sharers {
 #[derive(Default)]
 struct Worker {
     calls: AtomicU64,
-    /// A call failed; the worker makes no more.
+    /// A call failed; this worker makes no more calls.
     failed: AtomicBool,
 }
 
@@ -406,7 +406,7 @@ impl Sharers {
         None
     }
 
-    /// Waits until each worker has made some more calls, or failed.
+    /// Waits until each worker has made more calls or has failed.
     fn have_called(&self, interrupt: &Interrupt) -> Result<(), Error> {
         let count = |worker: &Worker| worker.calls.load(Ordering::Relaxed);
         let goals: Vec<u64> = self.workers.iter().map(|one| count(one) + CALLS).collect();
@@ -420,7 +420,7 @@ impl Sharers {
         Ok(())
     }
 
-    /// Runs `meanwhile` beside the workers. Return: what it says, and each worker's error.
+    /// Runs `meanwhile` beside the workers; returns its result and each worker's error.
     fn run<T>(
         &self,
         number: RawFd,
@@ -443,7 +443,7 @@ impl Sharers {
     }
 }
 
-/// A second descriptor of the file, under a number of its own.
+/// Duplicates the descriptor under a number of its own.
 fn duplicate(file: &File) -> Result<OwnedFd, Error> {
     rustix::io::fcntl_dupfd_cloexec(file, NUMBER)
         .map_err(|error| Error::BadInput(format!("duplicate a descriptor: {error}")))
@@ -467,7 +467,7 @@ fn closed(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
     Ok(Found::new(named(&errors), all == workers as usize))
 }
 
-/// The workers' errors, each name once.
+/// The names of the workers' errors, each once.
 fn named(errors: &[Option<io::Error>]) -> String {
     let names: BTreeSet<String> = errors.iter().flatten().map(errno).collect();
     let names: Vec<String> = names.into_iter().collect();
@@ -507,7 +507,7 @@ fn reused(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
     Ok(Found::new(words, bytes == 8 * workers as usize))
 }
 
-/// Accesses at the end of a device of `size` bytes and beyond: what was done, what should come of it, and what did.
+/// Accesses at and beyond the end of a device of `size` bytes: the access, the expected result, and the reaction.
 fn beyond(file: &File, size: u64) -> Vec<(&'static str, &'static str, Found)> {
     const PART: &str = "8 bytes, or EINVAL with strict=1";
     let moved = |result: io::Result<usize>| match result {
@@ -571,12 +571,12 @@ fn increments(
     })
 }
 
-/// Has programs open the device while this process has it open.
+/// Lets programs open the device while this process has it open.
 fn programs(path: &Path, exclusive: bool) -> Result<(&'static str, Found), Error> {
     let mut opened = 0;
     let mut busy = 0;
     for _ in 0..PROGRAMS {
-        // As a program of any language opens it: a shell does, and says why not.
+        // A shell opens it as any program would, and reports the reason for a failure.
         let output = Command::new("sh")
             .args(["-c", "exec 3<>\"$1\"", "sh"])
             .arg(path)
@@ -603,7 +603,7 @@ fn programs(path: &Path, exclusive: bool) -> Result<(&'static str, Found), Error
     })
 }
 
-/// The mistakes about which a device did something else than it should, in a line. None is none.
+/// The mistakes with an unexpected reaction, in one line. None if there is none.
 #[must_use]
 pub fn faults(summary: &Summary) -> Option<String> {
     let other = |case: &&Case| case.as_expected == Some(false);
@@ -626,7 +626,7 @@ mod tests {
         file
     }
 
-    /// In one test: two at once would share the number.
+    /// In one test, as two tests at once would use the same descriptor number.
     #[test]
     fn a_closed_number_is_no_file_s_until_a_file_has_it_and_then_that_file_s() {
         let (file, interrupt) = (file(), Interrupt::default());
@@ -638,7 +638,7 @@ mod tests {
         assert_eq!(found.words, "24 bytes of the other file are the workers'");
         assert_eq!(found.as_expected, Some(true));
 
-        // Workers whose writes fail are not waited for.
+        // The test does not wait for workers whose writes fail.
         let full = open(Path::new("/dev/full")).unwrap();
         let found = closed(&full, 3, &interrupt).unwrap();
         assert_eq!(found.words, "ENOSPC in 3 of 3 workers");
@@ -669,7 +669,7 @@ mod tests {
         );
     }
 
-    /// As of the increments, which the device's `exclusive` prevents.
+    /// Includes the increments that the device's `exclusive` prevents.
     #[test]
     fn a_case_that_was_not_tried_has_a_sample_and_is_not_judged() {
         let place = tempfile::tempdir().unwrap();

@@ -15,27 +15,27 @@ use crate::pinned::Pinned;
 use crate::settings::{check_sizes, not_twice};
 use crate::{Error, Interrupt, Progress, Settings, folder};
 
-/// The sizes that the course this follows asks for, in bytes.
+/// The course's transfer sizes, bytes.
 const SIZES: [u64; 5] = [1, 64, 1024, 65_536, 524_288];
 
-/// What the devices' modules take as the largest size, in bytes.
+/// The largest size that the modules' parameter accepts, bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// A median below this many times the shortest time that the clock tells is mostly the clock's.
+/// A median below this multiple of the clock's shortest time is mostly clock error.
 const COARSE: f64 = 5.0;
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is measured; empty is everything that is there.
+    /// Devices to measure; empty means all available.
     #[schemars(with = "Vec<String>")]
     pub device: Vec<Subject>,
     /// Bytes of a transfer.
     pub sizes: Vec<u64>,
     /// Transfers of each size.
     pub trials: u32,
-    /// Where the random bytes begin.
+    /// Seed of the random bytes.
     pub seed: u64,
 }
 
@@ -60,7 +60,7 @@ impl Settings for Config {
         if !(1..=1_000_000).contains(&self.trials) {
             return bad(format!("--trials {}: give 1 to 1000000", self.trials));
         }
-        // What a TOML file can say.
+        // The largest integer of TOML.
         if i64::try_from(self.seed).is_err() {
             return bad(format!("--seed {}: give 0 to {}", self.seed, i64::MAX));
         }
@@ -98,7 +98,7 @@ pub fn run(
     let shortest_ns = clock::shortest_ns();
     let steps = config.sizes.len() * clients.len();
     let mut step = 0;
-    // All of one size before the next: what else the machine does meanwhile is then in every subject's figures.
+    // All subjects at one size before the next size, so that background activity affects every subject.
     for &size in &config.sizes {
         for (subject, client) in clients.iter() {
             progress.step(step, steps, &format!("{}, {size} bytes", subject.name()));
@@ -144,7 +144,7 @@ fn length(size: u64) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// No transfer is longer than a device.
+/// Refuses a transfer that is longer than a device.
 fn fits(config: &Config, clients: &[(Subject, Client)]) -> Result<(), Error> {
     let largest = config.sizes.iter().copied().max().unwrap_or(0);
     for (_, client) in clients {
@@ -177,7 +177,7 @@ fn case(subject: &Subject, direction: &str, size: u64, times_ns: &[f64]) -> Case
     let plural = if size == 1 { "" } else { "s" };
     let name = format!("{}, {direction}, {size} byte{plural}", subject.name());
     let time = Metric::from_samples("time_ns", times_ns);
-    // Bytes a nanosecond are GB a second.
+    // One byte per nanosecond is one GB a second.
     #[allow(clippy::cast_precision_loss)]
     let mb_s = time
         .median
@@ -194,7 +194,7 @@ fn case(subject: &Subject, direction: &str, size: u64, times_ns: &[f64]) -> Case
     }
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 #[allow(clippy::cast_precision_loss)]
 fn remarks(shortest_ns: u64, summary: &mut Summary) {
     let limit = COARSE * shortest_ns as f64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the deadline case is to do: data, as TOML or as options.
+//! Settings of the deadline case, from TOML or from options.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -64,61 +64,61 @@ impl From<Setting> for String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What the real-time task does with its frame, `bandwidth:KIND`; or a program of the user's, `cmd: COMMAND`.
+    /// The task: `bandwidth:KIND` over its frame, or a user's program, `cmd: COMMAND`.
     #[schemars(with = "String")]
     pub victim: Workload,
-    /// What delimits the jobs of a program.
+    /// Delimiter of a program's jobs.
     pub jobs_by: Delimiter,
-    /// Where it runs.
+    /// The task's CPU.
     pub victim_cpu: usize,
-    /// The frame, as `-m` takes it: KiB, or with a unit.
+    /// The frame's size, as `-m` takes it: KiB, or with a unit.
     #[schemars(with = "String")]
     pub frame: Size,
-    /// Frames in memory, which the jobs go over by turns.
+    /// Frames in memory; the jobs alternate between them.
     pub frames: u64,
-    /// From one release of the task to the next.
+    /// Time between two releases of the task.
     #[schemars(with = "String")]
     pub period: Time,
-    /// From a release to when its job must have finished.
+    /// Time from a release to its deadline.
     #[schemars(with = "String")]
     pub deadline: Time,
     /// Releases in each run.
     pub jobs: u64,
-    /// SCHED_FIFO and locked memory.
+    /// Run the task under SCHED_FIFO with locked memory.
     pub rt: bool,
-    /// What runs beside it, one at a time.
+    /// Loads beside the task; each is measured separately.
     #[schemars(with = "Vec<String>")]
     pub load: Vec<Load>,
-    /// Where that runs; empty is the first CPU that is not the task's.
+    /// The load's CPUs; empty means the first CPU other than the task's.
     #[schemars(with = "String")]
     pub cpus: CpuSet,
-    /// The load's buffer, where it has one; empty leaves it to the load.
+    /// The load's buffer, if it has one; empty uses the load's default.
     #[serde(with = "or_empty")]
     #[schemars(with = "String")]
     pub load_memory: Option<Size>,
-    /// Guard settings to compare, `none` among them.
+    /// Guard settings to compare; `none` is one of them.
     #[schemars(with = "Vec<String>")]
     pub guard: Vec<Setting>,
-    /// Runs of each case, in turn with those under the same guard.
+    /// Runs of each case; cases under the same guard alternate.
     pub repeat: u32,
-    /// Which regulator.
+    /// The regulator.
     #[schemars(with = "String")]
     pub backend: Backend,
-    /// What the guard counts; empty leaves it to the guard.
+    /// The event that the guard counts; empty uses the guard's default.
     pub event: String,
-    /// Bytes that one event stands for; 0 leaves it to the guard.
+    /// Bytes that one event stands for; 0 uses the guard's default.
     pub bytes_per_event: u64,
     /// The guard's period.
     #[schemars(with = "String")]
     pub guard_period: Time,
-    /// Prove that the guard regulates before relying on it.
+    /// Prove that the guard regulates before the first case.
     pub self_test: bool,
-    /// Fail when the guard's event isn't memory traffic.
+    /// Fail if the guard's event is not memory traffic.
     pub require_memory_event: bool,
-    /// Quiet time between a load that runs and the task's start.
+    /// Time between the start of a load and the start of the task.
     #[schemars(with = "String")]
     pub settle: Time,
-    /// A command for the first miss of each case; empty is none.
+    /// A command to run at the first miss of each case; empty means none.
     pub on_miss: String,
 }
 
@@ -131,11 +131,11 @@ pub(super) const STUDY_PERIOD: Time = Time::ms(20);
 /// The case study's deadline.
 pub(super) const STUDY_DEADLINE: Time = Time::ms(13);
 
-/// What the case study's memory guarantees, and its guard gives out, MiB/s.
+/// Bandwidth that the case study's memory guarantees and its guard distributes, MiB/s.
 const GUARANTEED_MIB_S: usize = 1200;
 
-/// The task's priority: above everything that is not real-time, and not above the interrupts' threads, which have it
-/// too; the guard throttles whatever the priority.
+/// The task's priority: above everything that is not real-time, and the same as that of interrupt threads. The guard
+/// throttles all priorities alike.
 const PRIORITY: u32 = 50;
 
 impl Default for Config {
@@ -161,7 +161,7 @@ impl Default for Config {
             guard_period: Time::ms(1),
             self_test: true,
             require_memory_event: false,
-            // Long against a load's first passes, short against a run.
+            // Longer than a load's first passes, much shorter than a run.
             settle: Time::ms(100),
             on_miss: String::new(),
         }
@@ -171,12 +171,14 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = Whole;
 
-    /// Where the published case was measured.
+    /// The platform of the published case.
     const PLATFORM: Option<&'static str> = Some("xeon-w3530");
 
-    /// The case study, but for its number of jobs: its frame, period and deadline, as many frames as a last level of 8 MiB
-    /// does not keep, and its guard settings: half of what the memory guarantees for the task, or three quarters, and the
-    /// rest for the others.
+    /// The case study with fewer jobs: its frame, period and deadline, more frames than a last-level cache of 8 MiB can
+    /// hold,
+    /// and its guard settings, which give the task a half or three quarters of the guaranteed bandwidth and the other
+    /// cores
+    /// the rest.
     fn for_modelled(platform: &Platform) -> Self {
         let others = platform.machine.cores.saturating_sub(1).max(1);
         let guarded = [(600, ""), (600, "+ps"), (900, ""), (900, "+ps")].map(|(task, mode)| {
@@ -185,7 +187,7 @@ impl Settings for Config {
         });
         let settings = std::iter::once("none").chain(guarded.iter().map(String::as_str));
         Self {
-            // The study's task compares the pixels that it reads.
+            // The case study's task compares the pixels that it reads.
             victim: Workload::Bandwidth("compare".into()),
             frames: 4,
             jobs: 50,
@@ -198,7 +200,7 @@ impl Settings for Config {
         }
     }
 
-    /// Enough jobs for a percentile.
+    /// Enough jobs for percentiles.
     fn for_sim() -> Self {
         Self {
             jobs: 200,
@@ -268,7 +270,7 @@ impl Settings for Config {
 }
 
 impl Config {
-    /// How the guard is started.
+    /// The options that start the guard.
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
@@ -278,7 +280,7 @@ impl Config {
         })
     }
 
-    /// The cores on which the guard proves itself first.
+    /// The cores of the guard's self-test.
     pub(super) fn proven_cpus(&self) -> CpuSet {
         if !self.self_test || self.backend == Backend::Null {
             return CpuSet::default();
@@ -288,7 +290,7 @@ impl Config {
             .collect()
     }
 
-    /// memwarden's arguments that run the user's program.
+    /// The command-line arguments that run the user's program.
     fn program(&self, line: &str) -> Vec<String> {
         let mut more = vec![
             ("--period", self.period.to_string()),
@@ -303,7 +305,7 @@ impl Config {
         program(line, self.victim_cpu, self.jobs_by, self.jobs, &more)
     }
 
-    /// memwarden's arguments that run the task.
+    /// The command-line arguments that run the task.
     pub(super) fn task(&self) -> Vec<String> {
         let access = match &self.victim {
             Workload::Bandwidth(access) => access,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What runs beside the real-time task: a workload, an X server with a scrolling terminal, or any command.
+//! Loads beside the real-time task: a workload, an X server with a scrolling terminal, or a command.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -20,17 +20,17 @@ use crate::group::Group;
 use crate::workload::{COMMAND, Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
-/// A workload that isn't running after this long never will.
+/// Time in which a workload must be running; otherwise it has failed.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// The kind of `bandwidth` that scrolls.
+/// The kind of `bandwidth` that scrolls a frame buffer.
 const SCREEN: &str = "screen";
 
-/// A load, as a person names it.
+/// A load in the form of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Load {
-    /// One of memwarden's own, on each of the load's CPUs. `screen` is short for `bandwidth:screen`.
+    /// A workload of memwarden, on each of the load's CPUs. `screen` is short for `bandwidth:screen`.
     Workload(Workload),
     /// A real X server with a terminal that scrolls.
     Xserver,
@@ -44,7 +44,7 @@ impl Load {
         Self::Workload(Workload::Bandwidth(SCREEN.into()))
     }
 
-    /// A command given as words. The line is text, whatever bytes they have.
+    /// A command given as words. The shell line is valid text whatever bytes the words have.
     pub fn command(words: &[OsString]) -> Self {
         Self::Command(
             words
@@ -55,10 +55,10 @@ impl Load {
         )
     }
 
-    /// Whether it can run here.
+    /// Checks that the load can run here.
     ///
     /// # Errors
-    /// With what is missing, and how to get it.
+    /// What is missing, and how to get it.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self {
             Self::Xserver => Xserver::check(),
@@ -67,7 +67,7 @@ impl Load {
     }
 }
 
-/// A word as the shell must be given it. Bytes that are not UTF-8 are left to its printf.
+/// Quotes a word for the shell. Bytes that are not UTF-8 become escapes of its printf.
 fn quoted(word: &OsStr) -> String {
     if word.is_empty() {
         return "''".into();
@@ -146,30 +146,30 @@ impl From<Load> for String {
     }
 }
 
-/// Where a load runs.
+/// Where a load runs, and with what.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     /// Its CPUs.
     pub cpus: &'a CpuSet,
-    /// All that are not the task's, for what only feeds it.
+    /// All CPUs but the task's, for processes that only feed the load.
     pub others: &'a CpuSet,
-    /// Its buffer, where it has one; empty leaves it to the load.
+    /// Its buffer, if it has one; empty uses the load's default.
     pub memory: Option<Size>,
-    /// Where the user's programs write their errors.
+    /// File for the standard error of the user's programs.
     pub log: &'a Path,
 }
 
-/// What a load did on one CPU (a command: on all of its).
+/// Figures of a load on one CPU; for a command, on all its CPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Achieved {
     pub cpu: usize,
-    /// MiB/s, where it tells.
+    /// MiB/s, if the load reports it.
     pub mib_s: Option<f64>,
     /// CPU time over time, while the task ran.
     pub cpu_share: Option<f64>,
 }
 
-/// A load that runs; dropped, it is ended.
+/// A running load; ended when dropped.
 #[derive(Debug)]
 pub(super) struct Running {
     parts: Parts,
@@ -185,7 +185,7 @@ enum Parts {
 }
 
 impl Running {
-    /// Starts it, and returns when it runs.
+    /// Starts the load; returns once it runs.
     pub fn start(load: &Load, place: Place, interrupt: &Interrupt) -> Result<Self, Error> {
         let mut cpus: Vec<usize> = place.cpus.iter().collect();
         let parts = match load {
@@ -216,7 +216,7 @@ impl Running {
         })
     }
 
-    /// From here on its share of the CPU counts.
+    /// Starts the measurement of its CPU share.
     pub fn watch(&mut self) {
         self.watched = Some((Instant::now(), self.cpu_times()));
     }
@@ -247,10 +247,10 @@ impl Running {
             .collect()
     }
 
-    /// Ends it, and says what it did since [`Running::watch`].
+    /// Ends the load and returns its figures since [`Running::watch`].
     ///
     /// # Errors
-    /// When it ended before it was told to, or says something unreadable.
+    /// When it ended early, or printed something unreadable.
     pub fn end(self) -> Result<Vec<Achieved>, Error> {
         let shares = self.cpu_shares();
         let rates = match self.parts {
@@ -275,7 +275,7 @@ impl Running {
     }
 }
 
-/// A file for a program's errors.
+/// Opens the file for a program's errors.
 pub(super) fn log(path: &Path) -> Result<File, Error> {
     let open = File::options().create(true).append(true).open(path);
     open.map_err(|source| Error::Process {
@@ -285,7 +285,7 @@ pub(super) fn log(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// A load that ends before the task does is none.
+/// Fails if the load has ended before the task.
 pub(super) fn still_runs(group: &mut Group, what: &str) -> Result<(), Error> {
     match group.ended()? {
         None => Ok(()),
@@ -305,7 +305,7 @@ fn start_workloads(
     memory: Option<Size>,
     interrupt: &Interrupt,
 ) -> Result<Vec<Child>, Error> {
-    // A screen is a screen: the other kinds know themselves how much memory tells.
+    // The screen has a fixed size; the other kinds have defaults of their own.
     let memory = memory.or_else(|| {
         (*workload == Workload::Bandwidth(SCREEN.into())).then_some(super::config::STUDY_FRAME)
     });
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// Printable ASCII, or any bytes but the one that ends a word.
+    /// Printable ASCII, or any bytes but NUL, which ends a word.
     fn word() -> impl Strategy<Value = OsString> {
         let bytes = prop::collection::vec(1..=u8::MAX, 0..8);
         prop_oneof![
@@ -392,7 +392,7 @@ mod tests {
         #[test]
         fn words_reach_the_command_as_they_were(words in prop::collection::vec(word(), 1..4)) {
             let load = Load::command(&words);
-            // As it comes back out of a file.
+            // Survives a round trip through a file.
             prop_assert_eq!(&load.to_string().parse::<Load>().unwrap(), &load);
             let Load::Command(line) = load else { unreachable!() };
             let output = Command::new("sh").args(["-c", &format!("printf '%s\\n' {line}")]).output().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One run of one case: load up, task run, load down.
+//! One run of one case: starts the load, runs the task, ends the load.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,22 +15,22 @@ use super::load::{Achieved, Load, Place, Running};
 use super::on_miss::OnMiss;
 use crate::{Child, Error, Interrupt, Workload};
 
-/// What the task printed.
+/// The task's output.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct TaskRun {
     cpu: usize,
-    /// Bytes that a job goes over; a program doesn't say.
+    /// Bytes that a job goes over; none for a program.
     pub frame_bytes: Option<u64>,
     pub releases: u64,
     pub skipped: u64,
     pub misses: u64,
     pub jobs: Vec<Job>,
-    /// What was measured, in words.
+    /// Remarks on the measurement.
     pub notes: Vec<String>,
 }
 
 impl TaskRun {
-    /// What the model's task would have printed.
+    /// The output as the model's task would print it.
     pub fn simulated(cpu: usize, frame_bytes: u64, releases: u64, jobs: Vec<Job>) -> Self {
         let skipped = releases - jobs.len() as u64;
         let late = jobs.iter().filter(|job| job.missed).count() as u64;
@@ -46,33 +46,33 @@ impl TaskRun {
     }
 }
 
-/// What came out of a case until now.
+/// Results of a case so far.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// Backend and settings that the case ran under.
+    /// Backend and settings of the case.
     pub settings: Option<(String, Settings)>,
-    /// One a repeat.
+    /// The task's output in each repeat.
     pub tasks: Vec<TaskRun>,
-    /// What the load did in each repeat.
+    /// The load's figures in each repeat.
     pub loads: Vec<Vec<Achieved>>,
-    /// By CPU, what the guard says of each repeat.
+    /// Throttled share by CPU, from the guard, in each repeat.
     pub throttled_share: Vec<BTreeMap<usize, f64>>,
-    /// What `--on-miss` did.
+    /// Outcome of `--on-miss`.
     pub on_miss: Option<Told>,
 }
 
-/// What surrounds a case.
+/// Surroundings of a case.
 pub(super) struct Around<'a> {
-    /// The guard, when the case has one.
+    /// The guard, if the case has one.
     pub guard: Option<&'a dyn Regulator>,
     /// All CPUs but the task's.
     pub others: &'a CpuSet,
-    /// Where the user's programs write their errors.
+    /// File for the standard error of the user's programs.
     pub log: &'a Path,
     pub interrupt: &'a Interrupt,
 }
 
-/// Measures the case `name` once more.
+/// Measures case `name` once.
 pub(super) fn measure(
     config: &Config,
     name: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--on-miss`: a command at the first deadline that is missed in a case, never on the task's own time.
+//! `--on-miss`: runs a command at the first deadline miss of a case, outside the task's own time.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::group::Group;
 use crate::{Error, Interrupt};
 
-/// The run waits this long for the command at the end of its case, and ends it then, with all that it has started.
+/// Time in which the command must end after its case; then it is ended with all its descendants.
 const END_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the task prints at its first miss.
@@ -35,7 +35,7 @@ pub(super) struct OnMiss<'a> {
 }
 
 impl<'a> OnMiss<'a> {
-    /// `command` is empty when there is none.
+    /// An empty `command` means none.
     pub fn new(command: &'a str, case: &'a str, deadline: Duration) -> Self {
         Self {
             command,
@@ -45,7 +45,7 @@ impl<'a> OnMiss<'a> {
         }
     }
 
-    /// A line that the task printed: the first one that tells of a miss starts the command.
+    /// Takes a line that the task printed; the first one that reports a miss starts the command.
     pub fn hear(&mut self, line: &str) {
         if self.command.is_empty() || self.started.is_some() {
             return;
@@ -67,15 +67,15 @@ impl<'a> OnMiss<'a> {
                 self.deadline.as_nanos().to_string(),
             )
             .stdin(Stdio::null())
-            // Standard output is the experiment's own.
+            // Standard output belongs to the experiment.
             .stdout(std::io::stderr());
         Group::start(command, self.command)
     }
 
-    /// Waits for the command; tells which miss it was started for and how it ended. `None`: it wasn't needed.
+    /// Waits for the command; returns the miss that started it and how it ended, or `None` if there was no miss.
     ///
     /// # Errors
-    /// When it could not be started, or the run is interrupted.
+    /// When the command could not be started, or the run is interrupted.
     pub fn finish(self, interrupt: &Interrupt) -> Result<Option<Told>, Error> {
         let Some(started) = self.started else {
             return Ok(None);

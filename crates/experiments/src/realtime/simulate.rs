@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The deadline case on a simulated machine: the same cases, the same folder, and no clock but the model's.
+//! The deadline case on a simulated machine: the same cases and run folder, with the model's clock.
 
 use std::path::{Path, PathBuf};
 
@@ -21,30 +21,30 @@ use super::{Config, Plan, Running, figures, plans, remarks, samples};
 use crate::simulated::{Simulated, throttled_share};
 use crate::{Error, Interrupt, Progress, Settings};
 
-/// A load's buffer where the load is left to choose: larger than any platform's cache.
+/// Default buffer of a load: larger than any platform's cache.
 const LOAD_BYTES: u64 = 64 << 20;
 
-/// A case with what it takes.
+/// A case with its prepared workloads.
 struct Prepared {
     plan: Plan,
     settings: Option<(String, GuardSettings)>,
     guard: Option<Guard>,
 }
 
-/// What one run of a case gave.
+/// The result of one run of a case.
 struct Ran {
     task: TaskRun,
     loads: Vec<Achieved>,
     throttled_ps: Vec<u64>,
     time_ps: u64,
-    /// What memory did.
+    /// Activity of the memory.
     activity: Activity,
 }
 
-/// Runs the experiment in the model and leaves its run folder.
+/// Runs the experiment in the model and writes its run folder.
 ///
 /// # Errors
-/// When a setting makes no sense on the platform, a load isn't modelled, or the run is interrupted.
+/// When a setting is invalid on the platform, a load is not modelled, or the run is interrupted.
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,
@@ -64,7 +64,7 @@ pub fn simulate(
             .map(|spec| simulated.guard(spec, &options))
             .transpose()?;
         let (settings, guard) = guard.unzip();
-        // Refused before there is a folder, whatever it is.
+        // Reject any invalid setting before the folder exists.
         simulated
             .platform
             .machine(workloads(&config, simulated, &plan, 0)?, guard.as_ref(), 0)?;
@@ -129,7 +129,7 @@ pub fn simulate(
     Ok((path, summary))
 }
 
-/// The configuration with what only the platform can say.
+/// Completes the configuration with facts of the platform.
 fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     let mut config = config.clone();
     config.check_cores(simulated)?;

@@ -12,7 +12,7 @@ use crate::child::readable;
 use crate::group::Group;
 use crate::{Error, Interrupt};
 
-/// Program and the Debian package that has it.
+/// The programs with their Debian packages.
 const PROGRAMS: [(&str, &str); 2] = [(SERVER, "xvfb"), (TERMINAL, "xterm")];
 const SERVER: &str = "Xvfb";
 const TERMINAL: &str = "xterm";
@@ -20,20 +20,21 @@ const TERMINAL: &str = "xterm";
 /// 1920 x 1080 pixels of 4 bytes, the frame of the case study.
 const SCREEN: &str = "1920x1080x24";
 
-/// Columns and rows that fill it: a cell of the server's own font `fixed` is 6 x 13 pixels, and 4 columns and a row
-/// are left for the terminal's edge.
+/// Columns and rows that fill the screen: a cell of the server's font `fixed` is 6 x 13 pixels, and the terminal's
+/// border
+/// takes the space of 4 columns and a row.
 const CELLS: &str = "316x82+0+0";
 
 /// A line that fills the window's width, so that all of its pixels change.
 const LINE: &str = "The quick brown fox jumps over the lazy dog. ";
 
-/// A server or a terminal that isn't there after this long never will be.
+/// Time in which the server and the terminal must be up; otherwise they have failed.
 const UP_WITHIN: Duration = Duration::from_secs(30);
 
-/// A server that has used this much of its CPU since the terminal began is drawing.
+/// CPU time of the server since the terminal's start from which it counts as drawing.
 const DRAWING: Duration = Duration::from_millis(100);
 
-/// Server and terminal; dropped, the terminal is ended before its server.
+/// Server and terminal; when dropped, the terminal is ended before the server.
 #[derive(Debug)]
 pub(super) struct Xserver {
     terminal: Group,
@@ -41,7 +42,7 @@ pub(super) struct Xserver {
 }
 
 impl Xserver {
-    /// Whether both programs are here.
+    /// Checks that both programs are installed.
     pub fn check() -> Result<(), Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let here =
@@ -64,11 +65,11 @@ impl Xserver {
         )))
     }
 
-    /// Starts both, and returns when the terminal scrolls.
+    /// Starts both; returns once the terminal scrolls.
     pub fn start(place: Place, interrupt: &Interrupt) -> Result<Self, Error> {
         Self::check()?;
         let mut command = Command::new(SERVER);
-        // The server looks for a free display by itself, and tells it on standard output when it is up.
+        // The server picks a free display and writes its number to standard output when it is up.
         command
             .args([
                 "-displayfd",
@@ -136,7 +137,7 @@ impl Xserver {
     }
 
     /// # Errors
-    /// When one of the two has ended.
+    /// When either has ended.
     pub fn check_runs(&mut self) -> Result<(), Error> {
         still_runs(&mut self.server, SERVER)?;
         still_runs(&mut self.terminal, TERMINAL)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The classic layout: a file for each function, a tab-separated line for each record, written while it is traced.
+//! The classic layout: one file for each function, one tab-separated line for each record, written during the trace.
 //!
 //! `ring's CPU, event number, bytes, CPU that began it, clock before, clock after, elapsed ns, return address, CPU or DMA`
 
@@ -13,14 +13,14 @@ use memwarden_copies::trace::{Function, Record};
 
 use crate::Error;
 
-/// Text that a thread gathers before it writes: many lines in one call, and little memory.
+/// Bytes of text that a thread buffers before a write: many lines per call, little memory.
 const GATHERED: usize = 64 << 10;
 
-/// The files, which threads of all CPUs write to.
+/// The files; threads of all CPUs write to them.
 pub(super) struct Files(Vec<(PathBuf, Mutex<File>)>);
 
 impl Files {
-    /// Makes them in that folder.
+    /// Creates the files in `folder`.
     pub(super) fn create(folder: &Path, functions: &[Function]) -> Result<Self, Error> {
         let file = |function: &Function| {
             let path = folder.join(name(*function));
@@ -41,7 +41,7 @@ impl Files {
             .map_err(|error| failed(path, &error))
     }
 
-    /// All is written: a full disk is told of at the latest here.
+    /// Checks that everything was written: the last chance to report a full disk.
     pub(super) fn finish(self) -> Result<(), Error> {
         for (path, file) in self.0 {
             let file = file.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Error {
     Error::BadInput(format!("--dat: writing {}: {error}", path.display()))
 }
 
-/// One thread's lines, until they are written.
+/// One thread's buffered lines.
 pub(super) struct Lines<'a> {
     files: &'a Files,
     cpu: usize,
@@ -82,7 +82,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Adds a line to the `nth` function's file; what goes wrong is told by [`Lines::write`].
+    /// Adds a line for the `nth` function's file; [`Lines::write`] reports errors.
     pub(super) fn add(&mut self, nth: usize, record: &Record) {
         line(&mut self.text, self.cpu, record);
         if self.text.len() >= GATHERED {
@@ -90,7 +90,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Writes what there is.
+    /// Writes the buffered lines.
     pub(super) fn write(&mut self, nth: usize) -> Result<(), Error> {
         self.flush(nth);
         std::mem::replace(&mut self.outcome, Ok(()))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a trace says, as cases and figures.
+//! Cases and figures of a trace.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use memwarden_run::{Metric, Sample};
 use super::{Config, Traced, counted};
 use crate::copy::bytes_text;
 
-/// Sizes of a function that are cases by themselves; more are nobody's to read.
+/// Sizes of a function that get a case of their own; a longer table is unreadable.
 const SIZES: usize = 64;
 
-/// Places in the kernel that are named.
+/// Callers in the kernel to list.
 const CALLERS: usize = 32;
 
-/// Fills in cases and figures, and returns the samples: what was counted on each CPU, and the times that were picked.
+/// Fills in cases and figures; returns the samples: the counts of each CPU and the sampled times.
 pub(super) fn fill(summary: &mut Summary, traced: &Traced) -> Vec<Sample> {
     let mut samples = counted(traced);
     let first_ns = traced
@@ -89,7 +89,7 @@ fn whole(function: Function, statistics: &FunctionStatistics, traced: &Traced) -
     }
 }
 
-/// Sums and times of some copies.
+/// Sums and times of the copies of one size.
 fn sums(function: Function, size: &SizeStatistics) -> Case {
     Case {
         function: function.to_string(),
@@ -103,7 +103,7 @@ fn sums(function: Function, size: &SizeStatistics) -> Case {
     }
 }
 
-/// The times: percentiles of those that were picked, all else of all.
+/// The times: percentiles over the sampled copies, everything else over all copies.
 #[allow(clippy::cast_precision_loss)]
 fn time(size: &SizeStatistics) -> Metric {
     let picked: Vec<f64> = size
@@ -136,7 +136,7 @@ fn times<'a>(
     })
 }
 
-/// The places that copied most often; none where records don't tell them.
+/// The most frequent callers; none if the records have no caller.
 fn callers(traced: &Traced) -> Vec<Caller> {
     let mut all: Vec<_> = traced
         .functions
@@ -165,7 +165,7 @@ fn callers(traced: &Traced) -> Vec<Caller> {
         .collect()
 }
 
-/// What could be seen.
+/// Explains which copies the trace could see.
 fn source_text(traced: &Traced) -> &'static str {
     match (traced.info.source, traced.info.merged) {
         (Source::Hooks, _) => {
@@ -185,7 +185,7 @@ fn source_text(traced: &Traced) -> &'static str {
     }
 }
 
-/// What a reader must know.
+/// Adds the notes that a reader needs.
 pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
     let of_kernel = config.device != Path::new(NULL);
     if of_kernel {

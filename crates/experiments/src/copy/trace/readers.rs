@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One thread on each CPU, which reads the rings of that CPU.
+//! One thread on each CPU reads the rings of that CPU.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -13,21 +13,21 @@ use super::LOOK_EVERY;
 use super::dat::{Files, Lines};
 use crate::Error;
 
-/// The largest sizes of the classes in which copies are counted while they are traced; above the last is one more class.
+/// Upper limits of the size classes of the live view; larger copies are one more class.
 pub const CLASSES: [u64; 5] = [64, 512, 4096, 65_536, 1 << 20];
 
-/// What was seen of one function until now.
+/// Live counts of one function.
 #[derive(Debug, Clone, Copy)]
 pub struct Live {
-    /// Which.
+    /// The function.
     pub function: Function,
-    /// Calls of each size class.
+    /// Calls in each size class.
     pub calls: [u64; CLASSES.len() + 1],
-    /// Records that found no room.
+    /// Records that found their ring full.
     pub dropped: u64,
 }
 
-/// One ring, after the trace.
+/// The final counters of one ring.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ring {
     pub(super) cpu: usize,
@@ -38,19 +38,19 @@ pub(super) struct Ring {
 /// A CPU with the reader of its rings.
 type CpuReader = (usize, Box<dyn Reader>);
 
-/// What all threads know.
+/// State that all threads share.
 pub(super) struct Trace<'a> {
     functions: &'a [Function],
     controls: Vec<Box<dyn Control>>,
     every: Duration,
     files: Option<&'a Files>,
     calls: Vec<[AtomicU64; CLASSES.len() + 1]>,
-    /// All rings are stopped: what they have is all.
+    /// All rings are stopped: no more records arrive.
     stopped: AtomicBool,
     failed: AtomicBool,
 }
 
-/// What one thread read: for each function what was counted, and how many.
+/// What one thread read: statistics of each function, and the number of its records.
 type Read = Vec<(FunctionStatistics, u64)>;
 
 impl<'a> Trace<'a> {
@@ -71,17 +71,17 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// All rings record from now on.
+    /// Starts recording on all rings.
     pub(super) fn start(&self) -> Result<(), Error> {
         Ok(self.controls.iter().try_for_each(|one| one.start())?)
     }
 
-    /// A thread can't go on.
+    /// True if a thread has failed.
     pub(super) fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// What was read until now.
+    /// Live counts so far.
     pub(super) fn live(&self) -> Result<Vec<Live>, Error> {
         let mut all = Vec::new();
         for (nth, function) in self.functions.iter().enumerate() {
@@ -100,7 +100,7 @@ impl<'a> Trace<'a> {
         Ok(all)
     }
 
-    /// Has the readers read while `work` is done, which starts the rings, and to the end of what is in them after it.
+    /// Reads while `work` runs, which starts the rings; afterwards reads the rings until they are empty.
     pub(super) fn read_while(
         &self,
         readers: Vec<CpuReader>,
@@ -117,7 +117,7 @@ impl<'a> Trace<'a> {
                 })
                 .collect();
             drop(tell);
-            // Nothing is recorded before every thread is where it belongs.
+            // Recording starts only once every thread runs on its CPU.
             let ready = told
                 .iter()
                 .take(threads.len())
@@ -125,7 +125,7 @@ impl<'a> Trace<'a> {
                 .count();
             let ready = ready == threads.len();
             let mut outcome = if ready { work(self) } else { Ok(()) };
-            // Together; threads go on reading meanwhile, as stopping takes its time.
+            // All rings first; the threads keep reading meanwhile, as stopping takes time.
             for control in &self.controls {
                 outcome = outcome.and(control.close().map_err(Error::from));
             }
@@ -142,14 +142,14 @@ impl<'a> Trace<'a> {
                 })
                 .collect();
             let read = read.into_iter().collect::<Result<Vec<Read>, Error>>();
-            // A thread's reason comes before what followed from it.
+            // A thread's own error explains those that followed from it.
             let read = read?;
             outcome.map(|()| read)
         })?;
         self.account(&cpus, read)
     }
 
-    /// Puts together what the threads read, and compares it with what the kernel says that it recorded.
+    /// Merges the threads' statistics and compares them with the kernel's count of records.
     fn account(
         &self,
         cpus: &[usize],
@@ -184,7 +184,7 @@ impl<'a> Trace<'a> {
         Ok((all, rings))
     }
 
-    /// A thread's work.
+    /// The body of a reader thread.
     fn read(
         &self,
         cpu: usize,
@@ -192,7 +192,7 @@ impl<'a> Trace<'a> {
         tell: &mpsc::Sender<bool>,
     ) -> Result<Read, Error> {
         let pinned = affinity::pin(cpu);
-        // Whoever hears it waits for all.
+        // The receiver waits for a message from every thread.
         let _ = tell.send(pinned.is_ok());
         let outcome = match pinned {
             Ok(()) => self.read_to_end(cpu, reader.as_mut()),
@@ -208,7 +208,7 @@ impl<'a> Trace<'a> {
         let mut all: Read = self.functions.iter().map(|_| Default::default()).collect();
         let mut lines = self.files.map(|files| Lines::new(files, cpu));
         loop {
-            // Looked at before reading: what was recorded until then is read after.
+            // Read before the ring: records from before the stop are then still read below.
             let stopped = self.stopped.load(Ordering::Acquire);
             let mut count = 0;
             for (nth, (statistics, read)) in all.iter_mut().enumerate() {
@@ -237,7 +237,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Until there is much to read, a while has passed, or all is to end.
+    /// Waits until there is much to read, the interval has passed, or the trace ends.
     fn wait(&self, reader: &mut dyn Reader) -> Result<(), Error> {
         let until = Instant::now() + self.every;
         loop {

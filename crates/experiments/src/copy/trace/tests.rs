@@ -155,7 +155,7 @@ fn a_command_that_goes_on_is_ended_with_the_trace() {
     assert_eq!(summary.whole.command_exit_code, Some(130));
 }
 
-/// Counts one record that it never gives.
+/// Counts one record that it never delivers.
 struct Lossy;
 
 impl Tracer for Lossy {
@@ -196,7 +196,7 @@ impl Control for OneMore {
     }
 }
 
-/// Can't be waited for.
+/// A reader whose wait fails.
 struct Broken;
 
 impl Reader for Broken {
@@ -253,7 +253,7 @@ fn a_record_that_is_lost_is_an_error() {
 #[test]
 fn a_reader_that_fails_ends_the_trace() {
     assert!(error(&BrokenTracer, &[0], None).starts_with("/dev/x: "));
-    // With one on a CPU that is not there, the other does not wait for it.
+    // The thread on the missing CPU fails, and the other thread does not wait for it.
     assert!(error(&Null, &[0, 8191], None).contains("CPU 8191"));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the counting workers are to do: data, as TOML or as options.
+//! Settings of the counter experiment, from TOML or from options.
 
 use memwarden_copies::mymem::Lock;
 use schemars::JsonSchema;
@@ -11,29 +11,29 @@ use crate::mymem::Subject;
 use crate::settings::not_twice;
 use crate::{Error, Settings};
 
-/// Increments of a worker, at most: with 100 workers still far from what 64 bits count.
+/// Most increments of a worker: even 100 workers stay far below 2^64.
 const MAX_INCREMENTS: u64 = 1_000_000_000;
 
 /// The experiment's settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What is measured; empty is everything that is there.
+    /// Devices to measure; empty means all available.
     #[schemars(with = "Vec<String>")]
     pub device: Vec<Subject>,
-    /// Numbers of workers, one after the other.
+    /// Numbers of workers; each is measured separately.
     #[schemars(with = "String")]
     pub workers: Workers,
     /// Increments of each worker.
     pub increments: u64,
-    /// Locks, one after the other.
+    /// Locks; each is measured separately.
     pub lock: Vec<Lock>,
-    /// Runs of each case, by turns.
+    /// Runs of each case; the cases alternate.
     pub repeat: u32,
-    /// Numbers of workers inside the kernel; empty is as `workers`.
+    /// Numbers of workers inside the kernel; empty means the same as `workers`.
     #[schemars(with = "String")]
     pub in_kernel_workers: Workers,
-    /// Increments of each worker inside the kernel; 0 is as `increments`.
+    /// Increments of each worker inside the kernel; 0 means the same as `increments`.
     pub in_kernel_increments: u64,
 }
 
@@ -54,8 +54,9 @@ impl Default for Config {
 impl Settings for Config {
     type Whole = memwarden_run::studies::mymem_counter::Whole;
 
-    /// The settings that suit the emulated machine, where a system call takes a large part of the time that it has: few
-    /// increments from user space; inside the kernel, which makes none, the course's own 50 workers with 150,000 each.
+    /// The settings for the emulated machine, where system calls are slow: few increments from user space; inside the
+    /// kernel,
+    /// without system calls, the course's own 50 workers with 150,000 each.
     fn for_lab() -> Self {
         Self {
             workers: [1, 2, 4, 8, 50].into_iter().collect(),
@@ -94,7 +95,7 @@ impl Settings for Config {
 }
 
 impl Config {
-    /// Numbers of workers, and increments of each.
+    /// Numbers of workers, and increments of each worker.
     pub(super) fn of(&self, subject: &Subject) -> (&Workers, u64) {
         if *subject != Subject::InKernel {
             return (&self.workers, self.increments);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// More than any machine at hand has CPUs for, and what the course goes up to.
+/// At most 100 workers: the course's largest number, and more than the CPUs of usual machines.
 const LIMITS: RangeInclusive<usize> = 1..=100;
 
 /// Numbers of workers, each 1 to 100; reads and prints as `1-8,16,50`.
@@ -20,13 +20,13 @@ const LIMITS: RangeInclusive<usize> = 1..=100;
 pub struct Workers(BTreeSet<usize>);
 
 impl Workers {
-    /// From the fewest up.
+    /// In ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        // LIMITS fit.
+        // The limits fit into u32.
         self.0.iter().map(|&number| number as u32)
     }
 
-    /// There is none.
+    /// True if the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -70,7 +70,7 @@ impl fmt::Display for Workers {
 impl TryFrom<String> for Workers {
     type Error = Error;
 
-    /// In a file an empty text is no number.
+    /// An empty text in a file is an empty list.
     fn try_from(text: String) -> Result<Self, Error> {
         if text.is_empty() {
             return Ok(Self::default());
