@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What reports of transfers and copies share: their cases have a size, and their charts one axis of sizes.
+//! Shared by the reports of transfers and copies: cases have a size, and charts have an axis of sizes.
 
 use memwarden_run::{Summary, Whole};
 
@@ -8,10 +8,10 @@ use crate::number::figure;
 #[cfg(feature = "html")]
 pub(crate) use charts::{chart, spread};
 
-/// Above this a time is told in microseconds.
+/// Above this, times are written in microseconds.
 const LONG_NS: f64 = 10_000.0;
 
-/// The different ones, in their order.
+/// The distinct values, in their order.
 pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     for one in all {
@@ -22,12 +22,12 @@ pub(crate) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     distinct
 }
 
-/// The different texts that cases have, in the summary's order.
+/// The distinct texts of the cases, in the summary's order.
 pub(crate) fn texts<W: Whole>(summary: &Summary<W>, of: fn(&W::Case) -> &str) -> Vec<&str> {
     distinct(summary.cases.iter().map(of))
 }
 
-/// Sizes, from the smallest.
+/// Sizes in ascending order.
 pub(crate) fn sizes(all: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut sizes: Vec<u64> = all.collect();
     sizes.sort_unstable();
@@ -51,7 +51,7 @@ mod charts {
 
     use crate::plot::{Axis, Colour, Line, Point, XyChart};
 
-    /// The 10th and the 90th percentile of a case's times, ns; none where 0 has no place on a logarithmic axis.
+    /// The 10th and the 90th percentile of a case's times, ns; none if one is 0, which a logarithmic axis cannot show.
     pub(crate) fn spread(recorded: &Recorded, case: &str, role: &str) -> Option<[f64; 2]> {
         let mut times: Vec<f64> = recorded.values(case, role, "time_ns");
         times.sort_unstable_by(f64::total_cmp);
@@ -59,7 +59,7 @@ mod charts {
         ends.filter(|ends| ends[0] > 0.0)
     }
 
-    /// Lines over the sizes, both axes logarithmic; none where no line has a point.
+    /// A chart of lines over the sizes, with logarithmic axes; none if no line has a point.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn chart(
         sizes: &[u64],

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs beside each other, and the ratio of two.
+//! Runs side by side, and the ratio of two runs.
 
 use memwarden_run::statistics::ratio_of_medians;
 use memwarden_run::{Ratio, Recorded};
@@ -27,8 +27,8 @@ pub struct Comparison {
     pub ratio: Ratio,
 }
 
-/// Raw samples behind the metric object `key` of `case`: those of the role of that name; where no role is called so,
-/// all of the metric.
+/// Raw samples of the metric object `key` of `case`: those whose role is `key`, or all samples of the metric if no role
+/// has that name.
 fn samples(run: &Recorded, case: &str, key: &str, metric: &str) -> Vec<f64> {
     let of_role = run.values(case, key, metric);
     if !of_role.is_empty() {
@@ -41,8 +41,8 @@ fn samples(run: &Recorded, case: &str, key: &str, metric: &str) -> Vec<f64> {
     all.filter_map(|s| s.value).collect()
 }
 
-/// Every metric that both runs have in a case of the same name: second over first, with confidence intervals from the
-/// raw samples.
+/// Compares every metric that both runs have in a case of the same name: second over first, with confidence intervals
+/// from the raw samples.
 pub fn compare(first: &Recorded, second: &Recorded) -> Vec<Comparison> {
     let mut found = Vec::new();
     for case in &first.summary.cases {
@@ -132,7 +132,7 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
     )
 }
 
-/// What the runs were made of, where they differ: a column a run. Without rows where they don't.
+/// Settings in which the runs differ, one column for each run; no rows if they don't differ.
 pub fn differences_table(runs: &[Recorded]) -> Table {
     let mut table = Table::new("Where the runs differ").words("");
     for run in runs {
@@ -169,7 +169,7 @@ pub fn differences_table(runs: &[Recorded]) -> Table {
     table
 }
 
-/// Medians of several runs, a column a run.
+/// Medians of several runs, one column for each run.
 pub fn side_by_side_table(runs: &[Recorded]) -> Table {
     let mut table = Table::new("Medians side by side")
         .words("Case")
@@ -207,7 +207,7 @@ pub fn side_by_side_table(runs: &[Recorded]) -> Table {
     table
 }
 
-/// A setting as it is shown.
+/// A setting as the tables show it.
 pub(crate) fn json_text(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong when a report is made.
+//! Errors of reports.
 
 use std::path::PathBuf;
 
@@ -14,15 +14,15 @@ pub enum Error {
     Io {
         /// What was attempted.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The page's template failed: a fault of this program.
+    /// The page's template failed: a bug in this program.
     #[error("fill in the report's template: {0}")]
     Template(String),
-    /// The program that makes PNG files is not there or failed.
+    /// The program that makes PNG files is missing or failed.
     #[error("{0}")]
     Raster(String),
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can be told about any experiment: every figure of every case in a table, a bar for each metric.
+//! The page of an unknown experiment: every figure of every case in a table, and a bar chart for each metric.
 
 use memwarden_run::{Case, Figure, Summary};
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     }
 }
 
-/// All figures of `cases` but those in `without`: settings and single figures, distributions, and a table for each
+/// All figures of `cases` except those in `without`: settings and single figures, distributions, and one table for each
 /// list of objects.
 pub(crate) fn table_of(title: &str, cases: &[&Case], without: &[&str]) -> Vec<Table> {
     let mut keys: Vec<&str> = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn table_of(title: &str, cases: &[&Case], without: &[&str]) -> Vec<Ta
     tables
 }
 
-/// A row a case, a column a figure.
+/// One row for each case, one column for each figure.
 fn single_figures(title: &str, cases: &[&Case], keys: &[&str]) -> Table {
     let mut table = Table::new(title).words("Case").words("Guard");
     for key in keys {
@@ -140,7 +140,7 @@ fn single_figures(title: &str, cases: &[&Case], keys: &[&str]) -> Table {
     table
 }
 
-/// A row for each metric of each case. High percentiles are left out where they cannot differ from the maximum.
+/// One row for each metric of each case. High percentiles that must equal the maximum are left out.
 fn distributions(title: String, cases: &[&Case], keys: &[&str]) -> Table {
     let most = cases
         .iter()
@@ -190,12 +190,12 @@ fn distributions(title: String, cases: &[&Case], keys: &[&str]) -> Table {
     table
 }
 
-/// Shares carry their sign in each cell.
+/// The unit in a heading; shares have none there, as each cell has its `%`.
 fn heading_unit(unit: &str) -> &str {
     if unit == "%" { "" } else { unit }
 }
 
-/// Name and unit of the metric under `key`: the key says whose it is, the metric what it is.
+/// Name and unit of the metric under `key`: the key names its owner, the metric the quantity.
 pub(crate) fn metric_name(cases: &[&Case], key: &str) -> (String, &'static str) {
     let metric = cases
         .iter()
@@ -251,7 +251,7 @@ fn cell(key: &str, figure: &Figure) -> String {
     }
 }
 
-/// Any JSON value in a cell.
+/// A JSON value as a cell's text.
 fn value_text(key: &str, value: &Value) -> String {
     match value {
         Value::Null => NOT_MEASURED.into(),

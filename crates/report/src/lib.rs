@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports: what a run folder says, for people.
+//! Reports: run folders as text and pages.
 //!
-//! [`finding`] is the one sentence, [`tables`] the figures; with the feature `html`, [`render`] adds `report.html` and
-//! `plots/*.svg` to the folder. The page of a study is in `studies/`, under the study's name; any
-//! other run gets what `generic.rs` can tell about it.
+//! [`finding`] gives the one-sentence result, [`tables`] the figures; with the feature `html`, [`render`] adds
+//! `report.html` and `plots/*.svg` to the folder. The page of a study is in `studies/`, under the study's name;
+//! `generic.rs` makes the page of any other run.
 
 mod by_size;
 pub mod compare;
@@ -36,9 +36,9 @@ pub use table::{Column, Table};
 #[cfg(feature = "html")]
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Name of its file in `plots/`, without the ending.
+    /// Name of its file in `plots/`, without the extension.
     pub name: String,
-    /// A sentence on how to read it.
+    /// A sentence that explains how to read it.
     pub caption: String,
     /// The chart.
     pub chart: plot::Chart,

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reader must know, whatever the experiment.
+//! Notes that apply to any experiment.
 
 use memwarden_run::{Run, Summary};
 
 use crate::{number, studies};
 
-/// How the figures were made, for every report.
+/// How the figures are computed; part of every report.
 pub const STATISTICS: &str = "Medians with 95 % bootstrap confidence intervals (4000 resamples, fixed seed; with fewer \
     than 6 samples the interval is the range at most). Percentiles are by the nearest-rank definition: always a value \
     that was measured. No outlier was removed. A figure that could not be measured is n/a, never 0.";
 
-/// What an emulated machine without a memory of its own cannot show.
+/// Limits of an emulated machine without modelled memory.
 pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it, and its \
     cores run at the same time, each at full speed: no workload slows another one down, with a guard or without.";
 
-/// What an emulated machine with a modelled memory shows, and what not.
+/// What an emulated machine with modelled memory shows, and its limits.
 pub const LAB_MODELLED: &str = "This ran on an emulated machine: the kernel, the regulator and the workloads are the real \
     ones; the caches, the memory and the PMU's events behind its cores are a platform's in the model, fitted to what was published \
     of it without a guard. An instruction takes a nanosecond, and a load makes its core wait. Instruction fetches \
@@ -25,27 +25,27 @@ pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulat
     counted, not modelled: budgets, events achieved in each period, throttled shares, overshoot, and the instructions \
     that the regulator adds.";
 
-/// What an emulated machine shows of system calls and copies, and what not.
+/// What an emulated machine shows of system calls and copies, and its limits.
 pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and the devices are the real ones, the processor \
     is not.";
 
-/// The same, where time is a count of instructions.
+/// The same on the counted clock.
 pub const LAB_COPIES_COUNTED: &str = "A nanosecond is an instruction, whatever that would cost on a board: the figures \
     compare the lengths of the ways to and from the memory, not their speed, and caches count for nothing.";
 
-/// What an emulated machine shows of mappings, and what not.
+/// What an emulated machine shows of mappings, and its limits.
 pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is the real one, and so are faults, switches, and \
     what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are a model's.";
 
-/// Of the clock that counts each CPU's instructions.
+/// The clock that counts each CPU's instructions.
 pub const LAB_COUNTED: &str = "Time is a count of instructions here, and the CPUs run at the same time (the counted \
     clock): the same command gives the same figures again.";
 
-/// Of the clock that is the host's.
+/// The host's clock.
 pub const LAB_FREE: &str = "Time followed the host's clock here (the free clock): it is what the emulator took, with the \
     host's own caches, and figures vary with what else the host does.";
 
-/// What a reader must know of a run, if it was on an emulated machine.
+/// Notes for a run on an emulated machine; none for other runs.
 pub fn of_lab(run: &Run) -> Vec<&'static str> {
     if run.target != "lab" {
         return Vec::new();
@@ -56,8 +56,9 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     let experiment = run.experiment.as_str();
     let copies = experiment.starts_with("mymem-") || experiment.starts_with("copy-");
     let mapping = experiment.starts_with("mmap");
-    // Until November 2026 CPUs of the counted clock shared one stream of instructions, and had no time of their own. What
-    // that means is in such a run's own notes.
+    // In runs from before November 2026 the CPUs of the counted clock shared one stream of instructions. Such a run's
+    // own
+    // notes explain it.
     if lab.clock == "counted" && lab.more.contains_key("tick_us") {
         return if copies || mapping {
             Vec::new()
@@ -65,7 +66,7 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
             vec![LAB_EXACT]
         };
     }
-    // As it was called until then.
+    // "parallel" is the counted clock in runs from before November 2026.
     let counted = ["counted", "parallel"].contains(&lab.clock.as_str());
     let mut notes = if lab.more.contains_key("platform") {
         vec![LAB_MODELLED]
@@ -82,7 +83,7 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     notes
 }
 
-/// All notes of a run: the experiment's own first.
+/// All notes of a run, the experiment's own notes first.
 pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
     let mut notes = summary.notes.clone();
     let mut add = |note: String| {

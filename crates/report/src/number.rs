@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How figures are written for people.
+//! Formats figures for readers.
 
-/// What a figure that could not be measured looks like.
+/// Text of a figure that could not be measured.
 pub const NOT_MEASURED: &str = "n/a";
 
-/// A thousands separator that neither breaks a line nor is taken for a decimal sign.
+/// A thousands separator that does not break lines and cannot be mistaken for a decimal sign.
 const THIN: char = '\u{202f}';
 
-/// Four significant digits, whole numbers in full, thousands apart: `0.05`, `3.942`, `184.9`, `16 384`.
+/// Four significant digits, whole numbers in full, with separated thousands: `0.05`, `3.942`, `184.9`, `16 384`.
 pub fn figure(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -25,18 +25,18 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// [`figure`] of a figure that may be missing.
+/// [`figure`] for a value that may be missing.
 pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| NOT_MEASURED.into(), figure)
 }
 
-/// [`figure`] of a count that may be missing.
+/// [`figure`] for a count that may be missing.
 #[allow(clippy::cast_precision_loss)]
 pub fn count(value: Option<u64>) -> String {
     optional(value.map(|count| count as f64))
 }
 
-/// How many times: two decimals below 100, `3.94`, `1.05`, `112`.
+/// A ratio: two decimals below 100, `3.94`, `1.05`, `112`.
 pub fn times(value: f64) -> String {
     if value.abs() < 99.995 {
         format!("{value:.2}")
@@ -80,7 +80,7 @@ pub fn bytes(count: u64) -> String {
     format!("{}\u{a0}{unit}", figure((value * 10.0).round() / 10.0))
 }
 
-/// What a name says, in words, and its unit: `throttle_latency_ns` is (`throttle latency`, `ns`).
+/// A name in words, and its unit: `throttle_latency_ns` is (`throttle latency`, `ns`).
 pub fn name_and_unit(name: &str) -> (String, &'static str) {
     const UNITS: [(&str, &str); 14] = [
         ("_mib_s", "MiB/s"),
@@ -106,7 +106,7 @@ pub fn name_and_unit(name: &str) -> (String, &'static str) {
     (stem.replace('_', " "), unit)
 }
 
-/// A number under a name whose ending tells its unit: shares as percentages, all else as [`figure`].
+/// The value of a name whose ending gives its unit: shares as percentages, everything else as [`figure`].
 pub fn named(name: &str, value: f64) -> String {
     if name.ends_with("_share") {
         percent(value)

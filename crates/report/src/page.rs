@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! report.html: one file, no network.
+//! report.html: one self-contained file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ struct Fact {
     value: String,
 }
 
-/// Renders the report of a run folder: `report.html` and `plots/*.svg` in it. Gives back the page's path.
+/// Renders the report of a run folder: `report.html` and `plots/*.svg` in it. Returns the page's path.
 ///
 /// # Errors
 /// The folder cannot be read or written.
@@ -60,7 +60,7 @@ pub fn render(directory: &Path) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Renders several runs beside each other into one page.
+/// Renders several runs side by side into one page.
 ///
 /// # Errors
 /// A folder cannot be read, or the page not written.
@@ -107,7 +107,7 @@ pub fn side_by_side(directories: &[PathBuf], page: &Path) -> Result<(), Error> {
     write(page, &fill(context)?)
 }
 
-/// What is beside what: `Interference, 2 runs side by side`.
+/// The title of a comparison: `Interference, 2 runs side by side`.
 fn title_of(runs: &[Recorded]) -> String {
     let beside = format!("{} side by side", counted(runs.len(), "run"));
     let experiment = runs.first().map(|run| run.run.experiment.as_str());
@@ -161,7 +161,7 @@ fn fill(context: Value) -> Result<String, Error> {
     let page = template
         .and_then(|t| t.render(context))
         .map_err(|e| Error::Template(format!("{e:#}")))?;
-    // Control characters are no part of HTML or XML, wherever they came from.
+    // Control characters are invalid in HTML and XML.
     Ok(page.replace(|c: char| c.is_control() && !"\n\t".contains(c), "\u{fffd}"))
 }
 
@@ -207,7 +207,7 @@ fn show(figure: &Figure, folder: &str) -> Shown {
     }
 }
 
-/// How, where and when, for the head of the page.
+/// How, where and when the run was made, for the head of the page.
 fn facts(recorded: &Recorded) -> Vec<Fact> {
     let run = &recorded.run;
     let mut facts = Vec::new();
@@ -277,7 +277,7 @@ fn machine(run: &Run) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Everything known of the machine.
+/// All recorded facts of the machine.
 fn host(run: &Run) -> Vec<(String, String)> {
     let host = &run.host;
     let mut rows: Vec<(String, String)> = Vec::new();
@@ -331,7 +331,7 @@ fn host(run: &Run) -> Vec<(String, String)> {
     rows
 }
 
-/// As it can be pasted into a shell; the program by its name alone.
+/// The command in a form that can be pasted into a shell; the program without its directory.
 fn command_line(words: &[String]) -> String {
     let mut words = words.to_vec();
     if let Some(program) = words.first_mut() {
@@ -342,7 +342,7 @@ fn command_line(words: &[String]) -> String {
     shell_words::join(words)
 }
 
-/// For each metric that several runs have: a group a case, a bar a run.
+/// A chart for each metric that several runs share: one group for each case, one bar for each run.
 fn beside_figures(runs: &[Recorded]) -> Vec<Figure> {
     let series: Vec<_> = runs
         .iter()

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! samples.parquet: the columns of samples.csv, typed.
 //!
-//! An Arrow reader sees `case, role, metric, unit: string`, `repeat, cpu: uint32`, `value: double`, `t_ns: uint64`; `cpu`,
-//! `value` and `t_ns` may be null. Written through the format's own column writers: the `arrow` crates on top would
-//! take several times as long to compile, for the same file.
+//! An Arrow reader sees `case, role, metric, unit: string`, `repeat, cpu: uint32`, `value: double`, `t_ns: uint64`;
+//! `cpu`,
+//! `value` and `t_ns` may be null. The file is written through the format's own column writers: the `arrow` crates
+//! would
+//! take several times as long to compile and write the same file.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -19,10 +21,10 @@ use parquet::schema::types::{Type, TypePtr};
 
 use crate::Error;
 
-/// Samples in a row group: some tens of megabytes, as readers like them.
+/// Samples in a row group: some tens of megabytes, the usual size for readers.
 const ROW_GROUP: usize = 1 << 20;
 
-/// Writes samples.parquet into the run folder, and gives back its path.
+/// Writes samples.parquet into the run folder and returns its path.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -44,7 +46,7 @@ fn write_all(samples: &[Sample], file: File) -> Result<(), ParquetError> {
     for rows in samples.chunks(ROW_GROUP) {
         let mut group = writer.next_row_group()?;
         let text = |of: fn(&Sample) -> &str| rows.iter().map(move |s| Some(ByteArray::from(of(s))));
-        // The format keeps unsigned numbers in signed ones of the same bits.
+        // The format stores unsigned numbers as signed ones with the same bits.
         column::<ByteArrayType>(&mut group, text(|s| &s.case), false)?;
         column::<Int32Type>(
             &mut group,
@@ -71,7 +73,7 @@ fn write_all(samples: &[Sample], file: File) -> Result<(), ParquetError> {
     Ok(())
 }
 
-/// [`memwarden_run::COLUMNS`], with types.
+/// [`memwarden_run::COLUMNS`] with their types.
 fn schema() -> Result<TypePtr, ParquetError> {
     let unsigned = |bit_width| LogicalType::Integer {
         bit_width,
@@ -105,7 +107,7 @@ fn schema() -> Result<TypePtr, ParquetError> {
     ))
 }
 
-/// Writes the next column: the values that are there, and where `nullable` a level for each row that says whether it is.
+/// Writes the next column: the present values and, if `nullable`, a level for each row that tells whether it has one.
 fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, File>,
     values: impl Iterator<Item = Option<T::T>>,

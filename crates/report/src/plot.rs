@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plots: small SVG charts whose colours come from CSS, so that one drawing serves light, dark and paper.
+//! Plots: small SVG charts with colours from CSS, so that one drawing suits light mode, dark mode and paper.
 //!
-//! Own code because no library draws what a run folder needs: `plotters` writes fixed colours into attributes (no dark
-//! mode), `charts-rs` and `eb_bars` know no error bars or logarithmic axes, `poloto` no grouped bars. A chart is plain
-//! data ([`Chart`]); [`Chart::draw`] lays it out for a [`Layout`], as words must not shrink with the screen.
+//! No library draws what a run folder needs: `plotters` writes fixed colours into attributes (no dark mode),
+//! `charts-rs`
+//! and `eb_bars` support no error bars or logarithmic axes, `poloto` no grouped bars. A chart is plain data
+//! ([`Chart`]);
+//! [`Chart::draw`] lays it out for a [`Layout`], because text must not shrink with the screen.
 
 mod bars;
 mod histogram;
@@ -20,13 +22,13 @@ pub use xy::{Line, Point, XyChart};
 /// An axis.
 #[derive(Clone, Debug, Default)]
 pub struct Axis {
-    /// What is on it.
+    /// Its quantity.
     pub label: String,
     /// The unit; empty for a count.
     pub unit: String,
     /// Linear or logarithmic.
     pub kind: Kind,
-    /// Its figures are bytes, and written as sizes: `64 KiB`.
+    /// The figures are bytes, written as sizes: `64 KiB`.
     pub sizes: bool,
 }
 
@@ -41,7 +43,7 @@ impl Axis {
         }
     }
 
-    /// An axis of sizes, which are figures of bytes.
+    /// An axis of sizes in bytes.
     pub fn sizes(label: impl Into<String>) -> Self {
         Self {
             sizes: true,
@@ -49,7 +51,7 @@ impl Axis {
         }
     }
 
-    /// The same, logarithmic.
+    /// The same axis, logarithmic.
     #[must_use]
     pub fn log(mut self) -> Self {
         self.kind = Kind::Log;
@@ -74,7 +76,7 @@ impl Axis {
     }
 }
 
-/// A colour of the palette, by what it stands for; each has a shape or a place as well, so that nobody needs it.
+/// A colour of the palette, by its meaning. Shape or position always carries the same information as the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colour(usize);
 
@@ -84,7 +86,7 @@ impl Colour {
     /// With a guard.
     pub const GUARDED: Self = Self(1);
 
-    /// The n-th of several that mean nothing by themselves.
+    /// The n-th colour of a series without a fixed meaning.
     pub fn nth(n: usize) -> Self {
         Self([2, 3, 4, 1, 0, 5][n % 6])
     }
@@ -93,16 +95,16 @@ impl Colour {
 /// A line across a chart at one value: solo, a limit, a deadline.
 #[derive(Clone, Debug)]
 pub struct Reference {
-    /// Where.
+    /// Position on the axis.
     pub value: f64,
-    /// What it is.
+    /// Its meaning.
     pub label: String,
 }
 
-/// How wide a chart is drawn.
+/// Width of the drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// For a desk or paper.
+    /// For a desktop screen or paper.
     Wide,
     /// For a phone.
     Narrow,
@@ -129,7 +131,7 @@ pub enum Chart {
 }
 
 impl Chart {
-    /// Whether it has values and all of them are 0: a sentence says that better than a picture.
+    /// True if it has values and all are 0: a sentence then replaces the chart.
     pub fn is_zero(&self) -> bool {
         let values: Vec<f64> = match self {
             Self::Bars(chart) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PNG files of the plots, through `rsvg-convert`: a rasteriser built in would double the time to compile this project.
+//! PNG files of the plots, through `rsvg-convert`: a built-in rasteriser would double this project's compile time.
 
 use std::fs;
 use std::io::Write;
@@ -11,10 +11,10 @@ use memwarden_run::Recorded;
 use crate::plot::Layout;
 use crate::{Error, figures};
 
-/// Pixels a CSS pixel: sharp on paper and on dense screens.
+/// Pixels for each CSS pixel: sharp on paper and on high-resolution screens.
 const ZOOM: &str = "2";
 
-/// Writes `plots/*.png` into the run folder, and gives back what was written.
+/// Writes `plots/*.png` into the run folder and returns their paths.
 ///
 /// # Errors
 /// The folder cannot be read or written, or `rsvg-convert` is missing or fails.

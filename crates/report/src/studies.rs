@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages of the studies: a file for each, under the name of its types in [`memwarden_run::studies`].
+//! The pages of the studies; each is a file with the name of its types in [`memwarden_run::studies`].
 
 mod copy;
 mod copy_bandwidth;
@@ -26,29 +26,29 @@ use memwarden_run::{Summary, Whole, studies as of};
 use crate::Figure;
 use crate::{Table, generic};
 
-/// How a study is told.
+/// The page of a study.
 struct Page<W: Whole> {
-    /// `experiment` in its run folders.
+    /// The value of `experiment` in its run folders.
     name: &'static str,
     /// The page's heading.
     title: &'static str,
-    /// What was run, in a sentence or two.
+    /// What the experiment asks, in a sentence or two.
     question: &'static str,
-    /// What came out, in one sentence; none when too little was measured.
+    /// The result in one sentence; none if too little was measured.
     finding: fn(&Summary<W>) -> Option<String>,
-    /// The figures; also from the summary as it was recorded.
+    /// The tables, from the typed summary and the summary as recorded.
     tables: fn(&Summary<W>, &Summary) -> Vec<Table>,
     /// The charts.
     #[cfg(feature = "html")]
     figures: fn(&Summary<W>, &Recorded) -> Vec<Figure>,
 }
 
-/// A [`Page`], whatever the types of its study. A summary that is not of these types has none of what follows.
+/// A [`Page`] of any study. Each method returns nothing for a summary that does not have the study's types.
 trait OfStudy: Sync {
     fn name(&self) -> &'static str;
     fn title(&self) -> &'static str;
     fn question(&self) -> &'static str;
-    /// Why a summary is not of the study's types.
+    /// Reason why a summary does not have the study's types.
     fn fault(&self, summary: &Summary) -> Option<String>;
     fn finding(&self, summary: &Summary) -> Option<String>;
     fn tables(&self, summary: &Summary) -> Option<Vec<Table>>;
@@ -87,7 +87,7 @@ impl<W: Whole> OfStudy for Page<W> {
     }
 }
 
-/// The page of a study, from the files of its name.
+/// The page of a study, from the modules with its name.
 macro_rules! page {
     ($study:ident, $name:expr, $title:literal) => {
         &Page {
@@ -176,17 +176,17 @@ pub fn title(experiment: &str) -> String {
     )
 }
 
-/// What was run, in a sentence or two.
+/// What the experiment asks, in a sentence or two.
 pub fn question(experiment: &str) -> &'static str {
     page_of(experiment).map_or("", |page| page.question())
 }
 
-/// Why a run is not shown on its study's page.
+/// Reason why a run is not shown on its study's page.
 pub(crate) fn fault(summary: &Summary) -> Option<String> {
     page_of(&summary.experiment)?.fault(summary)
 }
 
-/// What came out, in one sentence.
+/// The result in one sentence.
 pub fn finding(summary: &Summary) -> String {
     page_of(&summary.experiment)
         .and_then(|page| page.finding(summary))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables: made once, shown on a terminal and on a page.
+//! Tables for terminals and pages.
 
 use comfy_table::{CellAlignment, ContentArrangement, TableComponent, presets};
 use serde::Serialize;
@@ -9,27 +9,27 @@ use serde::Serialize;
 pub struct Table {
     /// What it shows.
     pub title: String,
-    /// Column heads, units included.
+    /// Column headings, with units.
     pub columns: Vec<Column>,
-    /// Rows of as many cells as there are columns.
+    /// Rows with one cell for each column.
     pub rows: Vec<Vec<String>>,
     /// A sentence under it.
     pub caption: String,
 }
 
-/// A column's head.
+/// A column's heading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// The unit of its figures; empty when they have none.
+    /// The unit of its figures; empty if there is none.
     pub unit: String,
-    /// Whether it holds figures (aligned right) or words.
+    /// True if it holds figures (aligned right), false for words.
     pub figures: bool,
 }
 
 impl Table {
-    /// A table with no column.
+    /// A table without columns.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -72,7 +72,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Drops the columns in which every cell says the same as `absent`: nothing there to read.
+    /// Drops the columns in which every cell equals `absent`.
     pub fn drop_columns_of(&mut self, absent: &str) {
         for i in (1..self.columns.len()).rev() {
             if self.rows.iter().all(|row| row[i] == absent) {
@@ -88,7 +88,7 @@ impl Table {
         self.rows.iter_mut().for_each(|row| drop(row.pop()));
     }
 
-    /// For a terminal `width` columns wide; as wide as it gets when that is not known.
+    /// The table as text for a terminal of `width` columns; unlimited if the width is unknown.
     pub fn to_text(&self, width: Option<u16>) -> String {
         let mut table = comfy_table::Table::new();
         table.load_preset(presets::NOTHING);

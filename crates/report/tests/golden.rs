@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What saved runs must come out as.
+//! Compares the reports of saved runs with the expected text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn tables_findings_and_notes() {
     }
 }
 
-/// Whether `all` says everything that `part` says. An empty list says nothing.
+/// True if `all` contains everything in `part`. An empty list matches anything.
 fn says(all: &Value, part: &Value) -> bool {
     match (all, part) {
         (Value::Object(all), Value::Object(part)) => part.iter().all(|(key, value)| {
@@ -77,7 +77,7 @@ fn says(all: &Value, part: &Value) -> bool {
     }
 }
 
-/// Every figure of a saved run has its place in the study's types, and comes out of them as it went in.
+/// Checks that every figure of a saved run fits the study's types and survives the round trip.
 fn keeps_everything<W: Whole>(name: &str) {
     let summary = saved(name).summary;
     let typed = summary
@@ -170,7 +170,7 @@ fn ten_percent_slower_is_seen_as_such() {
     }
 }
 
-/// One unguarded and one guarded case with one core; `largest` events in its fullest period of 40 allowed.
+/// One unguarded and one guarded case with one core, whose fullest period has `largest` events of 40 allowed.
 fn guarded(largest: u64, overshoot: Option<u64>) -> Summary {
     let mut summary = saved("interfere").summary;
     summary
@@ -457,7 +457,7 @@ fn the_lab_s_limits_are_said_in_the_lab_alone() {
         let said = with_clock(&mut lab.run, clock);
         assert_eq!(said, [&exact[..], &[note]].concat(), "{clock}");
     }
-    // What a run said of a clock that is gone is not contradicted.
+    // A note that a run recorded about an old clock is kept.
     let more = &mut lab.run.lab.as_mut().unwrap().more;
     more.insert("tick_us".into(), json!(50));
     assert_eq!(with_clock(&mut lab.run, "counted"), [notes::LAB_EXACT]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages and plots: well formed, complete, and in need of nothing from outside.
+//! Pages and plots are well formed, complete and self-contained.
 #![cfg(feature = "html")]
 
 use std::fs;
@@ -44,7 +44,7 @@ fn parse(text: &str) -> roxmltree::Document<'_> {
     roxmltree::Document::parse(text).unwrap()
 }
 
-/// Nothing is fetched: no address of another machine, but for the names of XML's own vocabularies; no script.
+/// Checks that nothing is fetched: no external addresses except the XML namespaces, and no script.
 fn check_alone(text: &str) {
     let without_names = text.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for forbidden in [
@@ -85,14 +85,14 @@ fn pages_are_well_formed_and_self_contained() {
             "each plot is drawn wide and narrow"
         );
         assert!(!all("table").is_empty());
-        // What a page points at is there.
+        // Every link of a page has its target.
         for link in all("a").iter().filter_map(|n| n.attribute("href")) {
             assert!(directory.join(link).is_file(), "{link}");
         }
     }
 }
 
-/// Print breaks no number, has a landscape sheet for a wide table, and keeps a table's heading with it.
+/// Print breaks no number, gives a wide table a landscape sheet, and keeps a table's heading with it.
 #[test]
 fn a_wide_table_has_a_wide_sheet_in_print() {
     let temp = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn runs_beside_each_other_share_a_page() {
     assert!(text.contains("2 runs side by side"));
 }
 
-/// With `rsvg-convert` there are pictures; without it, one line says how to get it.
+/// With `rsvg-convert` there are PNG files; without it, one line tells how to install it.
 #[test]
 fn png_files_or_a_remedy() {
     let temp = tempfile::tempdir().unwrap();

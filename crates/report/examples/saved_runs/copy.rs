@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{Noise, Result, record, write};
 
-/// Who copies: what a copy costs at least, and each byte, in ns.
+/// The engines, with the minimum time of a copy and the time of each byte, ns.
 const ENGINES: [(&str, f64, f64); 3] = [
     ("cpu", 60.0, 0.12),
     ("dma-exclusive", 2100.0, 0.05),
@@ -212,7 +212,7 @@ pub fn pollution(directory: &Path) -> Result<()> {
             };
             let times = noise.around(alone * more, 0.01, 8);
             let references = noise.around(157_283.0, 0.01, 8);
-            // Not counted beside the engine, to show what that looks like.
+            // No counts beside the engine, to show a case without them.
             let counted = system != "dma";
             let cache = |metric: &str, share: f64| {
                 if !counted {
@@ -343,7 +343,7 @@ pub fn breakeven(directory: &Path) -> Result<()> {
     write(directory, run, &samples, &summary)
 }
 
-/// A machine that reads and writes small things: calls fall with the size, and times grow with it.
+/// A machine with mostly small reads and writes: the number of calls falls with the size, and the time grows with it.
 pub fn trace(directory: &Path) -> Result<()> {
     let mut noise = Noise(53);
     let mut run = record(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes the saved runs under `tests/data` again: `cargo run -p memwarden-report --example saved_runs`.
+//! Regenerates the saved runs under `tests/data`: `cargo run -p memwarden-report --example saved_runs`.
 //!
-//! Their figures are invented, of about the size that the lab gives, so that every table and plot has something to
-//! show; they are for tests and for looking at pages, and say nothing about any machine.
+//! Their figures are invented, of about the size that the lab gives, so that every table and plot has content. They
+//! serve
+//! tests and the review of pages, and describe no machine.
 
 mod copy;
 mod mmap;
@@ -39,7 +40,7 @@ fn main() -> Result<()> {
     other(&data.join("other"))
 }
 
-/// Invented spread, the same each time.
+/// Invented noise, deterministic.
 struct Noise(u64);
 
 impl Noise {
@@ -58,7 +59,7 @@ impl Noise {
         (0..count).map(|_| one()).collect()
     }
 
-    /// Many small ones, a few large ones.
+    /// Many small values and a few large ones.
     fn tailed(&mut self, value: f64, count: usize) -> Vec<f64> {
         (0..count)
             .map(|_| (value * (1.0 - self.next()).powf(-0.35)).round())
@@ -101,7 +102,7 @@ fn record(experiment: &str, command: &str) -> Run {
     run
 }
 
-/// The run was on a platform's caches and memory.
+/// Marks the run as one with a platform's caches and memory.
 fn on_platform(run: &mut Run, name: &str) {
     if let Some(lab) = &mut run.lab {
         lab.more.insert("platform".into(), name.into());
@@ -118,7 +119,7 @@ fn write(directory: &Path, run: Run, samples: &[Sample], summary: &Summary) -> R
     Ok(())
 }
 
-/// What the proof says of one core.
+/// One core's proof.
 fn core(cpu: u32, events: u64, used: u64, throttled_share: Option<f64>) -> Value {
     json!({
         "cpu": cpu,
@@ -361,7 +362,8 @@ fn bench_guard(directory: &Path) -> Result<()> {
     write(directory, run, &samples, &summary)
 }
 
-/// The case study's task: 10 ms of 20, 13 allowed; beside the load late now and then, with the guard never.
+/// The case study's task: 10 ms of its 20 ms, with a deadline of 13 ms; sometimes late beside the load, never with the
+/// guard.
 fn realtime(directory: &Path) -> Result<()> {
     let mut noise = Noise(5);
     let mut run = record(
@@ -452,7 +454,7 @@ fn realtime(directory: &Path) -> Result<()> {
     write(directory, run, &samples, &summary)
 }
 
-/// An experiment that this library has never heard of, with hostile names and a figure that could not be measured.
+/// An experiment that this library does not know, with hostile names and a figure that could not be measured.
 fn other(directory: &Path) -> Result<()> {
     let mut run = record("weather", "memwarden weather --city <Reykjavik>");
     run.target = "native".into();

@@ -20,7 +20,7 @@ pub fn throughput(directory: &Path) -> Result<()> {
     let mut summary: Summary = Summary::new("mymem-throughput", "lab");
     let mut samples = Vec::new();
     for size in [1u32, 4096, 524_288] {
-        // A system call, and a byte's share of a copy.
+        // Time of a system call, and of each copied byte.
         for (subject, call_ns, byte_ns) in [
             ("C device", 900.0, 0.04),
             ("Rust device", 950.0, 0.042),

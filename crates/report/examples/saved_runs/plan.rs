@@ -14,7 +14,7 @@ use crate::{Result, record, write};
 
 const DEADLINE_MS: f64 = 13.0;
 
-/// A case with this load and this longest job; `guard` is the load's budget, the way of sharing and the period.
+/// A case with this load and longest job; `guard` is the load's budget, the way of sharing and the period.
 fn case(name: &str, guard: Option<(u32, &str, u64)>, load_mib_s: f64, worst_ms: f64) -> Case {
     let late = worst_ms > DEADLINE_MS;
     Case {
@@ -40,7 +40,7 @@ fn case(name: &str, guard: Option<(u32, &str, u64)>, load_mib_s: f64, worst_ms: 
     }
 }
 
-/// The setting with two numbers a tenth less and more, one of which costs the task so much.
+/// The setting, with two numbers of the platform a tenth lower and higher; the second costs the task `cost_ms`.
 fn choice(case: &Case, cost_ms: f64, commands: [&str; 3]) -> Choice {
     let changed = |number: &str, is: u64, were: u64, more_ms: f64| {
         let worst_ms = case.worst_ms + more_ms;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Horizontal bars in groups: names of cases are long, and screens are narrow.
+//! Horizontal bars in groups: names of cases are long and screens narrow.
 
 use super::scale::Scale;
 use super::svg::{Anchor, Canvas, FONT, fit, width_of};
@@ -12,20 +12,20 @@ pub struct BarChart {
     pub title: String,
     /// The axis along the bars.
     pub axis: Axis,
-    /// Names and colours of what the bars of each group stand for.
+    /// Names and colours of the bars within a group.
     pub series: Vec<(String, Colour)>,
     /// The groups, from the top.
     pub groups: Vec<Group>,
-    /// Let the axis reach at least so far: 100 % for shares.
+    /// Minimum end of the axis: 100 % for shares.
     pub reach: f64,
     /// A line across all bars.
     pub reference: Option<Reference>,
 }
 
-/// Bars that are compared with each other.
+/// Bars to compare with each other.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What they have in common.
+    /// Name of the group.
     pub label: String,
     /// The bars.
     pub bars: Vec<Bar>,
@@ -34,13 +34,13 @@ pub struct Group {
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Which of the series.
+    /// Index of its series.
     pub series: usize,
-    /// Its length; none is shown as not measured.
+    /// Its length; none is drawn as not measured.
     pub value: Option<f64>,
     /// The ends of the error bar.
     pub interval: Option<[f64; 2]>,
-    /// What stands at its end.
+    /// Text at its end.
     pub text: String,
 }
 
@@ -70,7 +70,7 @@ impl BarChart {
             .iter()
             .map(|g| width_of(&g.label))
             .fold(0.0, f64::max);
-        // Labels that are too wide for a column of their own stand above their bars.
+        // Labels that are too wide for a column stand above their bars.
         let beside = layout == Layout::Wide && widest <= 260.0;
         let left = if beside { widest + 12.0 } else { 0.0 };
         let room = self
@@ -202,7 +202,7 @@ impl BarChart {
     }
 }
 
-/// The group's name, and what stands at the ends of its bars: over everything else.
+/// Draws the group's name and the texts of its bars, on top of everything else.
 fn draw_words(canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64, left: f64, beside: bool) {
     let mut y = y;
     if beside {
@@ -237,7 +237,7 @@ fn draw_words(canvas: &mut Canvas, group: &Group, scale: &Scale, y: f64, left: f
     }
 }
 
-/// A tick's number in the middle under it, unless it would leave the picture.
+/// Centres a tick's number under the tick, unless it would leave the picture.
 fn tick_anchor(x: f64, canvas: &Canvas) -> Anchor {
     if x < 12.0 {
         Anchor::Start

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Distributions, one under the other over the same axis.
+//! Distributions, one below the other, over the same axis.
 
 use memwarden_run::statistics::{median, nearest_rank};
 
@@ -15,7 +15,7 @@ pub struct Histogram {
     pub title: String,
     /// The axis of the figures.
     pub axis: Axis,
-    /// One panel a case.
+    /// One panel for each case.
     pub panels: Vec<Panel>,
     /// A heavy line through all panels: a deadline, a limit.
     pub reference: Option<Reference>,
@@ -61,7 +61,7 @@ impl Histogram {
             low
         };
         let (left, right) = (46.0, canvas.width() - 20.0);
-        // Counts of events: a bar is at least one event wide, and stands over its number.
+        // Counts of events: a bar is at least one event wide and centred on its number.
         let whole = all().all(|v| v.fract() == 0.0);
         let (low, high) = if whole && self.axis.kind == Kind::Linear {
             (low - 0.5, high + 0.5)
@@ -110,7 +110,8 @@ impl Histogram {
         canvas.finish(y + 2.0 * FONT + 24.0, &self.title)
     }
 
-    /// Name and figures, then bars of at least 4 pixels; each as high as its share of the samples, the highest filling the
+    /// Draws name and figures, then bars of at least 4 pixels. A bar's height is its share of the samples; the highest
+    /// fills the
     /// panel.
     fn draw_panel(
         &self,
@@ -129,7 +130,7 @@ impl Histogram {
             figures = figures.split(" of ").next().unwrap_or_default().to_owned();
         }
         let room = canvas.width() - width_of(&figures) - 14.0;
-        // In a line with the figures when all of it fits, otherwise over them.
+        // Beside the figures if there is room, otherwise above them.
         let beside = width_of(&panel.label) <= room;
         let label = fit(&panel.label, if beside { room } else { canvas.width() });
         canvas.text("mw-ink mw-strong", Anchor::Start, 0.0, y + FONT, &label);
@@ -160,7 +161,7 @@ impl Histogram {
         };
         let mut bins: Vec<(i64, usize)> = Vec::new();
         for value in &samples {
-            // The last bar ends where the axis does.
+            // Keep the last bar within the axis.
             let place = x.at(*value).min(right - width / 2.0);
             #[allow(clippy::cast_possible_truncation)]
             let bin = ((place - origin) / width + 1e-9).floor() as i64;
@@ -198,7 +199,7 @@ impl Histogram {
         bottom + AFTER
     }
 
-    /// Pixels between 0 and 1 on a linear axis.
+    /// Width of one event, in pixels, on a linear axis.
     fn one_event(&self, x: &Scale) -> f64 {
         if self.axis.kind == Kind::Linear {
             x.at(1.0) - x.at(0.0)

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From figures to places, and where the ticks go.
+//! Maps figures to positions, and chooses the ticks.
 
 /// Linear or logarithmic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// Equal differences are equally far apart.
+    /// Equal differences have equal distances.
     #[default]
     Linear,
-    /// Equal ratios are equally far apart; figures that are not positive cannot be shown.
+    /// Equal ratios have equal distances; only positive figures can be shown.
     Log,
 }
 
-/// Maps figures to places.
+/// Maps figures to positions.
 pub struct Scale {
     kind: Kind,
     low: f64,
     high: f64,
     from: f64,
     to: f64,
-    /// Where the ticks are.
+    /// Figures with a tick.
     pub ticks: Vec<f64>,
 }
 
 impl Scale {
-    /// A scale that shows `low` to `high` (widened to round numbers) between the places `from` and `to`, with about
+    /// A scale that shows `low` to `high`, widened to round numbers, between the positions `from` and `to`, with about
     /// `ticks` ticks.
     pub fn new(kind: Kind, low: f64, high: f64, from: f64, to: f64, ticks: usize) -> Self {
         let (low, high, ticks) = match kind {
@@ -40,7 +40,7 @@ impl Scale {
         }
     }
 
-    /// A scale from `low` to `high` and not further, with the ticks that lie between.
+    /// A scale exactly from `low` to `high`, with the ticks in between.
     pub fn exact(kind: Kind, low: f64, high: f64, from: f64, to: f64, ticks: usize) -> Self {
         let wide = Self::new(kind, low, high, from, to, ticks);
         if high <= low || (kind == Kind::Log && low <= 0.0) {
@@ -61,7 +61,7 @@ impl Scale {
         }
     }
 
-    /// The place of `value`, within the scale's ends.
+    /// The position of `value`, limited to the ends of the scale.
     pub fn at(&self, value: f64) -> f64 {
         let share = match self.kind {
             Kind::Linear => (value - self.low) / (self.high - self.low),
@@ -71,7 +71,7 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Where the scale begins: 0, or the lowest decade.
+    /// The start of the scale: 0, or the lowest decade.
     pub fn origin(&self) -> f64 {
         self.at(if self.kind == Kind::Linear {
             0.0
@@ -104,7 +104,7 @@ fn linear_ticks(low: f64, high: f64, count: usize) -> (f64, f64, Vec<f64>) {
     (first * step, last * step, ticks)
 }
 
-/// 3 x 0.1 is 0.3, not 0.30000000000000004.
+/// Rounds to the step: 3 x 0.1 gives 0.3, not 0.30000000000000004.
 fn rounded(value: f64, step: f64) -> f64 {
     let unit = 10f64.powf(step.log10().floor() - 1.0);
     let digits = (-unit.log10()).ceil().clamp(0.0, 12.0);
@@ -112,7 +112,7 @@ fn rounded(value: f64, step: f64) -> f64 {
     (value * factor).round() / factor
 }
 
-/// Decades, and 2 and 5 between them when there are few. Ends are at such a number, not always at a decade.
+/// Decades, with 2 and 5 between them if there are few. The ends are at such a number, not always at a decade.
 fn log_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let low = if low > 0.0 { low } else { 1.0 };
     let high = if high > low { high } else { low * 10.0 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing SVG: shapes have classes, CSS gives them their looks.
+//! Writes SVG; shapes have classes, and CSS styles them.
 
 use std::fmt::{Display, Write};
 
 use super::Colour;
 
-/// Looks of a chart; the colours are custom properties, see [`LIGHT`] and [`DARK`].
+/// Style of a chart; the colours are custom properties, see [`LIGHT`] and [`DARK`].
 pub const CHART_CSS: &str = include_str!("chart.css");
 
-/// Custom properties on light ground and on paper. The series are the palette of Okabe and Ito (Color Universal
-/// Design, 2008), which people with any colour vision can tell apart.
+/// Custom properties for a light background and for paper. The series use the palette of Okabe and Ito (Color Universal
+/// Design, 2008), which readers with any colour vision can distinguish.
 pub const LIGHT: [(&str, &str); 11] = [
     ("--mw-paper", "#ffffff"),
     ("--mw-ink", "#1c2430"),
@@ -24,7 +24,7 @@ pub const LIGHT: [(&str, &str); 11] = [
     ("--mw-c5", "#56b4e9"),
 ];
 
-/// On dark ground: the same hues, lighter where the ground would swallow them.
+/// For a dark background: the same hues, lighter where contrast requires it.
 pub const DARK: [(&str, &str); 11] = [
     ("--mw-paper", "#161b22"),
     ("--mw-ink", "#e8edf3"),
@@ -39,15 +39,15 @@ pub const DARK: [(&str, &str); 11] = [
     ("--mw-c5", "#86cdf5"),
 ];
 
-/// Width of a character over the font's size: that of DejaVu Sans, the widest of the usual sans-serif fonts.
+/// Width of a character relative to the font size: that of DejaVu Sans, the widest of the usual sans-serif fonts.
 const CHARACTER: f64 = 0.63;
-/// The same of a capital.
+/// The same for a capital letter.
 const CAPITAL: f64 = 0.75;
 
-/// Font size of all words in a chart, as chart.css sets it.
+/// Font size of all text in a chart, as set in chart.css.
 pub const FONT: f64 = 13.0;
 
-/// About how wide `text` will be.
+/// Approximate width of `text`.
 pub fn width_of(text: &str) -> f64 {
     text.chars()
         .map(|c| {
@@ -63,10 +63,10 @@ pub fn width_of(text: &str) -> f64 {
         * FONT
 }
 
-/// Where a text's point is.
+/// Anchor of a text.
 #[derive(Clone, Copy)]
 pub enum Anchor {
-    /// At its begin.
+    /// At its start.
     Start,
     /// In its middle.
     Middle,
@@ -74,7 +74,7 @@ pub enum Anchor {
     End,
 }
 
-/// A drawing in the making.
+/// A drawing under construction.
 pub struct Canvas {
     width: f64,
     body: String,
@@ -110,7 +110,7 @@ impl Canvas {
         );
     }
 
-    /// A rectangle that says `tip` when pointed at.
+    /// A rectangle with the tooltip `tip`.
     pub fn rect(&mut self, class: &str, x: f64, y: f64, width: f64, height: f64, tip: &str) {
         let [x, y, width, height] = [x, y, width.max(0.0), height.max(0.0)].map(Px);
         let _ = write!(
@@ -146,7 +146,7 @@ impl Canvas {
         );
     }
 
-    /// A point of a series: its shape tells the series as its colour does.
+    /// A point of a series; its shape identifies the series as its colour does.
     pub fn marker(&mut self, colour: Colour, x: f64, y: f64, tip: &str) {
         let class = format!("mw-mark mw-f{}", colour.0);
         let around = |points: &[(f64, f64)]| -> String {
@@ -186,10 +186,10 @@ impl Canvas {
         }
     }
 
-    /// Names of the series with a sample of each, wrapped into lines from `y` down; gives back where they end.
+    /// Names of the series, each with a sample, wrapped into lines from `y` down; returns the `y` of the end.
     pub fn legend(&mut self, entries: &[(String, Colour)], marks: bool, y: f64) -> f64 {
         let (mut x, mut y) = (0.0, y + FONT);
-        // A chart of one thing alone need not name it.
+        // A chart with one series needs no legend.
         let entries: Vec<_> = entries
             .iter()
             .filter(|(name, _)| !name.is_empty())
@@ -247,7 +247,7 @@ const MARGIN: f64 = 20.0;
 const HEADING: f64 = 30.0;
 
 impl Drawing {
-    /// To be put in a page that has [`CHART_CSS`] and the colours, and says the title itself.
+    /// For a page that includes [`CHART_CSS`] and the colours, and shows the title itself.
     pub fn inline(&self, class: &str) -> String {
         let (w, h) = (Px(self.width), Px(self.height));
         format!(
@@ -257,7 +257,7 @@ impl Drawing {
         )
     }
 
-    /// A file of its own, light or dark as its viewer has it.
+    /// A self-contained file; light or dark by the viewer's setting.
     pub fn standalone(&self) -> String {
         let properties = |set: &[(&str, &str)]| {
             set.iter()
@@ -272,7 +272,7 @@ impl Drawing {
         self.with_css(&css)
     }
 
-    /// For programs that know neither custom properties nor media queries: light colours, written out.
+    /// For programs that support neither custom properties nor media queries: light colours as plain values.
     pub fn plain(&self) -> String {
         let css = LIGHT
             .iter()
@@ -309,7 +309,7 @@ impl Drawing {
     }
 }
 
-/// Makes `text` safe inside an element or a quoted attribute.
+/// Escapes `text` for an element or a quoted attribute.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -318,7 +318,7 @@ pub fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
-            // Not allowed in XML, not even escaped.
+            // Invalid in XML even when escaped.
             c if c.is_control() && !"\n\t".contains(c) => out.push('\u{fffd}'),
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c => out.push(c),
@@ -327,7 +327,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Cuts `text` to fit `width`, with an ellipsis.
+/// Shortens `text` to `width`, with an ellipsis.
 pub fn fit(text: &str, width: f64) -> String {
     if width_of(text) <= width {
         return text.into();
@@ -343,7 +343,7 @@ pub fn fit(text: &str, width: f64) -> String {
 mod tests {
     use super::width_of;
 
-    /// Widths of DejaVu Sans at 13 pixels, as a browser tells them.
+    /// Widths of DejaVu Sans at 13 pixels, as measured in a browser.
     #[test]
     fn words_are_not_taken_for_narrower_than_they_are() {
         for (text, pixels) in [

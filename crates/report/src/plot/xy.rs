@@ -7,7 +7,7 @@ use super::scale::{Kind, Scale};
 use super::svg::{Anchor, Canvas, FONT, width_of};
 use super::{Axis, Colour, Drawing, Layout, Reference};
 
-/// Pixels that a mark takes across.
+/// Width of a mark, pixels.
 const MARK: f64 = 13.0;
 
 /// Lines and points, with error bars.
@@ -15,42 +15,43 @@ const MARK: f64 = 13.0;
 pub struct XyChart {
     /// What it shows.
     pub title: String,
-    /// The axis across.
+    /// The horizontal axis.
     pub x: Axis,
-    /// The axis upward.
+    /// The vertical axis.
     pub y: Axis,
     /// The lines.
     pub lines: Vec<Line>,
-    /// Lines across the chart.
+    /// Reference lines across the chart.
     pub references: Vec<Reference>,
-    /// Show these places on the x axis, and no others: budgets, numbers of CPUs.
+    /// Label only these places of the x axis: budgets, numbers of CPUs.
     pub x_ticks: Vec<f64>,
-    /// Let the y axis begin where the figures do, not at 0.
+    /// Start the y axis at the lowest figure instead of 0.
     pub y_from_data: bool,
-    /// The lines have points at the same places: set them apart by some pixels, so that none hides another.
+    /// Shift lines with points at the same places by some pixels, so that none hides another.
     pub apart: bool,
-    /// Each point stands alone, on a stem from the x axis: counts of many single values. What lies between two values is
-    /// nothing, so that no line joins them. Only the tallest of points that are hardly apart have marks.
+    /// Draw each point alone, on a stem from the x axis: counts of many single values. No line joins them, since there
+    /// is
+    /// nothing between two values. Of points that nearly overlap, only the tallest has a mark.
     pub stems: bool,
 }
 
 /// A line with its points.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it stands for.
+    /// Its meaning.
     pub name: String,
     /// Its colour and mark.
     pub colour: Colour,
-    /// Its points, from the left.
+    /// Its points, from left to right.
     pub points: Vec<Point>,
 }
 
 /// One point.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Across.
+    /// Horizontal position.
     pub x: f64,
-    /// Upward.
+    /// Vertical position.
     pub y: f64,
     /// The ends of the error bar.
     pub interval: Option<[f64; 2]>,
@@ -141,7 +142,7 @@ impl XyChart {
         for reference in &self.references {
             let at = y.at(reference.value);
             canvas.line("mw-ref", left, at, right, at);
-            // Under its line, as figures tend to lie on or over it.
+            // Below its line, as figures tend to lie on or above it.
             let place = if at + 16.0 < bottom {
                 at + 15.0
             } else {
@@ -181,17 +182,17 @@ impl XyChart {
         format!("{}, {x}: {y}", line.name)
     }
 
-    /// One line's stems, of each column of pixels the tallest; and marks on the tallest of those that marks would hide.
+    /// Draws one line's stems, the tallest in each column of pixels, with marks on the tallest of those that overlap.
     fn stems_of(&self, line: &Line, canvas: &mut Canvas, x: &Place<'_>, y: &Scale, bottom: f64) {
         let mut tallest: Vec<(f64, &Point)> = line.points.iter().map(|p| (x.at(p.x), p)).collect();
-        // Places grow downward.
+        // Positions grow downward.
         tallest.sort_by(|a, b| y.at(a.1.y).total_cmp(&y.at(b.1.y)));
         let mut columns = BTreeSet::new();
         #[allow(clippy::cast_possible_truncation)]
         tallest.retain(|(px, _)| columns.insert(px.floor() as i64));
         let class = format!("mw-stem {}", line.colour.stroke());
         for (px, point) in &tallest {
-            // One that is the least of all is to be seen, too.
+            // Keep the smallest stem visible.
             canvas.line(&class, *px, bottom, *px, y.at(point.y).min(bottom - 3.0));
         }
         let mut marked: Vec<f64> = Vec::new();
@@ -203,8 +204,9 @@ impl XyChart {
         }
     }
 
-    /// How far each line is drawn to the right of its place: 9 pixels from one to the next, two marks hardly touching, or
-    /// what fits into three fifths of the narrowest gap between places.
+    /// Horizontal shift of each line: 9 pixels from line to line, so that two marks barely touch, or less, so that all
+    /// lines
+    /// fit into three fifths of the narrowest gap between places.
     #[allow(clippy::cast_precision_loss)]
     fn shifts(&self, x: &Place<'_>) -> Vec<f64> {
         let count = self.lines.len();
@@ -228,7 +230,7 @@ impl XyChart {
     }
 }
 
-/// Places on the x axis: a scale with its own ticks, or one that begins and ends at the figures given.
+/// Positions on the x axis: a scale with its own ticks, or one that begins and ends at the given figures.
 enum Place<'a> {
     Scale(Scale),
     Given {

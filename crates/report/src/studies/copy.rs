@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies between user and kernel memory: by CPU and by DMA, and who makes them.
+//! Words that the pages of copies share.
 
 /// An operation in words.
 pub(super) fn operation_text(name: &str) -> &str {

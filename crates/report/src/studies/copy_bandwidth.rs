@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much all CPUs copy at once, by size.
+//! Copy bandwidth of all CPUs at once, by size.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::copy_bandwidth::{Case, Share, Summary, Thread};
@@ -120,7 +120,7 @@ fn totals(summary: &Summary, operation: &str) -> Table {
             ]);
         }
     }
-    // One run has no interval, and one policy alone has high channels.
+    // A single run has no interval, and only dma-priority has high channels.
     table.drop_columns_of(NOT_MEASURED);
     table.caption(
         "The total is the sum of the threads' rates; slowest and fastest are single threads'. Medians over the runs.",
@@ -163,7 +163,7 @@ fn threads(summary: &Summary, operation: &str) -> Table {
     table
 }
 
-/// Each channel's part at the largest size.
+/// Each channel's share at the largest size.
 fn shares(summary: &Summary, operation: &str) -> Table {
     let last = sizes(summary).last().copied().unwrap_or(0);
     let title = format!(
@@ -210,7 +210,7 @@ mod charts {
     use crate::plot::{Axis, Chart, Point};
     use crate::{Figure, by_size};
 
-    /// What is drawn over the size.
+    /// The quantity of a chart.
     #[derive(Clone, Copy)]
     enum Shown {
         Total,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From which size on the engine wins.
+//! The size from which the engine wins.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::copy_breakeven::{Case, Summary, Whole};
@@ -11,7 +11,7 @@ use crate::number::{NOT_MEASURED, bytes, interval, optional, times};
 pub(crate) const QUESTION: &str = "From which size on is a copy by the DMA engine better than the CPU's: in its time, in the \
     CPU time that it costs the copying thread, and in what an application on another CPU loses?";
 
-/// An answer: its name, what it is an answer by, the size, and why there is none.
+/// An answer: its key, its criterion in words, the size, and the reason if there is none.
 type Answer<'a> = (&'a str, &'a str, Option<u64>, Option<&'a str>);
 
 fn answers(whole: &Whole) -> [Answer<'_>; 3] {
@@ -97,7 +97,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
                 dma,
                 ratio,
                 ratio_ci95,
-                // In the notes where it is not all.
+                // In the notes if below 1.
                 engine_share: _,
                 operation,
                 size_bytes,
@@ -119,7 +119,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
-/// A chart for each answer: the ratio by size, and where it is 1.
+/// One chart for each answer: the ratio by size, with a line at 1.
 #[cfg(feature = "html")]
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one copy takes, by size.
+//! Time of one copy, by size.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::copy_latency::{Case, Summary};
@@ -13,7 +13,7 @@ pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a re
     copy_from_user() and copy_to_user() do it) and by a DMA engine. What does one copy take, by size, and from which size on \
     is the engine the faster one?";
 
-/// Who copies, beside what.
+/// Engine, operation and load of a line.
 #[derive(Clone, Copy, PartialEq)]
 struct Series<'a> {
     engine: &'a str,
@@ -57,7 +57,9 @@ fn find<'a>(
     })
 }
 
-/// The first operation on the first load: the largest size by each engine, and where the best engine begins to win.
+/// For the first operation and load: the time at the largest size by each engine, and the size from which the best
+/// engine
+/// wins.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let operation = *operations(summary).first()?;
     let load = *loads(summary).first()?;
@@ -90,7 +92,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         .filter_map(|engine| Some((*engine, median(engine, last)?)))
         .min_by(|a, b| a.1.total_cmp(&b.1));
     if let (Some((engine, _)), true) = (best, engines.contains(&"cpu")) {
-        // From the largest size down: as long as the engine is the faster one.
+        // From the largest size down, while the engine is faster.
         let wins = |size: &&u64| matches!((median(engine, **size), median("cpu", **size)), (Some(dma), Some(cpu)) if dma < cpu);
         text += &match sizes.iter().rev().take_while(wins).last() {
             Some(first) => format!("; {engine} is the faster from {} on", bytes(*first)),
@@ -133,7 +135,7 @@ fn table(summary: &Summary, operation: &str) -> Table {
                 size_bytes,
                 time,
                 mib_s,
-                // In the notes where it is not all.
+                // In the notes if below 1.
                 engine_share: _,
                 operation: _,
                 engine,
@@ -175,14 +177,14 @@ mod charts {
     use crate::plot::{Axis, Chart, Point};
     use crate::{Figure, by_size};
 
-    /// Which middle of the times is drawn.
+    /// Median or mean.
     #[derive(Clone, Copy)]
     enum Middle {
         Median,
         Mean,
     }
 
-    /// One for each middle, operation and load.
+    /// One chart for each of median and mean, operation and load.
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let mut figures = Vec::new();
         for (middle, name) in [(Middle::Median, "median"), (Middle::Mean, "mean")] {
@@ -231,7 +233,7 @@ mod charts {
         by_size::chart(&sizes(summary), title, y, lines).map(Chart::Xy)
     }
 
-    /// None where 0 has no place on a logarithmic axis. The bars have the point between their ends.
+    /// None if a value is 0, which a logarithmic axis cannot show. The bars always include the point.
     #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the copies of one CPU do to an application on another.
+//! Slowdown of an application by the copies of another CPU.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::copy_pollution::{Case, Summary};
@@ -19,7 +19,7 @@ fn find<'a>(summary: &'a Summary, application: &str, system: &str, pair: &str) -
     })
 }
 
-/// The worst that each system does.
+/// The largest slowdown of each system.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let worst = |system: &str| {
         let cases = summary.cases.iter();
@@ -80,7 +80,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             system,
             pair,
             copies,
-            // In the notes where it is not all.
+            // In the notes if below 1.
             engine_share: _,
             slowdown,
             slowdown_ci95,
@@ -128,10 +128,10 @@ mod charts {
     use crate::generic::file_name;
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Reference};
 
-    /// What has a slowdown.
+    /// Systems with a slowdown.
     const SYSTEMS: [&str; 2] = ["cpu", "dma"];
 
-    /// A chart for each copy: groups are applications, bars systems.
+    /// One chart for each copy; groups are applications, bars systems.
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {
         let pairs = summary.cases.iter().filter_map(|case| case.pair.as_deref());
         distinct(pairs)

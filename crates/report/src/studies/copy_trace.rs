@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who copied how much.
+//! Copies by function, size and caller.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::copy_trace::{Caller, Case, Summary};
@@ -10,10 +10,10 @@ use crate::number::{NOT_MEASURED, bytes, figure, optional, percent};
 pub(crate) const QUESTION: &str = "Every copy between user and kernel memory on the whole machine was recorded: its size, what \
     it took, and the place in the kernel that asked for it. Who copies how much, and how often?";
 
-/// Rows of sizes of a function: the summary has more.
+/// Rows of a function's sizes; the summary has more.
 const SIZES: usize = 12;
 
-/// A function and the form of it that does not check.
+/// A function, and its form without checks.
 const PAIRS: [(&str, &str, &str); 2] = [
     ("from", "__from", "from user memory"),
     ("to", "__to", "to user memory"),
@@ -40,7 +40,7 @@ fn of_kind<'a>(summary: &'a Summary, kind: &'a str) -> impl Iterator<Item = &'a 
     cases.filter(move |case| case.kind == kind)
 }
 
-/// Cases of one function's sizes, that with the most calls first.
+/// Cases of one function's sizes, most calls first.
 fn sizes<'a>(summary: &'a Summary, function: &'a str) -> impl Iterator<Item = &'a Case> {
     of_kind(summary, "size").filter(move |case| case.function == function)
 }
@@ -50,7 +50,7 @@ fn size(case: &Case) -> Option<u64> {
     case.size_bytes.flatten()
 }
 
-/// A share of all, and of nothing nothing.
+/// A share; none of a total of 0.
 #[allow(clippy::cast_precision_loss)]
 fn share(part: u64, all: u64) -> String {
     if all == 0 {
@@ -65,7 +65,7 @@ fn whole(count: u64) -> String {
     figure(count as f64)
 }
 
-/// Both ways: how often and how much, what the usual size is, and whether all was seen.
+/// For each direction: number and bytes of copies, the most frequent size, and whether any copy was lost.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let elapsed = summary.whole.elapsed_s?;
     let mut parts = Vec::new();
@@ -123,7 +123,7 @@ fn totals(summary: &Summary) -> Table {
             calls,
             bytes: moved,
             not_copied_bytes,
-            // The bytes say it.
+            // The bytes show it.
             engine_calls: _,
             engine_bytes,
             time,
@@ -183,7 +183,7 @@ fn by_size(summary: &Summary, function: &str) -> Table {
         let calls = case.calls;
         shown += calls;
         table.row(vec![
-            // In full: 1102 is another one's than 1100.
+            // All digits: sizes 1102 and 1100 differ.
             size(case).map_or_else(|| NOT_MEASURED.into(), whole),
             whole(calls),
             share(calls, all),
@@ -275,7 +275,7 @@ mod charts {
         all.map(|[bytes, calls]| (*bytes, *calls)).collect()
     }
 
-    /// Both functions of one way, and the two together.
+    /// Both functions of one direction, and their sum.
     fn calls(summary: &Summary, plain: &str, bare: &str, way: &str) -> Option<Chart> {
         let mut together: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         let mut lines = Vec::new();
@@ -292,7 +292,7 @@ mod charts {
         }
         let of_both = together.into_iter().filter(|(_, calls)| calls.len() > 1);
         let sums = of_both.map(|(bytes, calls)| (bytes, calls.iter().sum()));
-        // The tallest of a size first, so that it hides none.
+        // Draw the tallest points first, so that they hide none.
         lines.insert(0, line("together", 2, &sums.collect()));
         lines.retain(|line| !line.points.is_empty());
         chart(format!("Copies {way}, by size"), "calls", "", lines).map(|chart| {
@@ -340,7 +340,7 @@ mod charts {
         .map(Chart::Xy)
     }
 
-    /// None where 0 has no place on a logarithmic axis.
+    /// None if a value is 0, which a logarithmic axis cannot show.
     #[allow(clippy::cast_precision_loss)]
     fn time(case: &Case) -> Option<Point> {
         let bytes = size(case).filter(|bytes| *bytes > 0)?;

@@ -14,7 +14,7 @@ pub(crate) const QUESTION: &str = "How well does the guard do its work: how near
     far past them before the throttle holds, how quickly does it take hold and let go, what does it cost, does it keep \
     its periods, and does any of that grow with the number of CPUs?";
 
-/// Figures in the order of the report, with their headings.
+/// The figures in the report's order, with their headings.
 const FIGURES: [(&str, &str); 9] = [
     ("accuracy", "Accuracy: events achieved against the budget"),
     (
@@ -45,7 +45,7 @@ const FIGURES: [(&str, &str); 9] = [
     ),
 ];
 
-/// The cases of one figure, each with what it is about.
+/// The cases of one figure, each with its typed figure.
 macro_rules! of {
     ($summary:expr, $figure:ident) => {
         $summary.cases.iter().filter_map(|case| match &case.figure {
@@ -55,7 +55,7 @@ macro_rules! of {
     };
 }
 
-/// Relative error of the achieved events: as told, or from the mean.
+/// Relative error of the used events: as recorded, or computed from the mean.
 #[allow(clippy::cast_precision_loss)]
 fn error_share(accuracy: &Accuracy) -> Option<f64> {
     let mean = || accuracy.achieved_events.as_ref()?.mean;
@@ -66,7 +66,7 @@ fn error_share(accuracy: &Accuracy) -> Option<f64> {
         .filter(|v| v.is_finite())
 }
 
-/// Of several regulators, the kernel module's: the others are compared with it.
+/// Of several regulators, the finding is about the kernel module; the others are compared with it.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let by = |case: &Case, name| case.backend.as_deref() == Some(name);
     let (module, others): (Vec<_>, Vec<_>) = summary
@@ -82,7 +82,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     of_one(&summary).map(|text| format!("The kernel module: {text}"))
 }
 
-/// The long run that was furthest from its budget.
+/// The long run with the largest error against its budget.
 #[allow(clippy::cast_precision_loss)]
 fn held(summary: &Summary) -> Option<String> {
     let (share, hold) = of!(summary, Hold)
@@ -183,7 +183,7 @@ fn of_one(summary: &Summary) -> Option<String> {
         n => format!("; {reached} of {n} targets were reached"),
     };
     let text = match parts.as_slice() {
-        // Parts that have no figure of their own to tell: sharing, the PMU.
+        // Parts without a figure in the finding: sharing, the PMU.
         [] => match judged.len() {
             0 => return None,
             n => return Some(format!("{reached} of {n} targets were reached.")),
@@ -196,10 +196,10 @@ fn of_one(summary: &Summary) -> Option<String> {
     Some(format!("{first}{}{verdict}.", letters.as_str()))
 }
 
-/// The overhead at the longest period measured: the default one, as a rule.
+/// The overhead at the longest measured period, usually the default.
 #[allow(clippy::cast_precision_loss)]
 fn overhead(summary: &Summary) -> Option<(f64, String)> {
-    // What has no target holds more than the guard.
+    // A case without a target includes more than the guard's cost.
     let (period, share) = of!(summary, Overhead)
         .filter(|(case, _)| case.reached != Some(Reached::NoTarget))
         .filter_map(|(_, one)| Some((one.period_us, one.overhead_share?)))
@@ -207,7 +207,7 @@ fn overhead(summary: &Summary) -> Option<(f64, String)> {
     Some((share, figure(period as f64)))
 }
 
-/// CPUs and the median of the throttle's latency in nanoseconds, fewest CPUs first.
+/// Numbers of CPUs with the median throttle latency in nanoseconds, fewest CPUs first.
 fn scaling(summary: &Summary) -> Vec<(u64, f64)> {
     let mut points: Vec<_> = of!(summary, Scaling)
         .filter_map(|(_, one)| Some((one.cpus, one.throttle_latency_ns.as_ref()?.median?)))
@@ -216,7 +216,7 @@ fn scaling(summary: &Summary) -> Vec<(u64, f64)> {
     points
 }
 
-/// Every figure of every case as it was recorded, in a table for each kind.
+/// Every figure of every case as recorded, in one table for each kind.
 pub(crate) fn tables(recorded: &Recorded) -> Vec<Table> {
     let mut tables = Vec::new();
     for (name, title) in FIGURES {
@@ -333,14 +333,14 @@ mod charts {
         figures
     }
 
-    /// Names of the cases that are about this.
+    /// Names of the cases with this kind of figure.
     fn names(summary: &Summary, is: fn(&About) -> bool) -> Vec<&str> {
         let cases = summary.cases.iter();
         let cases = cases.filter(|case| case.figure.as_ref().is_some_and(is));
         cases.map(|case| case.name.as_str()).collect()
     }
 
-    /// What distinguishes the lines of a chart: event, clock and number of CPUs, as far as they differ.
+    /// Distinguishes the lines of a chart: event, clock and number of CPUs, as far as they differ.
     struct Variant([String; 3]);
 
     impl Variant {
@@ -433,7 +433,7 @@ mod charts {
         })
     }
 
-    /// Histograms of raw samples; logarithmic when they have a long tail.
+    /// Histograms of raw samples; logarithmic if the tail is long.
     fn distribution(
         recorded: &Recorded,
         cases: &[&str],
@@ -464,7 +464,7 @@ mod charts {
         let mut sorted: Vec<f64> = all().collect();
         sorted.sort_unstable_by(f64::total_cmp);
         let (low, high) = (sorted[0], sorted[sorted.len() - 1]);
-        // A long tail would press everything else against the axis.
+        // A long tail would squeeze everything else against the axis.
         let tailed = low > 0.0 && high / memwarden_run::statistics::median(&sorted) > 5.0;
         let (name, unit) = name_and_unit(metric);
         let axis = Axis::new(name, unit);
@@ -482,7 +482,7 @@ mod charts {
         ))
     }
 
-    /// A share at a period.
+    /// A share at one period length.
     struct Shared {
         variant: Variant,
         period_us: u64,
@@ -490,7 +490,7 @@ mod charts {
         limit: Option<f64>,
     }
 
-    /// A share against the period, with the limits to stay under.
+    /// A share over the period length, with the upper limits.
     fn by_period(which: &str, cases: &[Shared], title: &str, label: &str) -> Option<Figure> {
         #[allow(clippy::cast_precision_loss)]
         let percent = |one: &Shared, share: Option<f64>| {
@@ -607,7 +607,7 @@ mod charts {
         })
     }
 
-    /// Events of each core beside its budget.
+    /// Events of each core with its budget.
     fn sharing(summary: &Summary) -> Option<Figure> {
         let mut groups = Vec::new();
         for (case, sharing) in of!(summary, Sharing) {

@@ -13,10 +13,10 @@ pub(crate) const QUESTION: &str = "How much does a program slow down when the ot
     can, and does a budget on each of those cores give it its speed back? The victim runs alone, then beside each kind \
     of aggressor, without and with the guard.";
 
-/// The metric of a program: a sample is a job, not a run of a workload.
+/// The metric of a program: its samples are jobs, not runs.
 const JOB_TIME: &str = "job_time_ns";
 
-/// Who runs beside the victim: `alone`, `3 x bandwidth:write`.
+/// The aggressors beside the victim: `alone`, `3 x bandwidth:write`.
 fn company(aggressors: &[Aggressor]) -> String {
     let mut kinds: Vec<(&str, usize)> = Vec::new();
     for aggressor in aggressors {
@@ -59,13 +59,13 @@ pub(crate) fn guard_text(guard: Option<&GuardSettings>) -> String {
     text
 }
 
-/// As it is typed on a command line: no separators.
+/// The number in the form of the command line, without separators.
 fn plain(value: f64) -> String {
     let rounded = (value * 1000.0).round() / 1000.0;
     format!("{rounded}")
 }
 
-/// The unguarded case that hurt the victim most.
+/// The case without a guard in which the victim slowed down most.
 fn worst(summary: &Summary) -> Option<&Case> {
     let hurt = summary
         .cases
@@ -79,7 +79,7 @@ fn worst(summary: &Summary) -> Option<&Case> {
     })
 }
 
-/// The guarded case with the same company; of several the one that helped most.
+/// The guarded case with the same aggressors; of several, the one with the smallest slowdown.
 fn guarded_like<'a>(summary: &'a Summary, case: &Case) -> Option<&'a Case> {
     let same = summary.cases.iter().filter(|c| {
         c.guard.is_some() && !c.is_long() && company(&c.aggressors) == company(&case.aggressors)
@@ -108,7 +108,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     })
 }
 
-/// What a victim with a small buffer shows.
+/// Note for a victim whose buffer is small.
 const CACHE: &str = "The last-level cache keeps a good part of the victim's buffer: this is interference in that cache, \
     not in memory (--victim-memory).";
 
@@ -154,13 +154,13 @@ fn cores(summary: &Summary) -> impl Iterator<Item = (&Case, &Core)> {
     guarded.flat_map(|case| case.cores.iter().flatten().map(move |core| (case, core)))
 }
 
-/// Whether the budgets held, as the end of the sentence; nothing when that was not measured.
+/// The end of the sentence about the budgets; empty if they were not measured.
 #[allow(clippy::cast_precision_loss)]
 fn kept(summary: &Summary) -> String {
     if let Some(failed) = failed(summary) {
         return failed;
     }
-    // Best-effort sharing lets cores pass their budgets on purpose.
+    // Best-effort sharing allows cores to exceed their budgets.
     let strict = |(case, _): &(&Case, &Core)| {
         let guard = case.guard.as_ref();
         guard.is_none_or(|g| g.best_effort == "none" && !g.reclaim)
@@ -196,7 +196,7 @@ fn kept(summary: &Summary) -> String {
     }
 }
 
-/// The cores that were not held, the worst of them with its figures.
+/// Cores that were not held, with the figures of the worst one.
 #[allow(clippy::cast_precision_loss)]
 fn failed(summary: &Summary) -> Option<String> {
     let failed = || cores(summary).filter(|(_, core)| core.held == Some(false));
@@ -244,7 +244,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
-/// [`guard_text`] in a column that is headed so.
+/// [`guard_text`] for a column with the heading `guard`.
 pub(super) fn guard_cell(guard: Option<&GuardSettings>) -> String {
     guard.map_or_else(
         || "none".into(),
@@ -266,7 +266,7 @@ fn victim_table(cases: &[&Case]) -> Table {
         .figures("95 % interval", unit)
         .figures("st. dev.", unit)
         .figures("min", unit);
-    // Of a few runs of a workload it is the maximum.
+    // With the few runs of a workload it equals the maximum.
     let of_jobs = metric == JOB_TIME;
     if of_jobs {
         table = table.figures("99 %", unit);
@@ -305,7 +305,7 @@ fn victim_table(cases: &[&Case]) -> Table {
     }
 }
 
-/// Mean of what was measured.
+/// Mean of the measured values.
 #[allow(clippy::cast_precision_loss)]
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0usize), |(sum, count), v| (sum + v, count + 1));
@@ -446,7 +446,7 @@ mod charts {
             .collect()
     }
 
-    /// A group for each company of the victim, a bar for each setting of the guard.
+    /// One group for each set of aggressors, one bar for each guard setting.
     fn grouped(
         summary: &Summary,
         bar: impl Fn(&Case) -> Option<Bar>,
@@ -577,7 +577,7 @@ mod charts {
         let lines = lines
             .into_iter()
             .map(|(name, unguarded, points)| {
-                // First kind of each setting in the setting's colour, further kinds in colours of their own.
+                // The first kind of each setting has the setting's colour, further kinds have colours of their own.
                 let n = &mut of_colour[usize::from(unguarded)];
                 let colour = match (*n, unguarded) {
                     (0, true) => Colour::UNGUARDED,

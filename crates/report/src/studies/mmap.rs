@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a mapping costs: walks at random and in order, sweeps of the locality, and company.
+//! Cost of a mapping: random and sequential walks, sweeps of the locality, and competition.
 
 #[cfg(feature = "html")]
 mod charts;
@@ -24,7 +24,7 @@ fn alone(summary: &Summary) -> impl Iterator<Item = &Case> {
     summary.cases.iter().filter(|case| !case.competes())
 }
 
-/// Whose counters these are, in the words that stand under every table of them.
+/// The source of the counters, in the words of the tables' captions.
 fn counted_by(summary: &Summary) -> String {
     match summary.whole.counted_by {
         Some(CountedBy::Model) => {
@@ -48,7 +48,7 @@ fn modelled(summary: &Summary) -> bool {
     summary.whole.counted_by == Some(CountedBy::Model)
 }
 
-/// The mapping in which random and sequential walks are compared: the last of the summary.
+/// The mapping whose random and sequential walks are compared: the last one of the summary.
 fn compared(summary: &Summary) -> Option<[&Case; 2]> {
     let of = |access: &str| alone(summary).filter(|case| case.access == access).last();
     let random = of("random")?;
@@ -123,8 +123,10 @@ fn within([low, high]: [f64; 2]) -> String {
     format!(" (95 % interval {} to {})", times(low), times(high))
 }
 
-/// What the order of the walk does to its time. Its interval reaches from the closest ends of the medians' own intervals to
-/// the farthest: wider than one of the ratio would be, and there where only the summary is. With 1 in it nothing is shown.
+/// Ratio of the random walk's time to the sequential walk's. Its interval is computed from the medians' intervals, from
+/// the
+/// closest ends to the farthest: wider than a bootstrapped interval, but it needs only the summary. If it contains 1,
+/// no difference is shown.
 fn times_as_long([random, sequential]: [&Case; 2]) -> Option<String> {
     let ratio = median(&random.time)? / median(&sequential.time)?;
     let ends = |case: &Case| case.time.as_ref()?.median_ci95;
@@ -190,7 +192,7 @@ fn heads(case: &Case) -> Vec<String> {
     ]
 }
 
-/// A mark at counts of counters that took turns.
+/// The mark of counts from counters that took turns.
 fn mark(case: &Case) -> &'static str {
     if case.multiplexed == Some(true) {
         "*"
@@ -208,7 +210,7 @@ fn caption(summary: &Summary, text: &str) -> String {
     format!("{by}{space}{text}{}", if marked { MARKED } else { "" })
 }
 
-/// A share, by its head.
+/// A share with its column heading.
 type Share = (&'static str, fn(&Case) -> Option<f64>);
 
 const SHARES: [Share; 7] = [
@@ -282,7 +284,7 @@ fn counts(summary: &Summary) -> Table {
     table.caption(caption(summary, "Medians."))
 }
 
-/// Why pages fault at their first write, and in the walk.
+/// Reasons for the page faults at the first write, and during the walk.
 fn reasons(case: &Case) -> String {
     let some = |metric: &Option<Metric>| median(metric).is_some_and(|count| count > 0.0);
     let mut reasons = Vec::new();
@@ -307,7 +309,7 @@ fn reasons(case: &Case) -> String {
     }
 }
 
-/// What a mapping costs before it is walked over.
+/// Cost of a mapping before its walk.
 fn setup(summary: &Summary) -> Table {
     let mut table = titled("What the mapping costs")
         .figures("mmap()", "us")
@@ -344,7 +346,7 @@ fn setup(summary: &Summary) -> Table {
     )
 }
 
-/// What msync writes back, and what a reader of the file sees of the mapping.
+/// Bytes that msync writes back, and what a reader of the file sees.
 fn write_back(summary: &Summary) -> Table {
     let mut table = titled("Written back by msync")
         .figures("msync", "ms, before the walk")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the second chance of pages in use is worth.
+//! Effect of the second chance for pages in use.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::mmap_reclaim::{Case, Summary};
@@ -31,7 +31,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     ))
 }
 
-/// A row for each figure, a column for each position of the switch.
+/// One row for each figure, one column for each position of the switch.
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let Some(first) = summary.cases.first() else {
         return Vec::new();

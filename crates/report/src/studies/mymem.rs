@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory devices: transfers of all sizes, and a counter that several workers increment.
 
-/// Where that is, in a sentence.
+/// The place of a subject in a sentence.
 pub(super) fn place(subject: &str) -> String {
     match subject {
         "in-kernel" => "inside the kernel".into(),
@@ -10,7 +10,7 @@ pub(super) fn place(subject: &str) -> String {
     }
 }
 
-/// Several places in a sentence: `a, b and c`.
+/// A list of places in a sentence: `a, b and c`.
 pub(super) fn listed(parts: &[String]) -> String {
     match parts {
         [] => String::new(),

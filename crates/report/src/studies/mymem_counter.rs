@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The counter: what is lost of the increments of several workers, by lock and device.
+//! Increments that several workers lose on a counter, by lock and device.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::mymem_counter::{Case, Summary};
@@ -12,7 +12,7 @@ use crate::number::{NOT_MEASURED, count, counted, interval, optional, percent};
 pub(crate) const QUESTION: &str = "Several workers increment one counter in a device's memory: each reads it, adds one, \
     and writes it back. How many increments are lost without a lock, with a mutex around, and when the device adds?";
 
-/// The lock as a series or a cell has it.
+/// The lock's name in a legend or a cell.
 fn lock_name(lock: &str) -> &str {
     if lock == "none" { "no lock" } else { lock }
 }
@@ -23,7 +23,7 @@ fn who(case: &Case) -> String {
     format!("{workers} {}", place(&case.subject))
 }
 
-/// The largest |counted - expected| / expected of its runs, 0 to 1.
+/// The largest |counted - expected| / expected of the runs, 0 to 1.
 fn largest(case: &Case) -> Option<f64> {
     case.error.as_ref()?.max
 }
@@ -108,7 +108,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             subject,
             lock,
             workers,
-            // The workers' together are expected.
+            // The expected count includes it.
             increments: _,
             expected,
             count: counted,
@@ -135,7 +135,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             count(Some(*wrong_runs)),
         ]);
     }
-    // One run has no interval.
+    // A single run has no interval.
     table.drop_columns_of(NOT_MEASURED);
     vec![table.caption(
         "The error is |counted - expected| / expected. An increment's time is that of the whole run over all increments, of \
@@ -157,11 +157,11 @@ mod charts {
     use crate::generic::file_name;
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
 
-    /// Why points are not quite over their numbers.
+    /// Explains why points are not exactly over their numbers.
     const SET_APART: &str = "Lines are set apart by a little, so that none at 0 hides another; bars \
         go from the lowest to the highest of several runs.";
 
-    /// From here on numbers of workers are a matter of ratios.
+    /// Ratio of the most to the fewest workers from which the axis is logarithmic.
     const MANY: u64 = 10;
 
     pub(crate) fn figures(summary: &Summary, _: &Recorded) -> Vec<Figure> {

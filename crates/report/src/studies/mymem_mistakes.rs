@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong with a memory device, and what the device does about it.
+//! Mistakes with a memory device, and the device's reaction.
 
 use memwarden_run::studies::mymem_mistakes::{Case, Summary};
 

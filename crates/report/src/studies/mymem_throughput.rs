@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Transfers: what a write and a read of each size takes on each device.
+//! Time of a write and a read of each size on each device.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::mymem_throughput::{Case, Summary};
@@ -12,7 +12,7 @@ use crate::number::{bytes, counted, interval, optional};
 pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. What does a call take, by size: on \
     the device in C, on the one in Rust, and inside the kernel, where there is no system call?";
 
-/// Both ways of a transfer.
+/// Both directions of a transfer.
 const DIRECTIONS: [&str; 2] = ["write", "read"];
 
 fn subjects(summary: &Summary) -> Vec<&str> {
@@ -128,7 +128,7 @@ mod charts {
     use crate::plot::{Axis, Chart, Point};
     use crate::{Figure, by_size};
 
-    /// What is drawn over the size.
+    /// The quantity of a chart.
     #[derive(Clone, Copy)]
     enum Shown {
         Time,
@@ -179,7 +179,7 @@ mod charts {
         sizes.iter().filter_map(of_size).collect()
     }
 
-    /// None where a median of 0 has no place on a logarithmic axis.
+    /// None if a median is 0, which a logarithmic axis cannot show.
     #[allow(clippy::cast_precision_loss)]
     fn point(
         summary: &Summary,
@@ -195,7 +195,7 @@ mod charts {
         let bytes = size as f64;
         let place = |ns: f64| match shown {
             Shown::Time => ns / 1000.0,
-            // Bytes a nanosecond are GB a second.
+            // One byte per nanosecond is one GB a second.
             Shown::Throughput => bytes / ns * 1000.0,
         };
         Some(Point {

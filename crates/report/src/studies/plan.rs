@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a deadline to budgets: the recommended setting, what else was tried, and what would spoil it.
+//! From a deadline to budgets: the recommended setting, the other settings, and the numbers that would spoil it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::number::{NOT_MEASURED, bytes, count, counted, percent};
 pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. With \
     which budgets does it, while the load beside it keeps as much of memory as possible? The figures are a model's.";
 
-/// A figure with a given number of decimals: the figures of a column end below each other.
+/// A figure with a fixed number of decimals, so that the figures of a column align.
 fn fixed(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
@@ -156,7 +156,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     Some(text + ".")
 }
 
-/// Columns of a setting's figures, behind those that name it.
+/// Adds the columns of a setting's figures.
 fn with_figures(table: Table) -> Table {
     table
         .figures("missed", "%")
@@ -302,7 +302,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     tables
 }
 
-/// How much more a number was taken to be: `-10.0`.
+/// Relative change of a number, percent: `-10.0`.
 #[allow(clippy::cast_precision_loss)]
 fn change(is: u64, were: u64) -> String {
     format!("{:+.1}", 100.0 * (were as f64 / is as f64 - 1.0))
@@ -343,7 +343,7 @@ fn verified_table(verified: &Verified) -> Table {
     table
 }
 
-/// The load against the longest job, and the margin with other numbers.
+/// Charts: the load against the longest job, and the margin with changed numbers.
 #[cfg(feature = "html")]
 pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<crate::Figure> {
     use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, Reference, XyChart};

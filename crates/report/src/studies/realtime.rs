@@ -20,7 +20,7 @@ const MS: f64 = 1e6;
 /// Nanoseconds in a microsecond.
 const US: f64 = 1e3;
 
-/// What runs beside the task: `alone`, `screen`, `bandwidth:write on 3 CPUs`.
+/// The load beside the task: `alone`, `screen`, `bandwidth:write on 3 CPUs`.
 fn company(case: &Case) -> String {
     match case.aggressors.as_slice() {
         [] => "alone".into(),
@@ -29,7 +29,7 @@ fn company(case: &Case) -> String {
     }
 }
 
-/// Deadlines missed, and how many there were.
+/// Missed deadlines and their total number.
 #[derive(Clone, Copy)]
 struct Deadlines {
     missed: f64,
@@ -58,7 +58,7 @@ impl Deadlines {
     }
 }
 
-/// How bad a case is: misses first, then the 99th percentile.
+/// Sort key of a case: misses first, then the 99th percentile.
 fn badness(case: &Case) -> Option<(f64, f64)> {
     let slow = case.victim.as_ref().and_then(|m| m.p99).unwrap_or(0.0);
     Some((Deadlines::of(case)?.share(), slow))
@@ -70,7 +70,7 @@ fn by_badness(a: &&Case, b: &&Case) -> std::cmp::Ordering {
         .unwrap_or(std::cmp::Ordering::Equal)
 }
 
-/// The intervals of their shares of misses have something in common.
+/// True if the intervals of the miss ratios overlap.
 fn alike(a: &Case, b: &Case) -> bool {
     match (a.miss_share_ci95, b.miss_share_ci95) {
         (Some(a), Some(b)) => a[0] <= b[1] && b[0] <= a[1],
@@ -78,7 +78,7 @@ fn alike(a: &Case, b: &Case) -> bool {
     }
 }
 
-/// The load that hurts most: by misses where they differ from those of the task alone, otherwise by the median.
+/// The load with the largest effect: by misses if they differ from those of the task alone, otherwise by the median.
 fn worst<'a>(loads: impl Iterator<Item = &'a Case>, alone: Option<&Case>) -> Option<&'a Case> {
     let loads: Vec<_> = loads.collect();
     let late = loads
@@ -117,7 +117,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     if let Some(alone) = alone.filter(|_| !case.aggressors.is_empty()) {
         let missed = Deadlines::of(alone)?;
         let missed = missed.text().replace(" deadlines", "");
-        // Fewer misses than alone, as on a machine whose other work comes and goes, are no news either.
+        // Fewer misses than alone are no difference either: other work of the machine varies.
         let verdict = if alike(case, alone) && case.guard.is_none() {
             ", no difference shown"
         } else {
@@ -197,7 +197,7 @@ fn deadlines(summary: &Summary, cases: &[&Case]) -> Table {
     ))
 }
 
-/// What the task does, in a sentence; nothing when the run doesn't say.
+/// The task in a sentence; empty if the run doesn't describe it.
 #[allow(clippy::cast_precision_loss)]
 fn task(summary: &Summary) -> String {
     let Whole {
@@ -257,7 +257,7 @@ fn job_times(cases: &[&Case]) -> Table {
     table.caption("Of the jobs that ran. \u{201c}Alone\u{201d} is the first case.")
 }
 
-/// What the load got done, and how long both were throttled.
+/// Figures of the load, and the throttled times of load and task.
 fn loads(cases: &[&Case]) -> Table {
     let mut table = Table::new("The load")
         .words("Load")
@@ -340,7 +340,7 @@ mod charts {
     use crate::number::{figure, percent};
     use crate::plot::{Axis, Chart, Colour, Histogram, Panel, Reference};
 
-    /// A distribution whose largest figure is this many times its median would be pressed against the axis.
+    /// Ratio of maximum to median from which an axis would squeeze the distribution.
     const LONG_TAIL: f64 = 8.0;
 
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
@@ -385,7 +385,7 @@ mod charts {
         .collect()
     }
 
-    /// One panel a case over the same axis.
+    /// One panel for each case, over the same axis.
     fn distribution(
         summary: &Summary,
         recorded: &Recorded,

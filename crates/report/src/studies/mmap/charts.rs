@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Its charts: misses by mapping and order, over the locality, and times.
+//! Charts: misses by mapping and order, misses over the locality, and times.
 
 use memwarden_run::Recorded;
 use memwarden_run::studies::mmap::{Case, Summary};
@@ -11,7 +11,7 @@ use crate::generic::file_name;
 use crate::number::{figure, percent};
 use crate::plot::{Axis, Bar, BarChart, Chart, Colour, Group, Line, Point, XyChart};
 
-/// What is drawn for each mapping: share and count, and whose they are.
+/// The charted counters of each mapping: share and count.
 const DRAWN: [(Share, &str); 4] = [
     (
         ("L1D load misses", |case| case.l1d_load_miss_share),
@@ -47,7 +47,7 @@ fn localities(summary: &Summary) -> Vec<u64> {
     sizes(summary.cases.iter().map(|case| case.locality))
 }
 
-/// Groups are mappings, bars orders, at the largest locality.
+/// Groups are mappings, bars are orders, at the largest locality.
 fn bars(
     summary: &Summary,
     what: &str,
@@ -109,7 +109,7 @@ fn bars(
     })
 }
 
-/// One group where all have the same figures, as those of a model have, which knows addresses and not mappings.
+/// A single group if all have the same figures, as with a model, which knows addresses and not mappings.
 fn once(mut groups: Vec<Group>) -> Vec<Group> {
     let shown = |group: &Group| -> Vec<(usize, String)> {
         let bars = group.bars.iter();
@@ -123,7 +123,7 @@ fn once(mut groups: Vec<Group>) -> Vec<Group> {
     groups
 }
 
-/// Over the localities; a line for each order, of the first mapping.
+/// A chart over the localities, one line for each order of the first mapping.
 fn sweep(summary: &Summary, (what, share): Share) -> Option<Figure> {
     let localities = localities(summary);
     let mapping = *mappings(summary).first()?;
@@ -169,7 +169,7 @@ fn sweep(summary: &Summary, (what, share): Share) -> Option<Figure> {
     })
 }
 
-/// What each walk took, with its 95 % interval.
+/// Time of each walk, with its 95 % interval.
 fn times(summary: &Summary) -> Option<Figure> {
     let at = *localities(summary).last()?;
     let orders = texts(summary, |case| &case.access);
