@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong with a run folder: each message is one line that says what, where, and what to do.
+//! Errors of a run folder; each message is one line that says what happened, where, and what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// The folder to be written exists already.
+    /// The folder to be written already exists.
     #[error("{} exists already: choose another --out, or --replace it", .0.display())]
     Exists(PathBuf),
-    /// The folder to be replaced is not a run folder, so it is left alone.
+    /// The folder to be replaced is not a run folder, so it is kept.
     #[error("{} exists and is not a run folder (it has no run.json): it will not be replaced", .0.display())]
     NotReplaceable(PathBuf),
     /// An earlier run to the same folder was interrupted and its measurements are still there.
@@ -39,32 +39,32 @@ pub enum Error {
         folder: PathBuf,
         /// The file's name.
         file: &'static str,
-        /// What it probably means.
+        /// What that probably means.
         hint: &'static str,
     },
-    /// A file is not JSON, or not of the shape that its schema asks for.
+    /// A file is not JSON, or does not match its schema.
     #[error("{}: line {line}, column {column}: {reason}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// Line, from 1 (0 when the fault has no place).
+        /// Line, from 1 (0 if the error has no place).
         line: usize,
         /// Column, from 1.
         column: usize,
         /// What is wrong.
         reason: String,
     },
-    /// A file says another schema, or another version, than this program reads.
+    /// A file has another schema, or another version, than this program reads.
     #[error("{}: the schema is {found}, this version of memwarden reads \"{expected}\"", path.display())]
     Schema {
         /// The file.
         path: PathBuf,
-        /// What the file says, quoted, or `missing`.
+        /// The schema in the file, quoted, or `missing`.
         found: String,
-        /// What it must say.
+        /// The expected schema.
         expected: &'static str,
     },
-    /// samples.csv has other columns than the format's.
+    /// samples.csv has other columns than the format requires.
     #[error("{}: line 1: the columns must begin with {expected}, found {found}", path.display())]
     Columns {
         /// The file.
@@ -84,10 +84,10 @@ pub enum Error {
         /// What is wrong with the row.
         reason: String,
     },
-    /// samples.csv has a header and nothing else.
+    /// samples.csv has a header but no samples.
     #[error("{}: no samples in it: the run measured nothing", .0.display())]
     NoSamples(PathBuf),
-    /// A value that is not finite was about to be written.
+    /// A value to be written is not finite.
     #[error("{}: {reason}", path.display())]
     NotWritable {
         /// The file.

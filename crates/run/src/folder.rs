@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing and reading the folder itself.
+//! Writes and reads run folders.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,24 +14,25 @@ use serde::de::DeserializeOwned;
 
 use crate::{COLUMNS, Error, Run, Sample, Summary, Whole, now_rfc3339, read_samples, schema};
 
-/// What to do with a folder that is there already.
+/// What to do if the folder already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It is an error.
+    /// Fail.
     Refuse,
-    /// A run folder (or its `.partial`) gives way once the new one is complete; any other folder is an error.
+    /// Replace a run folder (or its `.partial`) once the new one is complete; fail for any other folder.
     Replace,
 }
 
 impl Existing {
-    /// From a `--replace` option.
+    /// The value of a `--replace` option.
     pub fn replace_if(replace: bool) -> Self {
         if replace { Self::Replace } else { Self::Refuse }
     }
 }
 
-/// A run folder that is being written: to `DIR.partial`, until [`RunFolder::finish`] gives it its name. Dropped before
-/// that, it stays as `DIR.partial` with what was measured, and says so on stderr; without a sample it is removed.
+/// A run folder being written, as `DIR.partial` until [`RunFolder::finish`] renames it. When dropped unfinished it
+/// stays as
+/// `DIR.partial` with the samples so far and reports that on stderr; without a sample it is removed.
 pub struct RunFolder {
     directory: PathBuf,
     partial: PathBuf,
@@ -42,18 +43,18 @@ pub struct RunFolder {
     finished: bool,
 }
 
-/// `out/<experiment>-<UTC time>`, where a run goes that names no folder.
+/// `out/<experiment>-<UTC time>`, the folder of a run without `--out`.
 pub fn default_directory(experiment: &str) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    // No colons in a file name: it travels to other systems, and scp reads them as hosts.
+    // No colons in the name: other systems forbid them in file names, and scp takes the text before one for a host.
     Path::new("out").join(format!("{experiment}-{}", time.replace([':', '-'], "")))
 }
 
 impl RunFolder {
-    /// Begins the run folder `directory` (none: [`default_directory`]) with the record of what runs.
+    /// Begins the run folder `directory` (none: [`default_directory`]) with the record of the run.
     ///
     /// # Errors
-    /// The folder is there already and may not be replaced, or cannot be written.
+    /// The folder already exists and may not be replaced, or cannot be written.
     pub fn create(directory: Option<&Path>, run: Run, existing: Existing) -> Result<Self, Error> {
         let directory =
             directory.map_or_else(|| default_directory(&run.experiment), Path::to_path_buf);
@@ -61,7 +62,7 @@ impl RunFolder {
         write_json(&partial.join("run.json"), &run)?;
         let path = partial.join("samples.csv");
         let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
-        // Where it can't be locked, a second run of the same name finds an empty folder.
+        // If the file system has no locks, a second run of the same name may take the empty folder.
         let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
         let mut samples = csv::WriterBuilder::new()
             .has_headers(false)
@@ -80,17 +81,17 @@ impl RunFolder {
         })
     }
 
-    /// Where the folder is until it is finished: for logs and other files that belong to the run.
+    /// The folder until it is finished: for logs and other files of the run.
     pub fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// Where it will be.
+    /// The final folder.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The record of the run, to be filled in until the end.
+    /// The record of the run; it can be changed until the folder is finished.
     pub fn run_mut(&mut self) -> &mut Run {
         &mut self.run
     }
@@ -121,7 +122,7 @@ impl RunFolder {
     /// Appends many samples.
     ///
     /// # Errors
-    /// As [`RunFolder::append`].
+    /// Like [`RunFolder::append`].
     pub fn append_all<'a>(
         &mut self,
         samples: impl IntoIterator<Item = &'a Sample>,
@@ -129,7 +130,7 @@ impl RunFolder {
         samples.into_iter().try_for_each(|s| self.append(s))
     }
 
-    /// Hands what was appended to the system, so that it survives this process: worth calling after each case.
+    /// Writes the buffered samples to the file, so that they survive this process; call it after each case.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -139,7 +140,7 @@ impl RunFolder {
             .map_err(|e| Error::io("write", self.partial.join("samples.csv"), e))
     }
 
-    /// Writes the record (with its end) and the summary, and gives the folder its name, which is returned.
+    /// Writes the record (with its end) and the summary, renames the folder, and returns its path.
     ///
     /// # Errors
     /// A file cannot be written; the folder then stays as `DIR.partial`.
@@ -173,7 +174,7 @@ impl Drop for RunFolder {
     }
 }
 
-/// Makes an empty `DIR.partial`, after a look at whether `DIR` may be written in the end.
+/// Creates an empty `DIR.partial`, after a check that `DIR` may be written in the end.
 fn begin(directory: &Path, existing: Existing) -> Result<PathBuf, Error> {
     let partial = partial_path(directory)?;
     check_free(directory, existing)?;
@@ -188,7 +189,7 @@ fn begin(directory: &Path, existing: Existing) -> Result<PathBuf, Error> {
     Ok(partial)
 }
 
-/// Nothing but the record of a run and its column names, or nothing at all.
+/// True if the folder holds at most a run's record and column names.
 fn has_record_alone(directory: &Path) -> bool {
     fs::read_dir(directory).is_ok_and(|mut entries| {
         entries.all(|entry| {
@@ -199,7 +200,7 @@ fn has_record_alone(directory: &Path) -> bool {
     })
 }
 
-/// A run that measured nothing left it, and does not run any more.
+/// True if a run that has ended left the folder without samples.
 fn is_idle_and_empty(directory: &Path) -> bool {
     let samples = directory.join("samples.csv");
     let no_samples = match fs::read_to_string(&samples) {
@@ -214,7 +215,7 @@ fn is_idle_and_empty(directory: &Path) -> bool {
     is_run_folder(directory) && has_record_alone(directory) && no_samples && idle()
 }
 
-/// Gives a complete `DIR.partial` its name.
+/// Renames a complete `DIR.partial` to `DIR`.
 fn complete(partial: &Path, directory: &Path, existing: Existing) -> Result<(), Error> {
     check_free(directory, existing)?;
     if directory.exists() {
@@ -223,7 +224,7 @@ fn complete(partial: &Path, directory: &Path, existing: Existing) -> Result<(), 
     fs::rename(partial, directory).map_err(|e| Error::io("rename to", directory, e))
 }
 
-/// Copies plain files and folders; a run folder has nothing else.
+/// Copies plain files and folders; a run folder holds nothing else.
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {
     for entry in fs::read_dir(from).map_err(|e| Error::io("read", from, e))? {
         let entry = entry.map_err(|e| Error::io("read", from, e))?;
@@ -241,7 +242,7 @@ fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// `DIR.partial`, beside `DIR`: a rename within one folder is never a copy.
+/// `DIR.partial`, beside `DIR`, so that the final rename stays within one file system.
 fn partial_path(directory: &Path) -> Result<PathBuf, Error> {
     let name = directory
         .file_name()
@@ -262,7 +263,7 @@ fn check_free(directory: &Path, existing: Existing) -> Result<(), Error> {
     }
 }
 
-/// A folder with a run.json, or an empty one. A symbolic link is neither.
+/// True for a folder with a run.json and for an empty one; false for a symbolic link.
 fn is_run_folder(directory: &Path) -> bool {
     fs::symlink_metadata(directory).is_ok_and(|m| m.is_dir())
         && (directory.join("run.json").is_file()
@@ -296,10 +297,10 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
         .map_err(|e| Error::io("write", path, e))
 }
 
-/// A complete run folder, read back.
+/// A complete run folder, read from disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
-    /// Where it was read from.
+    /// Its path.
     pub directory: PathBuf,
     /// run.json.
     pub run: Run,
@@ -331,12 +332,13 @@ impl Recorded {
         })
     }
 
-    /// Moves the folder to `directory` (none: [`default_directory`]) with the record and the summary as they are in
-    /// `self`: how a run that was carried out elsewhere (in the lab's guest, on a board) is taken in. The samples and
-    /// every other file are taken as they are.
+    /// Moves the folder to `directory` (none: [`default_directory`]), with the record and the summary from `self`. This
+    /// imports
+    /// a run that was made elsewhere (in the lab's guest, on a board). The samples and all other files are copied
+    /// unchanged.
     ///
     /// # Errors
-    /// As [`RunFolder::create`], or a file cannot be copied; what was read is then still where it was.
+    /// As for [`RunFolder::create`], or a file cannot be copied; the source folder is then unchanged.
     pub fn adopt(&self, directory: Option<&Path>, existing: Existing) -> Result<PathBuf, Error> {
         let directory = directory.map_or_else(
             || default_directory(&self.run.experiment),
@@ -352,7 +354,7 @@ impl Recorded {
         Ok(directory)
     }
 
-    /// Values of one metric of one role in one case, in the order measured, those left out that were not measured.
+    /// Values of one metric of one role in one case, in the order of measurement, without missing ones.
     pub fn values(&self, case: &str, role: &str, metric: &str) -> Vec<f64> {
         let wanted = |s: &&Sample| s.case == case && s.role == role && s.metric == metric;
         self.samples
@@ -376,7 +378,7 @@ fn present(directory: &Path, file: &'static str, hint: &'static str) -> Result<P
     }
 }
 
-/// Reads one JSON file; the schema is looked at first, so that a newer file is named as such and not as malformed.
+/// Reads one JSON file; checks the schema first, so that a newer file is reported as newer and not as malformed.
 fn read_json<T: DeserializeOwned>(
     directory: &Path,
     file: &'static str,

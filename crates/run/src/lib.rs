@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The run folder: the one interface between measuring and everything after.
+//! The run folder: the only interface between measurements and everything that reads them.
 //!
-//! An experiment fills a [`Run`] (what ran, where, how), appends [`Sample`]s while it measures and closes with a
+//! An experiment fills a [`Run`] (what ran, where, how), appends [`Sample`]s during the measurement, and finishes with
+//! a
 //! [`Summary`]:
 //!
 //! ```no_run
@@ -15,8 +16,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A reader opens the folder with [`Recorded::read`]. Nothing here knows which target made the run. What a study
-//! measures has a type in [`studies`], which its experiment fills and its report reads.
+//! A reader opens the folder with [`Recorded::read`]. This crate does not depend on the target of a run. The figures of
+//! a
+//! study have a type in [`studies`], which its experiment fills and its report reads.
 
 mod error;
 mod folder;

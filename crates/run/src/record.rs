@@ -11,15 +11,16 @@ use crate::schema;
 
 static GIT_REVISION: OnceLock<String> = OnceLock::new();
 
-/// Tells this library which source revision the program was built from; every [`Run::new`] after it carries it.
-/// The command line calls it once at its start. A second call changes nothing.
+/// Sets the source revision that the program was built from; every later [`Run::new`] records it. The program calls it
+/// once
+/// at its start; a second call changes nothing.
 pub fn set_git_revision(revision: &str) {
     if !revision.is_empty() {
         let _ = GIT_REVISION.set(revision.to_owned());
     }
 }
 
-/// The present moment as RFC 3339 in UTC, to the millisecond.
+/// The current time as RFC 3339 in UTC, to the millisecond.
 pub fn now_rfc3339() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
 }
@@ -29,7 +30,7 @@ pub fn now_rfc3339() -> String {
 pub struct Run {
     /// Always [`schema::RUN`].
     pub schema: String,
-    /// Which experiment: `interfere`, `bench-guard`, ...
+    /// The experiment: `interfere`, `bench-guard`, ...
     pub experiment: String,
     /// Where it ran: `native`, `lab`, `sim:PLATFORM`.
     pub target: String,
@@ -38,32 +39,32 @@ pub struct Run {
     pub configuration: Map<String, Value>,
     /// The command line as typed, program first.
     pub command_line: Vec<String>,
-    /// When it began (RFC 3339).
+    /// Time of the start (RFC 3339).
     pub started: String,
-    /// When it ended (RFC 3339); null in an interrupted run.
+    /// Time of the end (RFC 3339); null in an interrupted run.
     #[serde(default)]
     pub ended: Option<String>,
     /// Version of memwarden.
     pub version: String,
-    /// Source revision that memwarden was built from, when known.
+    /// Source revision that memwarden was built from, if known.
     #[serde(default)]
     pub git_revision: Option<String>,
-    /// The machine that the experiment ran on: with the lab, the emulated one.
+    /// The machine of the experiment: in the lab, the emulated one.
     #[serde(default)]
     pub host: Host,
     /// With target `lab`: facts of the emulated machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lab: Option<LabFacts>,
-    /// With target `sim:PLATFORM`: the platform file, whole.
+    /// With target `sim:PLATFORM`: the complete platform file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Value>,
-    /// What later versions or single experiments add.
+    /// Additions of later versions or single experiments.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
 impl Run {
-    /// The record of a run that begins now, with this process's command line and an empty configuration.
+    /// The record of a run that starts now, with this process's command line and an empty configuration.
     pub fn new(experiment: impl Into<String>, target: impl Into<String>) -> Self {
         Self {
             schema: schema::RUN.into(),
@@ -83,7 +84,7 @@ impl Run {
     }
 }
 
-/// This process's command line, for people: bytes that are not UTF-8 show as U+FFFD.
+/// This process's command line as text: bytes that are not UTF-8 appear as U+FFFD.
 #[must_use]
 pub fn command_line() -> Vec<String> {
     std::env::args_os()
@@ -91,10 +92,10 @@ pub fn command_line() -> Vec<String> {
         .collect()
 }
 
-/// What is known of the machine; a field that could not be found out is null.
+/// Facts of the machine; an unknown one is null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// CPU model, as the system names it.
+    /// CPU model, as the system reports it.
     #[serde(default)]
     pub cpu_model: Option<String>,
     /// Machine architecture: `aarch64`, `x86_64`.
@@ -103,7 +104,7 @@ pub struct Host {
     /// CPUs online.
     #[serde(default)]
     pub cores: Option<u32>,
-    /// Every cache once.
+    /// The caches, each once.
     #[serde(default)]
     pub caches: Vec<Cache>,
     /// Memory in bytes.
@@ -115,16 +116,16 @@ pub struct Host {
     /// Frequency governor.
     #[serde(default)]
     pub governor: Option<String>,
-    /// Whether the machine is a virtual one.
+    /// True on a virtual machine.
     #[serde(default)]
     pub virtualised: Option<bool>,
-    /// Counters found, by event name.
+    /// Available counters by event name.
     #[serde(default)]
     pub counters: Vec<String>,
-    /// Regulators found: `module`, `user`.
+    /// Available regulators: `module`, `user`.
     #[serde(default)]
     pub regulators: Vec<String>,
-    /// What else was found out.
+    /// Other facts.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -150,7 +151,7 @@ pub struct Cache {
     pub cpus: Option<String>,
 }
 
-/// Facts of the emulated machine that a run in the lab used.
+/// Facts of the emulated machine of a run in the lab.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LabFacts {
     /// Release of the guest's kernel.
@@ -159,10 +160,11 @@ pub struct LabFacts {
     pub machine: String,
     /// QEMU's version.
     pub qemu_version: String,
-    /// `counted` (time is a count of each CPU's instructions, repeatable) or `free` (follows the host's clock). Until
-    /// November 2026 the first was called `parallel`, and `counted` was a count of all CPUs' instructions together.
+    /// `counted` (time counts each CPU's instructions, repeatable) or `free` (follows the host's clock). Runs from
+    /// before
+    /// November 2026 call the first `parallel`; there `counted` counted all CPUs' instructions together.
     pub clock: String,
-    /// What else is known.
+    /// Other facts.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }

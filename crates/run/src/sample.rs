@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! samples.csv: one row a raw sample, RFC 4180, header row, `.` decimal.
+//! samples.csv: RFC 4180, one row for each raw sample, with a header row and `.` as decimal point.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -19,24 +19,24 @@ pub const COLUMNS: [&str; 8] = [
 pub struct Sample {
     /// The case's name, as in the summary.
     pub case: String,
-    /// Which repeat of the case, from 0.
+    /// The repeat of the case, from 0.
     pub repeat: u32,
-    /// Who was measured: `victim`, `aggressor`, `guard`, ...
+    /// The measured role: `victim`, `aggressor`, `guard`, ...
     pub role: String,
-    /// The CPU it was measured on; empty when it belongs to none.
+    /// The CPU of the measurement; empty if it belongs to none.
     pub cpu: Option<u32>,
-    /// What was measured, unit in the name: `latency_ns`, `mib_s`, `overshoot_events`, ...
+    /// The quantity, with its unit in the name: `latency_ns`, `mib_s`, `overshoot_events`, ...
     pub metric: String,
     /// The unit of `value`: `ns`, `MiB/s`, `events`, ...
     pub unit: String,
-    /// The figure; empty when it could not be measured.
+    /// The figure; empty if it could not be measured.
     pub value: Option<f64>,
-    /// When, in nanoseconds since the run began (monotonic clock); empty when not known.
+    /// Time of the sample, nanoseconds since the run began (monotonic clock); empty if unknown.
     pub t_ns: Option<u64>,
 }
 
 impl Sample {
-    /// A sample that belongs to no CPU and no moment; see [`Sample::on_cpu`] and [`Sample::at_ns`].
+    /// A sample without CPU and time; see [`Sample::on_cpu`] and [`Sample::at_ns`].
     pub fn new(
         case: impl Into<String>,
         repeat: u32,
@@ -72,16 +72,16 @@ impl Sample {
     }
 }
 
-/// Reads a samples.csv. The first columns must be [`COLUMNS`]; further ones are left alone.
+/// Reads a samples.csv. The first columns must be [`COLUMNS`]; further columns are ignored.
 ///
 /// # Errors
-/// The file cannot be read, has other columns, a row that is not a sample (with its line), or no row at all.
+/// The file cannot be read, has other columns, an invalid row (reported with its line), or no row at all.
 pub fn read_samples(path: &Path) -> Result<Vec<Sample>, Error> {
     let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
     parse_samples(path, BufReader::new(file))
 }
 
-/// [`read_samples`] of any reader; `path` is for the messages.
+/// [`read_samples`] for any reader; `path` is for the messages.
 pub(crate) fn parse_samples(path: &Path, reader: impl Read) -> Result<Vec<Sample>, Error> {
     let mut csv = csv::Reader::from_reader(reader);
     let header = csv.headers().map_err(|e| row_error(path, &e))?.clone();
@@ -107,7 +107,7 @@ pub(crate) fn parse_samples(path: &Path, reader: impl Read) -> Result<Vec<Sample
     for row in csv.deserialize() {
         let sample: Sample = row.map_err(|e| row_error(path, &e))?;
         if sample.value.is_some_and(|v| !v.is_finite()) {
-            // The header is line 1. A quoted name may span lines, so that this is then the row's number.
+            // The header is line 1. As a quoted name may span lines, this may be less than the line.
             let line = samples.len() as u64 + 2;
             return Err(Error::Row {
                 path: path.into(),

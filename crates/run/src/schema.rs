@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The JSON schemas of the run folder's files. A schema's meaning never changes; it gains a version.
 
-/// What `schema` says in run.json.
+/// The value of `schema` in run.json.
 pub const RUN: &str = "memwarden.run/1";
-/// What `schema` says in summary.json.
+/// The value of `schema` in summary.json.
 pub const SUMMARY: &str = "memwarden.summary/1";
 
 /// JSON schema of run.json.

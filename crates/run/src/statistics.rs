@@ -2,41 +2,43 @@
 //! The statistics of every report.
 //!
 //! - Percentiles are by the nearest-rank definition: the p-th percentile of n sorted samples is the one at rank
-//!   ceil(p/100 x n), counted from 1. It is always a value that was measured; no interpolation. With few samples the
-//!   high percentiles are the maximum.
-//! - The median is the middle sample, or the mean of the two middle ones; `p50` is the nearest-rank one, which for an
-//!   even number of samples is the lower of the two.
+//!   ceil(p/100 x n), counted from 1. It is always a measured value; there is no interpolation. With few samples the
+//! high
+//!   percentiles equal the maximum.
+//! - The median is the middle sample, or the mean of the two middle ones; `p50` is by nearest rank, which for an even
+//!   number of samples is the lower of the two.
 //! - The standard deviation is the sample's, with n - 1; of a single sample it is null.
 //! - Confidence intervals are 95 % percentile bootstrap intervals of the median (Efron and Tibshirani, An Introduction
 //!   to the Bootstrap, 1993, chapter 13), drawn from a generator with a fixed seed: the same samples give the same
-//!   interval. With fewer than 6 samples no distribution-free interval reaches 95 %: it is then the range at most.
+//!   interval. With fewer than 6 samples no distribution-free interval reaches 95 %: it is then at most the range.
 //! - The interval of a share (deadlines missed of all deadlines) is Wilson's score interval, 95 %: it is right for few
-//!   events and for none, where the bootstrap would give an interval of no width.
-//! - Outliers are kept. Nothing that is not finite ever leaves here: such a figure is null with a note.
+//!   events and for none, for which a bootstrap interval would have no width.
+//! - Outliers are kept. A figure that is not finite is never returned: it is null with a note.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Resamples of a bootstrap. The interval's ends are the 2.5 % and 97.5 % quantiles of the resampled medians; the
-/// share of resamples below such a quantile has a standard error of sqrt(0.025 x 0.975 / 4000) = 0.25 %, so that the
-/// interval covers 95 +- 0.35 %: finer than what a handful of samples can tell.
+/// Resamples of a bootstrap. The interval's ends are the 2.5 % and 97.5 % quantiles of the resampled medians. The share
+/// of
+/// resamples below such a quantile has a standard error of sqrt(0.025 x 0.975 / 4000) = 0.25 %, so the interval covers
+/// 95 +- 0.35 %: more exact than a few samples are.
 const RESAMPLES: usize = 4000;
 
-/// Above this many samples a resample is not drawn sample by sample: see [`Resampler`].
+/// Above this number of samples a resample is not drawn sample by sample: see [`Resampler`].
 const DRAWN_ONE_BY_ONE: usize = 1000;
 
-/// Any constant will do; this one says that there is no more to it.
+/// An arbitrary constant, so that results are reproducible.
 const SEED: u64 = 1;
 
-/// What is known of one distribution: a metric object of summary.json.
+/// Figures of one distribution: a metric object of summary.json.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// What was measured, unit in the name: `latency_ns`.
+    /// The quantity, with its unit in the name: `latency_ns`.
     pub metric: String,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
-    /// The middle of them.
+    /// Median.
     pub median: Option<f64>,
     /// 95 % confidence interval of the median.
     #[serde(default)]
@@ -58,13 +60,13 @@ pub struct Metric {
     pub p999: Option<f64>,
     /// Largest.
     pub max: Option<f64>,
-    /// Why a figure is null, or what else to know.
+    /// Reason why a figure is null, or another remark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Metric {
-    /// Sums up samples of the metric `name`. Samples that are not finite are left out, counted in the note.
+    /// Summarises samples of the metric `name`. Samples that are not finite are left out; the note gives their number.
     pub fn from_samples(name: impl Into<String>, samples: &[f64]) -> Self {
         let sorted = sorted_finite(samples);
         let dropped = samples.len() - sorted.len();
@@ -106,7 +108,7 @@ impl Metric {
         }
     }
 
-    /// A metric that could not be measured, and why.
+    /// A metric that could not be measured, with the reason.
     pub fn unmeasured(name: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             metric: name.into(),
@@ -119,14 +121,14 @@ impl Metric {
 /// A ratio of two medians.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The ratio; null when either median is missing or the lower one is 0.
+    /// The ratio; null if a median is missing or the lower one is 0.
     pub ratio: Option<f64>,
     /// Its 95 % confidence interval.
     pub ci95: Option<[f64; 2]>,
 }
 
 impl Ratio {
-    /// Whether the interval leaves 1 out: the two differ by more than the samples' spread explains.
+    /// True if the interval excludes 1: the difference exceeds what the samples' spread explains.
     pub fn differs(&self) -> bool {
         self.ci95.is_some_and(|[low, high]| low > 1.0 || high < 1.0)
     }
@@ -153,7 +155,7 @@ pub fn ratio_of_medians(over: &[f64], under: &[f64]) -> Ratio {
     }
 }
 
-/// 95 % interval of the share that `hits` of `of` independent trials show; `None` without a trial.
+/// 95 % interval of the probability of a hit, from `hits` in `of` independent trials; `None` without a trial.
 ///
 /// The score interval of E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, Journal of
 /// the American Statistical Association 22(158), 1927.
@@ -169,7 +171,7 @@ pub fn share_ci95(hits: u64, of: u64) -> Option<[f64; 2]> {
     let shrink = 1.0 + Z * Z / n;
     let middle = (share + Z * Z / (2.0 * n)) / shrink;
     let half = Z / shrink * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
-    // At the ends the formula gives 0 and 1, but for the rounding.
+    // At the ends the formula gives 0 and 1 except for rounding.
     let low = if hits == 0 { 0.0 } else { middle - half };
     let high = if hits >= of { 1.0 } else { middle + half };
     Some([low, high])
@@ -182,21 +184,21 @@ pub fn share_ci95(hits: u64, of: u64) -> Option<[f64; 2]> {
 pub fn nearest_rank(sorted: &[f64], percentile: f64) -> f64 {
     assert!(!sorted.is_empty(), "the percentile of nothing");
     let n = sorted.len();
-    // In thousandths of a percent and whole numbers: 99.9 % of 1000 is rank 999, whatever 0.999 is in binary.
+    // In integers, thousandths of a percent: 99.9 % of 1000 must be rank 999, although binary cannot represent 0.999.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let parts = (percentile.clamp(0.0, 100.0) * 1000.0).round() as u128;
     let rank = (parts * n as u128).div_ceil(100_000);
     sorted[usize::try_from(rank).unwrap_or(n).clamp(1, n) - 1]
 }
 
-/// The middle of sorted samples, or the mean of the two middle ones.
+/// The middle one of sorted samples, or the mean of the two middle ones.
 ///
 /// # Panics
 /// `sorted` is empty.
 pub fn median(sorted: &[f64]) -> f64 {
     let n = sorted.len();
     let (low, high) = (sorted[(n - 1) / 2], sorted[n / 2]);
-    // Not (low + high) / 2, which may overflow, nor low / 2 + high / 2, which loses the smallest numbers.
+    // Not (low + high) / 2, which may overflow, and not low / 2 + high / 2, which loses the smallest numbers.
     if low == high {
         low
     } else {
@@ -204,7 +206,7 @@ pub fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The finite ones, sorted. Minus zero counts as zero, so that it is never printed.
+/// The finite samples, sorted. Minus zero becomes zero, so that it is never printed.
 fn sorted_finite(samples: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = samples
         .iter()
@@ -215,7 +217,7 @@ fn sorted_finite(samples: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// By running update (Welford 1962), which neither overflows nor cancels.
+/// By running updates (Welford 1962), which neither overflow nor cancel.
 #[allow(clippy::cast_precision_loss)]
 fn mean(sorted: &[f64]) -> f64 {
     let mut mean = 0.0;
@@ -252,9 +254,10 @@ fn interval(values: &mut [f64]) -> Option<[f64; 2]> {
 
 /// Draws medians of resamples.
 ///
-/// A resample of n draws from n sorted samples has at its middle the sample of rank ceil(n x U), U being the middle
-/// one of n uniform numbers: a Beta variable of mean 1/2 and variance 1/(4(n+2)). For many samples that rank is drawn
-/// itself (Beta by its normal limit, off by less than 1/n), so that a million samples cost no more than a thousand.
+/// The middle of a resample of n draws from n sorted samples is the sample of rank ceil(n x U), where U is the median
+/// of n
+/// uniform numbers: a Beta variable with mean 1/2 and variance 1/(4(n+2)). For many samples that rank is drawn directly
+/// (Beta by its normal limit, off by less than 1/n), so that a million samples cost no more than a thousand.
 struct Resampler<'a> {
     sorted: &'a [f64],
     drawn: Vec<u32>,

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What measuring and reporting share: a file for each study, with the types of a case's figures and of the whole
-//! run's. The experiment of that name fills them, and the report of that name reads them.
+//! The types that measurements and reports share: one file for each study, with the figures of a case and of the whole
+//! run.
+//! The experiment with that name fills them, and the report with that name reads them.
 //!
-//! A figure that was not measured is null; one that a case has no place for is left out. What an older run lacks is at
-//! its default.
+//! A figure that was not measured is null; one that does not apply to a case is left out. Figures that an older run
+//! lacks
+//! have their defaults.
 
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
@@ -25,20 +27,20 @@ pub mod mymem_throughput;
 pub mod plan;
 pub mod realtime;
 
-/// What a modelled memory moved in a case.
+/// Traffic of a modelled memory in a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Traffic {
     /// GB (10^9 bytes) a second, reads and writes.
     pub memory_gb_s: f64,
-    /// Share of what the memory can move at most.
+    /// Share of the memory's peak bandwidth.
     pub memory_peak_share: f64,
-    /// Mean power of the memory's chips, mW, without their data pins; null where their currents aren't known.
+    /// Mean power of the memory chips, mW, without their data pins; null if the chips' currents are unknown.
     #[serde(default)]
     pub memory_power_mw: Option<f64>,
 }
 
-/// Figures that a case may be without: it has them if it has `key`, and then all of them have to fit. (serde's own
-/// `Option` of flattened figures takes one that doesn't fit for none.)
+/// Optional figures of a case: present if the case has `key`, and then all of them must match. (serde's own `Option` of
+/// flattened figures treats a mismatch as absence.)
 fn if_there<'de, D, T>(key: &str, deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -61,16 +63,16 @@ impl Traffic {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Device {
-    /// Channels.
+    /// Number of channels.
     pub channels: u32,
     /// The engine's driver.
     pub provider: String,
-    /// Up to this size a copy's end is polled for.
+    /// The largest copy whose end is polled for, bytes.
     pub poll_bytes: u64,
-    /// Alignment that the engine asks for.
+    /// Alignment that the engine requires, bytes.
     pub align_bytes: u64,
-    /// Whether a channel can pause.
+    /// True if a channel can pause.
     pub can_pause: bool,
-    /// Whether the CPU compares what the engine copied.
+    /// True if the CPU compares what the engine copied.
     pub compares: bool,
 }

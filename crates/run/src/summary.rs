@@ -14,18 +14,18 @@ use crate::{Ratio, schema};
 /// Figures by name, in the experiment's own order: the order of a table's columns.
 pub type Figures = IndexMap<String, Figure>;
 
-/// One figure of a case: a metric object, or anything else that the experiment has to say.
+/// One figure of a case: a metric object or any other value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Figure {
-    /// A distribution, summed up.
+    /// Summary of a distribution.
     Metric(Metric),
-    /// A number, text, list or object; null is a figure that could not be measured.
+    /// A number, text, list or object; null if it could not be measured.
     Other(Value),
 }
 
-/// The figures of a whole run, and with them the type of its cases: a study's ([`crate::studies`]), or [`Figures`],
-/// which takes any run.
+/// Figures of a whole run, which determine the type of its cases: that of a study ([`crate::studies`]), or [`Figures`],
+/// which accepts any run.
 pub trait Whole:
     Clone + std::fmt::Debug + Default + PartialEq + Serialize + DeserializeOwned
 {
@@ -37,20 +37,20 @@ impl Whole for Figures {
     type Case = Case;
 }
 
-/// summary.json (schema `memwarden.summary/1`): of a study, or of any run.
+/// summary.json (schema `memwarden.summary/1`), of a study or of any run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
 #[schemars(bound = "W: JsonSchema, W::Case: JsonSchema")]
 pub struct Summary<W: Whole = Figures> {
     /// Always [`schema::SUMMARY`].
     pub schema: String,
-    /// Which experiment.
+    /// The experiment.
     pub experiment: String,
-    /// Where it ran.
+    /// The target.
     pub target: String,
-    /// One for each setting that was measured.
+    /// One for each measured setting.
     pub cases: Vec<W::Case>,
-    /// What a reader must know to read the figures rightly, a sentence each.
+    /// Notes that a reader needs to interpret the figures, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Figures of the whole run.
@@ -59,7 +59,7 @@ pub struct Summary<W: Whole = Figures> {
 }
 
 impl<W: Whole> Summary<W> {
-    /// A summary with no case yet.
+    /// A summary without cases.
     pub fn new(experiment: impl Into<String>, target: impl Into<String>) -> Self {
         Self {
             schema: schema::SUMMARY.into(),
@@ -71,7 +71,7 @@ impl<W: Whole> Summary<W> {
         }
     }
 
-    /// Adds a note unless it is there already.
+    /// Adds a note unless it already exists.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
         if !self.notes.contains(&note) {
@@ -79,10 +79,10 @@ impl<W: Whole> Summary<W> {
         }
     }
 
-    /// The same summary as that of any run.
+    /// The summary without a study's types.
     ///
     /// # Panics
-    /// Never: what a study's types write is JSON.
+    /// Never: a study's types serialise as JSON.
     pub fn untyped(&self) -> Summary {
         let value = serde_json::to_value(self).expect("a summary is JSON");
         serde_json::from_value(value).expect("a study's summary is a summary")
@@ -90,21 +90,21 @@ impl<W: Whole> Summary<W> {
 }
 
 impl Summary {
-    /// The same summary as a study's; figures that an older run lacks are at their defaults.
+    /// The summary with a study's types; figures that an older run lacks have their defaults.
     ///
     /// # Errors
-    /// When a figure is of another type than the study's.
+    /// When a figure does not have the study's type.
     pub fn typed<W: Whole>(&self) -> Result<Summary<W>, serde_json::Error> {
         serde_json::from_value(serde_json::to_value(self)?)
     }
 }
 
-/// One setting that was measured, and what came out.
+/// One measured setting with its result.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Case {
     /// Its name, unique in the summary: the `case` of its samples.
     pub name: String,
-    /// The regulator's settings; none when the case ran without a guard.
+    /// The regulator's settings; none without a guard.
     #[serde(default)]
     pub guard: Option<GuardSettings>,
     /// The victim's median over its median alone.
@@ -113,7 +113,7 @@ pub struct Case {
     /// 95 % confidence interval of the slowdown.
     #[serde(default)]
     pub slowdown_ci95: Option<[f64; 2]>,
-    /// Who ran beside the victim.
+    /// The aggressors beside the victim.
     #[serde(default)]
     pub aggressors: Vec<Aggressor>,
     /// Metric objects (`victim`, ...) and free-form figures, in the order in which they were set.
@@ -122,7 +122,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case with nothing measured yet.
+    /// A case without figures.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -149,7 +149,7 @@ impl Case {
         self.figures.insert(key.into(), Figure::Metric(metric));
     }
 
-    /// Sets a free-form figure. A number that is not finite becomes null, as serde_json has it.
+    /// Sets a free-form figure. A number that is not finite becomes null, as in serde_json.
     pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.figures.insert(key.into(), Figure::Other(value.into()));
     }
@@ -186,19 +186,20 @@ impl Case {
         }
     }
 
-    /// The free-form figure under `key`, when it is a number.
+    /// The free-form figure under `key`, if it is a number.
     pub fn number(&self, key: &str) -> Option<f64> {
         self.value(key)?.as_f64()
     }
 
-    /// The free-form figure under `key`, when it is text.
+    /// The free-form figure under `key`, if it is text.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.value(key)?.as_str()
     }
 }
 
-/// A case writes what it has. `slowdown` is written whenever there is a victim, so that one which could not be
-/// measured is a null that a reader sees, and not a gap.
+/// Writes the figures that the case has. `slowdown` is written whenever there is a victim, so that a slowdown that
+/// could not
+/// be measured appears as null.
 impl Serialize for Case {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -228,25 +229,25 @@ impl Serialize for Case {
 pub struct GuardSettings {
     /// `module` or `user`.
     pub backend: String,
-    /// Read budget of each CPU in CPU order, MiB/s; null is no limit.
+    /// Budget of each CPU in CPU order, MiB/s; null means no limit.
     pub budget_mib_s: Vec<Option<f64>>,
     /// `none`, `spare` or `proportional`.
     pub best_effort: String,
-    /// Whether predictive donation and reclaim was on.
+    /// True if predictive donation and reclaim is on.
     pub reclaim: bool,
     /// The regulator's period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_us: Option<u64>,
-    /// What it counts.
+    /// The event that it counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
     /// Bytes that one event stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_event: Option<u64>,
-    /// The budgets in events a period; null is no limit.
+    /// The budgets in events a period; null means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_events: Option<Vec<Option<u64>>>,
-    /// What other versions say of it.
+    /// Additions of other versions.
     #[serde(flatten)]
     #[schemars(skip)]
     pub more: Map<String, Value>,
@@ -261,22 +262,22 @@ pub struct Aggressor {
     pub kind: String,
     /// Achieved bandwidth in MiB/s, median over the repeats.
     pub mib_s: Option<f64>,
-    /// Share of the time that its CPU was throttled, 0 to 1; null without a guard.
+    /// Throttled share of its CPU, 0 to 1; null without a guard.
     pub throttled_share: Option<f64>,
-    /// Share of its CPU's time that it had, 0 to 1; null where that is not known. Not every study asks.
+    /// Its share of its CPU's time, 0 to 1; null if unknown. Only some studies record it.
     #[serde(
         default,
         deserialize_with = "present",
         skip_serializing_if = "Option::is_none"
     )]
     pub cpu_share: Option<Option<f64>>,
-    /// What other versions say of it.
+    /// Additions of other versions.
     #[serde(flatten)]
     #[schemars(skip)]
     pub more: Map<String, Value>,
 }
 
-/// Of a figure that is left out where there is none to give, and null where it could not be measured: a null is there.
+/// For a figure that is left out if it does not apply, and null if it could not be measured: a null is read as present.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: serde::Deserializer<'de>,

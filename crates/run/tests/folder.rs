@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A run folder comes back as it was written, and a bad one is refused in one line.
+//! A run folder survives a round trip, and an invalid one is refused in one line.
 
 use std::fs;
 use std::path::Path;
@@ -347,7 +347,7 @@ fn what_is_written_follows_its_schema() {
     assert_eq!(found, expected);
 }
 
-/// The few words of JSON Schema that our schemas use; an unknown one is a fault of this test. (The `jsonschema` crate
+/// Supports only the words of JSON Schema that our schemas use; an unknown word fails the test. (The `jsonschema` crate
 /// agrees, but takes longer to compile than the rest of the project.)
 fn check(root: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
     for (word, rule) in schema.as_object().unwrap() {
@@ -430,20 +430,20 @@ fn a_run_without_a_sample_blocks_no_other() {
     let directory = temp.path().join("run");
     let partial = temp.path().join("run.partial");
     let create = || RunFolder::create(Some(&directory), Run::new("x", "native"), Existing::Refuse);
-    // Dropped: nothing is left.
+    // Dropped without samples: the folder is removed.
     drop(create().unwrap());
     assert!(!partial.exists());
-    // Killed: the record and the column names are left, or less.
+    // Killed: at most the record and the column names remain.
     fs::create_dir(&partial).unwrap();
     let run = create().unwrap();
-    // While it goes on its folder is its own.
+    // A running run keeps its folder.
     assert!(create().is_err());
     drop(run);
     fs::create_dir(&partial).unwrap();
     fs::write(partial.join("run.json"), "{").unwrap();
     fs::write(partial.join("samples.csv"), "case,repeat\n").unwrap();
     drop(create().unwrap());
-    // A sample, or another file, is kept.
+    // A folder with a sample or another file is kept.
     for (name, text) in [("samples.csv", "case,repeat\na,1\n"), ("load.log", "")] {
         fs::create_dir(&partial).unwrap();
         fs::write(partial.join("run.json"), "{}").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The statistics against plain references.
+//! The statistics against plain reference implementations.
 
 use memwarden_run::statistics::{Metric, median, nearest_rank, ratio_of_medians, share_ci95};
 use proptest::collection::vec;
@@ -11,7 +11,7 @@ fn sorted(samples: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The definition, word by word: the smallest value such that at least p percent of the samples are not above it.
+/// The literal definition: the smallest value such that at least p percent of the samples are not above it.
 fn percentile_by_definition(samples: &[f64], p_thousandths: usize) -> f64 {
     let at_or_below = |v: f64| samples.iter().filter(|s| **s <= v).count();
     sorted(samples)
@@ -114,7 +114,7 @@ fn known_values() {
     assert_eq!(ratio_of_medians(&[], &[1.0]).ratio, None);
 }
 
-/// 400 times 25 uniform numbers: their median's interval holds the true median about 95 times in 100.
+/// 400 sets of 25 uniform numbers: the interval of their median contains the true median about 95 times in 100.
 #[test]
 fn the_interval_covers_what_it_says() {
     for (n, times) in [(25, 400), (2001, 400)] {
@@ -139,7 +139,7 @@ fn the_interval_covers_what_it_says() {
     }
 }
 
-/// Wilson's interval is of the shares p for which the observed one is within 1.96 standard deviations of a binomial's.
+/// Wilson's interval contains the shares p whose binomial is within 1.96 standard deviations of the observed share.
 #[test]
 fn the_interval_of_a_share_is_wilson_s() {
     for (hits, of) in [
@@ -161,7 +161,7 @@ fn the_interval_of_a_share_is_wilson_s() {
             );
         }
     }
-    // No miss in 1000 jobs: below 0.4 %, and not "never".
+    // No miss in 1000 jobs means below 0.4 %, not "never".
     assert!((share_ci95(0, 1000).unwrap()[1] - 0.00383).abs() < 1e-5);
     assert_eq!(share_ci95(0, 0), None);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What older runs lack is at its default, and what they have keeps its type.
+//! Figures that older runs lack have their defaults; figures of the wrong type are refused.
 
 use memwarden_run::{Summary, Whole, studies};
 use serde_json::json;
 
-/// A summary that says no more than its schema asks for.
+/// The smallest summary that matches its schema.
 fn least(experiment: &str) -> Summary {
     let summary = json!({
         "schema": memwarden_run::schema::SUMMARY, "experiment": experiment, "target": "native",
@@ -63,7 +63,7 @@ fn a_case_of_the_benchmark_is_known_by_its_figure() {
     };
     assert_eq!((boundaries.period_us, boundaries.missed_share), (500, None));
     assert_eq!(read.cases[0].reached, Some(Reached::Compared));
-    // One that is not known, or does not fit, is no case without a figure.
+    // An unknown or mismatched figure is an error, not a case without a figure.
     summary.cases[0].set("period_us", "half a millisecond");
     let error = summary.typed::<Whole>().unwrap_err().to_string();
     assert!(error.contains("half a millisecond"), "{error}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies of all CPUs at once, by size.
+//! Copy bandwidth of all CPUs at once, by size.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use super::Device;
 use crate::Metric;
 use crate::summary::present;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "copy-bandwidth";
 
 /// summary.json.
@@ -18,7 +18,7 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// Where the samples' times begin on the kernel's clock.
+    /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
     /// Copies of each thread in a run.
     pub operations: u64,
@@ -37,7 +37,7 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
     /// `from`, `to`, ...
     pub operation: String,
@@ -49,16 +49,16 @@ pub struct Case {
     pub operations: u64,
     /// Share of the bytes that the engine moved, 0 to 1.
     pub engine_share: Option<f64>,
-    /// Rates of all threads together, `mib_s`.
+    /// Total rate of all threads, `mib_s`.
     pub total: Option<Metric>,
     /// Rates of the single threads, `mib_s`.
     pub channel: Option<Metric>,
     /// The threads.
     pub channels: Vec<Thread>,
-    /// What each channel copied; of an engine alone.
+    /// Share of each channel; absent for copies by the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel_shares: Option<Vec<Share>>,
-    /// Share of the engine's bytes that the high channels copied; null where it copied none. Of `dma-priority` alone.
+    /// Share of the engine's bytes that the high channels copied; null if it copied none. Only with `dma-priority`.
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub high_share: Option<Option<f64>>,
 }
@@ -69,22 +69,22 @@ pub struct Case {
 pub struct Thread {
     /// Its CPU.
     pub cpu: u32,
-    /// The channel that had all its copies; null where there was no such one.
+    /// The channel of all its copies; null if no single channel made them.
     pub channel: Option<u32>,
-    /// Whether that channel has the high priority.
+    /// True if that channel has high priority.
     pub high: bool,
     /// Median of its rates, MB (2^20 bytes) a second.
     pub mib_s: Option<f64>,
 }
 
-/// One channel's part of what the engine copied.
+/// One channel's share of what the engine copied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Share {
     /// Its number.
     pub channel: u32,
-    /// Whether it has the high priority.
+    /// True if it has high priority.
     pub high: bool,
-    /// Its share of the bytes, 0 to 1; null where the engine copied none.
+    /// Its share of the bytes, 0 to 1; null if the engine copied none.
     pub share: Option<f64>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The size from which on copies by the engine are better.
+//! The size from which copies by the engine are better.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Device;
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "copy-breakeven";
 
 /// summary.json.
@@ -17,17 +17,18 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// The smallest size from which on the engine wins by a copy's time; null where there is none.
+    /// The smallest size from which the engine wins by the time of a copy; null if there is none.
     pub latency_bytes: Option<u64>,
-    /// Why there is none.
+    /// Reason if there is none.
     pub latency_reason: Option<String>,
-    /// The smallest size from which on the engine wins by the CPU time of the copying thread; null where there is none.
+    /// The smallest size from which the engine wins by the CPU time of the copying thread; null if there is none.
     pub cpu_time_bytes: Option<u64>,
-    /// Why there is none.
+    /// Reason if there is none.
     pub cpu_time_reason: Option<String>,
-    /// The smallest size from which on the engine wins by the loss of another CPU's application; null where there is none.
+    /// The smallest size from which the engine wins by the slowdown of another CPU's application; null if there is
+    /// none.
     pub slowdown_bytes: Option<u64>,
-    /// Why there is none.
+    /// Reason if there is none.
     pub slowdown_reason: Option<String>,
     /// The engine.
     pub engine: String,
@@ -46,13 +47,13 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
-    /// What is compared: `latency`, `cpu-time` or `slowdown`.
+    /// The criterion: `latency`, `cpu-time` or `slowdown`.
     pub answer: String,
-    /// With the CPU's copies.
+    /// Times with copies by the CPU.
     pub cpu: Option<Metric>,
-    /// With the engine's.
+    /// Times with copies by the engine.
     pub dma: Option<Metric>,
     /// The engine's median over the CPU's.
     pub ratio: Option<f64>,

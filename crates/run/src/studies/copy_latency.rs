@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Device;
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "copy-latency";
 
 /// summary.json.
@@ -17,9 +17,9 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// The shortest time that the clock tells.
+    /// The shortest time that the clock measures.
     pub clock_shortest_ns: u64,
-    /// Where the samples' times begin on the kernel's clock.
+    /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
     /// The engine and its driver.
     #[serde(flatten)]
@@ -36,13 +36,13 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
     /// Bytes of a copy.
     pub size_bytes: u64,
     /// Time of a copy, `time_ns`.
     pub time: Option<Metric>,
-    /// The size over the median, MB (2^20 bytes) a second; null where the clock told no time.
+    /// The size over the median, MB (2^20 bytes) a second; null if the clock did not advance.
     pub mib_s: Option<f64>,
     /// Share of the bytes that the engine moved, 0 to 1.
     pub engine_share: Option<f64>,

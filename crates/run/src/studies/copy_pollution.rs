@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the copies of one CPU do to an application on another.
+//! Slowdown of an application by the copies of another CPU.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Device;
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "copy-pollution";
 
 /// summary.json.
@@ -17,7 +17,7 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// Where the samples' times begin on the kernel's clock.
+    /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
     /// The engine of the system `dma`.
     pub engine: String,
@@ -36,7 +36,7 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
     /// Time of a run of the application, `time_ns`.
     pub victim: Option<Metric>,
@@ -54,7 +54,7 @@ pub struct Case {
     pub pair: Option<String>,
     /// Copies made during all runs.
     pub copies: Option<u64>,
-    /// Share of the bytes that the engine moved, 0 to 1; of `dma` alone.
+    /// Share of the bytes that the engine moved, 0 to 1; only with `dma`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_share: Option<f64>,
     /// The median time over that without copies.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every copy between user and kernel memory, and the places in the kernel that make them.
+//! Every copy between user and kernel memory, and its callers in the kernel.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Metric;
 use crate::summary::present;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "copy-trace";
 
 /// summary.json.
@@ -17,25 +17,25 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// What sees the copies: `hooks` or `probes`.
+    /// The source of the records: `hooks` or `probes`.
     pub source: String,
-    /// Whether probes count the `__` forms with the others.
+    /// True if probes count the `__` forms with the others.
     pub merged: bool,
-    /// Whether the kernel tells callers' addresses.
+    /// True if the kernel reports the callers' addresses.
     pub addresses: bool,
     /// Records of each ring.
     pub ring_records: u64,
     /// CPUs traced.
     pub cpus: u64,
-    /// How long, seconds.
+    /// Duration, seconds.
     pub elapsed_s: Option<f64>,
-    /// Where the samples' times begin on the kernel's clock.
+    /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
     /// Copies that the probes missed.
     pub missed: u64,
     /// Exit code of the command; null without one.
     pub command_exit_code: Option<i32>,
-    /// Places that copied most often.
+    /// The most frequent callers.
     pub callers: Vec<Caller>,
 }
 
@@ -49,20 +49,20 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
-    /// `function`, or `size` of a function.
+    /// `function`, or `size` for one size of a function.
     pub kind: String,
     /// `from`, `to`, `__from` or `__to`.
     pub function: String,
-    /// The size; null of all other sizes together. Of a size alone.
+    /// The size; null for all other sizes together. Only in cases of kind `size`.
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<Option<u64>>,
     /// Copies.
     pub calls: u64,
     /// Bytes copied.
     pub bytes: u64,
-    /// Bytes that were asked for and not copied.
+    /// Bytes that were requested and not copied.
     pub not_copied_bytes: u64,
     /// Copies by an engine.
     pub engine_calls: u64,
@@ -70,29 +70,29 @@ pub struct Case {
     pub engine_bytes: u64,
     /// Time of a copy, `time_ns`.
     pub time: Option<Metric>,
-    /// Records read; of a function alone.
+    /// Records read; only in cases of kind `function`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<u64>,
-    /// Records dropped because the ring was full; of a function alone.
+    /// Records dropped because the ring was full; only in cases of kind `function`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
-    /// Sizes and their copies; of a function alone.
+    /// Sizes and their copies; only in cases of kind `function`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_by_size: Option<Vec<[u64; 2]>>,
-    /// Copies of sizes that were not kept apart; of a function alone.
+    /// Copies of sizes without a count of their own; only in cases of kind `function`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_of_other_sizes: Option<u64>,
 }
 
-/// A place in the kernel that copies.
+/// A caller in the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Caller {
     /// The function it calls.
     pub function: String,
-    /// Where that returns to.
+    /// Its return address.
     pub address: String,
-    /// The same by name and offset; null where the kernel tells no names.
+    /// The address as name and offset; null if the kernel reports no names.
     pub symbol: Option<String>,
     /// Copies.
     pub calls: u64,

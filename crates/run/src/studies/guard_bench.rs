@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The guard's benchmark: how exactly, how quickly and at what cost it regulates.
+//! The guard's benchmark: accuracy, reaction time and overhead.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "bench-guard";
 
 /// summary.json.
 pub type Summary = crate::Summary<Whole>;
 
-/// What a part was run with.
+/// Settings of a part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Settings {
@@ -20,7 +20,7 @@ pub struct Settings {
     pub part: String,
     /// The regulator.
     pub backend: String,
-    /// What it counts.
+    /// The event that the guard counts.
     pub event: String,
 }
 
@@ -38,15 +38,15 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// The guard is what is measured: its settings are figures.
+    /// Always null: the guard itself is measured, and its settings are figures.
     pub guard: (),
-    /// What was measured; none of a part that failed.
+    /// The figures; none for a part that failed.
     #[serde(flatten, deserialize_with = "Figure::if_there")]
     pub figure: Option<Figure>,
-    /// The kernel module's target, in words; `-` where there is none.
+    /// The kernel module's target, in words; `-` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Whether it was reached.
+    /// Result of the comparison with the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reached: Option<Reached>,
     /// The regulator.
@@ -58,7 +58,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that is not judged.
+    /// A case without a verdict.
     pub fn new(name: impl Into<String>, figure: Figure) -> Self {
         Self {
             name: name.into(),
@@ -74,16 +74,16 @@ impl Figure {
     }
 }
 
-/// Whether a target was reached.
+/// Result of the comparison with a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reached {
-    /// It was.
+    /// Reached.
     #[serde(rename = "yes")]
     Yes,
-    /// It was not.
+    /// Missed.
     #[serde(rename = "NO")]
     No,
-    /// It was not, by a regulator that is not judged by it.
+    /// Missed, by a regulator to which the target does not apply.
     #[serde(rename = "no (compared)")]
     Compared,
     /// There is no target.
@@ -91,23 +91,23 @@ pub enum Reached {
     NoTarget,
 }
 
-/// What a case is about.
+/// The kind of case, with its figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "figure", rename_all = "lowercase")]
-// A run has some dozens of cases.
+// A run has a few dozen cases, so their size does not matter.
 #[allow(clippy::large_enum_variant)]
 pub enum Figure {
-    /// Events achieved against the budget.
+    /// Used events against the budget.
     Accuracy(Accuracy),
     /// Long runs.
     Hold(Hold),
-    /// Events past the budget before the throttle holds.
+    /// Events past the budget before the throttle takes effect.
     Overshoot(Overshoot),
-    /// Time to the throttle and back.
+    /// Time to throttle and to release.
     Reaction(Reaction),
-    /// What an armed guard that never throttles costs.
+    /// Overhead of an armed guard that never throttles.
     Overhead(Overhead),
-    /// Periods begun late or missed.
+    /// Periods that began late or were missed.
     Boundaries(Boundaries),
     /// Reaction by number of CPUs.
     Scaling(Scaling),
@@ -117,31 +117,31 @@ pub enum Figure {
     Pmu(Pmu),
 }
 
-/// Events achieved against the budget.
+/// Used events against the budget.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Accuracy {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
     /// Regulated cores.
     pub cpus: u64,
     /// The guard's period.
     pub period_us: u64,
-    /// The budget of each, events a period.
+    /// The budget of each core, events a period.
     pub budget_events: u64,
-    /// Periods watched, of all cores.
+    /// Periods watched, over all cores.
     pub periods: u64,
     /// Periods in which a core used up its budget.
     pub exhausted_periods: u64,
-    /// The most events in one period.
+    /// Events of the fullest period.
     pub largest_period_events: Option<u64>,
-    /// The most events past the budget when a throttle took hold.
+    /// Largest overshoot: events past the budget when a throttle took effect.
     pub overshoot_events_max: u64,
     /// Events that the trace had no room for.
     pub lost_trace_events: u64,
     /// The worst core's mean over the budget, less 1.
     pub error_share: Option<f64>,
-    /// What the target allows.
+    /// The target's limit.
     pub limit_share: Option<f64>,
     /// Events in a period.
     pub achieved_events: Option<Metric>,
@@ -151,17 +151,17 @@ pub struct Accuracy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Hold {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
     /// Regulated cores.
     pub cpus: u64,
     /// The guard's period.
     pub period_us: u64,
-    /// The budget of each, events a period.
+    /// The budget of each core, events a period.
     pub budget_events: u64,
-    /// How long.
+    /// Duration.
     pub seconds: Option<f64>,
-    /// Periods watched, of all cores.
+    /// Periods watched, over all cores.
     pub periods: u64,
     /// Periods that began too late to be regulated.
     pub missed_periods: u64,
@@ -171,15 +171,15 @@ pub struct Hold {
     pub mean_events: Option<f64>,
     /// The worst core's mean over the budget, less 1.
     pub error_share: Option<f64>,
-    /// What the target allows.
+    /// The target's limit.
     pub limit_share: Option<f64>,
-    /// The most events in one period.
+    /// Events of the fullest period.
     pub largest_period_events: Option<u64>,
-    /// Events a period in the fullest second.
+    /// Events a period in the second with the most.
     pub worst_second_events: Option<f64>,
-    /// What the loads count of themselves, events a period.
+    /// Events a period by the loads' own count.
     pub load_events: Option<f64>,
-    /// The most events past the budget when a throttle took hold.
+    /// Largest overshoot: events past the budget when a throttle took effect.
     pub overshoot_events_max: Option<u64>,
     /// Events that the trace had no room for.
     pub lost_trace_events: u64,
@@ -189,41 +189,41 @@ pub struct Hold {
     pub achieved_events: Option<Metric>,
 }
 
-/// Past the budget.
+/// Overshoot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Overshoot {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
-    /// Events past the budget when the throttle took hold.
+    /// Events past the budget when the throttle took effect.
     pub overshoot_events: Option<Metric>,
-    /// The time that it took.
+    /// Time past the budget.
     pub overshoot_ns: Option<Metric>,
 }
 
-/// Time to the throttle and back.
+/// Time to throttle and to release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reaction {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
-    /// From an overflow to the throttle.
+    /// Time from an overflow to the throttle.
     pub throttle_latency_ns: Option<Metric>,
-    /// From the release to the task running.
+    /// Time from the release until the task runs.
     pub release_latency_ns: Option<Metric>,
 }
 
-/// The cost of an armed guard.
+/// Overhead of an armed guard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Overhead {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
     /// The guard's period.
     pub period_us: u64,
     /// Time with the guard over that without, less 1.
     pub overhead_share: Option<f64>,
-    /// The same for one period.
+    /// The same, as time for each period.
     pub overhead_per_period_ns: Option<f64>,
     /// Periods in which it throttled; none should.
     pub throttled_periods: u64,
@@ -231,7 +231,7 @@ pub struct Overhead {
     pub with_guard: Option<Metric>,
     /// Times without.
     pub without_guard: Option<Metric>,
-    /// What the target allows, where there is one.
+    /// The target's limit, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
 }
@@ -244,17 +244,17 @@ pub struct Boundaries {
     pub period_us: u64,
     /// Regulated cores.
     pub cpus: u64,
-    /// The budget of each, events a period.
+    /// The budget of each core, events a period.
     pub budget_events: u64,
-    /// Periods watched, of all cores.
+    /// Periods watched, over all cores.
     pub periods: u64,
     /// Periods that began too late to be regulated.
     pub missed_periods: u64,
     /// Their share.
     pub missed_share: Option<f64>,
-    /// What the target allows.
+    /// The target's limit.
     pub limit_share: Option<f64>,
-    /// How late periods began.
+    /// Delay of the periods' begin.
     pub late_ns: Option<Metric>,
 }
 
@@ -262,13 +262,13 @@ pub struct Boundaries {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Scaling {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
     /// Regulated cores.
     pub cpus: u64,
-    /// The one hungry core's budget.
+    /// Budget of the single hungry core.
     pub budget_events: u64,
-    /// Each budget where all cores are hungry.
+    /// Budget of each core when all are hungry.
     pub budget_together_events: u64,
     /// Overflows of all cores.
     pub overflows: u64,
@@ -276,17 +276,17 @@ pub struct Scaling {
     pub reclaimed_events: u64,
     /// Periods that began too late to be regulated.
     pub missed_periods: u64,
-    /// From an overflow to the throttle, one core hungry.
+    /// Time from an overflow to the throttle, with one hungry core.
     pub throttle_latency_ns: Option<Metric>,
-    /// The same, all cores hungry.
+    /// The same with all cores hungry.
     pub throttle_latency_all_ns: Option<Metric>,
 }
 
-/// What sharing hands out.
+/// Events that sharing grants.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sharing {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
     /// The mode and the loads.
     pub mode: String,
@@ -302,31 +302,31 @@ pub struct SharingCore {
     pub cpu: u32,
     /// Its budget.
     pub budget_events: Option<u64>,
-    /// Events that it used in a period.
+    /// Events a period that it used.
     pub used_events: Option<f64>,
     /// Events that it donated.
     pub donated_events: Option<u64>,
     /// Events that it reclaimed.
     pub reclaimed_events: Option<u64>,
-    /// Periods in which it shared what was left.
+    /// Periods in which it used best-effort sharing.
     pub best_effort_periods: Option<u64>,
-    /// Share of the time that it was throttled.
+    /// Throttled share of the time.
     pub throttled_share: Option<f64>,
 }
 
-/// Through the PMU.
+/// Regulation through the PMU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Pmu {
-    /// What the guard counts.
+    /// The event that the guard counts.
     pub event: String,
     /// Regulated cores.
     pub cpus: u64,
     /// The guard's period.
     pub period_us: u64,
-    /// The budget of each, events a period.
+    /// The budget of each core, events a period.
     pub budget_events: u64,
-    /// Periods watched, of all cores.
+    /// Periods watched, over all cores.
     pub periods: u64,
     /// Periods that began too late to be regulated.
     pub missed_periods: u64,
@@ -334,12 +334,12 @@ pub struct Pmu {
     pub throttled_periods: u64,
     /// Events that the trace had no room for.
     pub lost_trace_events: u64,
-    /// Events past the budget when the throttle took hold.
+    /// Events past the budget when the throttle took effect.
     pub overshoot_events: Option<Metric>,
-    /// From an overflow to the throttle.
+    /// Time from an overflow to the throttle.
     pub throttle_latency_ns: Option<Metric>,
-    /// From the release to the task running.
+    /// Time from the release until the task runs.
     pub release_latency_ns: Option<Metric>,
-    /// From the overflow to its interrupt.
+    /// Time from the overflow to its interrupt.
     pub interrupt_latency_ns: Option<Metric>,
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Traffic;
 use crate::{Aggressor, GuardSettings, Metric};
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "interfere";
 
 /// summary.json.
@@ -18,11 +18,12 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// What the guard's self-test found on each core, where it ran.
+    /// Result of the guard's self-test on each core, if it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_test: Option<Value>,
-    /// Whether the last-level cache keeps a good part of the victim's buffer, so that the figures are not memory's; not
-    /// there where the caches are not known.
+    /// True if the last-level cache holds a good part of the victim's buffer, so that the figures are not the memory's;
+    /// absent
+    /// if the caches are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub victim_in_cache: Option<bool>,
 }
@@ -48,13 +49,13 @@ pub struct Case {
     /// Events that the regulator's trace had no room for, with a guard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_trace_events: Option<u64>,
-    /// The least time of the long case, seconds; no other case has it.
+    /// Minimum duration of the long case, seconds; absent in other cases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long_s: Option<f64>,
-    /// What a simulated memory moved.
+    /// Traffic of a simulated memory.
     #[serde(flatten, deserialize_with = "Traffic::if_there")]
     pub traffic: Option<Traffic>,
-    /// The victim's median over its median alone; of a bandwidth the other way round.
+    /// The victim's median over its median alone; for a bandwidth, the inverse.
     pub slowdown: Option<f64>,
     /// 95 % confidence interval of the slowdown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,38 +65,38 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether this case is there for its length: its budgets are not those that are compared.
+    /// True for the long case, whose budgets are not those that are compared.
     pub fn is_long(&self) -> bool {
         self.long_s.is_some()
     }
 }
 
-/// One core's budget against what it used, over every period of every repeat.
+/// One core's budget and use, over every period of every repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Core {
     /// The core.
     pub cpu: u32,
-    /// Its budget; null is no limit.
+    /// Its budget; null means no limit.
     pub budget_events: Option<u64>,
     /// Periods that were recorded.
     pub periods: Option<u64>,
     /// Periods that the regulator counted in the same time.
     pub counted_periods: Option<u64>,
-    /// The most events in one period.
+    /// Events of the fullest period.
     pub largest_period_events: Option<u64>,
-    /// Events a period, on average.
+    /// Mean events of a period.
     pub mean_period_events: Option<f64>,
-    /// Events a period in the fullest second; null where no run lasted a second.
+    /// Events a period in the second with the most; null if no run lasted a second.
     pub worst_second_events: Option<f64>,
     /// Periods with more events than the budget.
     pub periods_over_budget: Option<u64>,
     /// Periods in which the core's counter was lost.
     pub unregulated_periods: Option<u64>,
-    /// Events past the budget when a throttle took hold, the most of all throttles.
+    /// Largest overshoot of all throttles: events past the budget when the throttle took effect.
     pub overshoot_max: Option<u64>,
-    /// Share of the time that it was throttled, 0 to 1.
+    /// Throttled share of the time, 0 to 1.
     pub throttled_share: Option<f64>,
-    /// Whether the budget held; null: not judged, or nothing to judge by.
+    /// True if the budget held; null if not judged or without data.
     pub held: Option<bool>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of a mapping: walks at random and in order, sweeps of the locality, and competitors.
+//! Cost of a mapping: random and sequential walks, sweeps of the locality, and competitors.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "mmap";
 
 /// summary.json.
@@ -18,9 +18,9 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// Whether the machine's counters counted, or the model's.
+    /// Source of the counters: the machine or the model.
     pub counted_by: Option<CountedBy>,
-    /// Counters that the machine has at once.
+    /// Number of counters that the machine can run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hardware_counters: Option<u64>,
     /// The modelled platform.
@@ -29,17 +29,17 @@ pub struct Whole {
     /// Its caches and TLBs in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub geometry_text: Option<String>,
-    /// The same as the model takes them.
+    /// The same in the model's form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub geometry: Option<Value>,
-    /// What of it was assumed.
+    /// Parts of it that were assumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assumed: Option<Vec<String>>,
-    /// Where the samples' times begin on the kernel's clock.
+    /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
     /// The CPU of the walks.
     pub cpu: u64,
-    /// How fast the model was.
+    /// Speed of the model.
     pub model_accesses_per_s: Option<f64>,
 }
 
@@ -47,7 +47,7 @@ impl crate::Whole for Whole {
     type Case = Case;
 }
 
-/// What counts.
+/// Source of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CountedBy {
@@ -63,9 +63,9 @@ pub enum CountedBy {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
-    /// What is walked over: `SHARED file`, ...
+    /// The mapping: `SHARED file`, ...
     pub mapping: String,
     /// `random` or `sequential`.
     pub access: String,
@@ -93,7 +93,7 @@ pub struct Case {
     pub system_us: Option<Metric>,
     /// Page faults that needed no disk.
     pub minor_faults: Option<Metric>,
-    /// Page faults that did.
+    /// Page faults that needed a disk.
     pub major_faults: Option<Metric>,
     /// Switches because the walk waited.
     pub voluntary_switches: Option<Metric>,
@@ -105,40 +105,40 @@ pub struct Case {
     pub blocks_out: Option<Metric>,
     /// The process's peak memory, KiB.
     pub max_rss_kib: Option<Metric>,
-    /// Whether writes go to pages of the process's own.
+    /// True if writes go to private pages.
     pub private: bool,
-    /// Whether a file is mapped.
+    /// True if a file is mapped.
     pub file: bool,
-    /// Time of the call of mmap.
+    /// Time of the mmap call.
     pub map: Option<Metric>,
     /// Time of the first write to each page.
     pub touch: Option<Metric>,
-    /// Page faults of these writes that needed no disk.
+    /// Page faults of the first writes that needed no disk.
     pub touch_minor_faults: Option<Metric>,
-    /// Page faults of these writes that did, or that found no page of the file in memory.
+    /// Page faults of the first writes that needed a disk, or found no page of the file in memory.
     pub touch_major_faults: Option<Metric>,
-    /// Time of the msync before the walk, where there was one.
+    /// Time of the msync before the walk, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub msync_before: Option<Metric>,
-    /// Of the bytes written into the mapping, the share that a reader of the file saw before that msync and after it.
+    /// Share of the written bytes that a reader of the file saw before and after that msync.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen_before: Option<[f64; 2]>,
-    /// The same of the msync after the walk.
+    /// The same for the msync after the walk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen_after: Option<[f64; 2]>,
-    /// Time of the msync after the walk, `msync_ns`, where there was one.
+    /// Time of the msync after the walk, `msync_ns`, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub msync: Option<Metric>,
-    /// Places of the walk that were counted, where any were.
+    /// Places of the walk that were counted, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted_outer: Option<u64>,
-    /// Counts by the event's name.
+    /// Counts by event name.
     #[serde(flatten)]
     pub counts: IndexMap<String, Metric>,
-    /// The least share of the time that a counter ran, where the machine counted.
+    /// Smallest share of the time that a counter ran, if the machine counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_share: Option<f64>,
-    /// Whether counters took turns, so that counts are estimates, where the machine counted.
+    /// True if counters took turns, so that counts are estimates; only if the machine counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiplexed: Option<bool>,
     /// Share of the L1D's loads that missed.
@@ -155,10 +155,10 @@ pub struct Case {
     pub llc_load_miss_share: Option<f64>,
     /// Share of the DTLB's loads that missed.
     pub dtlb_load_miss_share: Option<f64>,
-    /// Competitors that the OOM killer took, beside one.
+    /// Competitors that the OOM killer killed, if there was a competitor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_kills: Option<u64>,
-    /// What became of each, beside one.
+    /// How each competitor ended, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub competitors: Option<Vec<Competitor>>,
     /// The median time over that of the same walk alone.
@@ -170,7 +170,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether it has a competitor.
+    /// True if it has a competitor.
     pub fn competes(&self) -> bool {
         self.compete != "none"
     }
@@ -181,18 +181,18 @@ impl Case {
     }
 }
 
-/// What became of a competitor.
+/// How a competitor ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Competitor {
-    /// Bytes that it was to take.
+    /// Bytes that it should take.
     pub limit_bytes: u64,
     /// Bytes that it took.
     pub touched_bytes: u64,
-    /// How often it went over all of them.
+    /// Passes over all of its memory.
     pub passes: u64,
-    /// Whether the kernel killed it for want of memory.
+    /// True if the OOM killer killed it.
     pub oom_killed: bool,
-    /// In words.
+    /// Its end, in words.
     pub end: String,
 }

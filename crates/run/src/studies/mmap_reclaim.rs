@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the second chance of pages in use is worth.
+//! Effect of the second chance for pages in use.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "mmap-reclaim";
 
 /// summary.json.
@@ -16,7 +16,7 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// Where the samples' times begin on the kernel's clock.
+    /// Origin of the samples' times on the kernel's clock.
     pub clock_base_ns: u64,
 }
 
@@ -30,24 +30,24 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
     /// `vm.reclaim_active`: 0 gives pages in use a second chance, 1 does not.
     pub reclaim_active: u8,
-    /// Bytes in use.
+    /// Bytes of the pages in use.
     pub hot_bytes: u64,
-    /// Bytes that pass through.
+    /// Bytes that stream through.
     pub cold_bytes: u64,
-    /// Memory for both.
+    /// Memory limit for both.
     pub memory_bytes: u64,
-    /// Passes over the bytes in use that are counted.
+    /// Counted passes over the pages in use.
     pub rounds: u64,
-    /// Pages in use that were read back from the swap.
+    /// Major faults on pages in use: pages read back from the swap.
     pub hot_major_faults: Option<Metric>,
-    /// Their share of the uses.
+    /// Major faults on pages in use over their uses.
     pub hot_fault_share: Option<Metric>,
-    /// Pages that pass through that were read back.
+    /// Major faults on pages that stream through.
     pub cold_major_faults: Option<Metric>,
-    /// Their share of the uses.
+    /// Major faults on pages that stream through over their uses.
     pub cold_fault_share: Option<Metric>,
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "mymem-counter";
 
 /// summary.json.
@@ -27,26 +27,26 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
-    /// What is measured: `C device`, `Rust device`, `in-kernel`, or a path.
+    /// The subject: `C device`, `Rust device`, `in-kernel`, or a path.
     pub subject: String,
     /// `none`, `mutex` or `fetch-add`.
     pub lock: String,
-    /// Workers that increment it.
+    /// Number of workers.
     pub workers: u32,
-    /// Increments of each.
+    /// Increments of each worker.
     pub increments: u64,
-    /// What the counter should be at the end.
+    /// The expected final value of the counter.
     pub expected: u64,
-    /// What it is.
+    /// The counter's final value.
     pub count: Option<Metric>,
     /// |counted - expected| / expected, `error_share`.
     pub error: Option<Metric>,
-    /// Time of an increment, of all workers together, `increment_ns`.
+    /// Elapsed time over the increments of all workers, `increment_ns`.
     pub increment: Option<Metric>,
-    /// How often it was measured.
+    /// Number of runs.
     pub runs: u64,
-    /// Runs in which the counter was not as expected.
+    /// Runs with an unexpected final value.
     pub wrong_runs: u64,
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes wrong with a memory device, provoked one mistake at a time.
+//! Mistakes with a memory device, provoked one at a time.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "mymem-mistakes";
 
 /// summary.json.
@@ -25,22 +25,21 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
     /// The device: `C device`, `Rust device`, or a path.
     pub subject: String,
     /// The kind of mistake: `closed descriptor`, `offset`, `several programs`, `increment`.
     pub mistake: String,
-    /// What was done.
+    /// The provoked mistake.
     pub done: String,
-    /// What the device does about it.
+    /// The expected reaction.
     pub expected: String,
-    /// What it did.
+    /// The reaction of the device.
     pub found: String,
-    /// Whether that is the same; null where a file stands in for the device, and for a case that was
-    /// not tried.
+    /// True if the reaction is the expected one; null if a file stands in for the device or the case was not tried.
     pub as_expected: Option<bool>,
-    /// Of an increment, the updates that were lost, 0 to 1.
+    /// For an increment, the share of lost updates, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_share: Option<f64>,
 }

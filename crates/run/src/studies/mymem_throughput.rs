@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Metric;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "mymem-throughput";
 
 /// summary.json.
@@ -16,7 +16,7 @@ pub type Summary = crate::Summary<Whole>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// The shortest time that the clock tells.
+    /// The shortest time that the clock measures.
     pub clock_shortest_ns: Option<u64>,
 }
 
@@ -30,9 +30,9 @@ impl crate::Whole for Whole {
 pub struct Case {
     /// Its name.
     pub name: String,
-    /// No regulator takes part.
+    /// Always null: no regulator runs.
     pub guard: (),
-    /// What is measured: `C device`, `Rust device`, `in-kernel`, or a path.
+    /// The subject: `C device`, `Rust device`, `in-kernel`, or a path.
     pub subject: String,
     /// `write` or `read`.
     pub direction: String,
@@ -40,6 +40,6 @@ pub struct Case {
     pub size_bytes: u64,
     /// Time of a call, `time_ns`.
     pub time: Option<Metric>,
-    /// The size over the median, MB (10^6 bytes) a second; null where the clock told no time.
+    /// The size over the median, MB (10^6 bytes) a second; null if the clock did not advance.
     pub mb_s: Option<f64>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a deadline to budgets: the settings of the regulator that were tried in a model, and the recommended one.
+//! From a deadline to budgets: the regulator settings that a model tried, and the recommended one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Traffic;
 use crate::GuardSettings;
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "plan";
 
 /// summary.json.
@@ -21,31 +21,32 @@ pub struct Whole {
     pub platform: String,
     /// The memory's name.
     pub memory: String,
-    /// What the memory can move at most, GB (10^9 bytes) a second.
+    /// Peak bandwidth of the memory, GB (10^9 bytes) a second.
     pub memory_peak_gb_s: f64,
     /// The task's name.
     pub task: String,
     /// Bytes that a job reads.
     pub frame_bytes: u64,
-    /// From one release to the next.
+    /// Time between two releases.
     pub period_us: u64,
-    /// From a release to when its job must have finished.
+    /// Time from a release to its deadline.
     pub deadline_us: u64,
-    /// A job that ends less than this before its deadline is late.
+    /// A job counts as late if it ends less than this before its deadline.
     pub margin_us: u64,
-    /// The share of jobs that may be late.
+    /// Largest allowed share of late jobs.
     pub miss_ratio: f64,
-    /// How sure the recommended setting's jobs make that, 0 to 1.
+    /// Confidence with which the recommended setting's jobs must show the miss ratio, 0 to 1.
     pub confidence: f64,
-    /// The fewest jobs that show the miss ratio for the first candidate, all in time; null where none may be late.
+    /// The fewest jobs that can show the miss ratio for the first candidate, if none is late; null if no job may be
+    /// late.
     pub jobs_needed: Option<u64>,
     /// Jobs of each case.
     pub jobs: u64,
-    /// Names of the cases than which no other has both more load and an earlier longest job, by load.
+    /// The Pareto front: cases for which no other case has both more load and an earlier longest job; ordered by load.
     pub front: Vec<String>,
-    /// The setting to use; null where none reaches the goal.
+    /// The setting to use; null if none reaches the goal.
     pub recommended: Option<Choice>,
-    /// Where the recommended setting is fragile, the best one that no uncertain number spoils.
+    /// If the recommended setting is fragile, the best setting that no uncertain number spoils.
     pub robust: Option<Choice>,
     /// The deadline case measured with the recommended setting.
     pub verified: Option<Verified>,
@@ -55,7 +56,7 @@ impl crate::Whole for Whole {
     type Case = Case;
 }
 
-/// A setting, and what becomes of the task and its load with it.
+/// A setting, with its effect on the task and the load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Case {
@@ -69,14 +70,14 @@ pub struct Case {
     pub p99_ms: f64,
     /// The longest job.
     pub worst_ms: f64,
-    /// From its end to the deadline; below 0 it was late.
+    /// Time from its end to the deadline; negative if it was late.
     pub margin_ms: f64,
-    /// What the loads moved together, MB/s (2^20 bytes).
+    /// Total traffic of the loads, MB/s (2^20 bytes).
     pub load_mib_s: f64,
-    /// What the memory moved.
+    /// Traffic of the memory.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Whether the goal is reached.
+    /// True if the goal is reached.
     pub reached: bool,
 }
 
@@ -84,24 +85,25 @@ pub struct Case {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Choice {
-    /// That run.
+    /// The run.
     pub case: Case,
     /// Its jobs.
     pub jobs: u64,
-    /// Of those, the late ones.
+    /// Late jobs.
     pub late: u64,
-    /// Which of the tested candidates it is, from 1; 0 where that was not recorded.
+    /// Its number among the tested candidates, from 1; 0 if not recorded.
     pub candidate: u64,
-    /// The share of late jobs that this leaves possible (Clopper and Pearson's upper limit). Of what the confidence leaves
-    /// to chance, candidate k has 1/(k (k + 1)).
+    /// Upper limit of the share of late jobs (Clopper and Pearson). The permitted error probability is divided among
+    /// the tested
+    /// candidates: candidate k gets 1/(k (k + 1)) of it.
     pub most_late: f64,
-    /// Whether a wrong number of the platform would spoil it.
+    /// Result of the runs with changed numbers of the platform.
     pub verdict: Verdict,
-    /// The commands that make the setting.
+    /// The commands that apply the setting.
     pub commands: Vec<String>,
-    /// What becomes of it with other numbers in the platform, in as many jobs.
+    /// The setting with changed numbers of the platform, in as many jobs.
     pub sensitivity: Vec<Sensitivity>,
-    /// The uncertain numbers, or their changes, that were not tried, with the reason.
+    /// Uncertain numbers, or changes of them, that were not tried, with the reason.
     pub untried: Vec<String>,
 }
 
@@ -109,26 +111,26 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// None of those that were tried.
+    /// No tried number spoils it.
     Robust,
-    /// One of them at least.
+    /// At least one tried number spoils it.
     Fragile,
     /// No uncertain number of the platform was tried.
     #[default]
     Unknown,
 }
 
-/// A setting where a number of the platform is another.
+/// A setting with one changed number of the platform.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Sensitivity {
     /// Its path in the platform's file.
     pub number: String,
-    /// What the file says.
+    /// The file's value.
     pub is: u64,
-    /// What it was taken to be.
+    /// The changed value.
     pub were: u64,
-    /// What became of the setting.
+    /// The result.
     pub case: Case,
 }
 
@@ -136,15 +138,15 @@ pub struct Sensitivity {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Verified {
-    /// Where it was measured: `native`, `lab:PLATFORM`.
+    /// Target of the measurement: `native`, `lab:PLATFORM`.
     pub place: String,
-    /// The model without a guard.
+    /// Predicted without a guard.
     pub predicted_unguarded: Outcome,
     /// Measured without a guard.
     pub unguarded: Outcome,
-    /// The model with the setting.
+    /// Predicted with the setting.
     pub predicted: Outcome,
-    /// Measured with the setting; null where nothing has to be regulated.
+    /// Measured with the setting; null if nothing needs regulation.
     pub guarded: Option<Outcome>,
 }
 
@@ -156,8 +158,8 @@ pub struct Outcome {
     pub miss_share: f64,
     /// 99th percentile of the jobs' times.
     pub p99_ms: Option<f64>,
-    /// What the loads moved together, MB/s (2^20 bytes).
+    /// Total traffic of the loads, MB/s (2^20 bytes).
     pub load_mib_s: f64,
-    /// And over that without a guard.
+    /// Traffic relative to that without a guard.
     pub load_share: f64,
 }

@@ -9,28 +9,28 @@ use super::Traffic;
 use crate::summary::present;
 use crate::{Aggressor, GuardSettings, Metric};
 
-/// `experiment` in run.json and summary.json.
+/// The value of `experiment` in run.json and summary.json.
 pub const NAME: &str = "realtime";
 
 /// summary.json.
 pub type Summary = crate::Summary<Whole>;
 
-/// Figures of the whole run: what the task does.
+/// Figures of the whole run, and a description of the task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Whole {
-    /// What the guard's self-test found on each core, where it ran.
+    /// Result of the guard's self-test on each core, if it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_test: Option<Value>,
     /// Bytes that a job goes over.
     pub frame_bytes: Option<u64>,
-    /// From one release to the next.
+    /// Time between two releases.
     pub period_ns: Option<u64>,
-    /// From a release to when its job must have finished.
+    /// Time from a release to its deadline.
     pub deadline_ns: Option<u64>,
     /// What a job does with its frame: `bandwidth:read`.
     pub access: String,
-    /// Whether the task had a real-time priority and locked memory.
+    /// True if the task had a real-time priority and locked memory.
     pub real_time: bool,
 }
 
@@ -46,32 +46,32 @@ pub struct Case {
     pub name: String,
     /// The regulator's settings; null without a guard.
     pub guard: Option<GuardSettings>,
-    /// From planned release to end.
+    /// Time from the planned release to the end of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub victim: Option<Metric>,
-    /// From start to end.
+    /// Time from the start to the end of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<Metric>,
-    /// From planned release to start.
+    /// Time from the planned release to the start of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_jitter: Option<Metric>,
-    /// Deadlines.
+    /// Number of deadlines.
     pub releases: Option<u64>,
-    /// Jobs that did not start because the one before still ran.
+    /// Jobs that did not start because the previous one was still running.
     pub skipped: Option<u64>,
-    /// Deadlines missed, skipped jobs included.
+    /// Missed deadlines, including skipped jobs.
     pub misses: Option<u64>,
     /// Misses over releases.
     pub miss_share: Option<f64>,
     /// Wilson's interval of the share, 95 %.
     pub miss_share_ci95: Option<[f64; 2]>,
-    /// Share of the time that the task's core was throttled, with a guard.
+    /// Throttled share of the task's core, with a guard.
     #[serde(deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub throttled_share: Option<Option<f64>>,
-    /// What the command for the first miss did, where there was one.
+    /// Outcome of the command for the first miss, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_miss: Option<OnMiss>,
-    /// What a simulated memory moved.
+    /// Traffic of a simulated memory.
     #[serde(flatten, deserialize_with = "Traffic::if_there")]
     pub traffic: Option<Traffic>,
     /// The median job time over that of the task alone.
@@ -89,8 +89,8 @@ pub struct Case {
 pub struct OnMiss {
     /// Number of the job that missed its deadline.
     pub job: u64,
-    /// How late it was.
+    /// Lateness of the job.
     pub late_ns: u64,
-    /// How the command ended; null where a signal ended it, or it did not end in time.
+    /// Exit code of the command; null if a signal ended it or it did not end in time.
     pub exit_code: Option<i32>,
 }
