@@ -48,7 +48,7 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    /// All, in the header's order.
+    /// All policies, in the header's order.
     const ALL: [Self; 4] = [Self::Off, Self::Exclusive, Self::Shared, Self::Priority];
 
     /// Its name.
@@ -112,7 +112,7 @@ impl Policy {
     }
 }
 
-/// The module's properties.
+/// Properties of the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// DMA channels that it holds.
@@ -127,7 +127,7 @@ pub struct Info {
     pub compares: bool,
     /// Shorter copies of other modules go by CPU.
     pub min_bytes: u64,
-    /// The longest copy whose end is polled for; longer ones wait for an interrupt.
+    /// The largest copy whose end is polled for; longer ones wait for an interrupt.
     pub poll_bytes: u64,
     /// The engine's alignment of addresses and lengths, in bytes.
     pub align_bytes: u32,
@@ -235,7 +235,7 @@ impl Copy {
         })
     }
 
-    /// The same, with both sides' cache lines flushed before the timing.
+    /// The same copy, with the cache lines of both sides flushed before the timing.
     #[must_use]
     pub fn uncached(mut self, uncached: bool) -> Self {
         self.0.flags = if uncached { raw::UNCACHED } else { 0 };
@@ -248,13 +248,13 @@ impl Copy {
         self.0.bytes
     }
 
-    /// CLOCK_MONOTONIC before it.
+    /// CLOCK_MONOTONIC before the copy.
     #[must_use]
     pub fn begin_ns(&self) -> u64 {
         self.0.begin_ns
     }
 
-    /// CLOCK_MONOTONIC after it.
+    /// CLOCK_MONOTONIC after the copy.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.0.end_ns
@@ -285,7 +285,7 @@ impl Copy {
     }
 }
 
-/// A maker of copies.
+/// A client that makes copies.
 pub trait Copier: Sync {
     /// The available engine, channels and limits.
     ///
@@ -311,8 +311,9 @@ pub trait Copier: Sync {
     /// When the kernel refuses.
     fn statistics(&self) -> Result<Statistics>;
 
-    /// Allocates user memory and a region of that many bytes each, for one thread's copies. With `pinned` the user memory
-    /// is pinned now, otherwise by each copy.
+    /// Allocates user memory and a region of `bytes` bytes each, for one thread's copies. With `pinned` the user memory
+    /// is
+    /// pinned now, otherwise by each copy.
     ///
     /// # Errors
     /// When the kernel has too little memory, or may not pin it.
@@ -335,7 +336,7 @@ pub trait Session: Send {
 /// The device at `path`, or [`Null`] for `null`.
 ///
 /// # Errors
-/// When it is not there, refuses, or is another module's.
+/// When the device is missing, refuses, or belongs to another module.
 pub fn open(path: &Path) -> Result<Box<dyn Copier>> {
     if path == Path::new(NULL) {
         return Ok(Box::new(Null::default()));
@@ -371,7 +372,7 @@ pub fn check(session: &mut dyn Session, engine: Engine, bytes: u64, path: &Path)
     }
 }
 
-/// Retries after signals.
+/// Makes one copy; retries after signals.
 fn one_copy(session: &mut dyn Session, copy: Copy) -> Result<()> {
     while session.copy(&mut [copy])? == 0 {}
     Ok(())

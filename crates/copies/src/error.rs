@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a device can refuse.
+//! Errors of the devices.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use crate::cftu::PolicyKind;
 use crate::load::module_of;
 
-/// An error: what was attempted on what, and what to do about it where that is known.
+/// An error: what was attempted on what and, if known, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such device.
+    /// The device does not exist.
     #[error("{} is not there: {remedy}", path.display())]
     Missing {
         /// The device's file.
@@ -30,23 +30,23 @@ pub enum Error {
         path: PathBuf,
         /// Its module.
         module: &'static str,
-        /// What modprobe said.
+        /// modprobe's message.
         reason: String,
     },
     /// The kernel refused.
     #[error("{action} {}: {reason}", path.display())]
     Refused {
-        /// The verb, with how much and where.
+        /// What was attempted, with size and place.
         action: String,
         /// The device's file.
         path: PathBuf,
         /// Why.
         reason: io::Error,
     },
-    /// A call moved less than it was asked to.
+    /// A call moved fewer bytes than requested.
     #[error("{action} {}: {moved} bytes were moved", path.display())]
     Short {
-        /// The verb, with how much and where.
+        /// What was attempted, with size and place.
         action: String,
         /// The device's file.
         path: PathBuf,
@@ -56,15 +56,15 @@ pub enum Error {
     /// The file's driver has no atomic requests.
     #[error("{request} on {}: no memory device, its driver does not know this request (use /dev/mymem or /dev/mymem_rust)", path.display())]
     NotADevice {
-        /// Which request.
+        /// The request.
         request: &'static str,
         /// The file.
         path: PathBuf,
     },
-    /// The file's driver is another one.
+    /// The file belongs to another driver.
     #[error("{}: no cftu, its driver does not know the requests (use /dev/cftu)", .0.display())]
     NotCftu(PathBuf),
-    /// The file's driver is another one.
+    /// The file belongs to another driver.
     #[error("{}: no tracer of copies, its driver does not know the requests (use /dev/copytrace)", .0.display())]
     NotCopytrace(PathBuf),
     /// The module has another header.
@@ -72,9 +72,9 @@ pub enum Error {
     OtherVersion {
         /// The device's file.
         path: PathBuf,
-        /// The module's.
+        /// The module's version.
         version: u32,
-        /// Ours.
+        /// This program's version.
         ours: u32,
     },
     /// A policy that doesn't fit the channels.
@@ -84,36 +84,36 @@ pub enum Error {
         path.display()
     )]
     Policy {
-        /// Which.
+        /// The policy.
         kind: PolicyKind,
         /// The device's file.
         path: PathBuf,
         /// Channels that the module holds.
         channels: u32,
     },
-    /// The machine.
+    /// An error of the platform crate.
     #[error(transparent)]
     Platform(#[from] memwarden_platform::Error),
-    /// What was read is not what was written.
+    /// The bytes read differ from those written.
     #[error("{}: of {bytes} bytes written, byte {first} came back as {got:#04x} instead of {wrote:#04x}", path.display())]
     OtherBytes {
         /// The device's file.
         path: PathBuf,
         /// Length of the transfer.
         bytes: usize,
-        /// The first that differs, from 0.
+        /// Index of the first byte that differs, from 0.
         first: usize,
         /// The byte written.
         wrote: u8,
         /// The byte read back.
         got: u8,
     },
-    /// A result that this version doesn't understand.
+    /// A result that this version cannot parse.
     #[error("{} answered `{command}` with something that this version of memwarden doesn't understand: {what}", path.display())]
     Unreadable {
         /// The device's file.
         path: PathBuf,
-        /// What it was told.
+        /// The command that it received.
         command: String,
         /// The line, or what is missing.
         what: String,
@@ -121,7 +121,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// No file at `path`, with the remedy that its module suggests.
+    /// No file at `path`; the remedy names the module that creates it.
     pub(crate) fn missing(path: &Path) -> Self {
         Self::Missing {
             path: path.into(),

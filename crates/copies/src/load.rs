@@ -9,7 +9,7 @@ use crate::mymem::{C_DEVICE, IN_KERNEL, RUST_DEVICE};
 use crate::trace::{self, Function};
 use crate::{Error, Result};
 
-/// The module that makes a device's file.
+/// The module that creates a device's file.
 pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
     let modules = [
         (C_DEVICE, "mymem"),
@@ -26,7 +26,7 @@ pub(crate) fn module_of(path: &Path) -> Option<&'static str> {
         .map(|(_, module)| module)
 }
 
-/// A module that this process had loaded. Dropping it unloads the module, unless another process uses it by then.
+/// A module that this process has loaded. Dropping it unloads the module, unless another process uses it by then.
 #[derive(Debug)]
 #[must_use = "the module is unloaded when this goes"]
 pub struct Loaded {
@@ -35,7 +35,7 @@ pub struct Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // Refused if it is in use: then its user unloads it.
+        // Refused while the module is in use; its user can unload it later.
         let _ = Command::new("modprobe").args(["-r", self.module]).output();
     }
 }
@@ -43,7 +43,7 @@ impl Drop for Loaded {
 /// Loads the device's module if its file does not exist.
 ///
 /// # Errors
-/// When the file does not exist and no module makes it, or modprobe can't load the module.
+/// When the file does not exist and no module creates it, or modprobe can't load the module.
 pub fn provide(path: &Path) -> Result<Option<Loaded>> {
     provide_with(path, &[])
 }
@@ -51,7 +51,7 @@ pub fn provide(path: &Path) -> Result<Option<Loaded>> {
 /// Loads the device's module, with the parameter `exclusive`, if its file does not exist.
 ///
 /// # Errors
-/// As [`provide`].
+/// Like [`provide`].
 pub fn provide_exclusive(path: &Path) -> Result<Option<Loaded>> {
     provide_with(path, &["exclusive=1"])
 }
@@ -74,7 +74,7 @@ fn provide_with(path: &Path, parameters: &[&str]) -> Result<Option<Loaded>> {
     Err(failed("it was loaded, but made no such device".into()))
 }
 
-/// The modules loaded for a measurement; the last one is unloaded first.
+/// The modules loaded for a measurement; they are unloaded in reverse order.
 #[derive(Debug, Default)]
 pub struct Providers {
     loaded: Vec<Loaded>,
@@ -82,7 +82,7 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// The channels are swdma's, which was loaded because the machine had no free channel.
+    /// True if the channels are swdma's, which was loaded because the machine had no free channel.
     #[must_use]
     pub fn are_software(&self) -> bool {
         self.software
@@ -99,7 +99,7 @@ impl Drop for Providers {
 /// `parameters` are cftu's.
 ///
 /// # Errors
-/// When the device does not exist and no module makes it, or modprobe can't load the module.
+/// When the device does not exist and no module creates it, or modprobe can't load the module.
 pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Result<Providers> {
     let mut providers = Providers::default();
     if path == Path::new(cftu::NULL) {
@@ -108,7 +108,8 @@ pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Resu
     match provide_with(path, parameters) {
         Ok(loaded) => providers.loaded.extend(loaded),
         // modprobe's text for ENODEV, which cftu returns if it finds no channel. If swdma is loaded already, its
-        // channels are all taken, and loading it again is no remedy.
+        // channels are
+        // all taken, and loading it again does not help.
         Err(Error::NotLoaded { reason, .. })
             if reason.contains("No such device") && !Path::new("/sys/module/swdma").exists() =>
         {
@@ -149,7 +150,7 @@ fn load(module: &'static str, parameters: &[&str]) -> std::result::Result<Loaded
         return Ok(Loaded { module });
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    // The last line is the reason; a chain of modules is named before it.
+    // The last line has the reason; lines before it name the modules that depend on each other.
     let last = said.lines().rev().find(|line| !line.trim().is_empty());
     Err(last.map_or_else(
         || output.status.to_string(),

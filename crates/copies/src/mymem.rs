@@ -75,7 +75,7 @@ pub enum Lock {
     FetchAdd,
 }
 
-/// An open memory device. For reads and writes any file of fixed size works, too.
+/// An open memory device. Reads and writes work on any file of fixed size.
 #[derive(Debug)]
 pub struct Device {
     file: File,
@@ -84,10 +84,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens it for reading and writing.
+    /// Opens the device for reading and writing.
     ///
     /// # Errors
-    /// When it is not there or the kernel refuses.
+    /// When it is missing or the kernel refuses.
     pub fn open(path: &Path) -> Result<Self> {
         let mut file = open(path)?;
         let bytes = file
@@ -100,7 +100,7 @@ impl Device {
         })
     }
 
-    /// The path that it was opened by.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -152,7 +152,7 @@ impl Device {
             .map_err(|reason| self.no_request("compare-exchange", reason))
     }
 
-    /// One call must move all bytes: it is timed as a whole, and must not interleave with another writer's.
+    /// One call must move all bytes: it is timed as a whole, and must not interleave with another writer's call.
     #[inline]
     fn whole(
         &self,

@@ -2,8 +2,8 @@
 //! `/dev/copytrace`: records of copies between user and kernel memory.
 //!
 //! A trace uses a [`Tracer`], which opens the rings of one CPU: a [`Reader`] for the thread that reads them, and a
-//! [`Control`] for the thread that starts and stops them. The tracer is the kernel's [`Devices`], or [`Null`], which makes
-//! up records, to test readers without the module.
+//! [`Control`] for the thread that starts and stops them. The tracer is the kernel's [`Devices`], or [`Null`], which
+//! generates records to test readers without the module.
 
 mod devices;
 mod null;
@@ -78,7 +78,7 @@ impl Function {
     }
 }
 
-/// Where copies are seen.
+/// The source of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// Hooks in the functions themselves, inlined ones too, of a patched kernel.
@@ -103,7 +103,7 @@ impl Source {
 pub struct Info {
     /// The source of its records.
     pub source: Source,
-    /// The `__` forms, and those for callers that must not sleep, are counted with the others.
+    /// The `__` forms, and those for callers that must not sleep, are counted with the other forms.
     pub merged: bool,
     /// Records have callers; without CAP_PERFMON callers are 0.
     pub addresses: bool,
@@ -133,7 +133,7 @@ pub trait Tracer {
     /// Its properties.
     fn info(&self) -> Info;
 
-    /// The rings of these functions on one CPU, claimed and empty; not started.
+    /// Claims the rings of these functions on one CPU; they are empty and not started.
     ///
     /// # Errors
     /// When the kernel refuses, or another process has claimed them.
@@ -150,7 +150,7 @@ pub struct Opened {
 
 /// Reads rings.
 pub trait Reader: Send {
-    /// Waits until a ring is a quarter full, or the time has passed.
+    /// Waits until a ring is a quarter full or `timeout` has passed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -174,7 +174,7 @@ pub trait Control: Sync {
     /// When the kernel refuses.
     fn close(&self) -> Result<()>;
 
-    /// Ends recording: the rings' contents are then complete.
+    /// Ends recording; afterwards the rings' contents are complete.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -190,7 +190,7 @@ pub trait Control: Sync {
 /// The devices in the folder `path`, or [`Null`] for `null`.
 ///
 /// # Errors
-/// When they are not there, refuse, or are another module's.
+/// When they are missing, refuse, or belong to another module.
 pub fn open(path: &Path) -> Result<Box<dyn Tracer>> {
     if path == Path::new(NULL) {
         return Ok(Box::new(Null));

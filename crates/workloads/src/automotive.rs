@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Applications of a car's computer, whose time tells what else moves memory: SUSAN's three image algorithms and the
-//! C library's qsort. SUSAN is S.M. Smith and J.M. Brady, "SUSAN - A New Approach to Low Level Image Processing",
-//! International Journal of Computer Vision 23(1), 1997.
+//! Applications of a car's computer, used as victims of memory traffic: SUSAN's three image algorithms and the C
+//! library's
+//! qsort. SUSAN is S.M. Smith and J.M. Brady, "SUSAN - A New Approach to Low Level Image Processing", International
+//! Journal
+//! of Computer Vision 23(1), 1997.
 //!
-//! They are the victims of the pollution benchmark: one runs on a core while another core copies. Written afresh from
-//! the publications. Inputs are made from a seed; everything is integers, so that an application gives the same
+//! In the pollution benchmark one application runs on a core while another core copies. They are implemented from the
+//! publications. Inputs are generated from a seed; all arithmetic is on integers, so that an application gives the same
 //! checksum on every machine.
 //!
 //! | name | input | its bytes | footprint, bytes |
@@ -21,7 +23,7 @@
 //! | `qsort_small` | 10,000 words in records of 128 bytes | 1,280,000 | 2,560,000 |
 //! | `qsort_large` | 50,000 points of 12 bytes, sorted as records of 24 | 600,000 | 1,800,000 |
 //!
-//! Images are the same for the three algorithms. Tables (some 700 bytes) aren't counted.
+//! The three image algorithms use the same images. Tables (about 700 bytes) are not counted.
 
 use crate::{Descriptor, Error, Result};
 
@@ -39,7 +41,7 @@ mod usan;
 pub struct Application {
     /// Name and help.
     pub descriptor: Descriptor,
-    /// Makes its input from a seed, and room for its output.
+    /// Generates its input from a seed, and allocates its output.
     program: fn(seed: u64) -> Box<dyn Program>,
 }
 
@@ -50,10 +52,10 @@ impl Application {
         self.descriptor.name
     }
 
-    /// The application of that name.
+    /// The application with that name.
     ///
     /// # Errors
-    /// If there is none; the message has all names.
+    /// If there is none; the message lists all names.
     pub fn named(name: &str) -> Result<&'static Self> {
         Self::all()
             .find(|application| application.name() == name)
@@ -66,7 +68,7 @@ impl Application {
             })
     }
 
-    /// Every application that there is.
+    /// All applications.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         smoothing::APPLICATIONS
             .iter()
@@ -75,10 +77,11 @@ impl Application {
             .chain(&qsort::APPLICATIONS)
     }
 
-    /// Makes all that runs need, from a seed, and runs it until memory is as every later run finds it.
+    /// Prepares the application from a seed, and runs it until the memory is in the state of every later run.
     ///
-    /// That is twice. The first run touches all pages; and glibc maps qsort's array anew for the first time it is that
-    /// large, then keeps one.
+    /// This takes two runs. The first one touches all pages. glibc maps qsort's array anew the first time that it is
+    /// this
+    /// large, and keeps it afterwards.
     #[must_use]
     pub fn prepare(&self, seed: u64) -> Prepared {
         let mut program = (self.program)(seed);
@@ -95,40 +98,40 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Runs once over the input, which is always the same. Allocates nothing, but for what the C library's qsort does.
+    /// Runs once over the input, which never changes. Allocates nothing, except in the C library's qsort.
     ///
-    /// Returns the checksum of the output: [`Prepared::checksum`], or the machine doesn't compute.
+    /// Returns the checksum of the output. If it differs from [`Prepared::checksum`], the machine is faulty.
     pub fn run(&mut self) -> u64 {
         self.program.run()
     }
 
-    /// What every run must return.
+    /// The checksum that every run must return.
     #[must_use]
     pub fn checksum(&self) -> u64 {
         self.checksum
     }
 
-    /// Bytes of input, output and what is between them. Each run goes over all of it.
+    /// Bytes of input, output and intermediate data. Each run accesses all of them.
     #[must_use]
     pub fn footprint_bytes(&self) -> usize {
         self.program.footprint_bytes()
     }
 }
 
-/// What an application does.
+/// The algorithm of an application.
 trait Program: Send {
-    /// One run over the same input; the checksum of its output.
+    /// Runs once over the input; returns the checksum of the output.
     fn run(&mut self) -> u64;
-    /// Bytes of input, output and what is between them.
+    /// Bytes of input, output and intermediate data.
     fn footprint_bytes(&self) -> usize;
 }
 
-/// A sum over an output that is another one if a word or the order of words is another one.
+/// A checksum that changes if a word or the order of the words changes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Checksum(u64);
 
 impl Checksum {
-    /// An odd factor and a rotation: both can be undone, so no word is lost on the way.
+    /// Multiplies by an odd factor and rotates: both are invertible, so no information of a word is lost.
     fn add(&mut self, word: u64) {
         let mixed = (self.0 ^ word).wrapping_add(1);
         self.0 = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
@@ -143,7 +146,7 @@ impl Checksum {
 mod tests {
     use super::*;
 
-    /// What each application returns for seed 1, and its footprint in bytes.
+    /// The checksum of each application for seed 1, and its footprint in bytes.
     const GOLDEN: [(&str, u64, usize); 11] = [
         ("susan_smoothing_small", 0x2665_6258_f00c_c33d, 23_284),
         ("susan_smoothing_medium", 0x3367_9192_f848_1500, 341_380),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `bandwidth`: touches one word of every line, in order, as fast as it goes or
-//! at a given pace.
+//! `bandwidth`: touches one word of every line, in order, at full speed or at
+//! a given pace.
 //!
-//! What "touches" means is the [`Kind`]; each has its own file.
+//! The [`Kind`] defines the access; each kind has its own file.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ mod screen;
 mod triad;
 mod write;
 
-/// Every way to touch an array, as `-a` names them.
+/// All kinds of access, as `-a` names them.
 pub static KINDS: [&Kind; 7] = [
     &read::KIND,
     &compare::KIND,
@@ -38,41 +38,41 @@ pub static KINDS: [&Kind; 7] = [
     &readwrite::KIND,
 ];
 
-/// One way to touch arrays.
+/// One kind of access to arrays.
 #[derive(Debug)]
 pub struct Kind {
     /// Name and help.
     pub descriptor: Descriptor,
-    /// What moves between cache and memory for each line counted.
+    /// Traffic between cache and memory for each counted line.
     pub traffic: &'static str,
-    /// How many arrays the buffer is divided into.
+    /// Number of arrays that the buffer is divided into.
     arrays: usize,
     /// The hot loop: touches `lines` lines of each array, `stride` words apart;
-    /// returns the sum of what it read, if it reads to sum. The caller promises
+    /// returns the sum of the words that it read, if it sums. The caller guarantees
     /// that the arrays in use have that many lines.
     touch: unsafe fn(arrays: [*mut u64; 3], lines: usize, stride: usize) -> u64,
     /// What each line adds to that sum.
     sum_per_line: u64,
-    /// What a line's word in the first array is after so many touches.
+    /// The word of a line in the first array after that many touches.
     word_after: fn(touches: u64) -> u64,
 }
 
-/// What a line's first word in each array is before the first touch.
+/// The first word of a line in each array before the first touch.
 const INITIAL: [u64; 3] = [1, 2, 3];
 
 /// What to touch.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// One buffer, over and over.
+    /// One buffer, repeatedly.
     Buffer(&'static Kind),
-    /// New pages, each touched once: every page costs one fault.
+    /// New pages, each touched once: every page costs a page fault.
     FreshPages,
-    /// A frame buffer, scrolled.
+    /// A frame buffer that scrolls.
     Screen,
 }
 
 impl Access {
-    /// What it says of itself.
+    /// Its description for the command line.
     #[must_use]
     pub fn descriptor(&self) -> &'static Descriptor {
         match self {
@@ -88,19 +88,19 @@ impl Access {
         self.descriptor().name
     }
 
-    /// The access of that name.
+    /// The access with that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|access| access.name() == name)
     }
 
-    /// Every access that there is.
+    /// All kinds of access.
     pub fn all() -> impl Iterator<Item = Self> {
         let buffers = KINDS.into_iter().map(Self::Buffer);
         buffers.chain([Self::FreshPages, Self::Screen])
     }
 
-    /// What moves between cache and memory for each line counted.
+    /// Traffic between cache and memory for each counted line.
     #[must_use]
     pub fn traffic(&self) -> &'static str {
         match self {
@@ -111,22 +111,22 @@ impl Access {
     }
 }
 
-/// A run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// What to touch.
     pub access: Access,
     /// The memory; for fresh pages, the size of one iteration.
     pub buffer: BufferConfig,
-    /// Where the thread runs.
+    /// CPU and priority of the thread.
     pub placement: Placement,
-    /// How long; `None` is until stopped.
+    /// Duration; `None` runs until stopped.
     pub duration: Option<Duration>,
-    /// How many times over the buffer; `None` is until the time is over.
+    /// Passes over the buffer; `None` runs until the time is over.
     pub iterations: Option<u64>,
-    /// The pace in MiB/s; `None` is as fast as it goes.
+    /// The pace in MiB/s; `None` runs at full speed.
     pub rate_mib_s: Option<f64>,
-    /// Report progress that often.
+    /// Interval between progress reports.
     pub interval: Option<Duration>,
 }
 
@@ -144,19 +144,19 @@ impl Default for Config {
     }
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// What was touched.
+    /// The kind of access.
     pub access: &'static str,
-    /// The CPU that it ended on.
+    /// The CPU on which the thread ended.
     pub cpu: usize,
-    /// Bytes of the lines that are touched over and over (fresh pages: of one
-    /// iteration's pages).
+    /// Bytes of the lines that are touched repeatedly; for fresh pages, of one
+    /// iteration's pages.
     pub footprint_bytes: u64,
-    /// Bytes of the lines (fresh pages: of the pages) touched, in all arrays.
+    /// Bytes of the lines touched, in all arrays; for fresh pages, of the pages.
     pub bytes: u64,
-    /// Time in all.
+    /// Total time.
     pub elapsed_ns: u64,
     /// `bytes` a second, in MiB.
     pub mib_s: f64,
@@ -166,39 +166,39 @@ pub struct Outcome {
     pub pages: Option<u64>,
     /// Minor page faults in the run, as the kernel counted them.
     pub page_faults: u64,
-    /// The pace that was asked for.
+    /// The requested pace.
     pub rate_mib_s: Option<f64>,
-    /// What measuring cost.
+    /// Cost of the measurement itself.
     pub measuring_cost: MeasuringCost,
 }
 
-/// Something that moves bytes in steps.
+/// A load that moves bytes in steps.
 trait Load {
-    /// The bytes of one unit, of which steps are made.
+    /// Name of the unit that steps consist of.
     const UNIT: &'static str;
-    /// Bytes that one unit counts.
+    /// Bytes of a unit.
     fn unit_bytes(&self) -> u64;
-    /// The most units a step.
+    /// Most units in a step.
     fn most(&self) -> u64;
     /// Units of one iteration.
     fn pass(&self) -> u64;
     /// Touches exactly `units` units, at most [`Load::most`].
     fn step(&mut self, units: u64) -> Result<()>;
-    /// Checks that what should have happened to memory has.
+    /// Checks that memory has the expected contents.
     fn verify(&self) -> Result<()>;
-    /// Nanoseconds that a unit costs without the memory.
+    /// Time of a unit without memory traffic, nanoseconds.
     fn floor(&mut self) -> Result<f64>;
 }
 
-/// A load as something that is gone over once at a time, whichever load it is.
+/// A load of any kind, run one pass at a time.
 pub(crate) trait Pass {
-    /// Goes over all of it once.
+    /// Makes one pass.
     fn once(&mut self) -> Result<()>;
-    /// Bytes that this counts.
+    /// Bytes of a pass.
     fn bytes(&self) -> u64;
-    /// Page faults that this must cost at the least.
+    /// Minimum page faults of a pass.
     fn faults(&self) -> u64;
-    /// Checks that what should have happened to memory has.
+    /// Checks that memory has the expected contents.
     fn check(&self) -> Result<()>;
 }
 
@@ -226,7 +226,7 @@ impl<L: Load> Pass for L {
     }
 }
 
-/// `access` to a buffer, one pass at a time.
+/// `access` on a buffer, one pass at a time.
 pub(crate) fn passes(access: &Access, buffer: &BufferConfig) -> Result<Box<dyn Pass>> {
     Ok(match access {
         Access::Buffer(kind) => Box::new(arrays::Arrays::new(kind, buffer)?),
@@ -265,11 +265,12 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
     }
 }
 
-/// Between two looks at the clock: tens of microseconds of the innermost caches, so that reading it costs less than a
-/// thousandth of them, and 10 ms of a core held to 100 MB/s.
+/// Bytes between clock readings: tens of microseconds from the first-level cache, so that reading the clock costs less
+/// than
+/// a thousandth; and 10 ms on a core throttled to 100 MB/s.
 const BYTES_A_LOOK: u64 = 1 << 20;
 
-/// Steps, and between steps a look at the clock, the pace and `stop`.
+/// Runs steps; between steps checks the clock, the pace and `stop`.
 fn drive<L: Load>(
     config: &Config,
     mut load: L,
@@ -290,7 +291,7 @@ fn drive<L: Load>(
     let most = load
         .most()
         .min(pace.as_ref().map_or(u64::MAX, |pace| pace.units_a_step));
-    // A step of a pace is due at its own time.
+    // With a pace, each step has its own due time.
     let units_a_look = match pace {
         Some(_) => most,
         None => most.max(BYTES_A_LOOK / unit_bytes),
@@ -362,7 +363,7 @@ fn drive<L: Load>(
     })
 }
 
-/// When which unit is due.
+/// Due times of the units.
 struct Pace {
     units_a_step: u64,
     ns_per_unit: f64,
@@ -373,9 +374,9 @@ impl Pace {
     fn new(rate_mib_s: f64, unit_bytes: u64) -> Result<Self> {
         sched::no_timer_slack()?;
         let ns_per_unit = ratio(unit_bytes, 1 << 20) * 1e9 / rate_mib_s;
-        // A step every 1/4 ms: fine against the guard's period of 1 ms, and a
-        // sleep of some 5 us is still a small part of it.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, as wanted
+        // A step every 1/4 ms: fine compared with the guard's period of 1 ms, while
+        // a sleep of about 5 us is still a small part of it.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates as intended
         let units_a_step = ((250_000.0 / ns_per_unit) as u64).max(1);
         Ok(Self {
             units_a_step,
@@ -384,8 +385,8 @@ impl Pace {
         })
     }
 
-    /// Sleeps until `units` are due. A load that is late catches up: the pace is
-    /// that of the whole run.
+    /// Sleeps until `units` are due. A late load catches up, as the pace applies
+    /// to the whole run.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -401,12 +402,12 @@ impl Pace {
     }
 }
 
-/// 64 bits of nanoseconds are 584 years.
+/// 64 bits of nanoseconds last for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the command line says of it.
+/// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "bandwidth",
     help: "Moves memory: touches one word of every line, and tells how fast that went",
@@ -474,7 +475,7 @@ mod tests {
         let pages = (4000 << 10) / page * 5;
         assert_eq!(outcome.pages, Some(pages));
         assert_eq!(outcome.bytes, pages * page);
-        // The second source is getrusage; a handful of faults are the program's own.
+        // An independent source: getrusage. A few faults are the program's own.
         assert!(
             (pages..pages + 64).contains(&outcome.page_faults),
             "{} faults",
@@ -509,7 +510,7 @@ mod tests {
         let mut config = config(Access::Buffer(&write::KIND), 256, 4);
         config.rate_mib_s = Some(20.0);
         let outcome = run(&config, &Stop::new(), &mut ()).unwrap();
-        // The clocks of sleeping and of measuring run apart by some parts in 10^4.
+        // The clocks for sleeping and measuring differ by some parts in 10^4.
         assert!(outcome.mib_s < 20.1, "{}", outcome.mib_s);
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that a workload works on: mapped, touched, and its lines chosen.
+//! The memory of a workload: mapped, touched, and its lines selected.
 
 #![allow(unsafe_code)]
 
@@ -10,14 +10,14 @@ use memwarden_platform::{Root, pagemap};
 
 use crate::{Error, LINE_BYTES, Result};
 
-/// Which memory, and which of its lines.
+/// Size and kind of the memory, and the selection of its lines.
 #[derive(Debug, Clone)]
 pub struct BufferConfig {
-    /// All of the buffer, in bytes.
+    /// Size of the buffer, bytes.
     pub bytes: usize,
-    /// From the reserved huge pages.
+    /// Use the reserved huge pages.
     pub huge_pages: bool,
-    /// Bytes from one line to the next; a multiple of [`LINE_BYTES`].
+    /// Distance between lines, bytes; a multiple of [`LINE_BYTES`].
     pub stride: usize,
     /// Only lines whose physical address agrees with the first line's in every
     /// bit of this mask: with the bank bits of the memory controller, lines of
@@ -25,8 +25,8 @@ pub struct BufferConfig {
     pub bank_mask: Option<u64>,
 }
 
-/// 16 MiB, the size these tools always defaulted to: past the last-level cache
-/// of the boards that they were made for.
+/// 16 MiB, the traditional default of these tools: larger than the last-level
+/// cache of the boards that they were written for.
 pub const DEFAULT_BYTES: usize = 16 << 20;
 
 impl Default for BufferConfig {
@@ -79,7 +79,7 @@ impl BufferConfig {
         Ok(mapping)
     }
 
-    /// The chosen lines of the mapped buffer.
+    /// The selected lines of the mapped buffer.
     pub(crate) fn lines(&self, mapping: &Mapping) -> Result<Lines> {
         let Some(mask) = self.bank_mask else {
             return Ok(Lines {
@@ -94,7 +94,7 @@ impl BufferConfig {
             ));
         }
         let mut lines = same_bank(&pagemap::physical_pages(mapping)?, page_bytes(), mask)?;
-        // A huge page may be larger than what was asked for.
+        // A huge page may be larger than the requested size.
         lines
             .starts
             .retain(|start| (start + lines.run) * LINE_BYTES <= self.bytes);
@@ -107,17 +107,17 @@ impl BufferConfig {
     }
 }
 
-/// Lines of a buffer, as runs of `run` consecutive ones, each `stride` apart.
+/// Lines of a buffer, as runs of `run` consecutive ones with a distance of `stride`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lines {
     /// The number of each run's first line.
     pub(crate) starts: Vec<usize>,
-    /// Lines a run.
+    /// Lines in a run.
     pub(crate) run: usize,
 }
 
 impl Lines {
-    /// How many lines.
+    /// Number of lines.
     pub(crate) fn len(&self) -> usize {
         self.starts.len() * self.run
     }
@@ -133,8 +133,8 @@ impl Lines {
 /// The lines that agree with the first one in every bit of `mask`, for pages at
 /// these physical addresses.
 ///
-/// Below the mask's lowest bit all lines agree, so that they come in runs of a
-/// fixed length: a page's at most, one line at least.
+/// Below the mask's lowest bit all lines agree, so they form runs of a fixed
+/// length: at most a page, at least one line.
 fn same_bank(pages: &[u64], page_bytes: usize, mask: u64) -> Result<Lines> {
     if mask == 0 || mask.trailing_zeros() < LINE_BYTES.trailing_zeros() {
         return Err(Error::Invalid(format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One that takes memory from others: it maps a lot, touches all of it, and goes on touching until it is killed.
+//! A competitor for memory: it maps a large area, touches all of it, and keeps touching it until it is killed.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use memwarden_platform::shared::SharedWords;
 
 use crate::{Descriptor, Limit, Result};
 
-/// What it and the one who started it tell each other.
+/// Shared words through which the competitor and its parent communicate.
 #[derive(Debug)]
 pub struct Words(SharedWords);
 
@@ -25,18 +25,18 @@ const FAILED: usize = 3;
 const COUNT: usize = 4;
 
 impl Words {
-    /// New ones.
+    /// Creates the words.
     ///
     /// # Errors
-    /// When the kernel gives no memory.
+    /// When memory is short.
     pub fn create() -> Result<Self> {
         SharedWords::create(COUNT).map(Self)
     }
 
-    /// Those that another process made.
+    /// Opens words that another process created.
     ///
     /// # Errors
-    /// When they aren't there, or something else is.
+    /// When the descriptor is missing or something else.
     pub fn inherited(descriptor: i32) -> Result<Self> {
         let words =
             SharedWords::from_descriptor(memwarden_platform::shared::inherited(descriptor)?)?;
@@ -48,7 +48,7 @@ impl Words {
         Ok(Self(words))
     }
 
-    /// Lets a program that this process starts have them: under this descriptor.
+    /// Makes the words inheritable, under this descriptor, for a program that this process starts.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -58,24 +58,24 @@ impl Words {
         Ok(self.0.as_fd())
     }
 
-    /// It may begin now.
+    /// Lets the competitor begin.
     pub fn go(&self) {
         self.0[GO].store(1, Ordering::Release);
     }
 
-    /// Bytes that it has touched until now.
+    /// Bytes touched so far.
     #[must_use]
     pub fn touched_bytes(&self) -> u64 {
         self.0[TOUCHED].load(Ordering::Acquire)
     }
 
-    /// How often it has been over all of its memory.
+    /// Complete passes over its memory.
     #[must_use]
     pub fn passes(&self) -> u64 {
         self.0[PASSES].load(Ordering::Acquire)
     }
 
-    /// The errno with which it got no memory at all.
+    /// The errno of a failed mapping.
     #[must_use]
     pub fn failed(&self) -> Option<i32> {
         let errno = self.0[FAILED].load(Ordering::Acquire);
@@ -83,22 +83,22 @@ impl Words {
     }
 }
 
-/// Forks a child that competes for `bytes` once [`Words`] lets it go.
+/// Forks a child that competes for `bytes` once [`Words::go`] was called.
 ///
 /// # Errors
-/// When there can be no more processes.
+/// When the process limit is reached.
 pub fn fork(bytes: usize, words: &Words) -> Result<Forked> {
     let page = page_bytes();
     // SAFETY: the closure makes system calls, and touches its own memory and the words.
     unsafe { Forked::start(|| compete(bytes, page, &words.0)) }
 }
 
-/// Competes for `bytes` once `words` lets it go. Returns, with 1, only if it gets no memory.
+/// Competes for `bytes` once [`Words::go`] was called. Returns, with 1, only if it gets no memory.
 pub fn run(bytes: usize, words: &Words) -> i32 {
     compete(bytes, page_bytes(), &words.0)
 }
 
-/// Allocates nothing and takes no lock: it runs in forked processes, too.
+/// Allocates nothing and takes no lock, as it also runs in forked processes.
 fn compete(bytes: usize, page: usize, words: &[AtomicU64]) -> i32 {
     oom::be_first();
     while words[GO].load(Ordering::Acquire) == 0 {
@@ -111,7 +111,8 @@ fn compete(bytes: usize, page: usize, words: &[AtomicU64]) -> i32 {
             ptr::null_mut(),
             bytes,
             libc::PROT_READ | libc::PROT_WRITE,
-            // Without NORESERVE the kernel might refuse more memory than it has; the experiment needs it to run out.
+            // Without NORESERVE the kernel might refuse more memory than it has; the experiment needs memory to run
+            // out.
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,
@@ -138,7 +139,7 @@ fn compete(bytes: usize, page: usize, words: &[AtomicU64]) -> i32 {
     }
 }
 
-/// What it is, for the command line.
+/// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "compete",
     help: "Maps memory and touches all of it, again and again, until it is killed",

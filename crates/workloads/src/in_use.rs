@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pages that are in use while others pass through: how often do those in use have to be fetched back?
+//! Pages in use while other pages stream through: counts how often pages in use must be read back.
 //!
-//! Between the parts of a pass over the cold pages each hot page is read once. With less memory than both together the
-//! kernel must take pages back, and shows by the faults which it takes.
+//! Each hot page is read once between the parts of a pass over the cold pages. With less memory than both need, the
+//! kernel
+//! must reclaim pages, and the faults show which ones.
 
 #![allow(unsafe_code)]
 
@@ -15,38 +16,38 @@ use memwarden_platform::usage::Usage;
 
 use crate::{Descriptor, Error, Limit, Result, Stop};
 
-/// Parts of a pass over the cold pages: so often the hot ones are used in it.
+/// Parts of a pass over the cold pages; the hot pages are used once in each part.
 const PARTS: usize = 64;
 
-/// Which pages.
+/// Sizes and passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes in use.
+    /// Bytes of the hot pages.
     pub hot_bytes: usize,
-    /// Bytes that pass through.
+    /// Bytes of the cold pages.
     pub cold_bytes: usize,
-    /// Passes that are counted; the one before them brings everything to its place.
+    /// Counted passes; one pass before them warms up.
     pub rounds: u64,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Hot pages that had to be read from a disk (a swap) again.
+    /// Hot pages that were read back from the swap.
     pub hot_major_faults: u64,
-    /// Hot pages that were touched.
+    /// Touches of hot pages.
     pub hot_touches: u64,
-    /// Cold pages that had to be.
+    /// Cold pages that were read back from the swap.
     pub cold_major_faults: u64,
-    /// Cold pages that were touched.
+    /// Touches of cold pages.
     pub cold_touches: u64,
 }
 
 impl Config {
-    /// Whether there is anything to do.
+    /// Checks the sizes.
     ///
     /// # Errors
-    /// When there is too little.
+    /// When there are too few pages.
     pub fn check(&self) -> Result<()> {
         let page = page_bytes();
         if self.hot_bytes < page || self.cold_bytes < page * PARTS {
@@ -58,23 +59,23 @@ impl Config {
     }
 }
 
-/// The same in a child process, which begins on request. Its memory is separate, and can be limited.
+/// The same workload in a child process, which begins on request. Its memory is separate, so that it can be limited.
 #[derive(Debug)]
 pub struct Running {
     child: Forked,
     words: SharedWords,
 }
 
-/// Indices of the words: permission to begin, completion, and the outcome.
+/// Indices of the shared words: permission to begin, completion, and the result.
 const GO: usize = 0;
 const DONE: usize = 1;
 const FIGURES: usize = 2;
 
 impl Running {
-    /// Starts it, with nothing mapped yet.
+    /// Starts the child, which maps nothing yet.
     ///
     /// # Errors
-    /// When the settings make no sense, or there can be no more processes.
+    /// When the settings are invalid, or the process limit is reached.
     pub fn start(config: Config, stop: &Stop) -> Result<Self> {
         config.check()?;
         let words = SharedWords::create(FIGURES + 4)?;
@@ -104,18 +105,18 @@ impl Running {
         Ok(Self { child, words })
     }
 
-    /// Its process.
+    /// Its process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// It may begin now.
+    /// Lets the child begin.
     pub fn go(&self) {
         self.words[GO].store(1, Ordering::Release);
     }
 
-    /// How it ended, and what came out if it came to its end; `None` while it runs.
+    /// How the child ended, with the result if it was complete; `None` while it runs.
     pub fn ended(&mut self) -> Option<(Ended, Option<Outcome>)> {
         let ended = self.child.ended()?;
         let word = |number: usize| self.words[FIGURES + number].load(Ordering::Relaxed);
@@ -130,10 +131,10 @@ impl Running {
     }
 }
 
-/// Uses the hot pages and lets the cold ones pass through.
+/// Uses the hot pages while the cold pages stream through.
 ///
 /// # Errors
-/// When there is no such memory, or nothing to do.
+/// When memory is short, or the settings are invalid.
 pub fn run(config: &Config, stop: &Stop) -> Result<Outcome> {
     config.check()?;
     let page = page_bytes();
@@ -174,7 +175,7 @@ fn filled(bytes: usize) -> Result<Mapping> {
     Ok(mapping)
 }
 
-/// What it is, for the command line.
+/// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "in-use",
     help: "Uses some pages while others pass through, and counts those that must be fetched back",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `latency`: a pointer chase, every load depending on the one before it.
+//! `latency`: a pointer chase, in which every load depends on the previous one.
 
 #![allow(unsafe_code)]
 
@@ -15,22 +15,22 @@ use crate::{
     Stop, mib_s, ratio,
 };
 
-/// What to chase.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The memory.
     pub buffer: BufferConfig,
-    /// Where the thread runs.
+    /// CPU and priority of the thread.
     pub placement: Placement,
-    /// In address order instead of random.
+    /// Visit lines in address order instead of random order.
     pub sequential: bool,
-    /// How often every line is visited; `None` is until stopped.
+    /// Visits of every line; `None` runs until stopped.
     pub iterations: Option<u64>,
-    /// The last lap is the one that ends after this time, however many were asked for.
+    /// Time limit: the lap during which it passes is the last one.
     pub within: Option<Duration>,
     /// Parallel chases.
     pub mlp: usize,
-    /// Chooses the permutation; the same seed, the same order.
+    /// Seed of the permutation.
     pub seed: u64,
 }
 
@@ -40,8 +40,8 @@ impl Default for Config {
             buffer: BufferConfig::default(),
             placement: Placement::default(),
             sequential: false,
-            // 100 visits of 262144 lines: a few seconds of DRAM, and the count
-            // that these tools always defaulted to.
+            // 100 visits of 262144 lines: a few seconds of DRAM, and the traditional
+            // default of these tools.
             iterations: Some(100),
             within: None,
             mlp: 1,
@@ -50,10 +50,10 @@ impl Default for Config {
     }
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// The CPU that it ended on.
+    /// The CPU on which the thread ended.
     pub cpu: usize,
     /// Parallel chases.
     pub mlp: usize,
@@ -61,31 +61,33 @@ pub struct Outcome {
     pub lines: u64,
     /// Complete iterations.
     pub iterations: u64,
-    /// Loads in all.
+    /// Total loads.
     pub loads: u64,
-    /// Time in all.
+    /// Total time.
     pub elapsed_ns: u64,
-    /// Time for each load; with parallel chases, for each of them in company.
+    /// Time of a load; with parallel chases, of a load of one chase while the others run.
     pub latency_ns: f64,
     /// Lines moved, in 10^6 bytes a second.
     pub mb_s: f64,
     /// Lines moved, in 2^20 bytes a second.
     pub mib_s: f64,
-    /// The sum of the numbers of the lines visited, which was checked.
+    /// Sum of the numbers of the visited lines, which is verified.
     pub readsum: u64,
-    /// What measuring cost.
+    /// Cost of the measurement itself.
     pub measuring_cost: MeasuringCost,
 }
 
-/// Between looks at the clock and at `stop` lie at least this many loads: tens of microseconds of the innermost cache, so
-/// that even a buffer of one line pays nothing for the looking.
+/// Minimum loads between checks of the clock and of `stop`: tens of microseconds from the first-level cache, so that
+/// the
+/// checks cost nothing even with a buffer of one line.
 const LOADS_A_LOOK: u64 = 1 << 16;
 
-/// The same within a lap of a large buffer: a tenth of a second of memory or so, which Ctrl-C can wait.
+/// The same within a lap of a large buffer: about a tenth of a second of memory, a delay that is acceptable for Ctrl-C.
 const LOADS_A_PIECE: u64 = 1 << 20;
 
-/// Loads before the clock starts, which fill TLB and caches. A buffer of 256 MiB has this number of lines. No cache keeps
-/// any line of a larger one from one lap to the next, so that a whole lap would warm nothing more.
+/// Loads before the clock starts, which fill TLB and caches. A buffer of 256 MiB has this number of lines. No cache
+/// keeps
+/// lines of a larger one from lap to lap, so a whole lap would not warm up more.
 const WARM_LOADS: u64 = 1 << 22;
 
 /// Runs the chase until its iterations are over or `stop` is requested.
@@ -109,7 +111,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
             config.mlp
         )));
     }
-    // Equal shares, so that all chases end together.
+    // Equal shares, so that all chases end at the same time.
     chosen.truncate(chosen.len() / config.mlp * config.mlp);
     let loop_ns_per_touch = floor()?;
     let next = if config.sequential {
@@ -152,7 +154,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
             of_laps = of_laps.wrapping_add(chase(piece));
             steps -= piece;
             if steps > 0 && stop.requested() {
-                // A lap that is not complete counts for nothing.
+                // An incomplete lap does not count.
                 break 'laps;
             }
         }
@@ -209,8 +211,8 @@ struct Line {
     next: *const Line,
 }
 
-/// The hot loop: N chases side by side for `steps` steps each, which begin at
-/// `lines` and leave there where they ended; the sum of the addresses visited.
+/// The hot loop: N parallel chases for `steps` steps each, starting at `lines`,
+/// which it updates to where they ended; returns the sum of the visited addresses.
 ///
 /// The sum depends on every load and no load depends on the sum. N = 1 is
 /// x86-64 `mov (%r),%r; add; dec; jne`, arm64 `ldr; subs; add; b.ne`, both
@@ -236,8 +238,8 @@ unsafe fn chase<const N: usize>(lines: &mut [*const Line], steps: u64) -> u64 {
 
 type Chase = unsafe fn(&mut [*const Line], u64) -> u64;
 
-/// More parallel misses than any core of today has places for (fill buffers or
-/// MSHRs: 6 in a Cortex-A53, 10 to 16 in most Intel and Arm cores, 24 in Zen 3).
+/// More parallel misses than the fill buffers or MSHRs of any current core
+/// (6 in a Cortex-A53, 10 to 16 in most Intel and Arm cores, 24 in Zen 3).
 const MLP_MOST: usize = 32;
 
 /// `CHASES[n - 1]` runs n chases.
@@ -248,8 +250,8 @@ static CHASES: [Chase; MLP_MOST] = {
     chases!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
 };
 
-/// Links the chosen lines of the mapping into the cycle `next`. Returns the `mlp`
-/// lines, equally far apart on the cycle, at which chases start, and the sum of
+/// Links the selected lines of the mapping into the cycle `next`. Returns the `mlp`
+/// lines, equally spaced on the cycle, at which the chases start, and the sum of
 /// the addresses of one cycle.
 fn link(
     mapping: &Mapping,
@@ -286,7 +288,7 @@ fn ring(lines: usize) -> Vec<usize> {
 
 /// A random cycle through all lines: Sattolo, "An algorithm to generate a random
 /// cyclic permutation", Information Processing Letters 22 (1986). (A plain
-/// shuffle would fall into several cycles, and the chase stay in one of them.)
+/// shuffle would give several cycles, and the chase would stay in one of them.)
 fn sattolo(lines: usize, seed: u64) -> Vec<usize> {
     let mut next: Vec<usize> = (0..lines).collect();
     let mut random = SplitMix::new(seed);
@@ -296,8 +298,8 @@ fn sattolo(lines: usize, seed: u64) -> Vec<usize> {
     next
 }
 
-/// The chase on one line that leads to itself: the latency of the innermost
-/// cache, which no figure can be below.
+/// The chase on one line that points to itself: the latency of the first-level
+/// cache, a lower bound of every figure.
 fn floor() -> Result<f64> {
     let mapping = BufferConfig {
         bytes: LINE_BYTES,
@@ -305,7 +307,7 @@ fn floor() -> Result<f64> {
     }
     .map()?;
     let (mut starts, _) = link(&mapping, LINE_BYTES, &[0], &[0], 1);
-    // 50 us or so: long against the clock's cost, short against a tick.
+    // About 50 us: long compared with the clock's cost, short compared with a tick.
     let steps = 1 << 15;
     let best = (0..8).map(|_| {
         let begin = clock::now_ns();
@@ -316,7 +318,7 @@ fn floor() -> Result<f64> {
     Ok(ratio(best.min().unwrap_or(0), steps))
 }
 
-/// What the command line says of it.
+/// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "latency",
     help: "Measures memory latency: a pointer chase over a random cycle of cache lines",
@@ -427,7 +429,7 @@ mod tests {
         assert_eq!(outcome.iterations, LOADS_A_LOOK / outcome.lines);
     }
 
-    /// What an observer was told.
+    /// Records the calls of an observer.
     #[derive(Default)]
     struct Told {
         expected: Option<Duration>,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The loops that touch memory: no printing, no argument parsing.
 //!
-//! A workload is one file with its [`Descriptor`] at the end; the command line,
-//! its help and its limits come from there. Each has a `Config`, and a
+//! A workload is one file with its [`Descriptor`] at the end, from which the command
+//! line takes its help and limits. Each has a `Config` and a
 //! `run(&Config, &Stop, ...) -> Result<Outcome>` that can be called in-process.
 //! The [`automotive`] applications have no settings: a caller prepares them once and
 //! times any number of runs.
@@ -30,18 +30,18 @@ pub use memwarden_platform::Error;
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The memory that moves between a cache and what is behind it: 64 bytes on
-/// every x86-64 and on every Arm core that this project knows of.
+/// Bytes that move between a cache and the next level: 64 on every x86-64 and on
+/// every Arm core that this project supports.
 pub const LINE_BYTES: usize = 64;
 
-/// A workload's description of itself.
+/// A workload's description for the command line.
 #[derive(Debug)]
 pub struct Descriptor {
-    /// What a person types.
+    /// The name on the command line.
     pub name: &'static str,
     /// One sentence for the help.
     pub help: &'static str,
-    /// The options that belong to it, and what they may be.
+    /// Its options with their limits.
     pub limits: &'static [Limit],
 }
 
@@ -49,7 +49,7 @@ impl Descriptor {
     /// The limits of `option`.
     ///
     /// # Panics
-    /// If the workload has no such option: a slip in the program, not in its input.
+    /// If the workload has no such option: a bug in the program.
     #[must_use]
     pub fn limit(&self, option: &str) -> std::ops::RangeInclusive<u64> {
         let limit = self.limits.iter().find(|limit| limit.option == option);
@@ -58,7 +58,7 @@ impl Descriptor {
     }
 }
 
-/// What an option may be.
+/// Limits of an option.
 #[derive(Debug)]
 pub struct Limit {
     /// The option as typed.
@@ -69,25 +69,25 @@ pub struct Limit {
     pub most: u64,
 }
 
-/// Asks a running workload to end; clones ask the same workload.
+/// Asks a running workload to end; clones address the same workload.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Not stopped yet.
+    /// A stop that is not requested.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that a flag elsewhere sets.
+    /// A stop that an external flag requests.
     #[must_use]
     pub fn on(flag: Arc<AtomicBool>) -> Self {
         Self(flag)
     }
 
-    /// Asks the workload to end. It checks every few microseconds to milliseconds of
-    /// its work.
+    /// Asks the workload to end. The workload checks every few microseconds to
+    /// milliseconds.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -106,7 +106,7 @@ impl Stop {
     }
 }
 
-/// Where and how a workload's thread runs.
+/// CPU and priority of a workload's thread.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {
     /// The CPU to pin to.
@@ -118,7 +118,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Moves the calling thread there.
+    /// Applies the placement to the calling thread.
     pub fn apply(&self) -> Result<()> {
         if let Some(cpu) = self.cpu {
             affinity::pin(cpu)?;
@@ -133,24 +133,24 @@ impl Placement {
     }
 }
 
-/// What happens while a workload runs.
+/// Receives events of a running workload.
 pub trait Observer {
     /// Called once, when the buffer is ready and the first lines have been touched.
     fn started(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Called before the start with how long the run will take, where that is known.
+    /// Called before the start with the duration of the run, if it is known.
     fn expected(&mut self, _time: Duration) -> Result<()> {
         Ok(())
     }
 
-    /// Called now and then with the share of the run that is done, 0 to 1.
+    /// Called occasionally with the completed share of the run, 0 to 1.
     fn done(&mut self, _share: f64) -> Result<()> {
         Ok(())
     }
 
-    /// Called after every interval that was asked for.
+    /// Called after every requested interval.
     fn progress(&mut self, _progress: &Progress) -> Result<()> {
         Ok(())
     }
@@ -162,26 +162,26 @@ impl Observer for () {}
 /// One interval of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Progress {
-    /// From the start of the run to the end of this interval.
+    /// Time from the start of the run to the end of this interval.
     pub t_ns: u64,
-    /// How long the interval turned out.
+    /// Actual length of the interval.
     pub elapsed_ns: u64,
-    /// Bytes moved in it.
+    /// Bytes moved in the interval.
     pub bytes: u64,
-    /// Their rate.
+    /// Their rate, MiB a second.
     pub mib_s: f64,
 }
 
-/// What measuring itself costs, measured before the run on the same CPU.
+/// Cost of the measurement itself, measured before the run on the same CPU.
 #[derive(Debug, Clone, Serialize)]
 pub struct MeasuringCost {
     /// One reading of the clock.
     pub clock_read_ns: f64,
-    /// How many readings the run took.
+    /// Number of readings in the run.
     pub clock_reads: u64,
-    /// The same loop on data in the innermost cache, each line (for a screen,
-    /// each row of pixels; for fresh pages, mapping and unmapping without
-    /// touching, each page): the least that a figure can be.
+    /// Time of the same loop on data in the first-level cache, for each line (screen:
+    /// each row of pixels; fresh pages: mapping and unmapping without touching, each
+    /// page). It is a lower bound of every figure.
     pub loop_ns_per_touch: f64,
     /// The clock's share of the run.
     pub clock_share: f64,
@@ -200,7 +200,7 @@ impl MeasuringCost {
     }
 }
 
-/// `a / b`; both are far below 2^53, where a float is no longer exact.
+/// `a / b`; both are far below 2^53, from which a float is no longer exact.
 #[allow(clippy::cast_precision_loss)]
 fn ratio(a: u64, b: u64) -> f64 {
     a as f64 / b as f64

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Walks over a mapping, at random places or one after the other.
+//! Walks over a mapping, in random or sequential order.
 //!
-//! An outer step picks a place, and walks the span of lines that begins there as often as the locality says, storing to
-//! every eighth line and loading the others. The walk is also available as a list of accesses ([`Walk::steps`] and
-//! [`span`]), for cache models.
+//! An outer step picks a place and walks the span of lines there, as many times as the locality says; it stores to
+//! every
+//! eighth line and loads the others. The walk is also available as a list of accesses ([`Walk::steps`] and [`span`]),
+//! for
+//! cache models.
 
 #![allow(unsafe_code)]
 
@@ -13,46 +15,46 @@ use memwarden_platform::mapping::Mapping;
 use crate::splitmix::SplitMix;
 use crate::{Descriptor, Error, LINE_BYTES, Limit, Result, Stop};
 
-/// Lines of a span: 32 KiB, an L1D of most machines.
+/// Lines of a span: 32 KiB, the L1D size of most machines.
 pub const SPAN_LINES: usize = 512;
 
 /// Every eighth line is stored to, the others are loaded.
 const STORE_EVERY: usize = 8;
 
-/// What the walk does.
+/// Settings of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Walk {
     /// Lines of the mapping.
     pub lines: usize,
     /// Outer steps.
     pub outer: u64,
-    /// How often each step walks its span.
+    /// Walks over the span in each step.
     pub locality: u64,
-    /// Where the random places begin; without it each span follows the one before it, and the first the last.
+    /// Seed of the random places; without it the spans follow each other, and the first follows the last.
     pub random: Option<u64>,
 }
 
-/// Something done to a line of the mapping.
+/// An access to a line of the mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It is read.
+    /// A load.
     Load,
-    /// It is written.
+    /// A store.
     Store,
 }
 
-/// What a walk took.
+/// The result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
-    /// When it began, on the monotonic clock.
+    /// Begin, on the monotonic clock.
     pub begin_ns: u64,
-    /// How long it took.
+    /// Duration.
     pub elapsed_ns: u64,
-    /// Outer steps that were done: fewer than asked for if it was stopped.
+    /// Completed outer steps: fewer than requested if stopped.
     pub steps: u64,
 }
 
-/// The first lines of the steps, without end.
+/// An endless sequence of the steps' first lines.
 struct Places {
     last: usize,
     next: usize,
@@ -75,10 +77,10 @@ impl Places {
 }
 
 impl Walk {
-    /// Whether there is anything to walk over.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// With the first setting that makes no sense.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<()> {
         if self.lines < SPAN_LINES {
             return Err(Error::Invalid(format!(
@@ -100,13 +102,13 @@ impl Walk {
         Ok(())
     }
 
-    /// Accesses that load.
+    /// Number of loads.
     #[must_use]
     pub fn loads(&self) -> u64 {
         self.of_each_step(SPAN_LINES - SPAN_LINES / STORE_EVERY)
     }
 
-    /// Accesses that store.
+    /// Number of stores.
     #[must_use]
     pub fn stores(&self) -> u64 {
         self.of_each_step(SPAN_LINES / STORE_EVERY)
@@ -124,7 +126,7 @@ impl Walk {
         }
     }
 
-    /// Walks over the mapping until it is done or stopped.
+    /// Walks over the mapping until the walk is complete or stopped.
     ///
     /// # Errors
     /// When the mapping is too small.
@@ -143,7 +145,7 @@ impl Walk {
             // SAFETY: a place is followed by a whole span, and the mapping has that many lines.
             let span = unsafe { mapping.start().add(place * LINE_BYTES) };
             for _ in 0..self.locality {
-                // SAFETY: as above; the memory is the mapping's owner's, who waits for us.
+                // SAFETY: as above; the mapping's owner waits until the walk ends.
                 unsafe { walk(span) };
             }
             steps += 1;
@@ -162,7 +164,7 @@ impl Walk {
     }
 }
 
-/// What is done to each line of a span, each time that it is walked over.
+/// The access to each line of a span, in every walk over it.
 #[must_use]
 pub fn span() -> [Access; SPAN_LINES] {
     std::array::from_fn(|line| {
@@ -178,7 +180,7 @@ fn stores_to(line: usize) -> bool {
     line % STORE_EVERY == STORE_EVERY - 1
 }
 
-/// Once over a span.
+/// One walk over a span.
 ///
 /// # Safety
 /// `span` is followed by [`SPAN_LINES`] lines that may be read and written.
@@ -199,7 +201,7 @@ unsafe fn walk(span: *mut u8) {
     }
 }
 
-/// What it is, for the command line.
+/// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "mmap",
     help: "Walks over spans of a mapping, at random places or one after the other",
@@ -270,7 +272,7 @@ mod tests {
         let lines: Vec<usize> = all(&walk).into_iter().map(|(line, _)| line).collect();
         let once: Vec<usize> = (0..4 * 512).collect();
         assert_eq!(lines, [once.clone(), once].concat());
-        // The rest at the end is shorter than a span, and is not walked.
+        // The remainder at the end is shorter than a span and is not walked.
         let walk = Walk {
             lines: 2 * 512 + 511,
             ..walk
@@ -292,7 +294,7 @@ mod tests {
         let mut places = first(&walk(3));
         places.sort_unstable();
         places.dedup();
-        // 513 places at 20000 tries: each is missed with a chance of e^-39.
+        // 513 places in 20000 tries: the chance to miss a given one is e^-39.
         assert_eq!(places, (0..=512).collect::<Vec<_>>());
     }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `periodic`: a real-time task. Once a period it goes over a frame of memory, and each of these jobs has a deadline.
+//! `periodic`: a real-time task that goes over a frame of memory once a period; each of these jobs has a deadline.
 //!
-//! A job that is still running when the next ones are released takes their turn: they are skipped, as a player drops
-//! frames, and the task goes on with the first release that lies ahead. So lateness never piles up, every job begins
-//! at its own release, and what is between the two is the release jitter alone.
+//! If a job is still running at the next releases, these are skipped, as a video player drops frames, and the task
+//! continues
+//! with the first release that is still ahead. So lateness does not accumulate: every job begins at its own release,
+//! and
+//! the delay between the two is only the release jitter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,56 +17,56 @@ use serde::{Deserialize, Serialize};
 use crate::bandwidth::{self, Access};
 use crate::{BufferConfig, Descriptor, Error, Limit, Placement, Result, Stop};
 
-/// A run.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What a job does with the frame.
+    /// The access of a job to its frame.
     pub access: Access,
-    /// A frame.
+    /// The memory of a frame.
     pub buffer: BufferConfig,
-    /// Frames in memory, which the jobs go over by turns.
+    /// Frames in memory; the jobs alternate between them.
     pub frames: u64,
-    /// Where the task runs; with a SCHED_FIFO priority its memory is locked too.
+    /// CPU and priority of the task; with a SCHED_FIFO priority its memory is locked, too.
     pub placement: Placement,
-    /// From one release to the next.
+    /// Time between two releases.
     pub period: Duration,
-    /// From a release to when its job must have finished; at most the period.
+    /// Time from a release to its deadline; at most the period.
     pub deadline: Duration,
-    /// Releases.
+    /// Number of releases.
     pub jobs: u64,
 }
 
 /// One job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Which release it is of, from 0.
+    /// Number of its release, from 0.
     pub number: u64,
-    /// From the planned release to the job's start.
+    /// Time from the planned release to the job's start.
     pub release_jitter_ns: u64,
-    /// From the planned release to the job's end: what the deadline is for.
+    /// Time from the planned release to the job's end, which the deadline limits.
     pub response_ns: u64,
-    /// From the job's start to its end.
+    /// Time from the job's start to its end.
     pub execution_ns: u64,
-    /// The deadline was missed.
+    /// True if the job missed its deadline.
     pub missed: bool,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// What a job does with the frame.
+    /// The access of a job to its frame.
     pub access: &'static str,
-    /// The CPU that it ended on.
+    /// The CPU on which the task ended.
     pub cpu: usize,
     /// Bytes that a job goes over.
     pub frame_bytes: u64,
-    /// Frames in memory, which the jobs went over by turns.
+    /// Frames in memory; the jobs alternated between them.
     pub frames: u64,
-    /// From one release to the next.
+    /// Time between two releases.
     pub period_ns: u64,
-    /// From a release to its deadline.
+    /// Time from a release to its deadline.
     pub deadline_ns: u64,
-    /// Releases that came up.
+    /// Releases that occurred.
     pub releases: u64,
     /// Releases whose job never began, because the previous one was still running.
     pub skipped: u64,
@@ -76,25 +78,25 @@ pub struct Outcome {
     pub page_faults: u64,
 }
 
-/// When jobs are released.
+/// Release times and deadlines.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// The first release.
     pub first_ns: u64,
-    /// From one release to the next.
+    /// Time between two releases.
     pub period_ns: u64,
-    /// From a release to its deadline.
+    /// Time from a release to its deadline.
     pub deadline_ns: u64,
 }
 
 impl Schedule {
-    /// When job `number` is released.
+    /// Release time of job `number`.
     #[must_use]
     pub fn release_ns(&self, number: u64) -> u64 {
         self.first_ns + number * self.period_ns
     }
 
-    /// The job of release `number`, which began and ended at these times.
+    /// The job of release `number` that began and ended at these times.
     #[must_use]
     pub fn job(&self, number: u64, begin_ns: u64, end_ns: u64) -> Job {
         let release_ns = self.release_ns(number);
@@ -108,7 +110,7 @@ impl Schedule {
         }
     }
 
-    /// The first release after `number` that has not passed at `now_ns`.
+    /// The first release after `number` that is still ahead at `now_ns`.
     #[must_use]
     pub fn after(&self, number: u64, now_ns: u64) -> u64 {
         let passed = now_ns
@@ -118,16 +120,16 @@ impl Schedule {
     }
 }
 
-/// The first deadline missed, told from the task to another thread by two stores: nothing that could delay a job.
+/// Tells another thread the first missed deadline, by two stores, which do not delay a job.
 #[derive(Debug, Clone, Default)]
 pub struct FirstMiss(Arc<[AtomicU64; 2]>);
 
 impl FirstMiss {
-    /// Number and lateness in nanoseconds of the first job that missed its deadline, once there is one.
+    /// Number and lateness in nanoseconds of the first job that missed its deadline, if any.
     #[must_use]
     pub fn get(&self) -> Option<(u64, u64)> {
         let [number, late_ns] = &*self.0;
-        // From 1, as 0 is none.
+        // Stored plus one, as 0 means none.
         let number = number.load(Ordering::Acquire).checked_sub(1)?;
         Some((number, late_ns.load(Ordering::Relaxed)))
     }
@@ -144,14 +146,14 @@ impl FirstMiss {
 /// Runs all jobs, or until `stop` is requested.
 ///
 /// # Errors
-/// When the settings make no sense, a privilege is missing, or memory is not what the jobs should have made of it.
+/// When the settings are invalid, a privilege is missing, or memory does not have the contents that the jobs write.
 pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outcome> {
     let (period_ns, deadline_ns) = check(config)?;
     config.placement.apply()?;
     let mut frames = (0..config.frames)
         .map(|_| bandwidth::passes(&config.access, &config.buffer))
         .collect::<Result<Vec<_>>>()?;
-    // Their pages are there before the first job: pushing never faults nor allocates.
+    // Allocates and touches the pages before the first job, so that pushing never faults or allocates.
     let nothing = Job {
         number: 0,
         release_jitter_ns: 0,
@@ -165,10 +167,10 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
     if config.placement.fifo_priority.is_some() {
         process::lock_memory()?;
     } else {
-        // Otherwise each release would be up to 50 us late, for the kernel may put sleeps together.
+        // With timer slack the kernel merges wake-ups, and each release would be up to 50 us late.
         sched::no_timer_slack()?;
     }
-    // Caches, TLB and the code's own pages as they will be.
+    // Warm up caches, TLB and code pages.
     for frame in &mut frames {
         frame.once()?;
     }
@@ -233,7 +235,7 @@ pub fn run(config: &Config, stop: &Stop, first_miss: &FirstMiss) -> Result<Outco
     })
 }
 
-/// Period and deadline in nanoseconds, when everything makes sense.
+/// Checks the settings; returns period and deadline in nanoseconds.
 fn check(config: &Config) -> Result<(u64, u64)> {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let (period_ns, deadline_ns) = (nanoseconds(config.period), nanoseconds(config.deadline));
@@ -265,19 +267,19 @@ fn check(config: &Config) -> Result<(u64, u64)> {
     Ok((period_ns, deadline_ns))
 }
 
-/// Below this, waking up takes a good part of the period.
+/// Below this, waking up takes a large part of the period.
 const PERIOD_NS_MIN: u64 = 100_000;
 
-/// A minute: longer than any frame's period, and times stay far below overflow.
+/// A minute: longer than any frame's period, and far from overflow.
 const PERIOD_NS_MAX: u64 = 60_000_000_000;
 
-/// Each is kept, at 40 bytes, and is a row of the samples: 40 MB.
+/// Each job takes 40 bytes and a row of the samples: 40 MB.
 const JOBS_MOST: u64 = 1_000_000;
 
-/// More than any player keeps.
+/// More than any player buffers.
 const FRAMES_MOST: u64 = 1024;
 
-/// What the command line says of it.
+/// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "periodic",
     help: "Runs a real-time task: goes over a frame of memory once a period, and tells how often it missed its deadline",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was measured, in words: memory or cache, and what else is in the figure.
+//! Remarks on a figure: whether it is of memory or of a cache, and what else it includes.
 
 use memwarden_platform::cache;
 use memwarden_platform::units::size_text;
@@ -8,11 +8,11 @@ use memwarden_platform::{Root, mapping};
 use crate::bandwidth::Access;
 use crate::{BufferConfig, LINE_BYTES};
 
-/// A buffer of this many times the last-level cache is memory: of lines touched
-/// in order or at random, at most a quarter can still be in the cache.
+/// Multiple of the last-level cache from which a buffer counts as memory: of lines touched in order or at random, at
+/// most a quarter can still be in the cache.
 const MEMORY_FACTOR: u64 = 4;
 
-/// Bytes of a buffer that is memory to a workload on `cpu`, not cache; none where the caches are not known.
+/// Buffer size from which a workload on `cpu` measures memory, not cache; none if the caches are unknown.
 #[must_use]
 pub fn memory_bytes(root: &Root, cpu: usize) -> Option<u64> {
     Some(cache::last_level(root, cpu)?.size_bytes? * MEMORY_FACTOR)
@@ -35,7 +35,7 @@ pub fn latency(
     )];
     if sequential {
         remarks.push("in address order: hardware prefetchers hide most of the latency".to_owned());
-    // 2048 pages are the reach of a large second-level TLB of today.
+    // 2048 pages are the reach of a large second-level TLB.
     } else if !buffer.huge_pages && buffer.bytes / mapping::page_bytes() > 2048 {
         remarks.push(format!(
             "the buffer has {} pages, more than a TLB holds: TLB misses are part of the figure (-x, huge pages, leaves them out)",
@@ -72,7 +72,7 @@ fn cache_or_memory(root: &Root, cpu: usize, buffer: &BufferConfig, footprint: u6
         );
     };
     let bytes = last.size_bytes.unwrap_or(0);
-    // The buffer that touches enough: with a stride or a bank mask, more than it touches.
+    // The buffer size whose touched part is large enough; with a stride or a bank mask only a part is touched.
     let enough =
         u128::from(bytes * MEMORY_FACTOR) * buffer.bytes as u128 / u128::from(footprint.max(1));
     let mib = enough.div_ceil(1 << 20);

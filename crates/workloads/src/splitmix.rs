@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random numbers that are the same for a seed on every machine and in every version.
+//! Random numbers that depend only on the seed, not on machine or version.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
 /// generators", OOPSLA 2014): eight lines, and good enough for a permutation or
-/// for the noise of an image.
+/// for an image's noise.
 pub(crate) struct SplitMix(u64);
 
 impl SplitMix {
@@ -19,7 +19,7 @@ impl SplitMix {
     }
 
     /// A number below `limit`, by multiplication (Lemire); its bias of limit /
-    /// 2^64 is nothing here.
+    /// 2^64 is negligible here.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         #[allow(clippy::cast_possible_truncation)] // below limit
         let number = ((u128::from(self.next()) * limit as u128) >> 64) as usize;
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_publication() {
-        // The first outputs for the seed 1234567, as implementations of it agree on them.
+        // The first outputs for the seed 1234567, on which published implementations agree.
         let mut random = SplitMix::new(1_234_567);
         let first = [random.next(), random.next(), random.next()];
         assert_eq!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A run of an application neither allocates nor finds a page that isn't there: its time is its own.
+//! A run of an application neither allocates nor faults, so that its time is only its own.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ thread_local! {
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all is the system allocator's; counting neither allocates nor unwinds.
+// SAFETY: all calls go to the system allocator; counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.set(CALLS.get() + 1);
@@ -40,7 +40,7 @@ fn a_run_allocates_nothing_and_finds_all_its_pages() {
         let (calls, faults_before) = (CALLS.get(), faults::minor().unwrap());
         prepared.run();
         assert_eq!(CALLS.get(), calls, "{}", application.name());
-        // What the C library's qsort allocates isn't counted above, but its pages would be here: some hundred.
+        // Allocations of the C library's qsort are not counted above, but their pages would appear here: some hundred.
         let faults = faults::minor().unwrap() - faults_before;
         assert!(faults < 16, "{}: {faults} page faults", application.name());
     }

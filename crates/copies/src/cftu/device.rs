@@ -40,10 +40,10 @@ impl Drop for Pinned {
 }
 
 impl Device {
-    /// Opens it and checks its version.
+    /// Opens the device and checks its version.
     ///
     /// # Errors
-    /// When it is not there, refuses, or is no such device.
+    /// When it is missing, refuses, or is another device.
     pub fn open(path: &Path) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -65,7 +65,7 @@ impl Device {
     /// Replaces this file's region of kernel memory; 0 frees it.
     ///
     /// # Errors
-    /// When there is too little memory.
+    /// When memory is short.
     pub fn set_region(&self, bytes: u64) -> Result<()> {
         raw::set_region(&self.file, bytes).map_err(|reason| {
             let hint = hint(
@@ -83,7 +83,7 @@ impl Device {
     /// Pins all of the memory.
     ///
     /// # Errors
-    /// When it exceeds the limit of locked memory.
+    /// When the limit of locked memory is too low.
     pub fn pin(&self, memory: &Memory) -> Result<Pinned> {
         let id = raw::pin(&self.file, memory).map_err(|reason| {
             let bytes = memory.as_slice().len();
@@ -103,7 +103,7 @@ impl Device {
     /// Makes one copy.
     ///
     /// # Errors
-    /// When the kernel refuses, or bytes were left out.
+    /// When the kernel refuses, or does not copy all bytes.
     pub fn copy(&self, memory: &mut Memory, pin: Option<&Pinned>, copy: &mut Copy) -> Result<()> {
         copy.0.pin = pin.map_or(0, |pin| pin.id);
         raw::copy(&self.file, memory, &mut copy.0).map_err(|reason| {
@@ -116,7 +116,7 @@ impl Device {
     /// continuing the process counts as a signal, though the process does not see it.
     ///
     /// # Errors
-    /// When the kernel refuses one, or bytes were left out.
+    /// When the kernel refuses one, or does not copy all bytes.
     pub fn batch(
         &self,
         memory: &mut Memory,
@@ -264,7 +264,7 @@ mod tests {
             message.starts_with("/nonexistent/cftu is not there: "),
             "{message}"
         );
-        // Where a machine has one, this says nothing.
+        // On a machine that has the device there is nothing to test.
         if !Path::new(super::super::DEVICE).exists() {
             let message = Device::open(Path::new(super::super::DEVICE))
                 .unwrap_err()

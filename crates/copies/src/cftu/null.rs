@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies within this process, to test measurements on any machine. Its times are those of copies in user space, and its
-//! engine is the CPU.
+//! Copies within this process, to test measurements on any machine. The times are those of copies in user space, and
+//! the
+//! CPU does the engine's work.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,8 +15,9 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// Channels that it simulates: few, so that a test can name them all; on larger machines one for each CPU; and never more
-/// than a mask has bits.
+/// Simulated channels: few, so that a test can name them all; on larger machines one for each CPU, at most the bits of
+/// a
+/// mask.
 const CHANNELS: RangeInclusive<u32> = 4..=64;
 
 /// Replaces the device.
@@ -280,7 +282,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_found() {
-        /// Forgets what it is given.
+        /// A copier that loses the data.
         struct Forgetful(Memory);
         impl Session for Forgetful {
             fn memory(&mut self) -> &mut Memory {

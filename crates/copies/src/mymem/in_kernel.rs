@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measurements from inside the kernel: a command in one write, its result to be read.
+//! Measurements from inside the kernel: one write sends a command, and reads return its result.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,10 +17,10 @@ pub struct InKernel {
 }
 
 impl InKernel {
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// When it is not there or the kernel refuses.
+    /// When it is missing or the kernel refuses.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self {
             file: open(path)?,
@@ -31,24 +31,24 @@ impl InKernel {
     /// Writes and reads `bytes` bytes `trials` times.
     ///
     /// # Errors
-    /// When the kernel refuses, or its answer is not one line a trial.
+    /// When the kernel refuses, or the result is not one line for each trial.
     pub fn throughput(&self, bytes: u64, trials: u32) -> Result<Vec<Trial>> {
         let command = format!("throughput {bytes} {trials}");
         let answer = self.ask(&command)?;
         trials_of(&answer, trials).map_err(|what| self.unreadable(&command, what))
     }
 
-    /// Has `workers` kernel threads increment the counter `increments` times each.
+    /// Runs `workers` kernel threads that increment the counter `increments` times each.
     ///
     /// # Errors
-    /// When the kernel refuses, or its answer is not the one line.
+    /// When the kernel refuses, or the result is not one line.
     pub fn count(&self, workers: u32, increments: u64, lock: Lock) -> Result<Count> {
         let command = format!("counter {workers} {increments} {lock}");
         let answer = self.ask(&command)?;
         count_of(&answer, workers, increments).map_err(|what| self.unreadable(&command, what))
     }
 
-    /// One command, which is done when the call returns, and all of its result.
+    /// Runs one command, which is complete when the write returns, and reads its whole result.
     fn ask(&self, command: &str) -> Result<String> {
         let line = format!("{command}\n");
         let action = || format!("`{command}` to");
@@ -93,7 +93,7 @@ impl InKernel {
     }
 }
 
-/// Trials from a line `WRITE_NS READ_NS` each, or what is wrong with them.
+/// Parses trials from lines `WRITE_NS READ_NS`, or returns what is wrong.
 fn trials_of(answer: &str, trials: u32) -> std::result::Result<Vec<Trial>, String> {
     let measured = answer
         .lines()
@@ -109,7 +109,7 @@ fn trials_of(answer: &str, trials: u32) -> std::result::Result<Vec<Trial>, Strin
     }
 }
 
-/// A count from one line `EXPECTED ACTUAL ELAPSED_NS`, or what is wrong with it.
+/// Parses a count from one line `EXPECTED ACTUAL ELAPSED_NS`, or returns what is wrong.
 fn count_of(answer: &str, workers: u32, increments: u64) -> std::result::Result<Count, String> {
     let Some([expected, actual, elapsed_ns]) = numbers(answer) else {
         return Err(format!("`{}`", answer.trim_end().replace('\n', " ")));
@@ -126,7 +126,7 @@ fn count_of(answer: &str, workers: u32, increments: u64) -> std::result::Result<
     })
 }
 
-/// Exactly so many whole numbers.
+/// Parses exactly `N` whole numbers.
 fn numbers<const N: usize>(text: &str) -> Option<[u64; N]> {
     let words: Vec<u64> = text
         .split_ascii_whitespace()

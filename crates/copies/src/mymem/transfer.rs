@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One size written and read back, again and again.
+//! Writes data of one size to a device and reads it back, repeatedly.
 
 use memwarden_platform::clock::now_ns;
 
 use super::{Device, Trial};
 use crate::{Error, Result};
 
-/// The two buffers of a transfer, and where the random bytes come from.
+/// The two buffers of a transfer, and the source of random bytes.
 #[derive(Debug)]
 pub struct Transfer {
     random: fastrand::Rng,
@@ -32,7 +32,7 @@ impl Transfer {
     /// When the device refuses, or other bytes come back.
     pub fn trial(&mut self, device: &Device) -> Result<Trial> {
         self.random.fill(&mut self.written);
-        // No byte is right before it was read: one that the device forgets is found.
+        // Make every byte of the read buffer wrong first, so that a byte which the device does not write is detected.
         for (read, written) in self.read.iter_mut().zip(&self.written) {
             *read = !written;
         }
@@ -49,7 +49,7 @@ impl Transfer {
 
     fn check(&self, device: &Device) -> Result<()> {
         let pairs = || self.written.iter().zip(&self.read);
-        // All bytes without a branch: static C libraries compare one by one, which an emulator feels.
+        // Without a branch for each byte: some static C libraries compare byte by byte, which is slow on an emulator.
         if pairs().fold(0, |differ, (wrote, got)| differ | (wrote ^ got)) == 0 {
             return Ok(());
         }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_found() {
-        // Takes everything, and gives zeros.
+        // /dev/zero accepts everything and returns zeros.
         let device = Device::open(Path::new("/dev/zero")).unwrap();
         let message = Transfer::new(64, 7).trial(&device).unwrap_err().to_string();
         assert!(

@@ -25,7 +25,7 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Checks that they exist, and their version.
+    /// Checks that the devices exist, and their version.
     ///
     /// # Errors
     /// When they do not exist, refuse, or are other devices.
@@ -135,7 +135,7 @@ impl Reader for Rings {
 struct Files(Vec<Claimed>);
 
 impl Files {
-    /// Makes the request to all of them, whatever errors occur.
+    /// Makes the request to all files, even after an error.
     fn all(&self, action: &str, request: fn(&Arc<File>) -> io::Result<()>) -> Result<()> {
         let mut outcome = Ok(());
         for one in &self.0 {

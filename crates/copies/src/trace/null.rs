@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records of a fixed pattern, to test traces on any machine.
 //!
-//! Each ring begins with [`BATCH`] records and gets as many at each wait, up to [`MOST`]. Record n copies the n-th of
-//! [`SIZES`], and takes 20 ns and one more for each 16 bytes; n % 3 chooses its caller, each 10th is an engine's, and of each
-//! 50th the last 4 bytes are not copied. They are 1000 ns apart. `to` drops one for each batch.
+//! Each ring begins with [`BATCH`] records and gets as many at each wait, up to [`MOST`]. Record n copies the n-th size
+//! of
+//! [`SIZES`] and takes 20 ns plus 1 ns for each 16 bytes; n % 3 chooses its caller. Every 10th record is by an engine,
+//! and
+//! every 50th leaves its last 4 bytes uncopied. Records are 1000 ns apart. `to` drops one record for each batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,13 +13,13 @@ use std::time::Duration;
 use super::{Control, Counts, Function, Info, Opened, Reader, Record, Source, Tracer};
 use crate::Result;
 
-/// Records that a ring gets at a time.
+/// Records that a ring gets at once.
 const BATCH: u64 = 100;
 
-/// Records that a ring gets in all.
+/// Total records of a ring.
 const MOST: u64 = 1000;
 
-/// Bytes of the copies, one after the other.
+/// Sizes of the copies in order, bytes.
 const SIZES: [u64; 8] = [8, 64, 8, 1102, 8, 4096, 64, 65_536];
 
 /// The callers of the copies.

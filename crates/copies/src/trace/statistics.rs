@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statistics of one function's records: sums for each size and each caller, and a uniform sample of the times.
 //!
-//! A trace may last for days and see any size, so the memory is bounded. Sizes and callers beyond a limit are summed up in
-//! `other`, which loses only their names.
+//! A trace may last for days and see any size, so its memory is bounded. Sizes and callers beyond a limit are added to
+//! `other`, which loses only their identity.
 
 use std::collections::HashMap;
 
 use memwarden_platform::copytrace::Record;
 
-/// Sizes that are kept apart. A busy machine has some hundred; with network traffic all up to the packet size, 1500 or so.
+/// Sizes with their own counts. A busy machine uses some hundred; with network traffic, all up to the packet size of
+/// 1500.
 const SIZES: usize = 2048;
 
-/// Callers that are kept apart: a kernel has some thousand copying places, most of which are never reached.
+/// Callers with their own counts: a kernel has some thousand copying places, most of which never run.
 const CALLERS: usize = 4096;
 
-/// Times kept for each size: with fewer, the 99th percentile would be the maximum. Those of all sizes of a ring take 6 MiB.
+/// Times kept for each size: with fewer, the 99th percentile would be the maximum. The times of all sizes of a ring
+/// take 6
+/// MiB.
 const RESERVOIR: usize = 128;
 
 /// An arbitrary constant, so that the same records give the same sample.
@@ -91,7 +94,7 @@ impl SizeStatistics {
             elapsed_ns: ns,
             cpu: record.cpu,
         };
-        // Vitter 1985, algorithm R: each is there with the same probability.
+        // Vitter 1985, algorithm R: each time is kept with the same probability.
         if self.sampled.len() < RESERVOIR {
             self.sampled.push(sampled);
         } else if let Ok(place) = usize::try_from(random.u64(0..self.calls)) {
@@ -101,7 +104,7 @@ impl SizeStatistics {
         }
     }
 
-    /// Adds the copies of another.
+    /// Adds the copies of `other`.
     #[allow(clippy::cast_precision_loss)]
     fn merge(&mut self, other: &Self, random: &mut fastrand::Rng) {
         if other.calls == 0 {
@@ -125,13 +128,13 @@ impl SizeStatistics {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// Mean of all times; none without a call.
+    /// Mean of all times; none without calls.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         (self.calls > 0).then_some(self.mean_ns)
     }
 
-    /// Standard deviation of all times; none of fewer than two.
+    /// Standard deviation of all times; none with fewer than two.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn stdev_ns(&self) -> Option<f64> {
@@ -155,7 +158,7 @@ fn picked(
     let mut kept = Vec::new();
     while kept.len() < RESERVOIR {
         let [(mine, my_left), (other, other_left)] = &sides;
-        // One of all calls that are left; it is in a reservoir, or one that stands for it is.
+        // Pick one of the remaining calls; a reservoir holds it or represents it.
         let side = match (mine.is_empty(), other.is_empty()) {
             (true, true) => break,
             (true, false) => 1,
@@ -172,7 +175,7 @@ fn picked(
 /// The copies of one caller in the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// How often.
+    /// Number of copies.
     pub calls: u64,
     /// Bytes requested.
     pub bytes: u64,
@@ -232,7 +235,7 @@ impl FunctionStatistics {
         *first = (*first).min(record.before_ns);
     }
 
-    /// Adds the copies of another: of another CPU's ring.
+    /// Adds the copies of `other`, which is from another CPU's ring.
     pub fn merge(&mut self, other: &Self) {
         for (bytes, size) in sorted(&other.sizes, |size| size.calls) {
             place(
@@ -270,13 +273,13 @@ impl FunctionStatistics {
         total
     }
 
-    /// Each size with its copies, that with the most calls first.
+    /// Each size with its copies, most calls first.
     #[must_use]
     pub fn sizes(&self) -> Vec<(u64, &SizeStatistics)> {
         sorted(&self.sizes, |size| size.calls)
     }
 
-    /// The copies of sizes that were not kept apart, and of those behind the first `shown`.
+    /// The copies of sizes without their own counts, and of sizes after the first `shown`.
     #[must_use]
     pub fn sizes_behind(&self, shown: usize) -> SizeStatistics {
         let mut random = fastrand::Rng::with_seed(SEED);
@@ -287,13 +290,13 @@ impl FunctionStatistics {
         behind
     }
 
-    /// The copies of sizes that were not kept apart.
+    /// The copies of sizes without their own counts.
     #[must_use]
     pub fn other_sizes(&self) -> &SizeStatistics {
         &self.other_sizes
     }
 
-    /// Each place in the kernel that copied, that with the most calls first.
+    /// Each caller with its copies, most calls first.
     #[must_use]
     pub fn callers(&self) -> Vec<(u64, Caller)> {
         let sorted = sorted(&self.callers, |caller| caller.calls);
@@ -303,7 +306,7 @@ impl FunctionStatistics {
             .collect()
     }
 
-    /// Places that were not kept apart.
+    /// The copies of callers without their own counts.
     #[must_use]
     pub fn other_callers(&self) -> Caller {
         self.other_callers
@@ -316,7 +319,7 @@ impl FunctionStatistics {
     }
 }
 
-/// Where a key's figures are: its own, or the others' when there are too many.
+/// A key's entry: its own, or `other` if there are too many.
 fn place<'a, T: Default>(
     known: &'a mut HashMap<u64, T>,
     key: u64,
@@ -329,7 +332,7 @@ fn place<'a, T: Default>(
     known.entry(key).or_default()
 }
 
-/// The largest by `figure` first; of the same, by key.
+/// Sorted by `figure`, largest first, then by key.
 fn sorted<T>(all: &HashMap<u64, T>, figure: impl Fn(&T) -> u64) -> Vec<(u64, &T)> {
     let mut all: Vec<(u64, &T)> = all.iter().map(|(key, one)| (*key, one)).collect();
     all.sort_unstable_by_key(|(key, one)| (std::cmp::Reverse(figure(one)), *key));
@@ -427,7 +430,7 @@ mod tests {
         let mut together = FunctionStatistics::default();
         let mut parts = [FunctionStatistics::default(), FunctionStatistics::default()];
         for number in 0..4000 {
-            // Three of four are in the first part.
+            // Three of four records are in the first part.
             let one = record(number, 64, number * 7 % 501);
             together.add(&one);
             parts[usize::from(number % 4 == 0)].add(&one);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SUSAN corners (Smith and Brady 1997): where the USAN is less than half of the mask there is a corner.
+//! SUSAN corners (Smith and Brady 1997): a pixel is a corner if its USAN is less than half of the mask.
 //!
-//! Two tests keep false ones out: the USAN's centre of gravity must lie more than a pixel from the nucleus (a thin
-//! line's does not), and all pixels from the nucleus in that direction must be of the USAN (noise would scatter it).
-//! Of the responses that are left, the largest in each square of 5x5 pixels is a corner.
+//! Two tests reject false corners: the USAN's centre of gravity must lie more than a pixel from the nucleus (that of a
+//! thin line does not), and all pixels from the nucleus in that direction must belong to the USAN (noise would scatter
+//! them). Of the remaining responses, the largest in each square of 5x5 pixels is a corner.
 
 use super::image::{Image, LARGE, MEDIUM, SMALL, Scene, Size};
 use super::similarity::BRIGHTNESS_THRESHOLD;
@@ -14,10 +14,10 @@ use crate::Descriptor;
 /// The geometric threshold g, exactly half: a straight edge's USAN is never smaller, as the paper says.
 const GEOMETRIC_THRESHOLD: u16 = AREA_MOST / 2;
 
-/// Non-maximum suppression looks that far to all sides: 5x5 pixels.
+/// Distance of non-maximum suppression in all directions: 5x5 pixels.
 const REACH: usize = 2;
 
-/// A pixel that is one, and by how much its USAN is below the threshold in hundredths of a pixel.
+/// A corner's pixel, and how far its USAN is below the threshold, in hundredths of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Corner {
     x: u32,
@@ -25,7 +25,7 @@ struct Corner {
     response: u16,
 }
 
-/// An image, and room for the corners in it.
+/// An image, and space for its corners.
 pub(super) struct Corners {
     image: Image,
     responses: Vec<u16>,
@@ -38,7 +38,7 @@ impl Corners {
     pub(super) fn new(image: Image) -> Self {
         let (width, height) = (image.width, image.height);
         assert!(width > 2 * RADIUS && height > 2 * RADIUS, "no mask fits");
-        // Two of them are more than REACH apart, so a square of REACH + 1 has at most one.
+        // Two corners are more than REACH apart, so a square of REACH + 1 pixels has at most one.
         let most = width.div_ceil(REACH + 1) * height.div_ceil(REACH + 1);
         Self {
             responses: vec![0; width * height],
@@ -91,16 +91,16 @@ impl Corners {
     }
 }
 
-/// Whether all pixels of the mask from the nucleus towards the USAN's centre of gravity are of the USAN.
+/// True if all pixels of the mask from the nucleus towards the USAN's centre of gravity belong to the USAN.
 #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)] // within the mask
 fn contiguous(image: &Image, x: usize, y: usize, moments: &Moments) -> bool {
-    // A step of one pixel along the longer side; the other coordinate to the nearest pixel.
+    // Step one pixel along the longer axis; round the other coordinate to the nearest pixel.
     let length = moments.x.abs().max(moments.y.abs());
     let nearest = |along: i32| (2 * along + length).div_euclid(2 * length) as isize;
     let nucleus = image.at(x, y);
     (1..=RADIUS as i32)
         .map(|steps| (nearest(steps * moments.x), nearest(steps * moments.y)))
-        // The mask is round: 3.4 pixels.
+        // The mask is round, with a radius of 3.4 pixels.
         .take_while(|(dx, dy)| dx * dx + dy * dy <= 11)
         .all(|(dx, dy)| {
             let pixel = image.at(x.wrapping_add_signed(dx), y.wrapping_add_signed(dy));
@@ -108,7 +108,7 @@ fn contiguous(image: &Image, x: usize, y: usize, moments: &Moments) -> bool {
         })
 }
 
-/// Whether a response is the largest of those around it; of equal ones the first is.
+/// True if a response is the largest in its neighbourhood; of equal ones the first wins.
 fn largest(responses: &[u16], width: usize, x: usize, y: usize) -> bool {
     let place = y * width + x;
     let response = responses[place];
@@ -261,7 +261,7 @@ mod tests {
                             rest.retain(|place| !near(*place, corner));
                         }
                     }
-                    // A circle of pixels has corners of its own: any on its outline may be one.
+                    // The outline of a disc has corners in pixels: any pixel on it may be one.
                     Shape::Disc { x, y, radius } => rest.retain(|place| {
                         let distance = x.abs_diff(place.0).pow(2) + y.abs_diff(place.1).pow(2);
                         !((radius - 2).pow(2)..=(radius + 2).pow(2)).contains(&distance)

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SUSAN edges (Smith and Brady 1997): where the USAN is small there is an edge.
+//! SUSAN edges (Smith and Brady 1997): a pixel is on an edge if its USAN is small.
 //!
-//! Every pixel's response is by how much its USAN stays below the geometric threshold, 3/4 of the most. The USAN's
-//! moments then tell the direction of the edge; only the largest response across it stays; and thinning makes lines
-//! of one pixel, closes gaps of up to three, and drops lone points. The three pixels at the border have no response:
-//! their mask isn't whole.
+//! A pixel's response is the distance of its USAN below the geometric threshold, 3/4 of the maximum. The USAN's moments
+//! give the direction of the edge, and only the largest response across it stays. Thinning then makes lines of one
+//! pixel,
+//! closes gaps of up to three pixels, and removes single points. The three pixels at the border have no response,
+//! because
+//! their mask is incomplete.
 
 use super::image::{Image, LARGE, MEDIUM, SMALL, Scene, Size};
 use super::similarity::FULL;
@@ -13,18 +15,18 @@ use super::usan::{AREA_MOST, Moments, RADIUS, area};
 use super::{Application, Checksum, Program};
 use crate::Descriptor;
 
-/// The geometric threshold g: the paper's choice for edges, which keeps noise out without losing an edge.
+/// The geometric threshold g: the paper's choice for edges, which rejects noise without losing an edge.
 const GEOMETRIC_THRESHOLD: u16 = AREA_MOST / 4 * 3;
 
-/// The diameter of the mask: an USAN smaller than that is a line, not a side of an edge.
+/// Area of the mask's diameter: a smaller USAN is a line, not a side of an edge.
 const DIAMETER_AREA: u16 = (2 * RADIUS as u16 + 1) * FULL as u16;
 
-/// An image, and room for the edges in it.
+/// An image, and space for its edges.
 pub(super) struct Edges {
     image: Image,
-    /// By how much each pixel's USAN is below the threshold, in hundredths of a pixel.
+    /// Distance of each pixel's USAN below the threshold, in hundredths of a pixel.
     responses: Vec<u16>,
-    /// What thinning makes of those that stay.
+    /// The points that remain, for thinning.
     points: thinning::Points,
 }
 
@@ -53,7 +55,7 @@ impl Edges {
         }
     }
 
-    /// Keeps the pixels whose response is the largest across the edge that they are on.
+    /// Keeps the pixels whose response is the largest across their edge.
     fn suppress(&mut self) {
         let Self {
             image,
@@ -73,7 +75,7 @@ impl Edges {
                     GEOMETRIC_THRESHOLD - response,
                     image.width,
                 );
-                // Of two equal ones, as on both sides of a clean step, the first stays.
+                // Of two equal responses, as on both sides of a clean step, the first stays.
                 if response > responses[place - step] && response >= responses[place + step] {
                     points.mark(place);
                 }
@@ -85,7 +87,7 @@ impl Edges {
 /// The step from a pixel's place to its neighbour's across the edge, one of four: to the right or downwards.
 fn across(moments: &Moments, area: u16, width: usize) -> usize {
     let (right, down, falling, rising) = (1, width, width + 1, width - 1);
-    // An USAN on one side of the edge: its centre of gravity lies across the edge. 5/12 is tan 22.5 degrees.
+    // A USAN on one side of the edge: its centre of gravity lies across the edge. 5/12 is tan 22.5 degrees.
     if area >= DIAMETER_AREA && moments.off_centre(area) {
         let (x, y) = (moments.x.abs(), moments.y.abs());
         return if 12 * y < 5 * x {
@@ -98,8 +100,9 @@ fn across(moments: &Moments, area: u16, width: usize) -> usize {
             rising
         };
     }
-    // An USAN along the edge, as of a line: the edge goes where its second moments are large. That of a line at 22.5
-    // degrees would be 1/6 in y of what it is in x; a line of some thickness has more, so 1/4.
+    // A USAN along the edge, as of a line: the edge runs in the direction of the large second moments. For a line at
+    // 22.5
+    // degrees the moment in y would be 1/6 of that in x; a line of some thickness has more, so 1/4.
     if 4 * moments.yy < moments.xx {
         down
     } else if 4 * moments.xx < moments.yy {
@@ -164,7 +167,7 @@ mod tests {
     use super::*;
     use crate::automotive::image::Shape;
 
-    /// Where edges are, as (x, y).
+    /// Positions of edges, as (x, y).
     fn edges(image: &Image) -> Vec<(usize, usize)> {
         let mut edges = Edges::new(image.clone());
         edges.run();
@@ -224,7 +227,7 @@ mod tests {
         assert!(found.iter().all(|(x, _)| (19..=21).contains(x)));
     }
 
-    /// Whether the pixel or one at most `distance` from it is on the other side of a shape's boundary.
+    /// True if the pixel or one at most `distance` away is on the other side of a shape's boundary.
     fn near_boundary(shapes: &[Shape], x: usize, y: usize, distance: usize) -> bool {
         let sides = (y - distance..=y + distance)
             .flat_map(|y| (x - distance..=x + distance).map(move |x| (x, y)));

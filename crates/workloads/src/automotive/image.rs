@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Grey images, and the synthetic ones that SUSAN is run on.
+//! Grey images, and the synthetic inputs of SUSAN.
 //!
-//! A scene is known by construction, so that a test can say where its edges and corners are: cells of 96x72 pixels,
-//! each with a rectangle and a disc, on a background that grows brighter from left to right, with noise over it all.
+//! A scene is known by construction, so that a test knows where its edges and corners are: cells of 96x72 pixels, each
+//! with
+//! a rectangle and a disc, on a background that gets brighter from left to right, with noise over everything.
 
 use super::Checksum;
 use crate::splitmix::SplitMix;
@@ -25,7 +26,7 @@ impl Image {
         }
     }
 
-    /// A pixel's place among all.
+    /// Index of a pixel.
     #[inline]
     pub(super) fn place(&self, x: usize, y: usize) -> usize {
         y * self.width + x
@@ -62,42 +63,43 @@ impl Image {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size(pub(super) usize, pub(super) usize);
 
-/// 6,912 bytes: with its copies, within the innermost cache of any core.
+/// 6,912 bytes: with its copies, it fits into the first-level cache of any core.
 pub(super) const SMALL: Size = Size(CELL_WIDTH, CELL_HEIGHT);
 
-/// 110,592 bytes: past the innermost cache, within a second one.
+/// 110,592 bytes: larger than a first-level cache, smaller than a second-level one.
 pub(super) const MEDIUM: Size = Size(4 * CELL_WIDTH, 4 * CELL_HEIGHT);
 
-/// 995,328 bytes: past the second-level cache of many boards.
+/// 995,328 bytes: larger than the second-level cache of many boards.
 pub(super) const LARGE: Size = Size(12 * CELL_WIDTH, 12 * CELL_HEIGHT);
 
 const CELL_WIDTH: usize = 96;
 const CELL_HEIGHT: usize = 72;
 
-/// The background's brightness at the left, and how much brighter it is at the right.
+/// Brightness of the background at the left, and its increase towards the right.
 const BACKGROUND: (usize, usize) = (96, 64);
 
-/// Noise is the sum of two numbers between -3 and 3, so at most 6 grey levels, 2.8 of standard deviation: within a
-/// mask no more than a small part of the brightness threshold.
+/// Noise is the sum of two numbers between -3 and 3: at most 6 grey levels, with a standard deviation of 2.8. Within a
+/// mask
+/// this is a small part of the brightness threshold.
 const NOISE: usize = 3;
 
-/// Something with an edge. All are at least 48 grey levels off the background, more than twice the brightness
+/// A shape with edges. Its contrast to the background is at least 48 grey levels, more than twice the brightness
 /// threshold.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
-    /// From its left and top pixel to before its right and bottom one.
+    /// From its left and top pixel to its right and bottom one, exclusive.
     Rectangle {
         left: usize,
         top: usize,
         right: usize,
         bottom: usize,
     },
-    /// All pixels at most `radius` from its centre.
+    /// All pixels at most `radius` from the centre.
     Disc { x: usize, y: usize, radius: usize },
 }
 
 impl Shape {
-    /// Whether a pixel belongs to it.
+    /// True if a pixel belongs to the shape.
     pub(super) fn covers(&self, px: usize, py: usize) -> bool {
         match *self {
             Self::Rectangle {
@@ -112,7 +114,7 @@ impl Shape {
         }
     }
 
-    /// A rectangle in the area of half a cell that begins at (`x`, `y`), 8 pixels from its border at the least.
+    /// A rectangle in the half cell that begins at (`x`, `y`), at least 8 pixels from its border.
     fn rectangle(x: usize, y: usize, random: &mut SplitMix) -> Self {
         let (width, height) = (16 + random.below(17), 16 + random.below(41));
         let left = x + 8 + random.below(CELL_WIDTH / 2 - 16 - width + 1);
@@ -125,7 +127,7 @@ impl Shape {
         }
     }
 
-    /// A disc there.
+    /// A disc in the half cell.
     fn disc(x: usize, y: usize, random: &mut SplitMix) -> Self {
         let radius = 10 + random.below(6);
         let free = |length: usize| length - 16 - 2 * radius;
@@ -136,7 +138,7 @@ impl Shape {
         }
     }
 
-    /// The left and top of the smallest rectangle around it, and what is just beyond its right and bottom.
+    /// The bounding box: left and top inclusive, right and bottom exclusive.
     fn bounds(&self) -> [usize; 4] {
         match *self {
             Self::Rectangle {
@@ -162,10 +164,10 @@ impl Shape {
     }
 }
 
-/// An image and what is in it.
+/// An image and its shapes.
 pub(super) struct Scene {
     pub(super) image: Image,
-    #[allow(dead_code)] // for the tests, which know by them what must be found
+    #[allow(dead_code)] // for tests, which derive the expected edges from it
     pub(super) shapes: Vec<Shape>,
 }
 
@@ -202,7 +204,7 @@ impl Scene {
     }
 }
 
-/// A brightness that is one by construction.
+/// Converts a brightness that fits by construction.
 fn byte(brightness: usize) -> u8 {
     u8::try_from(brightness).expect("a brightness of 0 to 255")
 }

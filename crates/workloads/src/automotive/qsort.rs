@@ -2,12 +2,13 @@
 //! The C library's `qsort`: words as strings, and points by their distance from the origin.
 //!
 //! These are the two kinds of input of MiBench's qsort (Guthaus et al., "MiBench: A free, commercially representative
-//! embedded benchmark suite", WWC-4, 2001). The library's own function is called, through a pointer to a function that compares
-//! two records, because that is what one compares with: Rust's sort would inline the comparison and move memory
-//! in another way. What memory sees is the library's choice, then. glibc's is a merge sort with an array of its own
-//! from malloc (of pointers, where records are long): it isn't in the footprint. musl's sorts in place.
+//! embedded benchmark suite", WWC-4, 2001). The library's own function is called, with a function pointer that compares
+//! two
+//! records, to be comparable with MiBench: Rust's sort would inline the comparison and move memory in another way. The
+//! memory traffic therefore depends on the library. glibc's qsort is a merge sort with its own array from malloc (of
+//! pointers if records are long), which is not in the footprint. musl's qsort sorts in place.
 //!
-//! No two records that differ compare as equal. So every correct sort gives the same order, stable or not.
+//! No two different records compare as equal, so every correct sort gives the same order, stable or not.
 
 #![allow(unsafe_code)]
 
@@ -18,11 +19,11 @@ use super::{Application, Checksum, Program};
 use crate::Descriptor;
 use crate::splitmix::SplitMix;
 
-/// Something to sort, as memory has it.
+/// A record to sort, in its memory layout.
 trait Record: Copy + Send {
-    /// How two of them compare.
+    /// Order of two records.
     fn order(&self, other: &Self) -> Ordering;
-    /// What tells it from others, for a checksum.
+    /// Its identity for a checksum.
     fn words(&self) -> [u64; 2];
 }
 
@@ -35,8 +36,8 @@ fn qsort<R: Record>(records: &mut [R]) {
         let (a, b) = unsafe { (&*a.cast::<R>(), &*b.cast::<R>()) };
         a.order(b) as c_int
     }
-    // SAFETY: as many records of that size as are sorted, which may be moved as bytes. The comparison is given two
-    // of them, or copies that are aligned as they are; it is a total order, and doesn't panic.
+    // SAFETY: the count and the size describe the slice, whose records may be moved as bytes. The comparison gets two
+    // records, or copies with the same alignment; it is a total order and does not panic.
     unsafe {
         libc::qsort(
             records.as_mut_ptr().cast(),
@@ -47,10 +48,10 @@ fn qsort<R: Record>(records: &mut [R]) {
     }
 }
 
-/// Records in the order in which they are handed to the sort, and room for sorting them.
+/// Records in their initial order, and space for sorting them.
 struct Sorting<Input, R> {
     inputs: Vec<Input>,
-    /// Makes the record of an input.
+    /// Converts an input to its record.
     record: fn(&Input) -> R,
     records: Vec<R>,
 }
@@ -90,16 +91,16 @@ impl<Input: Send, R: Record> Program for Sorting<Input, R> {
 /// Words to sort.
 const WORDS: usize = 10_000;
 
-/// What a word has room for: an array of char of fixed length, as a table in C has it. So 10,000 of them are 1.28 MB.
+/// Bytes of a word: a char array of fixed length, as in a table in C. 10,000 words take 1.28 MB.
 const WORD_BYTES: usize = 128;
 
-/// A word of 2 to 15 letters, and zeros.
+/// A word of 2 to 15 letters, padded with zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 struct Word([u8; WORD_BYTES]);
 
 impl Word {
-    /// A word of one to five syllables, so that many begin alike, as in a language.
+    /// A word of one to five syllables, so that many share a prefix, as in a language.
     fn random(random: &mut SplitMix) -> Self {
         const FIRST: &[u8] = b"bdfgklmnprstvz";
         const VOWEL: &[u8] = b"aeiou";
@@ -128,7 +129,7 @@ impl Record for Word {
         order.cmp(&0)
     }
 
-    /// Its first 16 bytes, and it has no more.
+    /// Its first 16 bytes, which hold all its letters.
     fn words(&self) -> [u64; 2] {
         let words = u128::from_le_bytes(self.0[..16].try_into().expect("16 bytes"));
         [words as u64, (words >> 64) as u64]
@@ -138,10 +139,10 @@ impl Record for Word {
 /// Points to sort.
 const POINTS: usize = 50_000;
 
-/// Coordinates are at least -2^20 and below 2^20: a distance's square is within 42 bits.
+/// Coordinates are from -2^20 to below 2^20, so that a squared distance fits into 42 bits.
 const COORDINATES: usize = 1 << 21;
 
-/// A place in space, in units of nothing in particular.
+/// A point in space; the unit is arbitrary.
 type Point = [i32; 3];
 
 fn random_point(random: &mut SplitMix) -> Point {
@@ -151,12 +152,12 @@ fn random_point(random: &mut SplitMix) -> Point {
     })
 }
 
-/// A point and how far it is: 24 bytes, 50,000 are 1.2 MB.
+/// A point with its distance: 24 bytes, so 50,000 take 1.2 MB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 struct Distant {
     point: Point,
-    /// The square of its distance from the origin: an integer, and in the order of the distances.
+    /// The squared distance from the origin: an integer with the same order as the distance.
     squared: u64,
 }
 
@@ -172,7 +173,7 @@ impl Distant {
 
 impl Record for Distant {
     fn order(&self, other: &Self) -> Ordering {
-        // Points that are equally far are in the order of their coordinates.
+        // Points at the same distance are ordered by their coordinates.
         let (own, others) = (self.squared, other.squared);
         own.cmp(&others).then_with(|| self.point.cmp(&other.point))
     }
@@ -224,7 +225,7 @@ mod tests {
             let mut sorting = words(seed);
             sorting.sort();
             assert_eq!(sorting.records.len(), 10_000);
-            // The second source: another sort, of slices of bytes.
+            // An independent source: Rust's sort on slices of bytes.
             let mut expected: Vec<_> = sorting.inputs.iter().map(|word| word.0).collect();
             expected.sort_unstable();
             assert!(sorting.records.iter().map(|word| word.0).eq(expected));

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How alike two brightnesses are, as tables of integers that are the same on every machine.
+//! Similarity of two brightnesses, as integer tables that are the same on every machine.
 //!
-//! SUSAN weighs a pixel by `exp(-(difference / t)^e)` (Smith and Brady 1997), in whole hundredths here.
-//! The tables are made by the compiler from integers alone ([`hundredths_of_exp`]): no libm has a say in a rounding.
+//! SUSAN weighs a pixel by `exp(-(difference / t)^e)` (Smith and Brady 1997), here in whole hundredths. The tables are
+//! computed at compile time in integers ([`hundredths_of_exp`]), so no libm affects the rounding.
 
-/// The brightness threshold t, in grey levels: what programs default to; well above the noise of a camera, and of our
-/// images, and below the contrast of what a person calls an edge.
+/// The brightness threshold t, in grey levels. This is the usual default: well above the noise of a camera and of our
+/// images,
+/// and below the contrast of a visible edge.
 pub(super) const BRIGHTNESS_THRESHOLD: u128 = 20;
 
-/// What a pixel as bright as the other one weighs, in every table.
+/// Weight of a pixel with the same brightness, in every table.
 pub(super) const FULL: u8 = 100;
 
 /// Weights by the difference of brightness, 0 to 255.
 pub(super) type Similarity = [u8; 256];
 
-/// For edges and corners: the paper's sixth power, a step whose sides are only a little rounded.
+/// For edges and corners: the paper's sixth power, a step with slightly rounded sides.
 pub(super) static STEEP: Similarity = similarity(6);
 
 /// For smoothing: a Gaussian in brightness.
@@ -36,11 +37,13 @@ const BITS: u32 = 60;
 
 /// `100 * exp(-numerator / denominator)`, rounded to the nearest integer.
 ///
-/// In fixed point with 60 fractional bits: the argument is halved eight times, so that it is below 1/16; nine terms
-/// of the power series are then good to 2^-54; and the result is squared eight times. What is lost on the way is below
-/// 10^-13, and no entry of a table lies as near to where rounding turns.
+/// In fixed point with 60 fractional bits: the argument is halved eight times, to below 1/16; nine terms of the power
+/// series
+/// are then exact to 2^-54; and the result is squared eight times. The total error is below 10^-13, and no entry of a
+/// table
+/// is that close to a rounding boundary.
 pub(super) const fn hundredths_of_exp(numerator: u128, denominator: u128) -> u8 {
-    // Nothing remains of 100 * exp(-16).
+    // 100 * exp(-16) rounds to 0.
     if numerator >= 16 * denominator {
         return 0;
     }
@@ -75,7 +78,7 @@ mod tests {
         let mut nearest = f64::MAX;
         for (table, power) in [(&STEEP, 6), (&GAUSSIAN, 2)] {
             for (difference, &weight) in table.iter().enumerate() {
-                // The second source: this machine's libm.
+                // An independent source: this machine's libm.
                 let exact = 100.0 * (-(difference as f64 / 20.0).powi(power)).exp();
                 assert_eq!(
                     weight,

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SUSAN smoothing: noise goes, edges stay (Smith and Brady 1997).
+//! SUSAN smoothing: removes noise and preserves edges (Smith and Brady 1997).
 //!
-//! Each pixel becomes the mean of its neighbours, weighted by how near they are (a Gaussian in space) and how alike
-//! (a Gaussian in brightness); the pixel itself is left out. So a mean never reaches across an edge, and a lone wrong
-//! pixel has no say in what replaces it. Where no neighbour is alike, that is the median of the eight around it.
+//! Each pixel becomes the mean of its neighbours, weighted by distance (a Gaussian in space) and by similarity (a
+//! Gaussian
+//! in brightness); the pixel itself is excluded. So a mean never crosses an edge, and a single wrong pixel does not
+//! affect
+//! its replacement. If no neighbour is similar, the pixel becomes the median of the eight around it.
 
 use super::image::{Image, LARGE, MEDIUM, SMALL, Scene, Size};
 use super::similarity::{GAUSSIAN, hundredths_of_exp};
 use super::{Application, Program};
 use crate::Descriptor;
 
-/// The Gaussian's standard deviation in pixels: what programs default to.
+/// The Gaussian's standard deviation in pixels: the usual default.
 const SIGMA: u128 = 4;
 
-/// How far the mask reaches: its farthest neighbour on an axis weighs 22 of 100, its corners 5.
+/// Reach of the mask: its farthest neighbour on an axis weighs 22 of 100, its corners 5.
 const RADIUS: usize = 7;
 
 /// Pixels on a side of the mask, 225 in all.
 const SIDE: usize = 2 * RADIUS + 1;
 
-/// `exp(-r^2 / 2 sigma^2)` in hundredths, and nothing for the centre.
+/// `exp(-r^2 / 2 sigma^2)` in hundredths, and 0 for the centre.
 static NEARNESS: [[u8; SIDE]; SIDE] = {
     let mut weights = [[0; SIDE]; SIDE];
     let mut place = 0;
@@ -37,7 +39,7 @@ static NEARNESS: [[u8; SIDE]; SIDE] = {
 /// An image, and a buffer for the result.
 pub(super) struct Smoothing {
     image: Image,
-    /// The image with a border of [`RADIUS`] mirrored pixels, so that the mask finds a whole neighbourhood everywhere.
+    /// The image with a border of [`RADIUS`] mirrored pixels, so that the mask is complete everywhere.
     framed: Image,
     smooth: Image,
 }
@@ -81,7 +83,7 @@ impl Smoothing {
     }
 }
 
-/// The place in an image of `length` of place `framed` with its border: the image, turned over at its ends.
+/// Maps a coordinate of the framed image to one of the image of `length`, mirrored at the ends.
 fn mirrored(framed: usize, length: usize) -> usize {
     if framed < RADIUS {
         RADIUS - 1 - framed
@@ -92,12 +94,12 @@ fn mirrored(framed: usize, length: usize) -> usize {
     }
 }
 
-/// The mean for the mask whose left upper pixel is (`x`, `y`), to the nearest grey level; `None` if no neighbour is
-/// alike.
+/// The mean for the mask with the top left pixel (`x`, `y`), to the nearest grey level; `None` if no neighbour is
+/// similar.
 #[inline]
 fn smoothed(framed: &Image, x: usize, y: usize) -> Option<u8> {
     let centre = framed.at(x + RADIUS, y + RADIUS);
-    // At most 224 * 100 * 100 * 255 = 571 * 10^6: within 32 bits.
+    // At most 224 * 100 * 100 * 255 = 571 * 10^6: fits into 32 bits.
     let (mut weights, mut weighted) = (0_u32, 0_u32);
     for (row, nearness) in NEARNESS.iter().enumerate() {
         for (pixel, near) in framed.row(x, y + row, SIDE).iter().zip(nearness) {
@@ -111,7 +113,7 @@ fn smoothed(framed: &Image, x: usize, y: usize) -> Option<u8> {
     (weights != 0).then(|| ((weighted + weights / 2) / weights) as u8)
 }
 
-/// The median of the eight pixels around the centre of that mask: of an even number, the mean of the two in the middle.
+/// The median of the eight pixels around the mask's centre: the mean of the two middle ones.
 #[cold]
 fn median_around(framed: &Image, x: usize, y: usize) -> u8 {
     let (left, top) = (x + RADIUS - 1, y + RADIUS - 1);
@@ -189,7 +191,7 @@ mod tests {
         image
     }
 
-    /// The mean over the same mask without weights: what smoothing must be better than.
+    /// The unweighted mean over the same mask, which smoothing must improve on.
     fn box_filtered(image: &Image, x: usize, y: usize) -> f64 {
         let rows = y - RADIUS..=y + RADIUS;
         let sum: u32 = rows
@@ -247,7 +249,7 @@ mod tests {
                 let truth = if x < 32 { 60.0 } else { 180.0 };
                 let ours = (f64::from(smooth.at(x, y)) - truth).abs();
                 assert!(ours <= 3.0, "({x}, {y}) is off by {ours}");
-                // A box of 15 pixels lets the other side in by up to 7/15 of the step.
+                // A box of 15 pixels includes the other side by up to 7/15 of the step.
                 let theirs = (box_filtered(&noisy, x, y) - truth).abs();
                 assert!(theirs > 2.0 * ours, "({x}, {y}): box {theirs}, ours {ours}");
             }
@@ -258,7 +260,7 @@ mod tests {
     fn a_lone_wrong_pixel_takes_the_median_of_those_around_it() {
         let lone = image(20, 20, |x, y| if (x, y) == (9, 9) { 255 } else { 100 });
         assert!(smooth(lone).pixels.iter().all(|pixel| *pixel == 100));
-        // Four of 10 and four of 31, none alike.
+        // Four neighbours of 10 and four of 31, none similar.
         let split = image(20, 20, |x, y| match (x, y) {
             (9, 9) => 255,
             (x, y) if y < 9 || (y == 9 && x < 9) => 10,
@@ -288,10 +290,10 @@ mod tests {
                 if squared == 0 {
                     continue;
                 }
-                // The second source: this machine's libm.
+                // An independent source: this machine's libm.
                 let exact = 100.0 * (-f64::from(u32::try_from(squared).unwrap()) / 32.0).exp();
                 let off = (f64::from(*weight) - exact).abs();
-                // Not within 0.001 of where rounding turns: any good exponential gives the same.
+                // More than 0.001 from a rounding boundary: any accurate exponential gives the same.
                 assert!(off < 0.499, "{squared}: {weight} for {exact}");
             }
         }

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Makes lines of one pixel from the edge points that non-maximum suppression left.
+//! Thins the edge points that remain after non-maximum suppression to lines of one pixel.
 //!
-//! The rules are those of S.M. Smith, "Edge Thinning Used in the SUSAN Edge Detector", the report that goes with
-//! the paper. They look at how many of a point's eight neighbours are points too, go through the image
-//! once, and after each change step back by two pixels and two rows, so that what a change makes possible is done too.
+//! The rules are those of S.M. Smith, "Edge Thinning Used in the SUSAN Edge Detector", the report that accompanies the
+//! paper. A rule depends on how many of a point's eight neighbours are points. One pass goes over the image; after each
+//! change it steps back by two pixels and two rows, to apply the rules that the change enables.
 //!
-//! Each pixel only ever goes from nothing to a point and from a point to one that was taken away. So no two rules can
+//! A pixel can only change from empty to a point, and from a point to a removed one. So no two rules can undo each
+//! other
+//! forever: there are at most two changes for each pixel.
 //! undo each other for ever: there are at most two changes a pixel.
 
-/// What a pixel is: nothing, or a point that was taken away, or a point. A point that was added to the end of a line
-/// knows how many were before it.
+/// State of a pixel: empty, a removed point, or a point. A point that was added to the end of a line knows how many
+/// were
+/// added before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Nothing,
@@ -23,10 +26,10 @@ impl State {
     }
 }
 
-/// Lines grow by that many points at most.
+/// Most points that are added to a line.
 const ADDED_MOST: u8 = 3;
 
-/// The eight neighbours as (x, y), clockwise from the one above.
+/// The eight neighbours as (x, y), clockwise from above.
 const RING: [(isize, isize); 8] = [
     (0, -1),
     (1, -1),
@@ -38,13 +41,13 @@ const RING: [(isize, isize); 8] = [
     (-1, -1),
 ];
 
-/// An image of points; those at its border are nothing.
+/// An image of points; its border is empty.
 pub(super) struct Points {
     states: Vec<State>,
     width: usize,
 }
 
-/// Which of a pixel's neighbours are points: a bit each, in the order of [`RING`].
+/// The neighbours of a pixel that are points: one bit each, in the order of [`RING`].
 #[derive(Debug, Clone, Copy)]
 struct Neighbours(u8);
 
@@ -57,13 +60,14 @@ impl Neighbours {
         self.0.count_ones()
     }
 
-    /// The directions in which they are.
+    /// Directions of the neighbouring points.
     fn directions(self) -> impl Iterator<Item = usize> {
         (0..8).filter(move |direction| self.has(*direction))
     }
 
-    /// Whether the points around stay as connected as they are when the one in the middle goes: Yokoi's number of
-    /// connections is 1. (It is 0 within an area, and above where lines meet.)
+    /// True if the neighbouring points stay connected without the one in the middle: Yokoi's connectivity number is 1.
+    /// (It is 0
+    /// within an area, and above 1 where lines meet.)
     fn hold_together(self) -> bool {
         let free = |direction: usize| !self.has(direction);
         let connections = [0, 2, 4, 6]
@@ -82,17 +86,17 @@ impl Points {
         }
     }
 
-    /// Takes all points away, and the memory of them.
+    /// Removes all points and all traces of removed ones.
     pub(super) fn clear(&mut self) {
         self.states.fill(State::Nothing);
     }
 
-    /// Makes the pixel at that place a point; it isn't at the border.
+    /// Makes the pixel at `place` a point; it must not be at the border.
     pub(super) fn mark(&mut self, place: usize) {
         self.states[place] = State::Point { added: 0 };
     }
 
-    /// The places of all points, in order.
+    /// Positions of all points, in order.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> {
         let points = self.states.iter().enumerate();
         points
@@ -104,7 +108,7 @@ impl Points {
         size_of_val(&self.states[..])
     }
 
-    /// Thins them, by the responses of all pixels, which are 0 at the border.
+    /// Thins the points, by the responses of all pixels, which are 0 at the border.
     pub(super) fn thin(&mut self, responses: &[u16]) {
         let height = self.states.len() / self.width;
         let (mut x, mut y) = (1, 1);
@@ -126,7 +130,7 @@ impl Points {
         }
     }
 
-    /// Applies the rule for the point's number of neighbours; returns whether it changed something near.
+    /// Applies the rule for the point's number of neighbours; returns true if something nearby changed.
     fn apply_rules(&mut self, place: usize, added: u8, responses: &[u16]) -> bool {
         let neighbours = self.neighbours(place);
         match neighbours.count() {
@@ -140,8 +144,9 @@ impl Points {
         }
     }
 
-    /// One neighbour: the line ends here. It goes on where the response is the largest of the three pixels ahead; the
-    /// one straight ahead counts a quarter more.
+    /// One neighbour: the end of a line. Extends the line to the pixel ahead with the largest response; of the three,
+    /// the one
+    /// straight ahead counts a quarter more.
     fn extend(
         &mut self,
         place: usize,
@@ -165,8 +170,9 @@ impl Points {
         new.is_some()
     }
 
-    /// Two neighbours: a point beside a line goes, and one that sticks out of it moves in where the response there is
-    /// above 0.7 of its own.
+    /// Two neighbours: removes a point beside a line. A point that sticks out moves into the line if the response there
+    /// is above
+    /// 0.7 of its own.
     fn straighten(
         &mut self,
         place: usize,
@@ -174,8 +180,9 @@ impl Points {
         neighbours: Neighbours,
         responses: &[u16],
     ) -> bool {
-        // Beside a diagonal: its two points touch each other. (At the end of a line the two neighbours may touch too;
-        // taking such an end away would, end after end, eat the line up.)
+        // Beside a diagonal, the two neighbours touch each other. (At the end of a line they may touch, too; removing
+        // such an
+        // end would consume the line, end by end.)
         if [0, 2, 4, 6]
             .into_iter()
             .any(|d| neighbours.has(d) && neighbours.has(d + 2))
@@ -183,7 +190,7 @@ impl Points {
             self.states[place] = State::TakenAway;
             return true;
         }
-        // Two corners of the ring with one place between them: that is where the line would be straight.
+        // Two corners of the ring with one place in between: a point there would make the line straight.
         let Some(between) = [0, 2, 4, 6]
             .into_iter()
             .find(|direction| neighbours.has(direction + 7) && neighbours.has(direction + 1))
@@ -200,8 +207,9 @@ impl Points {
         straight
     }
 
-    /// More neighbours: of the point and those around it that are no links either, the one with the least response
-    /// goes.
+    /// More neighbours: removes the point with the smallest response among this one and its neighbours that are no
+    /// links
+    /// either.
     fn thin_out(&mut self, place: usize, neighbours: Neighbours, responses: &[u16]) -> bool {
         if !neighbours.hold_together() {
             return false;
@@ -239,7 +247,7 @@ impl Points {
 mod tests {
     use super::*;
 
-    /// Thins a picture of points (`#`), of pixels with a response (`+`) and of others (`.`), after adding a border.
+    /// Thins a picture of points (`#`), pixels with a response (`+`) and others (`.`), after adding a border.
     fn thinned(picture: &[&str]) -> Vec<String> {
         let width = picture[0].len() + 2;
         let mut points = Points::new(width, picture.len() + 2);
@@ -289,7 +297,7 @@ mod tests {
             thinned(&["..#..", "##+##", "....."]),
             [".....", "#####", "....."]
         );
-        // Not where there is no response.
+        // A gap without a response stays open.
         assert_eq!(
             thinned(&["..#..", "##.##", "....."]),
             ["..#..", "##.##", "....."]
@@ -307,7 +315,7 @@ mod tests {
     #[test]
     fn a_thick_line_becomes_thin_and_a_crossing_stays() {
         let thick = thinned(&["......", "######", "######", "......"]);
-        // At the ends one point may have gone.
+        // At each end one point may be removed.
         for column in 1..5 {
             let points = thick.iter().filter(|row| row.as_bytes()[column] == b'#');
             assert_eq!(points.count(), 1, "{thick:?}");

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The USAN, the "univalue segment assimilating nucleus": the part of a round mask that is about as bright as the
+//! The USAN, the "univalue segment assimilating nucleus": the part of a round mask with about the same brightness as
+//! the
 //! pixel at its centre (Smith and Brady 1997).
 //!
-//! The mask has 37 pixels, the nucleus among them: all at most 3.4 from it. Areas and moments are in hundredths of a
-//! pixel, the unit of the similarity tables.
+//! The mask has 37 pixels, including the nucleus: all within 3.4 pixels. Areas and moments are in hundredths of a
+//! pixel, the
+//! unit of the similarity tables.
 
 use super::image::Image;
 use super::similarity::{FULL, STEEP};
 
-/// How far the mask reaches from the nucleus.
+/// Reach of the mask from the nucleus.
 pub(super) const RADIUS: usize = 3;
 
-/// How far the mask reaches to the left and right in its rows, from the top.
+/// Reach of the mask to the left and right in each row, from the top.
 const REACH: [usize; 2 * RADIUS + 1] = [1, 2, 3, 3, 3, 2, 1];
 
-/// The area of a mask that is all alike: the most, n_max.
+/// The area of a uniform mask: the maximum, n_max.
 pub(super) const AREA_MOST: u16 = 37 * FULL as u16;
 
 /// The area of the USAN around a pixel that is at least [`RADIUS`] from the border.
@@ -61,7 +63,7 @@ impl Moments {
         moments
     }
 
-    /// Whether the centre of gravity of an USAN of that area lies more than a pixel from the nucleus.
+    /// True if the centre of gravity of a USAN with that area lies more than a pixel from the nucleus.
     pub(super) fn off_centre(&self, area: u16) -> bool {
         self.x.pow(2) + self.y.pow(2) > i32::from(area).pow(2)
     }
@@ -71,7 +73,7 @@ impl Moments {
 mod tests {
     use super::*;
 
-    /// White where the condition holds, in an image of 9x9 whose middle is (4, 4).
+    /// White where `white` holds, in an image of 9x9 pixels with the middle (4, 4).
     fn drawn(white: fn(usize, usize) -> bool) -> Image {
         let mut image = Image::black(9, 9);
         for y in 0..9 {
@@ -99,7 +101,7 @@ mod tests {
     #[test]
     fn the_area_is_all_half_and_a_quarter() {
         assert_eq!(area(&drawn(|_, _| true), 4, 4), AREA_MOST);
-        // The nucleus' own row is on its side of an edge: 15 of 37 are beyond.
+        // The nucleus' own row is on its side of the edge: 15 of the 37 pixels are beyond.
         assert_eq!(area(&drawn(|_, y| y >= 4), 4, 4), 2200);
         assert_eq!(area(&drawn(|x, y| x >= 4 && y >= 4), 4, 4), 1300);
         assert_eq!(area(&drawn(|x, y| x == 4 && y == 4), 4, 4), 100);

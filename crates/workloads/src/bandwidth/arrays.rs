@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A buffer divided into arrays, touched over and over by a [`Kind`]'s loop.
+//! A buffer divided into arrays, touched repeatedly by a [`Kind`]'s loop.
 
 #![allow(unsafe_code)]
 
@@ -10,13 +10,13 @@ use super::{INITIAL, Kind, Load};
 use crate::buffer::Lines;
 use crate::{BufferConfig, Error, LINE_BYTES, Result, ratio};
 
-/// Lines between two looks at `stop`: 256 KiB, some 10 us of fast memory and a few
-/// milliseconds of a core held to 100 MB/s.
+/// Lines between checks of `stop`: 256 KiB, about 10 us of fast memory and a few
+/// milliseconds on a core throttled to 100 MB/s.
 const LINES_A_STEP: u64 = 4096;
 
 pub(super) struct Arrays {
     kind: &'static Kind,
-    /// Owns what `starts` points to.
+    /// Owns the memory of `starts`.
     _mapping: Mapping,
     starts: [*mut u64; 3],
     lines: Lines,
@@ -48,7 +48,7 @@ impl Arrays {
         // A multiple of the stride, so that each array begins at a cache line.
         let apart = share.bytes / config.stride * config.stride;
         // SAFETY: the offsets of the arrays in use lie within the mapping; those
-        // of the others are never used, and wrapping makes no promise about them.
+        // of the others are never dereferenced, and wrapping_add is always safe.
         let starts =
             [0, 1, 2].map(|array| mapping.start().wrapping_add(array * apart).cast::<u64>());
         let arrays = Self {
@@ -139,8 +139,8 @@ impl Load for Arrays {
     }
 
     fn floor(&mut self) -> Result<f64> {
-        // 8 KiB over all arrays: in the innermost cache of any core; 2048 times is
-        // some 100 us, long against the clock and short against a tick.
+        // 8 KiB over all arrays: fits the first-level cache of any core; 2048 passes take
+        // about 100 us, long compared with the clock's cost and short compared with a tick.
         let (lines, times) = (128 / self.kind.arrays, 2048);
         let config = BufferConfig {
             bytes: lines * self.kind.arrays * LINE_BYTES,

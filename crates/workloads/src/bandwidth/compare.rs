@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `-a compare`: loads every word of each line and compares it with the one before, as a program does that looks for what
-//! has changed in a picture.
+//! `-a compare`: loads every word of each line and compares it with the previous one, like a program that searches a
+//! picture
+//! for changes.
 
 #![allow(unsafe_code)]
 
 use super::Kind;
 use crate::{Descriptor, LINE_BYTES};
 
-/// In a line.
+/// Words in a line.
 const WORDS: usize = LINE_BYTES / size_of::<u64>();
 
-/// x86-64 `mov; cmp; setne; add`, arm64 `ldr; cmp; cinc`: some 27 instructions a line, one of its eight loads from memory.
+/// x86-64 `mov; cmp; setne; add`, arm64 `ldr; cmp; cinc`: about 27 instructions a line; one of its eight loads goes to
+/// memory.
 ///
 /// # Safety
 /// The first array has `lines` lines, `stride` words apart.
@@ -37,7 +39,7 @@ pub(super) static KIND: Kind = Kind {
     traffic: "each line is read from memory once",
     arrays: 1,
     touch,
-    // The first word of a line is another than those around it, which nothing writes.
+    // The first word of a line differs from both neighbours, which are never written.
     sum_per_line: 2,
     word_after: |_| super::INITIAL[0],
 };

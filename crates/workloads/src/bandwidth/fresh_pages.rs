@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `--fresh-pages`: maps, touches one word a page, unmaps. Every page costs one
-//! fault, in which the kernel writes it full of zeros.
+//! fault, in which the kernel zeroes it.
 
 #![allow(unsafe_code)]
 
@@ -10,12 +10,12 @@ use memwarden_platform::{clock, hugepage};
 use super::Load;
 use crate::{BufferConfig, Descriptor, Error, Result, ratio};
 
-/// Pages a mapping. Two system calls are spread over them: with 256 pages they
-/// were 26 ns of a page's 3.2 us on an EPYC and 73 of 4400 instructions in the
-/// emulated machine (`loop_ns_per_touch` tells). Many more would outgrow what
-/// the kernel keeps of free pages for each CPU (a few hundred), and pages would
-/// come from the zone's common list, under its lock. 256 pages of 4 KiB are
-/// 1 MiB, one or two page-table pages.
+/// Pages of a mapping. They share two system calls: with 256 pages these took
+/// 26 ns of a page's 3.2 us on an EPYC, and 73 of 4400 instructions in the
+/// emulated machine (see `loop_ns_per_touch`). Many more pages would exceed the
+/// kernel's per-CPU lists of free pages (a few hundred), and would come from the
+/// zone's list, under its lock. 256 pages of 4 KiB are 1 MiB, with one or two
+/// page-table pages.
 const PAGES_A_STEP: u64 = 256;
 
 pub(super) struct FreshPages {
@@ -31,7 +31,7 @@ impl FreshPages {
                     .into(),
             ));
         }
-        // Once for the process, and not an madvise for each mapping.
+        // Once for the process; otherwise each mapping would need an madvise.
         hugepage::disable_transparent()?;
         let page = page_bytes();
         Ok(Self {
@@ -41,7 +41,7 @@ impl FreshPages {
     }
 }
 
-/// One store a page, of which each one faults.
+/// One store a page, each with a page fault.
 ///
 /// # Safety
 /// There are `pages` writable pages of `page` bytes from `start` on.
@@ -91,7 +91,7 @@ impl Load for FreshPages {
     }
 }
 
-/// What moves between cache and memory.
+/// Traffic between cache and memory.
 pub(super) const TRAFFIC: &str = "each page is written full of zeros by the kernel, in a page fault; \
                                   whether that goes to memory or stays in the cache is the kernel's and the CPU's affair";
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `-a ntwrite`: writes whole lines past the cache.
+//! `-a ntwrite`: writes whole lines, bypassing the cache.
 
 #![allow(unsafe_code)]
 
 use super::Kind;
 use crate::Descriptor;
 
-/// Neither 0 nor what the line held before.
+/// Neither 0 nor the line's initial value.
 const WRITTEN: u64 = 0x6b6b_6b6b;
 
-/// Eight non-temporal stores a line. All eight words, not one: a line that is
-/// written in part would be merged in memory by a read or a masked write, which
-/// is slower than what this kind is for.
+/// Eight non-temporal stores a line. All eight words, because a partially written
+/// line would be merged in memory by a read or a masked write, which is slower
+/// and not the traffic that this kind is for.
 ///
 /// # Safety
 /// The first array has `lines` lines, `stride` words apart.
@@ -25,14 +25,14 @@ unsafe fn touch(arrays: [*mut u64; 3], lines: usize, stride: usize) -> u64 {
             unsafe { _mm_stream_si64(arrays[0].add(line * stride + word).cast(), WRITTEN as i64) };
         }
     }
-    // Non-temporal stores are weakly ordered: here they are done.
+    // Non-temporal stores are weakly ordered; the fence completes them.
     // SAFETY: every x86-64 has SSE2.
     unsafe { _mm_sfence() };
     0
 }
 
 /// Four non-temporal stores of two words a line (STNP): a hint, which a core may
-/// take for a plain store.
+/// treat as a plain store.
 ///
 /// # Safety
 /// The first array has `lines` lines, `stride` words apart.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `-a screen`: scrolls a frame buffer as a terminal does. All rows of pixels move up by one row of text, and a new
-//! row of text is drawn at the bottom.
+//! `-a screen`: scrolls a frame buffer like a terminal. All rows of pixels move up by one row of text, and a new row of
+//! text is drawn at the bottom.
 
 #![allow(unsafe_code)]
 
@@ -11,13 +11,13 @@ use memwarden_platform::units::size_text;
 use super::Load;
 use crate::{BufferConfig, Descriptor, Error, LINE_BYTES, Result, ratio};
 
-/// A row of pixels: 1920 of 4 bytes.
+/// Bytes of a row of pixels: 1920 pixels of 4 bytes.
 const ROW_BYTES: usize = 1920 * 4;
 
-/// Rows of pixels that a row of text takes: the cell height of the VGA's font, which consoles still have.
+/// Rows of pixels in a row of text: the cell height of the VGA font, which consoles still use.
 const TEXT_ROWS: usize = 16;
 
-/// Rows of pixels between two looks at the clock: 240 KiB, as of the other kinds.
+/// Rows of pixels between clock readings: 240 KiB, about as for the other kinds.
 const ROWS_A_STEP: u64 = 32;
 
 /// A frame buffer that scrolls.
@@ -28,16 +28,16 @@ pub(super) struct Screen {
     done: u64,
 }
 
-/// What is drawn into a row of pixels in the scroll with this number: no two alike, none 0.
+/// The value drawn into a row of pixels in scroll number `scroll`: all differ, none is 0.
 fn drawn(scroll: u64, row: usize) -> u64 {
-    // An odd factor (2^64 over the golden ratio) permutes the numbers: not the last byte alone differs.
+    // An odd factor (2^64 over the golden ratio) permutes the numbers, so that they differ in more than the last byte.
     (scroll * TEXT_ROWS as u64 + (row % TEXT_ROWS) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Moves a row of pixels.
 ///
 /// # Safety
-/// Both are `ROW_BYTES` long, and apart.
+/// Both are `ROW_BYTES` long and do not overlap.
 #[inline(never)]
 unsafe fn move_row(to: *mut u8, from: *const u8) {
     // SAFETY: the caller's promise.
@@ -47,7 +47,7 @@ unsafe fn move_row(to: *mut u8, from: *const u8) {
 /// Draws a row of pixels.
 ///
 /// # Safety
-/// It is `ROW_BYTES` long and aligned to 8.
+/// The row is `ROW_BYTES` long and aligned to 8.
 #[inline(never)]
 unsafe fn draw_row(to: *mut u8, value: u64) {
     for word in 0..ROW_BYTES / 8 {
@@ -82,8 +82,9 @@ impl Screen {
         self.mapping.start().wrapping_add(row * ROW_BYTES)
     }
 
-    /// What a row holds after so many whole scrolls: what was drawn at the bottom and has come up since, or the 0 of
-    /// the beginning.
+    /// Contents of a row after that many complete scrolls: a value drawn at the bottom that has moved up since, or the
+    /// initial
+    /// 0.
     fn expected(&self, row: usize, scrolls: u64) -> u64 {
         let moves = (self.rows - 1 - row) / TEXT_ROWS;
         match scrolls.checked_sub(moves as u64 + 1) {
@@ -92,7 +93,7 @@ impl Screen {
         }
     }
 
-    /// The place of a row among those that are drawn.
+    /// Index of a row within the drawn row of text.
     fn first_drawn(&self, row: usize) -> usize {
         row - (self.rows - TEXT_ROWS)
     }
@@ -101,7 +102,7 @@ impl Screen {
 impl Load for Screen {
     const UNIT: &'static str = "row";
 
-    /// Bytes written; as many are read, but for the row of text that is drawn.
+    /// Bytes written; as many are read, except for the row of text that is drawn.
     fn unit_bytes(&self) -> u64 {
         ROW_BYTES as u64
     }
@@ -150,11 +151,11 @@ impl Load for Screen {
         Ok(())
     }
 
-    /// A row moved within the innermost cache.
+    /// Time to move a row within the first-level cache.
     fn floor(&mut self) -> Result<f64> {
         let small = Mapping::anonymous(2 * ROW_BYTES)?;
         let (to, from) = (small.start(), small.start().wrapping_add(ROW_BYTES));
-        // Some 100 us: long against the clock and short against a tick.
+        // About 100 us: long compared with the clock's cost and short compared with a tick.
         let times = 512;
         let best = (0..4).map(|_| {
             let begin = clock::now_ns();
@@ -168,7 +169,7 @@ impl Load for Screen {
     }
 }
 
-/// What moves between cache and memory.
+/// Traffic between cache and memory.
 pub(super) const TRAFFIC: &str = "each line of the screen is counted when it is written; one below it is read for that, \
                                   and the cache reads the written one too before it writes it back: memory sees three lines";
 

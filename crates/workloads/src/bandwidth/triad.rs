@@ -6,7 +6,7 @@
 use super::{INITIAL, Kind};
 use crate::Descriptor;
 
-/// STREAM's scalar is 3.0; on integers the arithmetic is checked exactly.
+/// STREAM's scalar is 3.0; on integers the result can be checked exactly.
 const SCALAR: u64 = 3;
 
 /// Loads from lines of the second and third array, one store to a line of the first.

@@ -6,7 +6,7 @@
 use super::Kind;
 use crate::Descriptor;
 
-/// Neither 0 nor what the line held before.
+/// Neither 0 nor the line's initial value.
 const WRITTEN: u64 = 0x5a5a_5a5a;
 
 /// One store a line.
