@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pinning a thread to a CPU, and making sure that it is there.
+//! Pins a thread to a CPU, and checks that it runs there.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ pub fn pin(cpu: usize) -> Result<()> {
     Ok(())
 }
 
-/// Lets the calling thread run on `set` alone.
+/// Restricts the calling thread to `set`.
 pub fn set(set: CpuSet) -> Result<()> {
     set_mask(&mask(&set)).map_err(|source| Error::System {
         attempt: format!("pin to CPU {set} (is it in this cgroup's cpuset?)"),
@@ -35,7 +35,7 @@ pub fn set(set: CpuSet) -> Result<()> {
     })
 }
 
-/// The kernel's mask of a set.
+/// The kernel's form of a set.
 pub(crate) type Mask = [u64; WORDS];
 
 pub(crate) fn mask(set: &CpuSet) -> Mask {
@@ -68,7 +68,7 @@ pub fn get() -> Result<CpuSet> {
         .collect())
 }
 
-/// The CPU that the calling thread runs on at this moment.
+/// The CPU that the calling thread currently runs on.
 pub fn current() -> Result<usize> {
     // SAFETY: takes nothing, touches nothing.
     let cpu = unsafe { libc::sched_getcpu() };

@@ -9,28 +9,28 @@ use crate::cpus::{self, CpuSet};
 use crate::units::{parse_size, size_text};
 use crate::{Result, Root};
 
-/// What a cache holds.
+/// Contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Data alone.
+    /// Only data.
     Data,
-    /// Instructions alone.
+    /// Only instructions.
     Instruction,
     /// Both.
     Unified,
 }
 
-/// One cache. Geometry that the firmware does not tell is `None`, not 0.
+/// One cache. Geometry that the firmware does not report is `None`, not 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cache {
     /// 1 is closest to the core.
     pub level: u32,
-    /// What it holds.
+    /// Its contents.
     pub kind: Kind,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: Option<u64>,
-    /// Bytes a line.
+    /// Bytes of a line.
     pub line_bytes: Option<u64>,
     /// Ways of associativity.
     pub ways: Option<u64>,
@@ -54,7 +54,7 @@ impl fmt::Display for Cache {
     }
 }
 
-/// Every cache of the machine once, by level, kind and first CPU.
+/// The caches of the machine, each once, by level, kind and first CPU.
 pub fn topology(root: &Root) -> Result<Vec<Cache>> {
     let mut caches: Vec<Cache> = Vec::new();
     for cpu in cpus::online_in(root)?.iter() {
@@ -68,7 +68,7 @@ pub fn topology(root: &Root) -> Result<Vec<Cache>> {
     Ok(caches)
 }
 
-/// The caches that `cpu` uses; empty where sysfs does not tell.
+/// The caches that `cpu` uses; empty if sysfs does not list them.
 #[must_use]
 pub fn of_cpu(root: &Root, cpu: usize) -> Vec<Cache> {
     let directory = format!("/sys/devices/system/cpu/cpu{cpu}/cache");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requests that /dev/cftu takes (`kernel/include/uapi/memwarden/cftu.h`), and the memory that they speak of.
+//! The requests of /dev/cftu (`kernel/include/uapi/memwarden/cftu.h`), and the memory that they refer to.
 //!
-//! The kernel writes to the addresses in a request. Here they are always inside a [`Memory`] that the caller lends for the
-//! call, so that no request can reach anything else.
+//! The kernel writes to the addresses in a request. Here they are always inside a [`Memory`] that the caller lends for
+//! the
+//! call, so that no request can reach other memory.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +24,7 @@ pub const UNCACHED: u32 = 1;
 /// `struct cftu_info`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)] // the header says what each is
+#[allow(missing_docs)] // documented in the header
 pub struct Info {
     pub version: u32,
     pub channels: u32,
@@ -67,12 +68,12 @@ struct Pin {
     id: u32,
 }
 
-/// `struct cftu_copy`, with a place in a [`Memory`] where the kernel wants an address.
+/// `struct cftu_copy`; the address is an offset in a [`Memory`].
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Copy {
-    /// Offset in the memory; it is an address while the kernel has it.
+    /// Offset in the memory; converted to an address during the request.
     pub at: u64,
     pub offset: u64,
     pub bytes: u64,
@@ -153,7 +154,7 @@ const BATCH: libc::Ioctl = libc::_IOWR::<Batch>(TYPE, 7);
 const CHANNEL: libc::Ioctl = libc::_IOWR::<Channel>(TYPE, 8);
 const STATISTICS: libc::Ioctl = libc::_IOR::<Statistics>(TYPE, 9);
 
-/// User memory for copies: whole pages, all there.
+/// User memory for copies: whole pages, all mapped.
 #[derive(Debug)]
 pub struct Memory {
     mapping: Mapping,
@@ -161,10 +162,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `bytes` of zeros, at least one.
+    /// Allocates `bytes` of zeros, at least one.
     ///
     /// # Errors
-    /// When the kernel has no such memory.
+    /// When memory is short.
     pub fn new(bytes: usize) -> crate::Result<Self> {
         let bytes = bytes.max(1);
         let mapping = Mapping::anonymous(bytes.next_multiple_of(page_bytes()))?;
@@ -182,7 +183,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.mapping.start(), self.bytes) }
     }
 
-    /// The same, to be changed.
+    /// Its contents, mutable.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed mutably.
@@ -193,17 +194,17 @@ impl Memory {
         self.mapping.start() as u64
     }
 
-    /// Whether the copy's bytes are inside.
+    /// True if the copy's bytes are inside the memory.
     fn holds(&self, copy: &Copy) -> bool {
         let end = copy.at.checked_add(copy.bytes);
         end.is_some_and(|end| end <= self.bytes as u64)
     }
 }
 
-/// What the module has.
+/// The module's properties.
 ///
 /// # Errors
-/// The driver's errno; ENOTTY from a file that is no such device. So it is for all requests here.
+/// The driver's errno; ENOTTY from a file of another driver. The same holds for all requests here.
 pub fn info(device: &impl AsFd) -> io::Result<Info> {
     let mut record = Info::default();
     // SAFETY: the record is the request's own.
@@ -211,20 +212,20 @@ pub fn info(device: &impl AsFd) -> io::Result<Info> {
     Ok(record)
 }
 
-/// Chooses the policy.
+/// Sets the policy.
 ///
 /// # Errors
-/// EINVAL when it doesn't fit the channels.
+/// EINVAL if it doesn't fit the channels.
 pub fn set_policy(device: &impl AsFd, policy: &Policy) -> io::Result<()> {
     let mut record = *policy;
     // SAFETY: the record is the request's own.
     unsafe { request(device, POLICY, &raw mut record) }
 }
 
-/// Gives the file a region of kernel memory in place of what it had; 0 is none.
+/// Replaces the file's region of kernel memory; 0 frees it.
 ///
 /// # Errors
-/// ENOMEM when there is no such memory.
+/// ENOMEM if memory is short.
 pub fn set_region(device: &impl AsFd, bytes: u64) -> io::Result<()> {
     let mut record = Region { bytes };
     // SAFETY: the record is the request's own.
@@ -248,20 +249,20 @@ pub fn pin(device: &impl AsFd, memory: &Memory) -> io::Result<u32> {
     Ok(record.id)
 }
 
-/// Releases what was pinned.
+/// Releases pinned memory.
 ///
 /// # Errors
-/// EINVAL for an id that there isn't.
+/// EINVAL for an unknown ID.
 pub fn unpin(device: &impl AsFd, id: u32) -> io::Result<()> {
     let mut record = id;
     // SAFETY: the record is the request's own.
     unsafe { request(device, UNPIN, &raw mut record) }
 }
 
-/// Makes one copy from or to the memory; what came of it is in `copy`.
+/// Makes one copy from or to the memory, and stores its outcome in `copy`.
 ///
 /// # Errors
-/// EINVAL for a copy that isn't inside the memory and the region.
+/// EINVAL for a copy outside the memory or the region.
 pub fn copy(device: &impl AsFd, memory: &mut Memory, copy: &mut Copy) -> io::Result<()> {
     if !memory.holds(copy) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -270,8 +271,9 @@ pub fn copy(device: &impl AsFd, memory: &mut Memory, copy: &mut Copy) -> io::Res
         at: memory.address() + copy.at,
         ..*copy
     };
-    // SAFETY: the record is the request's own, and what it lets the kernel write to is inside the memory, which is lent
-    // mutably for the call.
+    // SAFETY: the record is the request's own, and the kernel writes only inside the memory, which is borrowed mutably
+    // for
+    // the call.
     let result = unsafe { request(device, COPY, &raw mut record) };
     *copy = Copy {
         at: copy.at,
@@ -280,10 +282,10 @@ pub fn copy(device: &impl AsFd, memory: &mut Memory, copy: &mut Copy) -> io::Res
     result
 }
 
-/// Makes many copies in one request, in their order; also says how many were made.
+/// Makes many copies in one request, in order, and returns how many it made.
 ///
 /// # Errors
-/// EINVAL when one isn't inside the memory, and then none is made; EINTR when a signal came.
+/// EINVAL if one is outside the memory, and then none is made; EINTR if a signal came.
 pub fn batch(
     device: &impl AsFd,
     memory: &mut Memory,
@@ -301,17 +303,18 @@ pub fn batch(
         reserved: 0,
         done: 0,
     };
-    // SAFETY: the record is the request's own; it leads to `count` copies, lent mutably, and each of these to a place
-    // inside the memory, lent mutably too.
+    // SAFETY: the record is the request's own. It points to `count` copies, borrowed mutably, and each of them points
+    // into
+    // the memory, which is borrowed mutably, too.
     let result = unsafe { request(device, BATCH, &raw mut record) };
     copies.iter_mut().for_each(|copy| copy.at -= start);
     (record.done, result)
 }
 
-/// What the channel of that number did.
+/// The counts of channel `number`.
 ///
 /// # Errors
-/// EINVAL when there is none.
+/// EINVAL if there is no such channel.
 pub fn channel(device: &impl AsFd, number: u32) -> io::Result<Channel> {
     let mut record = Channel {
         channel: number,
@@ -322,7 +325,7 @@ pub fn channel(device: &impl AsFd, number: u32) -> io::Result<Channel> {
     Ok(record)
 }
 
-/// What all copies did.
+/// The counts of all copies.
 ///
 /// # Errors
 /// As for [`info`].
@@ -334,8 +337,9 @@ pub fn statistics(device: &impl AsFd) -> io::Result<Statistics> {
 }
 
 /// # Safety
-/// `number` is a request for a `T`, and any bits that the kernel leaves in it are a value; where the record leads to
-/// other memory, that may be read and written during the call.
+/// `number` is a request for a `T`, and any bits that the kernel stores in it are a valid value; if the record points
+/// to
+/// other memory, that memory may be read and written during the call.
 unsafe fn request<T>(device: &impl AsFd, number: libc::Ioctl, record: *mut T) -> io::Result<()> {
     // SAFETY: as the caller promises.
     match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, record) } {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clock of every measurement: CLOCK_MONOTONIC_RAW, which NTP does not slew.
+//! The clock of all measurements: CLOCK_MONOTONIC_RAW, which NTP does not slew.
 
 #![allow(unsafe_code)]
 
@@ -26,12 +26,12 @@ pub fn resolution() -> u64 {
     nanoseconds(time)
 }
 
-/// What one reading of the clock costs, in nanoseconds: the mean over the best
-/// of several batches, because an interrupt in one batch is not the clock's cost.
+/// Cost of one reading of the clock, in nanoseconds: the mean over the best
+/// of several batches, because an interrupt in a batch is not the clock's cost.
 #[must_use]
 pub fn cost() -> f64 {
-    // 256 readings are 6 us with a vDSO and 60 us with a system call: long
-    // against the clock's step, short against a scheduler tick.
+    // 256 readings take 6 us with a vDSO and 60 us with a system call: long
+    // compared with the clock's step, short compared with a scheduler tick.
     const READINGS: u32 = 256;
     (0..16)
         .map(|_| {
@@ -49,11 +49,12 @@ pub fn cost() -> f64 {
         })
 }
 
-/// The shortest time above 0 that two readings of the clock tell, in nanoseconds: its step, or what a reading costs if
-/// that is longer. ([`resolution`] is what the kernel promises, 1 ns even where the hardware counts in steps of 40.)
+/// The shortest time above 0 between two readings of the clock, in nanoseconds: its step, or the cost of a reading if
+/// that
+/// is longer. ([`resolution`] is what the kernel reports, 1 ns even if the hardware counts in steps of 40.)
 #[must_use]
 pub fn shortest_ns() -> u64 {
-    // 4096 readings are some 0.1 ms with a vDSO: long against an interrupt, which lengthens a few of them.
+    // 4096 readings take about 0.1 ms with a vDSO: long compared with an interrupt, which lengthens only a few of them.
     const READINGS: u32 = 4096;
     (0..READINGS)
         .map(|_| {
@@ -71,7 +72,7 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds of CPU time that the calling thread has had.
+/// CPU time of the calling thread, in nanoseconds.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
@@ -86,7 +87,7 @@ pub fn sleep_until(deadline_ns: u64) -> Result<()> {
         #[allow(clippy::cast_possible_wrap)] // below 10^9
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: the timespec lives through the call; no remainder is asked for.
+    // SAFETY: the timespec lives through the call; the remainder is not requested.
     let rc = unsafe {
         libc::clock_nanosleep(
             libc::CLOCK_MONOTONIC,

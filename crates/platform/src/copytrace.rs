@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requests that the devices in /dev/copytrace take (`kernel/include/uapi/memwarden/copytrace.h`), and the rings of
-//! records that they give out.
+//! The requests of the devices in /dev/copytrace (`kernel/include/uapi/memwarden/copytrace.h`), and the rings of
+//! records
+//! that they provide.
 //!
-//! A ring is shared with the kernel, which writes to it at any time. Here all of it is atomics: a record is read after its
-//! sequence, and the kernel leaves it alone until the tail says that it was read.
+//! A ring is shared with the kernel, which writes to it at any time. Here it is accessed only through atomics: a record
+//! is
+//! read after its sequence, and the kernel does not overwrite it until the tail says that it was read.
 
 #![allow(unsafe_code)]
 
@@ -25,14 +27,15 @@ pub const MERGED: u32 = 1;
 /// `COPYTRACE_NO_ADDRESSES`.
 pub const NO_ADDRESSES: u32 = 2;
 
-/// Records that are read before their room is given back: the ring is not full for long, and the kernel's line with the
-/// tail is not taken from it at each record.
+/// Records that are read before their space is freed: the ring is full only briefly, and the kernel's cache line with
+/// the
+/// tail is not invalidated at each record.
 const GIVE_BACK: usize = 256;
 
 /// `struct copytrace_info`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the header says what each is
+#[allow(missing_docs)] // documented in the header
 pub struct Info {
     pub version: u32,
     pub source: u32,
@@ -58,12 +61,12 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Record {
-    /// In this ring, from 0: its sequence less one.
+    /// Number in this ring, from 0: its sequence minus one.
     pub number: u64,
-    /// Since the counter that all CPUs share was 0.
+    /// Time on the counter that all CPUs share.
     pub before_ns: u64,
     pub after_ns: u64,
-    /// 0 where the ring was claimed without CAP_PERFMON.
+    /// Return address; 0 if the ring was claimed without CAP_PERFMON.
     pub caller: u64,
     pub bytes: u64,
     pub left: u64,
@@ -72,14 +75,14 @@ pub struct Record {
 }
 
 impl Record {
-    /// Its duration, at least 0, since the clocks of two CPUs may differ slightly.
+    /// Its duration; never negative, although the clocks of two CPUs may differ slightly.
     #[must_use]
     pub fn elapsed_ns(&self) -> u64 {
         self.after_ns.saturating_sub(self.before_ns)
     }
 }
 
-/// `struct copytrace_record`, as it lies in a ring.
+/// `struct copytrace_record`, in its layout in a ring.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Slot {
@@ -95,9 +98,9 @@ struct Slot {
 }
 
 impl Slot {
-    /// Record `number`, if it is whole.
+    /// Record `number`, if it is complete.
     fn record(&self, number: u64, ticks: Ticks) -> Option<Record> {
-        // Acquire: what is read after it is what was written before it.
+        // Acquire: the fields read below were written before the sequence.
         if self.sequence.load(Ordering::Acquire) != number.wrapping_add(1) {
             return None;
         }
@@ -115,18 +118,18 @@ impl Slot {
     }
 }
 
-/// What the counter's ticks are in time.
+/// Converts the counter's ticks to time.
 #[derive(Debug, Clone, Copy)]
 struct Ticks {
     hz: u64,
 }
 
-/// In a second.
+/// Nanoseconds in a second.
 const NS: u64 = 1_000_000_000;
 
 impl Ticks {
     fn to_ns(self, ticks: u64) -> u64 {
-        // In two steps: the product of all would not fit.
+        // In two steps, as the full product would overflow.
         let seconds_ns = (ticks / self.hz).saturating_mul(NS);
         seconds_ns.saturating_add(ticks % self.hz * NS / self.hz)
     }
@@ -142,10 +145,10 @@ const STOP: libc::Ioctl = libc::_IO(TYPE, 4);
 const COUNTS: libc::Ioctl = libc::_IOR::<Counts>(TYPE, 5);
 const CLOSE: libc::Ioctl = libc::_IO(TYPE, 6);
 
-/// What the module has.
+/// The module's properties.
 ///
 /// # Errors
-/// The driver's errno; ENOTTY from a file that is no such device. So it is for all requests here.
+/// The driver's errno; ENOTTY from a file of another driver. The same holds for all requests here.
 pub fn info(device: &impl AsFd) -> io::Result<Info> {
     let mut record = Info::default();
     // SAFETY: the record is the request's own.
@@ -153,26 +156,27 @@ pub fn info(device: &impl AsFd) -> io::Result<Info> {
     Ok(record)
 }
 
-/// Gives the file the ring of that CPU, empty.
+/// Claims the ring of `cpu` for the file and empties it.
 ///
 /// # Errors
-/// EBUSY when another file has it; EINVAL when there is none, or the file has one; ENOMEM when there is no memory for it.
+/// EBUSY if another file has claimed it; EINVAL if there is no such ring, or the file has one; ENOMEM if memory is
+/// short.
 pub fn claim(device: &impl AsFd, cpu: u32) -> io::Result<()> {
     let mut record = cpu;
     // SAFETY: the record is the request's own.
     unsafe { request(device, CLAIM, &raw mut record) }
 }
 
-/// From now on copies are recorded in the file's ring.
+/// Starts recording copies in the file's ring.
 ///
 /// # Errors
-/// EINVAL before a claim; EBUSY when another module traces copies.
+/// EINVAL before a claim; EBUSY if another module traces copies.
 pub fn start(device: &impl AsFd) -> io::Result<()> {
     // SAFETY: the request takes no record.
     unsafe { request::<()>(device, START, std::ptr::null_mut()) }
 }
 
-/// No copy that ends from now on is; some may be being written yet. It takes no time.
+/// Stops recording copies that end from now on; records in progress may still be written. Returns at once.
 ///
 /// # Errors
 /// EINVAL before a claim.
@@ -181,7 +185,7 @@ pub fn close(device: &impl AsFd) -> io::Result<()> {
     unsafe { request::<()>(device, CLOSE, std::ptr::null_mut()) }
 }
 
-/// Ends recording: the ring's contents are then complete. May take some hundredths of a second.
+/// Ends recording; afterwards the ring's contents are complete. May take some hundredths of a second.
 ///
 /// # Errors
 /// EINVAL before a claim.
@@ -190,7 +194,7 @@ pub fn stop(device: &impl AsFd) -> io::Result<()> {
     unsafe { request::<()>(device, STOP, std::ptr::null_mut()) }
 }
 
-/// What the file's ring took and what not.
+/// Records that the file's ring has taken and dropped.
 ///
 /// # Errors
 /// EINVAL before a claim.
@@ -201,7 +205,9 @@ pub fn counts(device: &impl AsFd) -> io::Result<Counts> {
     Ok(record)
 }
 
-/// Waits until one of the files' rings is filled to a quarter, for so long at most; whether one is. A signal ends it.
+/// Waits until one of the files' rings is a quarter full, for at most `timeout`; returns true if one is. A signal ends
+/// the
+/// wait.
 ///
 /// # Errors
 /// When the kernel refuses, or a file has no ring.
@@ -230,7 +236,7 @@ pub fn wait<F: AsFd>(devices: &[F], timeout: Duration) -> io::Result<bool> {
 }
 
 /// # Safety
-/// `number` is a request for a `T`, or for nothing, and any bits that the kernel leaves in it are a value.
+/// `number` is a request for a `T` or without a record, and any bits that the kernel stores in it are a valid value.
 unsafe fn request<T>(device: &impl AsFd, number: libc::Ioctl, record: *mut T) -> io::Result<()> {
     // SAFETY: as the caller promises.
     match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, record) } {
@@ -239,7 +245,7 @@ unsafe fn request<T>(device: &impl AsFd, number: libc::Ioctl, record: *mut T) ->
     }
 }
 
-/// The ring of a file, mapped. It may be read by one thread, and stays when the file is closed.
+/// The mapped ring of a file. One thread may read it, and it stays mapped after the file is closed.
 #[derive(Debug)]
 pub struct Ring {
     start: NonNull<u8>,
@@ -250,14 +256,14 @@ pub struct Ring {
     next: u64,
 }
 
-// SAFETY: what is in the mapping is atomics, and the mapping belongs to the process.
+// SAFETY: the mapping holds only atomics and belongs to the process.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the ring that the file has claimed; `info` is of the same device.
+    /// Maps the ring that the file has claimed; `info` must be of the same device.
     ///
     /// # Errors
-    /// EINVAL when the file has none, or what `info` says can't be; else the kernel's reason.
+    /// EINVAL if the file has none, or `info` is inconsistent; otherwise the kernel's reason.
     pub fn map(device: &impl AsFd, info: &Info) -> io::Result<Self> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
         let bytes = usize::try_from(info.ring_bytes).map_err(|_| invalid())?;
@@ -293,7 +299,7 @@ impl Ring {
         Ok(Self {
             start,
             bytes,
-            // SAFETY: within the mapping, as was just seen.
+            // SAFETY: within the mapping, as just checked.
             records: unsafe { start.add(at) }.cast(),
             count,
             ticks: Ticks { hz: info.ticks_hz },
@@ -301,10 +307,9 @@ impl Ring {
         })
     }
 
-    /// Takes all records that are whole, at most as many as the ring has room for, and gives their room back. Returns how
-    /// many.
+    /// Takes all complete records, at most a full ring, and frees their space. Returns their number.
     pub fn read(&mut self, each: impl FnMut(&Record)) -> usize {
-        // SAFETY: the mapping is so long and aligned to a page, lives as long as this, and holds what may be anything.
+        // SAFETY: the mapping has this length, is page-aligned, lives as long as this, and any contents are valid.
         let (tail, slots) = unsafe {
             (
                 self.start.cast::<AtomicU64>().as_ref(),
@@ -322,7 +327,7 @@ impl Drop for Ring {
     }
 }
 
-/// [`Ring::read`]: `next` is the first that was not read yet. `slots` are a power of two.
+/// [`Ring::read`]: `next` is the first unread record. The number of `slots` is a power of two.
 fn read(
     tail: &AtomicU64,
     slots: &[Slot],
@@ -333,7 +338,7 @@ fn read(
     let mask = slots.len() - 1;
     let mut taken = 0;
     while taken < slots.len() {
-        #[allow(clippy::cast_possible_truncation)] // the mask leaves what fits
+        #[allow(clippy::cast_possible_truncation)] // the mask leaves a value that fits
         let Some(record) = slots[*next as usize & mask].record(*next, ticks) else {
             break;
         };
@@ -341,7 +346,7 @@ fn read(
         *next += 1;
         taken += 1;
         if taken % GIVE_BACK == 0 {
-            // Release: the kernel writes there only after what was read of it.
+            // Release: the kernel overwrites the records only after they were read.
             tail.store(*next, Ordering::Release);
         }
     }
@@ -353,10 +358,10 @@ fn read(
 mod tests {
     use super::*;
 
-    /// 16 ns each.
+    /// 16 ns for each tick.
     const TICKS: Ticks = Ticks { hz: 62_500_000 };
 
-    /// A ring in ordinary memory, and the kernel's side of it.
+    /// A ring in ordinary memory, with the kernel's side.
     struct Memory {
         tail: AtomicU64,
         slots: Vec<Slot>,
@@ -372,7 +377,7 @@ mod tests {
             }
         }
 
-        /// Record `number` but for its sequence.
+        /// Writes record `number` without its sequence.
         fn reserve(&self, number: u64) -> &Slot {
             let slot = &self.slots[usize::try_from(number).unwrap() % self.slots.len()];
             for (field, factor) in [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which perf events this machine counts, found by opening each and trying it.
+//! The perf events that this machine counts, found by opening and trying each.
 
 #![allow(unsafe_code)]
 
@@ -37,12 +37,12 @@ pub struct Event {
     config: u64,
 }
 
-/// A cache event's config: which cache, which operation, which result.
+/// Config of a cache event: the cache, the operation and the result.
 const fn cache(which: u32, operation: u32, result: u32) -> u64 {
     which as u64 | (operation as u64) << 8 | (result as u64) << 16
 }
 
-/// The events that are tried, in the order in which they are shown.
+/// The events to try, in the order of display.
 pub const EVENTS: [Event; 9] = {
     const fn hardware(name: &'static str, config: u32) -> Event {
         Event {
@@ -103,7 +103,7 @@ pub const EVENTS: [Event; 9] = {
     ]
 };
 
-/// Arm's own events, for what perf's generic names leave out there (Arm Architecture Reference Manual, D11.11).
+/// Arm's own events that perf's generic names do not cover (Arm Architecture Reference Manual, D11.11).
 pub const OF_ARM: [Event; 4] = {
     const fn raw(name: &'static str, config: u64) -> Event {
         Event {
@@ -121,8 +121,9 @@ pub const OF_ARM: [Event; 4] = {
     ]
 };
 
-/// References to the cache that `cpu` shares with others, and those that missed, by their names. On Arm perf's
-/// cache-references and cache-misses are the L1D's.
+/// The events for references to and misses of the cache that `cpu` shares with others. On Arm, perf's cache-references
+/// and
+/// cache-misses are those of the L1D.
 #[must_use]
 pub fn of_last_level(root: &Root, cpu: usize) -> [&'static str; 2] {
     if !cfg!(target_arch = "aarch64") {
@@ -134,19 +135,19 @@ pub fn of_last_level(root: &Root, cpu: usize) -> [&'static str; 2] {
     }
 }
 
-/// What became of trying an event.
+/// Result of trying an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Trial {
-    /// It counted a short trial's work.
+    /// It counted the work of a short trial.
     Counts {
-        /// How many events the trial made.
+        /// Events counted in the trial.
         count: u64,
-        /// Only user space may be counted (see perf_event_paranoid).
+        /// Only user space can be counted (see perf_event_paranoid).
         user_only: bool,
     },
-    /// It opened and stayed at 0. For cycles, instructions and page faults this
-    /// is a broken counter; the rest may just not have happened.
+    /// It opened and stayed at 0. For cycles, instructions and page faults the
+    /// counter is broken; other events may just not have occurred.
     CountsNothing,
     /// The kernel refused it.
     NotSupported {
@@ -155,20 +156,20 @@ pub enum Trial {
     },
 }
 
-/// An event and what became of trying it.
+/// An event and the result of trying it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// perf's name for the event.
     pub event: String,
     /// The source of its count.
     pub source: Source,
-    /// What became of it.
+    /// The result.
     #[serde(flatten)]
     pub trial: Trial,
 }
 
 impl Found {
-    /// Whether the event counted in its trial.
+    /// True if the event counted in its trial.
     #[must_use]
     pub fn counts(&self) -> bool {
         matches!(self.trial, Trial::Counts { .. })
@@ -178,17 +179,18 @@ impl Found {
 /// The counters of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Every PMU that the kernel has a driver for, by perf's name.
+    /// All PMUs with a driver, by perf's name.
     pub pmus: Vec<String>,
-    /// Every event of [`EVENTS`] and what became of it.
+    /// The events of [`EVENTS`] with their results.
     pub events: Vec<Found>,
-    /// How many cycle counters can run at once: the PMU's general-purpose counters that no other
-    /// user holds; `None` without a PMU.
+    /// Cycle counters that can run at once: the PMU's general-purpose counters that no other user holds; `None` without
+    /// a
+    /// PMU.
     pub hardware_counters: Option<usize>,
 }
 
 impl Counters {
-    /// The event of that name, if it was tried.
+    /// The event with that name, if it was tried.
     #[must_use]
     pub fn event(&self, name: &str) -> Option<&Found> {
         self.events.iter().find(|found| found.event == name)
@@ -214,13 +216,13 @@ pub fn probe() -> Counters {
     }
 }
 
-/// An open event on the calling thread, stopped; `group` is a leader's file
+/// Opens an event on the calling thread, stopped; `group` is a leader's file
 /// descriptor or -1.
 fn open(event: &Event, user_only: bool, group: i32) -> std::io::Result<File> {
     open_with(event, user_only, group, 0)
 }
 
-/// The same, read in a format of perf's.
+/// The same with a read format.
 fn open_with(
     event: &Event,
     user_only: bool,
@@ -244,7 +246,7 @@ fn open_with(
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that the kernel just made for us.
+    // SAFETY: a descriptor that the kernel just created for us.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -263,7 +265,7 @@ fn attempt(event: &Event) -> Trial {
     }
 }
 
-/// Counts the event over a little of everything: new pages, and a walk over them.
+/// Counts the event over a mix of work: new pages, and a walk over them.
 fn count(file: &mut File) -> std::io::Result<u64> {
     let check = |rc: i32| {
         if rc == 0 {
@@ -274,7 +276,7 @@ fn count(file: &mut File) -> std::io::Result<u64> {
     };
     // SAFETY: the ioctl takes a plain number.
     check(unsafe { perf::ioctls::ENABLE(file.as_raw_fd(), 0) })?;
-    // 8 MiB: more than most L2s, a few milliseconds, and faults by the thousand.
+    // 8 MiB: larger than most L2 caches, a few milliseconds, and thousands of faults.
     if let Ok(mapping) = Mapping::anonymous(8 << 20) {
         for _ in 0..2 {
             for offset in (0..mapping.bytes()).step_by(page_bytes().min(64)) {
@@ -290,7 +292,7 @@ fn count(file: &mut File) -> std::io::Result<u64> {
     Ok(u64::from_ne_bytes(value))
 }
 
-/// How many counters of this event fit in one group, that is, run at once.
+/// Counters of this event that fit into one group and so run at once.
 fn at_once(event: &Event) -> usize {
     // The kernel checks that a group fits the PMU when a member is added. No PMU
     // has more than 32 (Arm's 31 and the cycle counter).
@@ -312,16 +314,16 @@ fn at_once(event: &Event) -> usize {
 /// Events counted together on the calling thread, whatever CPU it runs on.
 #[derive(Debug)]
 pub struct Counting {
-    // The first leads the group.
+    // The first one leads the group.
     events: Vec<File>,
     user_only: bool,
 }
 
 impl Counting {
-    /// Opens events of [`EVENTS`] or [`OF_ARM`] by their names, stopped; all of them or none.
+    /// Opens events of [`EVENTS`] or [`OF_ARM`] by name, stopped; all of them or none.
     ///
     /// # Errors
-    /// The first that this machine doesn't count, and why.
+    /// The first event that this machine does not count, and the reason.
     pub fn open(names: &[&str]) -> Result<Self> {
         Self::of(names, false).or_else(|_| Self::of(names, true))
     }
@@ -342,13 +344,13 @@ impl Counting {
         Ok(Self { events, user_only })
     }
 
-    /// The kernel's work is not in the counts, as its perf_event_paranoid has it.
+    /// True if the kernel's work is not counted, because of perf_event_paranoid.
     #[must_use]
     pub fn user_only(&self) -> bool {
         self.user_only
     }
 
-    /// Begins anew at 0.
+    /// Starts counting from 0.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -357,7 +359,7 @@ impl Counting {
         self.tell(perf::ioctls::ENABLE)
     }
 
-    /// Ends, and gives each event's count in the order of the names.
+    /// Stops, and returns each event's count in the order of the names.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -375,7 +377,7 @@ impl Counting {
         })
     }
 
-    /// One request for the whole group.
+    /// Makes a request for the whole group.
     fn tell(&self, request: unsafe fn(i32, u32) -> i32) -> Result<()> {
         let Some(leader) = self.events.first() else {
             return Ok(());

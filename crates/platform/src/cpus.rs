@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result, Root, ranges};
 
-/// The largest CONFIG_NR_CPUS of any architecture that Linux runs on is 8192;
-/// numbers past it are typing errors, and a range up to one would fill memory.
+/// 8192 is the largest CONFIG_NR_CPUS of any Linux architecture;
+/// a larger number is a typing error, and a range up to it would fill memory.
 pub const LIMIT: usize = 8192;
 
-/// A set of CPU numbers; reads and prints as `0-3,5`, in JSON too.
+/// A set of CPU numbers, read and printed as `0-3,5`, also in JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct CpuSet(BTreeSet<usize>);
 
 impl CpuSet {
-    /// Whether `cpu` is in the set.
+    /// True if `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: usize) -> bool {
         self.0.contains(&cpu)
@@ -30,13 +30,13 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    /// How many CPUs.
+    /// Number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -102,19 +102,19 @@ impl TryFrom<String> for CpuSet {
     }
 }
 
-/// The CPUs that are online.
+/// The online CPUs.
 pub fn online() -> Result<CpuSet> {
     online_in(&Root::system())
 }
 
-/// The CPUs that this machine has, offline ones included.
+/// The CPUs of this machine, including offline ones.
 pub fn present() -> Result<CpuSet> {
     Root::system()
         .read("/sys/devices/system/cpu/present")?
         .parse()
 }
 
-/// The CPUs that are online, below `root`.
+/// The online CPUs, below `root`.
 pub fn online_in(root: &Root) -> Result<CpuSet> {
     root.read("/sys/devices/system/cpu/online")?.parse()
 }

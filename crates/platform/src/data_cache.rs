@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Emptying the data caches of what a mapping has in them.
+//! Empties the data caches of a mapping's lines.
 
 #![allow(unsafe_code)]
 
 use crate::mapping::Mapping;
 
-/// The least distance of two flushes: no cache line of this project's machines is shorter.
+/// Distance of two flushes: no supported machine has shorter cache lines.
 const STEP: usize = 64;
 
-/// Whether lines can be flushed by their address here, without asking the kernel.
+/// True if lines can be flushed by address from user space.
 pub const BY_ADDRESS: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-/// Writes back and drops every line of `mapping`, from all caches: `clflush` on x86-64, `dc civac` on arm64. On other
-/// machines it does nothing ([`BY_ADDRESS`]).
+/// Writes back and drops every line of `mapping` from all caches: `clflush` on x86-64, `dc civac` on arm64. Does
+/// nothing on
+/// other architectures ([`BY_ADDRESS`]).
 pub fn flush(mapping: &Mapping) {
     for offset in (0..mapping.bytes()).step_by(STEP) {
         // SAFETY: within the mapping, which is ours.
@@ -37,7 +38,7 @@ fn finish() {
 #[cfg(target_arch = "aarch64")]
 #[inline]
 fn flush_line(line: *mut u8) {
-    // SAFETY: Linux lets user space do this (SCTLR_EL1.UCI), and it changes no memory.
+    // SAFETY: Linux permits this in user space (SCTLR_EL1.UCI), and it changes no memory.
     unsafe {
         core::arch::asm!("dc civac, {line}", line = in(reg) line, options(nostack, preserves_flags))
     };
@@ -55,7 +56,7 @@ fn flush_line(_: *mut u8) {}
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn finish() {}
 
-/// Reads every line of `other`, so that what else the caches hold goes: they should be smaller than it.
+/// Reads every line of `other` to evict everything else; `other` must be larger than the caches.
 pub fn read_through(other: &Mapping) {
     for offset in (0..other.bytes()).step_by(STEP) {
         // SAFETY: within the mapping, which is ours and readable.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File descriptors that a parent process hands over by number.
+//! File descriptors that a parent process passes by number.
 
 #![allow(unsafe_code)]
 
@@ -9,8 +9,8 @@ use std::os::fd::{FromRawFd, RawFd};
 
 use crate::{Error, Result};
 
-/// The open file that a parent left under this number. Standard streams are
-/// duplicated, others are taken over; so call it once for each number.
+/// The open file that the parent passed under this number. Standard streams are
+/// duplicated; others are taken over, so call it once for each number.
 pub fn inherited(number: RawFd) -> Result<File> {
     let not_open = || Error::last(format!("use file descriptor {number}"));
     // SAFETY: plain numbers; a number that is no descriptor fails with EBADF.
@@ -18,7 +18,7 @@ pub fn inherited(number: RawFd) -> Result<File> {
         return Err(not_open());
     }
     if number > libc::STDERR_FILENO {
-        // SAFETY: open, as just seen; nothing in this process opened it, so
+        // SAFETY: open, as just checked; nothing in this process opened it, so
         // nothing else will close it.
         return Ok(unsafe { File::from_raw_fd(number) });
     }
@@ -27,15 +27,15 @@ pub fn inherited(number: RawFd) -> Result<File> {
     if copy < 0 {
         return Err(not_open());
     }
-    // SAFETY: a descriptor that the kernel just made for us.
+    // SAFETY: a descriptor that the kernel just created for us.
     Ok(unsafe { File::from_raw_fd(copy) })
 }
 
-/// Writes to the file that has this number now, whichever that is: for looking at what becomes of a number after its file is
+/// Writes to whatever file currently has this number: shows what happens to a descriptor number after its file was
 /// closed.
 ///
 /// # Errors
-/// EBADF where no file has the number.
+/// EBADF if no file has the number.
 pub fn write_at(number: RawFd, offset: u64, bytes: &[u8]) -> io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
     // SAFETY: the bytes are ours and only read; the kernel checks the number.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this machine can measure and regulate, and what would change that.
+//! Examines what this machine can measure and regulate, and what would change that.
 //!
 //! A check is one function from the machine to a [`Finding`]. Files are read
-//! below a [`Root`], and what only system calls tell is in [`Live`], so that
-//! tests examine saved trees.
+//! below a [`Root`], and facts that need system calls are in [`Live`], so that
+//! tests can examine saved trees.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ mod memory;
 mod regulating;
 mod steadiness;
 
-/// How good a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -25,9 +25,9 @@ pub enum Level {
     Ok,
     /// Usable, with a consequence.
     Limited,
-    /// Not there.
+    /// Not available.
     Missing,
-    /// Cannot be known from here.
+    /// Unknown.
     Unknown,
 }
 
@@ -36,13 +36,13 @@ pub enum Level {
 pub struct Finding {
     /// The property.
     pub name: String,
-    /// How good it is.
+    /// Its severity.
     pub level: Level,
-    /// What was found.
+    /// The current state.
     pub found: String,
-    /// What that means for measuring and regulating.
+    /// The consequence for measuring and regulating.
     pub meaning: String,
-    /// The command, or the place, that changes it; `None` where all is well.
+    /// The command or the place that changes it; `None` if nothing needs to change.
     pub change: Option<String>,
 }
 
@@ -63,46 +63,46 @@ impl Finding {
     }
 }
 
-/// Whether the guard could run.
+/// Whether the guard can run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Whether it could.
+    /// True if it can.
     pub can_run: bool,
-    /// `module` or `user`: what it would run on.
+    /// Its backend: `module` or `user`.
     pub backend: Option<String>,
-    /// The event that it would regulate by, as far as it is known beforehand.
+    /// The event that it would count, if known beforehand.
     pub event: Option<String>,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub reason: String,
 }
 
-/// Everything found.
+/// All results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// Whether the guard could run.
+    /// Whether the guard can run.
     pub guard: Verdict,
-    /// One finding a check, in a fixed order.
+    /// One finding for each check, in a fixed order.
     pub findings: Vec<Finding>,
-    /// Every event that was tried.
+    /// The events that were tried.
     pub counters: Counters,
 }
 
-/// What only system calls tell.
+/// Facts that need system calls.
 #[derive(Debug, Clone)]
 pub struct Live {
-    /// Whether this is root.
+    /// True for root.
     pub root: bool,
-    /// The events, each tried.
+    /// The results of trying the events.
     pub counters: Counters,
-    /// Why SCHED_FIFO was refused, if it was.
+    /// Reason why SCHED_FIFO was refused, if it was.
     pub fifo_refused: Option<String>,
 }
 
 impl Live {
-    /// Asks this machine.
+    /// Collects the facts of this machine.
     #[must_use]
     pub fn probe() -> Self {
-        // On a thread of its own, which ends with its priority.
+        // In a separate thread, whose priority ends with it.
         let fifo = std::thread::spawn(|| sched::set_fifo(1)).join();
         let refused = |error: &dyn std::error::Error| {
             error
@@ -128,7 +128,7 @@ struct Patient<'a> {
     live: &'a Live,
 }
 
-/// Every check, in the order in which findings are shown.
+/// All checks, in the order of the findings.
 const CHECKS: [fn(&Patient) -> Finding; 25] = [
     counting::pmu,
     counting::memory_traffic,
@@ -159,7 +159,7 @@ const CHECKS: [fn(&Patient) -> Finding; 25] = [
 
 /// Examines the machine below `root`.
 pub fn examine(root: &Root, live: &Live) -> Result<Diagnosis> {
-    // The kernel's own name, without which nothing below is what it seems.
+    // Every Linux has this file; without it the tree below is not usable.
     root.read("/proc/sys/kernel/osrelease")?;
     let patient = Patient { root, live };
     Ok(Diagnosis {

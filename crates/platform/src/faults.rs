@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Page faults of the calling thread, as getrusage counts them.
+//! Page faults of the calling thread, from getrusage.
 
 #![allow(unsafe_code)]
 

@@ -33,14 +33,14 @@ impl Forked {
     /// When the kernel can't create a process.
     pub unsafe fn start(work: impl FnOnce() -> i32) -> Result<Self> {
         let parent = std::process::id();
-        // SAFETY: the child does nothing but what is safe in it, as the caller promises.
+        // SAFETY: the child makes only calls that are safe after fork, as the caller promises.
         match unsafe { libc::fork() } {
             -1 => Err(Error::last("fork")),
             0 => {
-                // SAFETY: plain numbers, safe after fork; _exit runs nothing of the parent's.
+                // SAFETY: plain numbers, safe after fork; _exit runs no exit handlers of the parent.
                 unsafe {
                     let asked = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    // The parent may have ended before the kernel was asked.
+                    // The parent may have ended before prctl took effect.
                     let orphan = u32::try_from(libc::getppid()) != Ok(parent);
                     let code = if asked != 0 || orphan { 1 } else { work() };
                     libc::_exit(code)
@@ -83,7 +83,7 @@ impl Forked {
                     self.ended = Some(Ended::Exited(libc::WEXITSTATUS(status)));
                 }
                 _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
-                // Other code has waited for it already.
+                // Other code has already waited for the child.
                 _ => return None,
             }
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other holders of performance counters, as far as /proc and the kernel show them.
+//! Other holders of performance counters, as far as /proc and the kernel report them.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::Root;
 
-/// What an open perf event is called in /proc/PID/fd.
+/// Target of the link of a perf event in /proc/PID/fd.
 const PERF_EVENT: &str = "anon_inode:[perf_event]";
 
 /// The kernel's lockup detector counts cycles on every CPU of most PMUs.
@@ -18,11 +18,11 @@ const NMI_WATCHDOG: &str = "/proc/sys/kernel/nmi_watchdog";
 pub enum Holder {
     /// A process.
     Process {
-        /// Its number.
+        /// Its process ID.
         pid: u32,
         /// Its name, as in /proc/PID/comm.
         name: String,
-        /// How many perf events it has open; not all of them need be hardware's.
+        /// Its open perf events; not all need be hardware events.
         events: usize,
     },
     /// The kernel's NMI watchdog.
@@ -46,7 +46,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Everybody but this program's own processes. What this user may not look into is missing.
+/// All holders except this program's own processes. Processes that this user may not inspect are missing.
 #[must_use]
 pub fn others(root: &Root) -> Vec<Holder> {
     let own = fs::read_link(root.path("/proc/self/exe")).ok();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Huge pages: the reserved pool, and the transparent ones.
+//! Huge pages: the reserved pools, and transparent ones.
 
 #![allow(unsafe_code)]
 
@@ -10,15 +10,15 @@ use crate::{Error, Result, Root};
 /// The pool of huge pages of one size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Bytes a page.
+    /// Bytes of a page.
     pub page_bytes: u64,
-    /// Pages reserved.
+    /// Reserved pages.
     pub total: u64,
-    /// Reserved pages that are not in use.
+    /// Reserved pages not in use.
     pub free: u64,
 }
 
-/// Every pool that the kernel has, smallest pages first.
+/// All pools of the kernel, smallest pages first.
 #[must_use]
 pub fn pools(root: &Root) -> Vec<Pool> {
     const DIRECTORY: &str = "/sys/kernel/mm/hugepages";
@@ -44,7 +44,7 @@ pub fn pools(root: &Root) -> Vec<Pool> {
     pools
 }
 
-/// The size that a mapping gets which asks for huge pages of no particular size.
+/// The default huge page size of a mapping.
 #[must_use]
 pub fn default_bytes(root: &Root) -> Option<usize> {
     let text = root.text("/proc/meminfo")?;
@@ -55,17 +55,17 @@ pub fn default_bytes(root: &Root) -> Option<usize> {
     Some(kib << 10)
 }
 
-/// The chosen word of the kernel's `always [madvise] never`.
+/// The selected word of the kernel's `always [madvise] never`.
 #[must_use]
 pub fn transparent(root: &Root) -> Option<String> {
     let text = root.text("/sys/kernel/mm/transparent_hugepage/enabled")?;
     Some(text.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
 
-/// Turns transparent huge pages (and the middle sizes of newer kernels) off for
-/// this process, so that every page costs its own fault.
+/// Turns transparent huge pages (and the medium sizes of newer kernels) off for
+/// this process, so that every page costs a fault.
 pub fn disable_transparent() -> Result<()> {
-    // SAFETY: plain numbers; the kernel insists on the last three being 0.
+    // SAFETY: plain numbers; the kernel requires the last three to be 0.
     let rc = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1_u64, 0_u64, 0_u64, 0_u64) };
     if rc != 0 {
         return Err(Error::last(

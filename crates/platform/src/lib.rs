@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine, as the rest of memwarden sees it: CPUs, caches, clocks,
-//! scheduling, mappings, counters.
+//! The interface to the machine: CPUs, caches, clocks, scheduling, mappings,
+//! counters.
 //!
 //! Everything that reads a file takes a [`Root`], so that tests read a saved
-//! tree instead of the machine they happen to run on.
+//! tree instead of the machine that they run on.
 
 pub mod affinity;
 pub mod cache;
@@ -44,20 +44,20 @@ pub mod usage;
 
 pub use root::Root;
 
-/// What went wrong when the machine was asked for something.
+/// An error of a request to the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A system call or a file access failed; the source says how.
+    /// A system call or a file access failed; the source has the reason.
     #[error("cannot {attempt}")]
     System {
-        /// What was attempted on what, and what to do about it, as in
+        /// What was attempted on what, and the remedy, as in
         /// `pin to CPU 3 (is it in this cgroup's cpuset?)`.
         attempt: String,
         /// The errno, in words.
         #[source]
         source: std::io::Error,
     },
-    /// A value that cannot be right; the message says what, where and what to do.
+    /// An invalid value; the message says what, where and what to do.
     #[error("{0}")]
     Invalid(String),
 }

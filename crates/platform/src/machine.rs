@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this machine is, for `run.json` and for `doctor`.
+//! A description of this machine, for `run.json` and for `doctor`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,24 +9,24 @@ use crate::hugepage::{self, Pool};
 use crate::mapping::page_bytes;
 use crate::{Result, Root};
 
-/// The machine. What cannot be known is `None`, never a guess.
+/// The machine. An unknown property is `None`, never a guess.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
     /// The CPU's name, such as `AMD EPYC 7763` or `Cortex-A53 (0x41:0xd03)`.
     pub cpu_model: Option<String>,
-    /// The instruction set memwarden was built for.
+    /// The instruction set that memwarden was built for.
     pub architecture: String,
-    /// How many CPUs are online.
+    /// Number of online CPUs.
     pub cores: usize,
-    /// Which CPUs are online.
+    /// The online CPUs.
     pub online: CpuSet,
-    /// Whether two online CPUs share a core.
+    /// True if two online CPUs share a core.
     pub smt: Option<bool>,
-    /// Every cache once.
+    /// The caches, each once.
     pub caches: Vec<Cache>,
     /// All memory that the kernel manages.
     pub memory_bytes: Option<u64>,
-    /// A normal page.
+    /// Size of a normal page.
     pub page_bytes: usize,
     /// The pools of huge pages.
     pub huge_pages: Vec<Pool>,
@@ -36,11 +36,11 @@ pub struct Host {
     pub kernel: Option<String>,
     /// The kernel's build, such as `#1 SMP PREEMPT_DYNAMIC ...`.
     pub kernel_version: Option<String>,
-    /// The frequency governors in use, `None` where there is no cpufreq.
+    /// The frequency governors in use; `None` without cpufreq.
     pub governor: Option<String>,
-    /// Whether a hypervisor or an emulator is underneath.
+    /// True on a hypervisor or an emulator.
     pub virtualised: Option<bool>,
-    /// Which one, or the board's or machine's name.
+    /// Name of the hypervisor or emulator, or of the board or machine.
     pub platform: Option<String>,
 }
 
@@ -88,7 +88,7 @@ pub fn meminfo(root: &Root, name: &str) -> Option<u64> {
         .checked_mul(1024)
 }
 
-/// Whether simultaneous multithreading is on.
+/// True if simultaneous multithreading is on.
 #[must_use]
 pub fn smt(root: &Root) -> Option<bool> {
     match root.text("/sys/devices/system/cpu/smt/active")?.as_str() {
@@ -145,14 +145,14 @@ fn cpu_model(root: &Root) -> Option<String> {
         ("0x41", "0xd41") => "Cortex-A78",
         ("0x41", "0xd49") => "Neoverse-N2",
         ("0x41", "0xd4f") => "Neoverse-V2",
-        // The ID that QEMU gives its "max" CPU: implementer 0 is reserved for software.
+        // The ID of QEMU's "max" CPU: implementer 0 is reserved for software.
         ("0x00", "0x051") => "QEMU max",
         _ => return Some(format!("arm64 CPU {implementer}:{part}")),
     };
     Some(format!("{name} ({implementer}:{part})"))
 }
 
-/// Machine names that only emulators and hypervisors carry.
+/// Machine names of emulators and hypervisors.
 const VIRTUAL: [&str; 8] = [
     "QEMU",
     "KVM",
@@ -174,15 +174,15 @@ pub(crate) fn virtualised(root: &Root) -> Option<bool> {
     {
         return Some(true);
     }
-    // x86 CPUs have a bit that hypervisors set (CPUID 1, ECX 31); others don't,
-    // but a machine with another name is what it says.
+    // x86 CPUs have a bit that hypervisors set (CPUID 1, ECX 31). Other
+    // architectures have none; there a machine without a known virtual name counts as real.
     match cpuinfo(root, "flags") {
         Some(flags) => Some(flags.split(' ').any(|flag| flag == "hypervisor")),
         None => platform.map(|_| false),
     }
 }
 
-/// The machine's own name: DMI on PCs and servers, the device tree on boards.
+/// The machine's name: DMI on PCs and servers, the device tree on boards.
 pub(crate) fn platform(root: &Root) -> Option<String> {
     let dmi = ["sys_vendor", "product_name"]
         .iter()
@@ -193,8 +193,8 @@ pub(crate) fn platform(root: &Root) -> Option<String> {
     if !dmi.is_empty() {
         return Some(dmi);
     }
-    // Device-tree strings end in NUL; `compatible` is a list of them, the most
-    // exact first.
+    // Device-tree strings end in NUL; `compatible` is a list of them, most
+    // specific first.
     let strings = |file: &str| {
         let text = root
             .text(&format!("/proc/device-tree/{file}"))
@@ -214,7 +214,7 @@ pub(crate) fn platform(root: &Root) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A saved tree of these files.
+    /// A saved tree with these files.
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {

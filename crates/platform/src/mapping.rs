@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory mappings, owned and given back.
+//! Memory mappings that are unmapped when dropped.
 
 #![allow(unsafe_code)]
 
@@ -18,14 +18,14 @@ pub fn page_bytes() -> usize {
     usize::try_from(size).expect("Linux always tells its page size")
 }
 
-/// A mapping, readable and writable; private and anonymous, and so zero until written, unless [`kind`] made it.
+/// A readable and writable mapping; private, anonymous and initially zero, unless [`kind`] created it.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to the thread that made it, and no
+// SAFETY: the mapping belongs to the process, not to the thread that created it, and no
 // other value holds its address.
 unsafe impl Send for Mapping {}
 
@@ -84,21 +84,21 @@ impl Mapping {
         self.start.as_ptr()
     }
 
-    /// Has a page at `offset`: writes a byte there.
+    /// Writes a byte at `offset`, so that the page exists.
     ///
     /// # Panics
-    /// When it is behind the end.
+    /// When `offset` is beyond the end.
     pub fn touch(&self, offset: usize) {
         assert!(offset < self.bytes, "behind the end of a mapping");
         // SAFETY: within the mapping, which is ours and writable.
         unsafe { self.start().add(offset).write_volatile(1) };
     }
 
-    /// Unmaps the memory and returns an error if that fails; a drop cannot.
+    /// Unmaps the memory and returns an error if that fails, which a drop cannot do.
     #[inline]
     pub fn unmap(self) -> Result<()> {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the whole mapping, made by us and never used again.
+        // SAFETY: the whole mapping, created by us and never used again.
         match unsafe { libc::munmap(this.start.as_ptr().cast(), this.bytes) } {
             0 => Ok(()),
             _ => Err(Error::last(format!(
@@ -117,7 +117,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, made by us and unmapped only here.
+        // SAFETY: the whole mapping, created by us and unmapped only here.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process's mappings: /proc/PID/maps and /proc/PID/smaps, read and explained.
 //!
-//! This file reads the two formats; the folder beside it says what the regions are:
-//! which sections of which ELF file, whose stack, and where all of it would be
-//! without address space layout randomisation.
+//! This file reads the two formats; the folder beside it explains the regions:
+//! the sections of ELF files, the owners of stacks, and the addresses without
+//! address space layout randomisation.
 
 mod aslr;
 mod elf;
@@ -28,7 +28,7 @@ pub use explain::{Explained, Explanation, Object, Part, Process, Role, explain};
 pub use kind::Kind;
 pub use usage::{Sum, Totals, Usage};
 
-/// An address in a process. In JSON it is a string, `"0x7ffe12345000"`: numbers there lose bits beyond 2^53.
+/// An address in a process. In JSON it is a string, `"0x7ffe12345000"`: JSON numbers lose bits beyond 2^53.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u64);
 
@@ -44,16 +44,16 @@ impl Serialize for Address {
     }
 }
 
-/// What a process may do with a region, and whether others see what it writes.
+/// The permitted accesses to a region, and whether its writes are shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// May be read.
+    /// Readable.
     pub read: bool,
-    /// May be written.
+    /// Writable.
     pub write: bool,
-    /// May be executed.
+    /// Executable.
     pub execute: bool,
-    /// Writes go to what is mapped (MAP_SHARED) and not to a copy (MAP_PRIVATE).
+    /// Writes go to the mapped object (MAP_SHARED), not to a copy (MAP_PRIVATE).
     pub shared: bool,
 }
 
@@ -79,7 +79,7 @@ impl Permissions {
         })
     }
 
-    /// Whether any access is refused.
+    /// True if no access is permitted.
     #[must_use]
     pub fn none(self) -> bool {
         !(self.read || self.write || self.execute)
@@ -100,7 +100,7 @@ impl fmt::Display for Permissions {
     }
 }
 
-/// What smaps counts in one region. `None` is a line that this kernel does not write.
+/// The counts of smaps for one region. `None` means that this kernel does not print the line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// The size of the region's pages (`KernelPageSize`).
@@ -109,19 +109,19 @@ pub struct Counts {
     pub resident_bytes: Option<u64>,
     /// Pages in memory, each divided by the number of processes that map it (`Pss`).
     pub proportional_bytes: Option<u64>,
-    /// Pages that other processes map too, clean.
+    /// Clean pages that other processes map, too.
     pub shared_clean_bytes: Option<u64>,
-    /// Pages that other processes map too, dirty.
+    /// Dirty pages that other processes map, too.
     pub shared_dirty_bytes: Option<u64>,
-    /// Pages that no other process maps, clean.
+    /// Clean pages that no other process maps.
     pub private_clean_bytes: Option<u64>,
-    /// Pages that no other process maps, dirty.
+    /// Dirty pages that no other process maps.
     pub private_dirty_bytes: Option<u64>,
-    /// Pages that no file backs: in a private mapping of a file, the copies of those written (`Anonymous`).
+    /// Pages without a file; in a private mapping of a file, the copies of written pages (`Anonymous`).
     pub anonymous_bytes: Option<u64>,
-    /// Pages that were moved to swap.
+    /// Pages in swap.
     pub swapped_bytes: Option<u64>,
-    /// Pages of hugetlbfs that other processes map too.
+    /// Pages of hugetlbfs that other processes map, too.
     pub shared_hugetlb_bytes: Option<u64>,
     /// Pages of hugetlbfs that no other process maps.
     pub private_hugetlb_bytes: Option<u64>,
@@ -148,7 +148,7 @@ impl Counts {
                 self.flags = text.split_whitespace().map(str::to_owned).collect();
                 return Some(());
             }
-            // Fields that are not used, and fields of future kernels.
+            // Unused fields, and fields of future kernels.
             _ => return Some(()),
         };
         let kilobytes = std::str::from_utf8(value).ok()?.trim().strip_suffix("kB")?;
@@ -156,40 +156,40 @@ impl Counts {
         Some(())
     }
 
-    /// Whether the kernel set this flag on the region; `None` where it does not tell flags.
+    /// True if the kernel set this flag on the region; `None` if it does not report flags.
     #[must_use]
     pub fn has(&self, flag: &str) -> Option<bool> {
         (!self.flags.is_empty()).then(|| self.flags.iter().any(|found| found == flag))
     }
 }
 
-/// A line of maps, with what smaps writes below it.
+/// A line of maps, with the counts that smaps prints below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     /// The first byte.
     pub start: u64,
     /// The byte after the last.
     pub end: u64,
-    /// What may be done with it.
+    /// The permitted accesses.
     pub permissions: Permissions,
-    /// Where in the file the region begins; in bytes.
+    /// Offset of the region in the file, bytes.
     pub offset: u64,
     /// Major and minor number of the file system's device; 0:0 without a file.
     pub device: (u32, u32),
-    /// The file's number on that device; 0 without a file.
+    /// The file's inode number on that device; 0 without a file.
     pub inode: u64,
     /// The last column as the kernel printed it.
     ///
-    /// A newline in it is printed as `\012` and a backslash as it is, so that a file
-    /// named `a\012b` cannot be told from one with a newline; ` (deleted)` at the end
+    /// A newline in it is printed as `\012` and a backslash unchanged, so that a file
+    /// named `a\012b` cannot be distinguished from one with a newline; ` (deleted)` at the end
     /// is the kernel's remark or part of the name.
     pub name: Option<OsString>,
-    /// From smaps only.
+    /// Counts, only from smaps.
     pub counts: Option<Counts>,
 }
 
 impl Region {
-    /// A header line: `start-end perms offset major:minor inode   name`.
+    /// Parses a header line: `start-end perms offset major:minor inode   name`.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut rest = line;
         let mut word = || {
@@ -202,14 +202,14 @@ impl Region {
         let permissions = Permissions::parse(word()?)?;
         let offset = hex(word()?)?;
         let (major, minor) = split(word()?, b':')?;
-        // A region without a name ends with the inode; some kernels pad it.
+        // A region without a name ends with the inode; some kernels add padding.
         let inode_end = rest
             .iter()
             .position(|byte| *byte == b' ')
             .unwrap_or(rest.len());
         let inode = std::str::from_utf8(&rest[..inode_end]).ok()?;
         let inode = inode.parse().ok()?;
-        // No name begins with a space, but one may end with some.
+        // No name begins with a space, but names may end with spaces.
         let name = &rest[inode_end..];
         let first = name.iter().position(|byte| *byte != b' ');
         let (start, end) = (hex(start)?, hex(end)?);
@@ -234,13 +234,13 @@ impl Region {
         self.end - self.start
     }
 
-    /// Whether a file system has what is mapped; a memfd and shared anonymous memory count, they are files of tmpfs.
+    /// True if a file system holds the mapped object; a memfd and shared anonymous memory are files of tmpfs.
     #[must_use]
     pub fn has_file(&self) -> bool {
         self.inode != 0 || self.device != (0, 0)
     }
 
-    /// Whether the byte at `address` is in the region.
+    /// True if `address` is in the region.
     #[must_use]
     pub fn contains(&self, address: u64) -> bool {
         (self.start..self.end).contains(&address)
@@ -259,10 +259,10 @@ fn hex(word: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()
 }
 
-/// The regions in the text of `path`, which is maps or smaps: both begin a region with the same line.
+/// Parses the text of `path`, which is maps or smaps: in both, a region begins with the same line.
 ///
 /// # Errors
-/// A line that is neither: the message says which, and where.
+/// A line that is neither a region nor a count; the message quotes it with its line number.
 pub fn parse(text: &[u8], path: &str) -> Result<Vec<Region>> {
     let mut regions: Vec<Region> = Vec::new();
     let text = text.strip_suffix(b"\n").unwrap_or(text);

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A control group that has so much memory and no more, whose own OOM killer ends what takes more. Of either version of
-//! control groups, whichever has the memory controller.
+//! A control group with a memory limit; its own OOM killer ends processes that exceed it. Uses whichever version of
+//! control
+//! groups has the memory controller.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result, Root};
 
-/// A new group; dropped, it is gone. Processes that are in it must have ended by then.
+/// A new group; removed when dropped. Its processes must have ended by then.
 #[derive(Debug)]
 pub struct MemoryGroup {
     folder: PathBuf,
     version: Version,
-    /// The file that the controller was switched on in, for this group.
+    /// The file in which the controller was enabled for this group.
     switched_on: Option<PathBuf>,
 }
 
@@ -22,7 +23,7 @@ enum Version {
     Second,
 }
 
-/// Where groups with the memory controller are made.
+/// Directory in which groups with the memory controller are created.
 fn place(root: &Root) -> Result<(PathBuf, Version)> {
     let mounts = root.text("/proc/mounts").unwrap_or_default();
     for line in mounts.lines() {
@@ -54,7 +55,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     })
 }
 
-/// What this process's own group may still take; `None` where it has no limit of its own.
+/// Memory that this process's own group may still take; `None` without a limit.
 #[must_use]
 pub fn headroom(root: &Root) -> Option<u64> {
     let (place, version) = place(root).ok()?;
@@ -80,10 +81,10 @@ pub fn headroom(root: &Root) -> Option<u64> {
 }
 
 impl MemoryGroup {
-    /// A group of this process's own, of `bytes`.
+    /// Creates a group of this process with a limit of `bytes`.
     ///
     /// # Errors
-    /// When nothing has the memory controller, or this process may not make groups.
+    /// When no hierarchy has the memory controller, or this process may not create groups.
     pub fn new(bytes: u64) -> Result<Self> {
         let (place, version) = place(&Root::system())?;
         let mut switched_on = None;
@@ -119,15 +120,15 @@ impl MemoryGroup {
         Ok(group)
     }
 
-    /// Has a process in it, and what it starts from then on.
+    /// Moves a process into the group; its later children are in it, too.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// When the process has ended.
     pub fn add(&self, pid: u32) -> Result<()> {
         write(&self.folder.join("cgroup.procs"), &pid.to_string())
     }
 
-    /// How many processes its OOM killer has killed; `None` when the kernel doesn't tell.
+    /// Number of processes that its OOM killer has killed; `None` if the kernel does not report it.
     #[must_use]
     pub fn kills(&self) -> Option<u64> {
         let file = match self.version {
@@ -139,7 +140,7 @@ impl MemoryGroup {
         line?.trim().parse().ok()
     }
 
-    /// Its folder.
+    /// Its directory.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -148,7 +149,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // A process that was just killed may still be on its way out.
+        // A process that was just killed may not have exited yet.
         for _ in 0..1000 {
             match fs::remove_dir(&self.folder) {
                 Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -158,7 +159,7 @@ impl Drop for MemoryGroup {
             }
         }
         if let Some(control) = &self.switched_on {
-            // The kernel refuses this while another group uses the controller; then it stays on.
+            // The kernel refuses this while another group uses the controller, which then stays enabled.
             let _ = fs::write(control, "-memory");
         }
     }

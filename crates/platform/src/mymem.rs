@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requests that the memory devices take besides reading and writing (`kernel/include/uapi/memwarden/mymem.h`).
+//! The requests of the memory devices besides read and write (`kernel/include/uapi/memwarden/mymem.h`).
 
 #![allow(unsafe_code)]
 
@@ -28,14 +28,14 @@ const FETCH_ADD: libc::Ioctl = libc::_IOWR::<FetchAdd>(TYPE, 1);
 
 const COMPARE_EXCHANGE: libc::Ioctl = libc::_IOWR::<CompareExchange>(TYPE, 2);
 
-/// Adds `operand` (modulo 2^64) to the 64-bit word `offset` bytes into the device's memory, and gives back the word's
-/// value before.
+/// Adds `operand` (modulo 2^64) to the 64-bit word at `offset` in the device's memory, and returns the word's previous
+/// value.
 ///
 /// # Errors
-/// The driver's errno; ENOTTY from a file that is no such device.
+/// The driver's errno; ENOTTY from a file of another driver.
 pub fn fetch_add(device: &impl AsFd, offset: u64, operand: u64) -> io::Result<u64> {
     let mut record = FetchAdd { offset, operand };
-    // SAFETY: the record is the request's own, alive through the call, and any bits in it are a value.
+    // SAFETY: the record is the request's own, lives through the call, and any bits in it are a valid value.
     let rc = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), FETCH_ADD, &raw mut record) };
     if rc < 0 {
         return Err(io::Error::last_os_error());
@@ -43,11 +43,12 @@ pub fn fetch_add(device: &impl AsFd, offset: u64, operand: u64) -> io::Result<u6
     Ok(record.operand)
 }
 
-/// Replaces the 64-bit word `offset` bytes into the device's memory by `desired` if it is `expected`, and gives back
-/// the value that it had: it was replaced if that is `expected`.
+/// Replaces the 64-bit word at `offset` in the device's memory by `desired` if it is `expected`, and returns its
+/// previous
+/// value: the word was replaced if that is `expected`.
 ///
 /// # Errors
-/// The driver's errno; ENOTTY from a file that is no such device.
+/// The driver's errno; ENOTTY from a file of another driver.
 pub fn compare_exchange(
     device: &impl AsFd,
     offset: u64,
@@ -59,7 +60,7 @@ pub fn compare_exchange(
         expected,
         desired,
     };
-    // SAFETY: the record is the request's own, alive through the call, and any bits in it are a value.
+    // SAFETY: the record is the request's own, lives through the call, and any bits in it are a valid value.
     let rc = unsafe {
         libc::ioctl(
             device.as_fd().as_raw_fd(),
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_requests_are_those_of_the_header() {
-        // _IOWR(0xBB, 1, 16 bytes) and _IOWR(0xBB, 2, 24 bytes), as the kernel's C compiler has them.
+        // _IOWR(0xBB, 1, 16 bytes) and _IOWR(0xBB, 2, 24 bytes), as the kernel's C compiler encodes them.
         assert_eq!(FETCH_ADD as u32, 0xC010_BB01);
         assert_eq!(COMPARE_EXCHANGE as u32, 0xC018_BB02);
     }

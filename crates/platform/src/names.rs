@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Enums that options and files know by their variants' names.
+//! Enums whose variants have names in options and files.
 
 use std::fmt::Display;
 
 use strum::VariantArray;
 
-/// For strum's `parse_err_fn`: the error of a name that is no variant's, with those that are. Whatever reads the option
-/// or the file says which name it was.
+/// For strum's `parse_err_fn`: the error for an unknown name, with a list of all names. The caller adds the name that
+/// was
+/// given.
 #[must_use]
 pub fn unknown<T: Display + VariantArray + 'static>(_name: &str) -> String {
     let names: Vec<String> = T::VARIANTS.iter().map(ToString::to_string).collect();

@@ -14,17 +14,17 @@ pub const NEVER: i32 = -1000;
 /// The score of the OOM killer's first choice.
 pub const FIRST: i32 = 1000;
 
-/// This process's score, changed until this is dropped.
+/// This process's score; restored when dropped.
 #[derive(Debug)]
 pub struct Score {
     before: String,
 }
 
 impl Score {
-    /// Sets it.
+    /// Sets the score.
     ///
     /// # Errors
-    /// When the kernel doesn't let this process.
+    /// When the kernel refuses.
     pub fn set(score: i32) -> Result<Self> {
         let before = Root::system().read(SCORE)?;
         std::fs::write(SCORE, score.to_string()).map_err(|source| Error::System {
@@ -37,12 +37,12 @@ impl Score {
 
 impl Drop for Score {
     fn drop(&mut self) {
-        // It was ours before, so the kernel takes it.
+        // The kernel accepts the process's previous score.
         let _ = std::fs::write(SCORE, &self.before);
     }
 }
 
-/// Sets this process's score for good, with three system calls and nothing else: for use between fork and exec.
+/// Sets this process's score permanently, by three system calls and nothing else: for use between fork and exec.
 /// Raising it always works.
 pub fn be_first() {
     // SAFETY: C strings and a descriptor of our own; all three are safe after fork.
@@ -55,7 +55,7 @@ pub fn be_first() {
     }
 }
 
-/// How many processes the kernel has killed for want of memory since it booted; `None` before Linux 4.13.
+/// Processes that the OOM killer has killed since boot; `None` before Linux 4.13.
 #[must_use]
 pub fn kills(root: &Root) -> Option<u64> {
     let text = root.text("/proc/vmstat")?;
@@ -71,7 +71,7 @@ mod tests {
     fn a_score_is_put_back() {
         let read = || Root::system().read(SCORE).unwrap();
         let before = read();
-        // Higher is allowed to everybody; back again, to what it was, too.
+        // Any process may raise its score and lower it again to the previous value.
         let score = Score::set(FIRST).unwrap();
         assert_eq!(read(), "1000");
         drop(score);

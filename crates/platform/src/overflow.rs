@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters that report when so many events have happened on a CPU, and who had the CPU meanwhile.
+//! Counters that report an overflow after a number of events on a CPU, and detection of other tasks on the CPU
+//! meanwhile.
 //!
-//! Source: perf_event_open(2), and kernel/events/core.c for what the manual leaves out (see [`OverflowCounter::arm`]).
+//! Source: perf_event_open(2), and kernel/events/core.c for details not in the manual (see [`OverflowCounter::arm`]).
 
 #![allow(unsafe_code)]
 
@@ -17,16 +18,16 @@ use perf_event_open_sys::bindings;
 use crate::mapping::page_bytes;
 use crate::{Error, Result, Root, holders};
 
-/// What to count: perf's type and config numbers (`linux/perf_event.h`).
+/// The event: perf's type and config numbers (`linux/perf_event.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCode {
     /// `PERF_TYPE_*`.
     pub kind: u32,
-    /// The event's number in that type.
+    /// The event's number within that type.
     pub config: u64,
-    /// What some events of a PMU take beside it, such as the mask of Intel's offcore responses; 0 elsewhere.
+    /// Additional parameter of some PMU events, such as the mask of Intel's offcore responses; 0 otherwise.
     pub config1: u64,
-    /// The same.
+    /// Second additional parameter.
     pub config2: u64,
 }
 
@@ -40,13 +41,13 @@ impl EventCode {
         }
     }
 
-    /// A number of the CPU's own PMU, as its manual gives it.
+    /// A raw event of the CPU's PMU, with the number in its manual.
     #[must_use]
     pub fn raw(config: u64) -> Self {
         Self::of(bindings::PERF_TYPE_RAW, config)
     }
 
-    /// Whether the CPU counts it; the kernel counts the others.
+    /// True if the CPU counts the event; the kernel counts all others.
     #[must_use]
     pub fn is_hardware(self) -> bool {
         self.kind != bindings::PERF_TYPE_SOFTWARE
@@ -81,20 +82,21 @@ impl EventCode {
 pub enum Of<'a> {
     /// Everything that runs on the CPU.
     Cpu,
-    /// What tasks of this control group (an open folder of its hierarchy) do on the CPU.
+    /// Tasks of this control group (an open directory of its hierarchy), while on the CPU.
     Group(BorrowedFd<'a>),
 }
 
-/// Longest distance to an overflow, in events: none within years.
+/// Longest distance to an overflow, in events: does not occur within years.
 pub const FAR: u64 = 1 << 50;
 
-/// `PERF_SAMPLE_TIME` of linux/perf_event.h, whose type the bindings differ about.
+/// `PERF_SAMPLE_TIME` of linux/perf_event.h; its type in the bindings varies.
 const SAMPLE_TIME: u64 = 1 << 2;
 
-/// Pages of a buffer besides its head; a power of two. Two thousand overflows: more than come while a group is stopped
-/// in some milliseconds.
+/// Data pages of a buffer; a power of two. They hold two thousand overflows: more than occur while a group is stopped
+/// for
+/// some milliseconds.
 const COUNTER_PAGES: usize = 8;
-/// Some thousand context switches a period.
+/// Data pages for about a thousand context switches a period.
 const WITNESS_PAGES: usize = 16;
 
 fn attributes(code: EventCode) -> bindings::perf_event_attr {
@@ -121,7 +123,7 @@ fn open(attributes: &mut bindings::perf_event_attr, cpu: usize, of: Of<'_>) -> i
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that the kernel just made for us.
+    // SAFETY: a descriptor that the kernel just created for us.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
@@ -133,22 +135,22 @@ fn check(rc: i32, what: &str) -> Result<()> {
     }
 }
 
-/// One event on one CPU, which can be told to report after so many more.
+/// An event on one CPU that can report after a given number of further events.
 ///
-/// It is ready for reading (`poll`) when it has overflowed. Nothing here allocates once it is open.
+/// Its descriptor is readable (`poll`) after an overflow. Once open, it allocates nothing.
 #[derive(Debug)]
 pub struct OverflowCounter {
     file: File,
     buffer: Buffer,
-    /// Count and distance when last armed; an unused arm is not repeated.
+    /// Count and distance at the last arm; arming again without new events is skipped.
     armed: Option<(u64, u64)>,
 }
 
 impl OverflowCounter {
-    /// Opens the event on `cpu`, counting from now on and overflowing never.
+    /// Opens the event on `cpu`; it counts at once and does not overflow yet.
     ///
     /// # Errors
-    /// When the kernel refuses it: no such event, no free counter, no rights.
+    /// When the kernel refuses: no such event, no free counter, no permission.
     pub fn open(cpu: usize, code: EventCode, of: Of<'_>, user_only: bool) -> Result<Self> {
         let mut attributes = attributes(code);
         attributes.__bindgen_anon_1.sample_period = FAR;
@@ -158,7 +160,7 @@ impl OverflowCounter {
         attributes.clockid = libc::CLOCK_MONOTONIC;
         attributes.set_exclude_kernel(u64::from(user_only));
         attributes.set_exclude_hv(u64::from(user_only));
-        // A hardware counter of our own or none: one that is shared by turns would miss events.
+        // A pinned hardware counter or none: a multiplexed counter would miss events.
         let own = code.is_hardware() && matches!(of, Of::Cpu);
         attributes.set_pinned(u64::from(own));
         let system = |source| Error::System {
@@ -174,10 +176,10 @@ impl OverflowCounter {
         })
     }
 
-    /// Events counted since it was opened.
+    /// Events since the counter was opened.
     ///
     /// # Errors
-    /// When the event got no counter: others hold them all.
+    /// When the event got no counter, as others hold all of them.
     pub fn read(&self) -> Result<u64> {
         if let Some(count) = self.read_if_counting()? {
             return Ok(count);
@@ -196,11 +198,12 @@ impl OverflowCounter {
         )))
     }
 
-    /// Events counted since it was opened; `None` while it does not count, because a pinned event lost its counter to
-    /// another user or to an error of the PMU. [`OverflowCounter::revive`] tries to get one again.
+    /// Events since the counter was opened; `None` while it does not count, because a pinned event lost its counter to
+    /// another
+    /// user or to an error of the PMU. [`OverflowCounter::revive`] tries to get a counter again.
     ///
     /// # Errors
-    /// When it cannot be read at all.
+    /// When it cannot be read.
     pub fn read_if_counting(&self) -> Result<Option<u64>> {
         let mut value = 0_u64;
         // SAFETY: 8 bytes that are ours to be written.
@@ -213,13 +216,13 @@ impl OverflowCounter {
         };
         match got {
             8 => Ok(Some(value)),
-            // A pinned event that could not be put on the PMU reads as the end of the file.
+            // A pinned event that is not on the PMU reads as end of file.
             0 => Ok(None),
             _ => Err(Error::last("read a counter")),
         }
     }
 
-    /// Asks for a counter again after the event lost its own: starting an event clears its error state.
+    /// Requests a counter again after the event has lost its own: enabling an event clears its error state.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -232,12 +235,14 @@ impl OverflowCounter {
         )
     }
 
-    /// From here on, overflows after `events` more (at least 1).
+    /// Makes the counter overflow after `events` more events (at least 1).
     ///
-    /// To be called on the counter's CPU, so that nothing is counted between the steps. Setting the period of a
-    /// running software event makes it overflow at the very next event, whatever the period: perf clears what is left
-    /// and counts up to 0. Stopped, set and started it begins a whole period. A counter that was lost has nothing to
-    /// overflow, and stays as it is.
+    /// Call it on the counter's CPU, so that nothing is counted between the steps. Setting the period of a running
+    /// software
+    /// event would make it overflow at the next event, whatever the period: perf clears the remaining count and counts
+    /// up to
+    /// 0. Stopped, set and started, it begins a whole period. A counter that was lost cannot overflow and is left as it
+    /// is.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -261,13 +266,14 @@ impl OverflowCounter {
         Ok(())
     }
 
-    /// When it first overflowed since the last call, by CLOCK_MONOTONIC in nanoseconds.
+    /// Time of the first overflow since the last call, nanoseconds of CLOCK_MONOTONIC.
     pub fn take(&mut self) -> Option<u64> {
         self.take_span().map(|(first, _)| first)
     }
 
-    /// When it first and last overflowed since the last call, by CLOCK_MONOTONIC in nanoseconds. Of more overflows than
-    /// its buffer holds the later ones are unknown.
+    /// Times of the first and the last overflow since the last call, nanoseconds of CLOCK_MONOTONIC. Overflows beyond
+    /// the
+    /// buffer's capacity are unknown.
     pub fn take_span(&mut self) -> Option<(u64, u64)> {
         let mut span: Option<(u64, u64)> = None;
         self.buffer.drain(|record| {
@@ -300,10 +306,10 @@ pub struct IdleWitness {
 }
 
 impl IdleWitness {
-    /// Opens it for `cpu`, switched off; `watcher` is the thread that will ask.
+    /// Opens it for `cpu`, switched off; `watcher` is the thread that will query it.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses.
     pub fn open(cpu: usize, watcher: u32) -> Result<Self> {
         let mut attributes = attributes(EventCode::of(
             bindings::PERF_TYPE_SOFTWARE,
@@ -325,7 +331,7 @@ impl IdleWitness {
         })
     }
 
-    /// Switches it on or off; off costs nothing.
+    /// Switches it on or off; switched off, it costs nothing.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -347,13 +353,13 @@ impl IdleWitness {
         Ok(())
     }
 
-    /// Whether another task ran since the last call; `None` while it is off.
+    /// True if another task ran since the last call; `None` while switched off.
     pub fn others_ran(&mut self) -> Option<bool> {
         let mut others = false;
         let watcher = self.watcher;
         self.buffer.drain(|record| match record.kind {
             bindings::PERF_RECORD_SWITCH_CPU_WIDE => {
-                // u32 next_prev_pid, u32 next_prev_tid: the task on the switch's other side.
+                // u32 next_prev_pid, u32 next_prev_tid: the other task of the switch.
                 #[allow(clippy::cast_possible_truncation)]
                 let task = if cfg!(target_endian = "little") {
                     (record.word(0) >> 32) as u32
@@ -362,7 +368,7 @@ impl IdleWitness {
                 };
                 others |= task != 0 && task != watcher;
             }
-            // More switches than there was room for.
+            // More switches than the buffer holds.
             bindings::PERF_RECORD_LOST => others = true,
             _ => {}
         });
@@ -370,7 +376,7 @@ impl IdleWitness {
     }
 }
 
-/// perf's ring buffer: the kernel writes at the head, we read up to it and move the tail.
+/// perf's ring buffer: the kernel writes at the head; we read up to it and move the tail.
 #[derive(Debug)]
 struct Buffer {
     start: NonNull<u8>,
@@ -388,7 +394,7 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// The 64-bit word at this place behind the record's header.
+    /// The 64-bit word with this index after the record's header.
     fn word(&self, index: u64) -> u64 {
         self.buffer.word(self.body + 8 * index)
     }
@@ -420,12 +426,13 @@ impl Buffer {
     }
 
     fn head(&self) -> &bindings::perf_event_mmap_page {
-        // SAFETY: the mapping's first page is this structure (perf_event_open(2), "MMAP layout"); what the kernel
-        // writes in it meanwhile is only read through the atomics below.
+        // SAFETY: the mapping's first page is this structure (perf_event_open(2), "MMAP layout"); fields that the
+        // kernel writes
+        // concurrently are read only through the atomics below.
         unsafe { self.start.cast().as_ref() }
     }
 
-    /// A 64-bit word of the data, which records are aligned to.
+    /// A 64-bit word of the data; records are aligned to such words.
     fn word(&self, at: u64) -> u64 {
         let offset = usize::try_from(at % self.data as u64).expect("less than the buffer");
         // SAFETY: within the mapping's data, aligned to 8 bytes, written by the kernel before it moved the head.
@@ -438,7 +445,7 @@ impl Buffer {
     }
 
     fn drain(&self, mut each: impl FnMut(&Record<'_>)) {
-        // SAFETY: both words are aligned, live as long as the mapping, and are accessed atomically alone.
+        // SAFETY: both words are aligned, live as long as the mapping, and are accessed only atomically.
         let (head, tail) = unsafe {
             (
                 AtomicU64::from_ptr((&raw const self.head().data_head).cast_mut()),
@@ -471,7 +478,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, made by us and unmapped only here.
+        // SAFETY: the whole mapping, created by us and unmapped only here.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -482,10 +489,10 @@ mod tests {
     use crate::affinity;
     use crate::mapping::Mapping;
 
-    /// Faults on exactly so many new pages.
+    /// Causes exactly `pages` faults on new pages.
     fn fault(pages: usize) {
         let mapping = Mapping::anonymous(pages * page_bytes()).unwrap();
-        // One fault a page: not a huge one.
+        // One fault for each page: no huge page.
         // SAFETY: the whole mapping.
         unsafe {
             libc::madvise(

@@ -13,10 +13,10 @@ const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
 /// The physical address of each normal page of `mapping`, in order; huge pages
-/// appear as the normal pages they are made of.
+/// appear as their normal pages.
 ///
 /// Every page must have been touched. Without huge pages or a locked mapping the
-/// kernel may move a page later (compaction), so look shortly before use.
+/// kernel may move a page later (compaction), so query shortly before use.
 pub fn physical_pages(mapping: &Mapping) -> Result<Vec<u64>> {
     let failed = |source| Error::System {
         attempt:

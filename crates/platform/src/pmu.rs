@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fields of a core's PMU, as sysfs has them.
+//! The format fields of a core's PMU, from sysfs.
 //!
 //! Source: Documentation/ABI/testing/sysfs-bus-event_source-devices-format.
 
@@ -8,7 +8,7 @@ use crate::cpus::CpuSet;
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// The PMU that a raw code reaches on this CPU, and the bits that its events take in `config1` or `config2`.
+/// The PMU that counts raw events on this CPU, and the bits of `config1` or `config2` that its events use.
 #[must_use]
 pub fn field_bits(root: &Root, cpu: usize, field: &str) -> (Option<String>, u64) {
     let mut pmus = root.names(DEVICES);
@@ -25,7 +25,8 @@ pub fn field_bits(root: &Root, cpu: usize, field: &str) -> (Option<String>, u64)
     (Some(pmu), bits)
 }
 
-/// Arm's are named after the core, x86's `cpu`, or `cpu_core` and `cpu_atom`; each of several lists its CPUs.
+/// Arm's PMUs have the core's name; x86's are `cpu`, or `cpu_core` and `cpu_atom`. If there are several, each lists its
+/// CPUs.
 fn is_of_core(root: &Root, cpu: usize, pmu: &str) -> bool {
     let arm = pmu.starts_with("armv") || pmu.starts_with("apple_");
     if !arm && !["cpu", "cpu_core", "cpu_atom"].contains(&pmu) {
@@ -40,7 +41,7 @@ fn is_of_core(root: &Root, cpu: usize, pmu: &str) -> bool {
     }
 }
 
-/// The bits in `config1:0-37,63`, if it is of that field.
+/// The bits in `config1:0-37,63` if it describes that field.
 fn bits_of(format: &str, field: &str) -> u64 {
     let Some((name, ranges)) = format.split_once(':') else {
         return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other processes: where they run, that they end with this one, and what they use of a CPU.
+//! Other processes: their CPUs, their end with this process, and their CPU time.
 
 #![allow(unsafe_code)]
 
@@ -27,9 +27,9 @@ pub fn set_title() {
     let _ = rustix::thread::set_name(c"memwarden");
 }
 
-/// Has the kernel send `signal` to the process of `command` when the thread that starts it ends, for any reason.
+/// Makes the kernel send `signal` to the process of `command` when the thread that started it ends, for any reason.
 ///
-/// What the new process starts itself is its own affair.
+/// This does not affect processes that the new process starts.
 pub fn end_with_us(command: &mut Command, signal: i32) {
     let parent = std::process::id();
     let ask = move || {
@@ -39,7 +39,7 @@ pub fn end_with_us(command: &mut Command, signal: i32) {
         }
         // SAFETY: takes nothing, touches nothing.
         if u32::try_from(unsafe { libc::getppid() }) != Ok(parent) {
-            // The parent ended before the prctl: no process waits for this one.
+            // The parent ended before the prctl, so nothing waits for this process.
             return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(())
@@ -48,21 +48,21 @@ pub fn end_with_us(command: &mut Command, signal: i32) {
     unsafe { command.pre_exec(ask) };
 }
 
-/// Lets what `command` starts run on `cpus` alone.
+/// Restricts the process of `command` to `cpus`.
 pub fn run_on(command: &mut Command, cpus: &CpuSet) {
     let mask = affinity::mask(cpus);
     // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(move || affinity::set_mask(&mask)) };
 }
 
-/// Puts what `command` starts under SCHED_FIFO with `priority`, which may be below that of the thread that starts it.
+/// Runs the process of `command` under SCHED_FIFO with `priority`, which may be below that of the starting thread.
 pub fn run_fifo(command: &mut Command, priority: i32) {
     let set = move || sched::set_policy(libc::SCHED_FIFO, priority);
     // SAFETY: the closure makes one system call and allocates nothing.
     unsafe { command.pre_exec(set) };
 }
 
-/// What /proc/PID/stat says of CPU time, in the kernel's ticks.
+/// CPU times from /proc/PID/stat, in the kernel's ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stat {
     group: u32,
@@ -74,7 +74,7 @@ impl Stat {
     /// Parses a line `42 (a name) S 1 42 ...`; the name may contain any byte.
     fn parse(line: &str) -> Option<Self> {
         let fields: Vec<&str> = line.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        // proc(5) counts from 1 and has the state, our first field, as number 3.
+        // proc(5) counts from 1, where our first field, the state, is number 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Self {
             group: u32::try_from(number(5)?).ok()?,
@@ -91,7 +91,7 @@ pub fn cpu_time(root: &Root, pid: u32) -> Option<Duration> {
     Some(time_of(stat.own))
 }
 
-/// CPU time of all processes of the group `group`, with that of the children that they have waited for.
+/// CPU time of all processes of the group `group`, including children that they have waited for.
 #[must_use]
 pub fn group_cpu_time(root: &Root, group: u32) -> Duration {
     let ticks = root
@@ -115,7 +115,7 @@ fn time_of(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / a_second))
 }
 
-/// Keeps all of this process's present memory from being paged out, so that no access waits for a disk.
+/// Locks all current memory of this process, so that no access waits for a disk.
 pub fn lock_memory() -> Result<()> {
     // SAFETY: a plain number.
     if unsafe { libc::mlockall(libc::MCL_CURRENT) } != 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which processors this machine has, and what they count of memory traffic.
+//! The processors of this machine, and their events for memory traffic.
 
 use std::fmt;
 
@@ -10,39 +10,39 @@ use serde::Serialize;
 use crate::cpus::CpuSet;
 use crate::{Result, Root, cpus};
 
-/// A processor, as [`events::Processor`] has it.
+/// Identity of a processor, in the form of [`events::Processor`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Identity {
-    /// Arm's number for an implementer, or one of [`vendor`].
+    /// Arm's implementer number, or one of [`vendor`].
     pub maker: u32,
-    /// CPUID's family; 0 for Arm's.
+    /// CPUID's family; 0 for Arm.
     pub family: u32,
     /// CPUID's model, or the part number of `MIDR_EL1`.
     pub model: u32,
 }
 
-/// Why a processor's own event can't be taken.
+/// Reason why a processor's own event is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It is not in the table.
+    /// The processor is not in the table.
     NotInTable,
-    /// It has none that counts memory traffic.
+    /// It has no event that counts memory traffic.
     HasNone,
 }
 
-/// A processor whose own event can't be taken.
+/// A processor without a usable event of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unknown {
-    /// The CPU.
+    /// One of its CPUs.
     pub cpu: usize,
-    /// What it is.
+    /// Its identity.
     pub identity: Identity,
-    /// Why its event can't be taken.
+    /// The reason.
     pub why: Why,
 }
 
 impl Unknown {
-    /// What may count memory traffic there.
+    /// Events that may count memory traffic on it.
     #[must_use]
     pub fn to_try(&self) -> &'static str {
         match self.identity.maker {
@@ -74,7 +74,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// What a CPU says that it is; `None` where the machine doesn't tell.
+/// Identity of a CPU; `None` if the machine does not report it.
 fn identity(root: &Root, cpu: usize) -> Option<Identity> {
     let midr = format!("/sys/devices/system/cpu/cpu{cpu}/regs/identification/midr_el1");
     if let Some(midr) = root.text(&midr) {
@@ -119,7 +119,7 @@ fn identity(root: &Root, cpu: usize) -> Option<Identity> {
     })
 }
 
-/// The lines of /proc/cpuinfo about a CPU.
+/// The lines of /proc/cpuinfo for a CPU.
 fn block(info: &str, cpu: usize) -> Option<Vec<&str>> {
     info.split("\n\n")
         .map(|text| text.lines().collect::<Vec<_>>())
@@ -135,7 +135,7 @@ fn block(info: &str, cpu: usize) -> Option<Vec<&str>> {
 /// The machine's kinds of processor, each with its online CPUs.
 ///
 /// # Errors
-/// When it can't be read which CPUs there are.
+/// When the online CPUs can't be read.
 pub fn identities(root: &Root) -> Result<Vec<(Identity, CpuSet)>> {
     let mut kinds: Vec<(Identity, Vec<usize>)> = Vec::new();
     for cpu in cpus::online_in(root)?.iter() {
@@ -154,10 +154,10 @@ pub fn identities(root: &Root) -> Result<Vec<(Identity, CpuSet)>> {
         .collect())
 }
 
-/// What a CPU's processor counts of memory traffic. perf's `cache-misses` where the machine doesn't tell what it is.
+/// The event for memory traffic of a CPU's processor; perf's `cache-misses` if the processor is unknown.
 ///
 /// # Errors
-/// When the table doesn't have it, or has nothing for it.
+/// When the processor is not in the table, or has no such event.
 pub fn own_event(root: &Root, cpu: usize) -> std::result::Result<Event, Unknown> {
     let general = |name| events::named(name).expect("the table has perf's names");
     let info = root.text("/proc/cpuinfo").unwrap_or_default();
@@ -175,10 +175,10 @@ pub fn own_event(root: &Root, cpu: usize) -> std::result::Result<Event, Unknown>
     }
 }
 
-/// The same of all of these CPUs that are online: each event with its CPUs.
+/// The events of these CPUs that are online, each with its CPUs.
 ///
 /// # Errors
-/// When it can't be read which CPUs there are; the first whose event can't be taken.
+/// When the online CPUs can't be read; or the first CPU without an event.
 pub fn own_events(
     root: &Root,
     cpus: Option<&CpuSet>,

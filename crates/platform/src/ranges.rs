@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sets of numbers as people write them: `1-8,16`.
+//! Sets of numbers in the form `1-8,16`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 /// Adds `7` or `1-8` to the numbers. `number` reads one number; `backwards` is the error for `8-1`.
 ///
 /// # Errors
-/// Those of `number` and `backwards`.
+/// The errors of `number` and `backwards`.
 pub fn add<E>(
     numbers: &mut BTreeSet<usize>,
     word: &str,
@@ -23,7 +23,7 @@ pub fn add<E>(
     Ok(())
 }
 
-/// Writes the numbers, in ascending order, with their neighbours as a range.
+/// Writes the numbers in ascending order, consecutive ones as a range.
 ///
 /// # Errors
 /// The formatter's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where `/proc`, `/sys` and `/lib` hang: the machine's root, or a saved tree.
+//! The directory above `/proc`, `/sys` and `/lib`: the machine's root, or a saved tree.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ impl Root {
         Self(directory.into())
     }
 
-    /// Whether this is the running machine, so that live system calls make sense.
+    /// True for the running machine, on which live system calls make sense.
     #[must_use]
     pub fn is_system(&self) -> bool {
         self.0 == Path::new("/")
@@ -50,25 +50,25 @@ impl Root {
         self.read(path).ok()
     }
 
-    /// The file's bytes, `None` where it is missing or unreadable: for what names files, whose names may be any bytes.
+    /// The file's bytes; `None` if the file is missing or unreadable. For file names, which may be any bytes.
     #[must_use]
     pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         std::fs::read(self.path(path)).ok()
     }
 
-    /// The file's content as a number, `None` where it is missing or not one.
+    /// The file's content as a number; `None` if the file is missing or has none.
     #[must_use]
     pub fn number(&self, path: &str) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether the path exists.
+    /// True if the path exists.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.path(path).exists()
     }
 
-    /// The names in a directory, sorted; empty where there is no such directory.
+    /// The names in a directory, sorted; empty if there is no such directory.
     #[must_use]
     pub fn names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(path)) else {

@@ -42,12 +42,13 @@ pub fn set_fifo(priority: i32) -> Result<()> {
         })
 }
 
-/// Puts the calling thread under SCHED_DEADLINE: `runtime_ns` out of each `period_ns` are set aside for it, ahead of
-/// every SCHED_FIFO thread, and (from Linux 6.12 on) of the fair server, which lets ordinary threads run ahead of
-/// SCHED_FIFO. Such a thread can't be pinned, and can't start others.
+/// Puts the calling thread under SCHED_DEADLINE: `runtime_ns` of each `period_ns` are reserved for it, ahead of all
+/// SCHED_FIFO threads and (from Linux 6.12 on) of the fair server, which lets ordinary threads run ahead of SCHED_FIFO.
+/// Such
+/// a thread can't be pinned and can't start threads.
 ///
 /// # Errors
-/// When the kernel can't give it so much, or the thread is pinned.
+/// When the kernel can't reserve the time, or the thread is pinned.
 pub fn set_deadline(runtime_ns: u64, period_ns: u64) -> Result<()> {
     /// `struct sched_attr` (linux/sched/types.h), first version.
     #[repr(C)]
@@ -82,7 +83,7 @@ pub fn set_deadline(runtime_ns: u64, period_ns: u64) -> Result<()> {
     )))
 }
 
-/// Puts the calling thread back under the normal policy.
+/// Returns the calling thread to the normal policy.
 pub fn set_normal() -> Result<()> {
     set_policy(libc::SCHED_OTHER, 0).map_err(|source| Error::System {
         attempt: "return to the normal scheduling policy".into(),
@@ -95,7 +96,7 @@ pub(crate) fn set_policy(policy: i32, priority: i32) -> std::io::Result<()> {
         sched_priority: priority,
     };
     // SAFETY: the parameters live through the call; 0 is the calling thread.
-    // The system call itself is made, because musl's wrapper refuses it.
+    // A direct system call, because musl's wrapper refuses it.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_sched_setscheduler,
@@ -111,7 +112,7 @@ pub(crate) fn set_policy(policy: i32, priority: i32) -> std::io::Result<()> {
     }
 }
 
-/// Lets the calling thread's sleeps end on time, not up to 50 us late (the
+/// Makes the calling thread's sleeps end on time instead of up to 50 us late (the
 /// kernel's default slack for threads that are not real-time).
 pub fn no_timer_slack() -> Result<()> {
     // SAFETY: plain numbers.
@@ -121,7 +122,7 @@ pub fn no_timer_slack() -> Result<()> {
     Ok(())
 }
 
-/// Keeps every page of the process in memory, those it will yet get included.
+/// Locks all current and future pages of the process in memory.
 pub fn lock_memory() -> Result<()> {
     // SAFETY: plain numbers.
     if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } != 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words that several processes share.
+//! Memory words that several processes share.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::{Error, Result};
 
-/// An array of 64-bit words, zero at first, that a child process maps too.
+/// An array of 64-bit words, initially zero, that a child process can map, too.
 #[derive(Debug)]
 pub struct SharedWords {
     file: File,
@@ -25,17 +25,17 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// New words, in memory that has no name; its descriptor is closed on exec unless [`Self::inherit`] says otherwise.
+    /// New words, in unnamed memory; the descriptor is closed on exec unless [`Self::inherit`] is called.
     ///
     /// # Errors
-    /// When the kernel gives no memory.
+    /// When memory is short.
     pub fn create(count: usize) -> Result<Self> {
         // SAFETY: the name is a C string.
         let fd = unsafe { libc::memfd_create(c"memwarden".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
             return Err(Error::last("make shared memory"));
         }
-        // SAFETY: a descriptor that the kernel just made for us.
+        // SAFETY: a descriptor that the kernel just created for us.
         let file = unsafe { File::from_raw_fd(fd) };
         let bytes = (count * size_of::<u64>()) as u64;
         file.set_len(bytes).map_err(|source| Error::System {
@@ -45,7 +45,7 @@ impl SharedWords {
         Self::map(file)
     }
 
-    /// The words behind a descriptor that another process made.
+    /// Maps the words of a descriptor that another process created.
     ///
     /// # Errors
     /// When it is not such memory.
@@ -84,7 +84,7 @@ impl SharedWords {
         })
     }
 
-    /// Lets programs that this process starts have the descriptor too.
+    /// Makes the descriptor inheritable for programs that this process starts.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -101,7 +101,8 @@ impl std::ops::Deref for SharedWords {
     type Target = [AtomicU64];
 
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is so long, aligned to a page, and lives as long as this; AtomicU64 may be anything.
+        // SAFETY: the mapping has this length, is page-aligned and lives as long as this; any bits are a valid
+        // AtomicU64.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
@@ -114,12 +115,12 @@ impl AsFd for SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the whole mapping, made by us and unmapped only here.
+        // SAFETY: the whole mapping, created by us and unmapped only here.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.count * size_of::<u64>()) };
     }
 }
 
-/// The open file that a number on the command line stands for.
+/// The open file with a descriptor number from the command line.
 ///
 /// # Errors
 /// When there is none.
@@ -129,7 +130,7 @@ pub fn inherited(fd: i32) -> Result<OwnedFd> {
     if own < 0 {
         return Err(Error::last(format!("use inherited descriptor {fd}")));
     }
-    // SAFETY: a descriptor that the kernel just made for us.
+    // SAFETY: a descriptor that the kernel just created for us.
     Ok(unsafe { OwnedFd::from_raw_fd(own) })
 }
 

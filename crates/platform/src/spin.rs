@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting without leaving the CPU.
+//! Busy waiting on the CPU.
 
 #![allow(unsafe_code)]
 
 use std::sync::atomic::AtomicU64;
 
-/// How long [`wait_for_change`] may sleep at most, in nanoseconds: Linux lets Arm's event stream tick at 10 kHz.
+/// The longest sleep of [`wait_for_change`], in nanoseconds: Linux lets Arm's event stream tick at 10 kHz.
 pub const COARSE_NS: u64 = 200_000;
 
-/// Lets a moment pass, short against a microsecond.
+/// Waits for a moment, short compared with a microsecond.
 #[inline]
 pub fn relax() {
     #[cfg(target_arch = "aarch64")]
@@ -21,8 +21,9 @@ pub fn relax() {
     std::hint::spin_loop();
 }
 
-/// Waits for a moment, or, on CPUs that can sleep in user space, for up to [`COARSE_NS`]. Returns at once when another
-/// CPU writes `word`, if it held `seen` before.
+/// Waits for a moment or, on CPUs that can sleep in user space, for up to [`COARSE_NS`]. Returns at once when another
+/// CPU
+/// writes `word`, if its value was `seen`.
 #[inline]
 pub fn wait_for_change(word: &AtomicU64, seen: u64) {
     #[cfg(target_arch = "aarch64")]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Swap on a disk in memory, for experiments that need some.
+//! Swap on a RAM disk, for experiments that need swap.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use crate::mapping::page_bytes;
 use crate::{Error, Result, Root};
 
-/// A disk in memory that the kernel swaps to; dropped, it no longer does.
+/// A RAM disk that the kernel swaps to; swapping to it ends when dropped.
 #[derive(Debug)]
 pub struct Swap {
     device: CString,
 }
 
-/// The places that the kernel swaps to now.
+/// The active swap areas.
 #[must_use]
 pub fn in_use(root: &Root) -> Vec<PathBuf> {
     let text = root.text("/proc/swaps").unwrap_or_default();
@@ -28,7 +28,7 @@ pub fn in_use(root: &Root) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether it is a disk in memory by its name: what is on any other is not ours to overwrite.
+/// True if the name is that of a RAM disk: the contents of any other disk must not be overwritten.
 #[must_use]
 pub fn is_in_memory(device: &Path) -> bool {
     let Some(name) = device.to_str().and_then(|path| path.strip_prefix("/dev/")) else {
@@ -43,10 +43,10 @@ pub fn is_in_memory(device: &Path) -> bool {
 }
 
 impl Swap {
-    /// Makes a swap of the disk, and has the kernel use it.
+    /// Formats the disk as swap, and enables it.
     ///
     /// # Errors
-    /// When it is no disk in memory, is not there, or the kernel doesn't take it.
+    /// When it is no RAM disk, is missing, or the kernel refuses it.
     pub fn on(device: &Path) -> Result<Self> {
         if !is_in_memory(device) {
             return Err(Error::Invalid(format!(
@@ -81,7 +81,7 @@ impl Drop for Swap {
     }
 }
 
-/// The first page of a swap of version 1 (linux/swap.h): where its last page is, and the mark at the page's end.
+/// The header page of swap version 1 (linux/swap.h): the number of its last page, and the signature at its end.
 fn write_header(device: &Path) -> std::io::Result<()> {
     let page = page_bytes();
     let mut file = OpenOptions::new().write(true).open(device)?;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of places in the kernel, from /proc/kallsyms.
+//! Names of kernel addresses, from /proc/kallsyms.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
 use crate::Root;
 
-/// For each address the function that it is in, with the offset: `vfs_read+0x1c [module]`. None where the kernel does not
-/// tell (its addresses are root's), or it is before the first function.
+/// For each address its function with the offset: `vfs_read+0x1c [module]`. None if the kernel does not report
+/// addresses
+/// (only root sees them), or the address is before the first function.
 #[must_use]
 pub fn of(root: &Root, addresses: &[u64]) -> Vec<Option<String>> {
     let mut found: Vec<Option<(u64, String)>> = vec![None; addresses.len()];
     let Ok(file) = File::open(root.path("/proc/kallsyms")) else {
         return vec![None; addresses.len()];
     };
-    // In the order of addresses, so that a line is compared with few of them.
+    // Sorted by address, so that a line is compared with only a few of them.
     let mut order: Vec<usize> = (0..addresses.len()).collect();
     order.sort_by_key(|index| addresses[*index]);
     for line in BufReader::new(file).lines().map_while(Result::ok) {
@@ -24,7 +25,7 @@ pub fn of(root: &Root, addresses: &[u64]) -> Vec<Option<String>> {
         let first = order.partition_point(|index| addresses[*index] < start);
         for index in &order[first..] {
             let best = &mut found[*index];
-            // Those after have a nearer one already, or this is theirs too.
+            // Later addresses have a nearer function already, or this is theirs, too.
             if best.as_ref().is_none_or(|(nearest, _)| *nearest < start) {
                 *best = Some((start, name.to_owned()));
             }
@@ -37,7 +38,7 @@ pub fn of(root: &Root, addresses: &[u64]) -> Vec<Option<String>> {
         .collect()
 }
 
-/// A line's function, if it is one: `ffffffff8144c110 T vfs_read`, and a module's with `\t[name]` behind.
+/// A line's function, if it has one: `ffffffff8144c110 T vfs_read`; a module's has `\t[name]` behind it.
 fn function(line: &str) -> Option<(u64, &str)> {
     let (address, rest) = line.split_once(' ')?;
     let (kind, name) = rest.split_once(' ')?;

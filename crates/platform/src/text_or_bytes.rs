@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Words and paths of the system in JSON and TOML: text where they are UTF-8, else an array of their bytes.
+//! Words and paths of the system in JSON and TOML: text if they are UTF-8, otherwise an array of their bytes.
 //!
-//! For serde's `with`: [`self`] for one of them, [`list`] for several.
+//! For serde's `with`: [`self`] for one word, [`list`] for several.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -37,7 +37,7 @@ impl Form {
 /// One word or path.
 ///
 /// # Errors
-/// The format's own.
+/// The format's errors.
 pub fn serialize<T: AsRef<OsStr>, S: Serializer>(word: &T, to: S) -> Result<S::Ok, S::Error> {
     Form::of(word.as_ref()).serialize(to)
 }
@@ -50,21 +50,21 @@ pub fn deserialize<'de, T: From<OsString>, D: Deserializer<'de>>(from: D) -> Res
     Form::deserialize(from).map(|form| form.word().into())
 }
 
-/// Several of them.
+/// Several words.
 pub mod list {
     use super::{Deserialize, Deserializer, Form, OsString, Serializer};
 
     /// A list of words.
     ///
     /// # Errors
-    /// The format's own.
+    /// The format's errors.
     pub fn serialize<S: Serializer>(words: &[OsString], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(words.iter().map(|word| Form::of(word)))
     }
 
     /// A list of words.
     ///
-    /// # Errors
+    /// When a word is neither a text nor an array of bytes.
     /// When one of them is neither a text nor an array of bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OsString>, D::Error> {
         let forms = Vec::<Form>::deserialize(from)?;

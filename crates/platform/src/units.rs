@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sizes and times as people type them.
+//! Sizes and times as typed on the command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Error, Result};
 
-/// A size in bytes from `16384` (KiB, as the tools of this name always took it),
-/// `64K`, `64M` or `1G` (powers of two, an optional `iB` or `B` behind).
+/// A size in bytes from `16384` (KiB, the traditional unit of these tools),
+/// `64K`, `64M` or `1G` (powers of two, optionally followed by `iB` or `B`).
 pub fn parse_size(text: &str) -> Result<usize> {
     parse(text, 10, "a size is KiB, or has a unit: 16384, 64M, 1G")
 }
 
-/// A size in bytes from `4096` (bytes), `64K`, `64M` or `1G`, as [`parse_size`] has them.
+/// A size in bytes from `4096` (bytes), `64K`, `64M` or `1G`, like [`parse_size`].
 pub fn parse_bytes(text: &str) -> Result<u64> {
     parse(text, 0, "a size is bytes, or has a unit: 4096, 64K, 2M").map(|bytes| bytes as u64)
 }
 
-/// Parses a size; a number without a unit is shifted by `plain`. `how` is the error's hint of the syntax.
+/// Parses a size; a number without a unit is shifted by `plain`. `how` is the syntax hint of an error.
 fn parse(text: &str, plain: u32, how: &str) -> Result<usize> {
     let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -47,7 +47,7 @@ fn parse(text: &str, plain: u32, how: &str) -> Result<usize> {
     }
 }
 
-/// A size for people: `64 B`, `32 KiB`, `16 MiB`, `1.5 GiB`.
+/// A size in readable form: `64 B`, `32 KiB`, `16 MiB`, `1.5 GiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     let (unit, name) = match bytes {
@@ -65,7 +65,7 @@ pub fn size_text(bytes: u64) -> String {
     }
 }
 
-/// A time from `5` or `0.5` (seconds), `100us`, `100ms`, `2s`, `1m`, as the tools of this name always took it.
+/// A time from `5` or `0.5` (seconds), `100us`, `100ms`, `2s`, `1m`.
 pub fn parse_duration(text: &str) -> Result<Duration> {
     duration(
         text,
@@ -74,14 +74,14 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
     )
 }
 
-/// Nanoseconds.
+/// Nanoseconds in a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// A century is longer than any measurement, and its picoseconds are few enough for 128 bits.
+/// A century: longer than any measurement, and its picoseconds fit into 128 bits.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 86400);
 
-/// Parses a time to the nanosecond; a number without a unit is multiplied by `plain`. `how` is the error's hint of the
-/// syntax.
+/// Parses a time to the nanosecond; a number without a unit is multiplied by `plain`. `how` is the syntax hint of an
+/// error.
 fn duration(text: &str, plain: Option<u64>, how: &str) -> Result<Duration> {
     let invalid = |why: &str| Error::Invalid(format!("{why} ({how})"));
     let number = text.trim_end_matches(|c: char| c.is_alphabetic());
@@ -103,7 +103,7 @@ fn duration(text: &str, plain: Option<u64>, how: &str) -> Result<Duration> {
     if whole.is_empty() && fraction.is_empty() || !digits(whole) || !digits(fraction) {
         return Err(invalid("not a number"));
     }
-    // The digits without their point, and how many of them are behind it.
+    // The digits without the point, and the number of them behind it.
     let fraction = fraction.trim_end_matches('0');
     let behind = u32::try_from(fraction.len()).unwrap_or(u32::MAX);
     let all: u128 = format!("{whole}{fraction}")
@@ -124,7 +124,7 @@ fn duration(text: &str, plain: Option<u64>, how: &str) -> Result<Duration> {
         .ok_or_else(|| invalid("too long a time"))
 }
 
-/// A buffer's size, in options and files `16384` (KiB), `64K`, `64M` or `1G`.
+/// A buffer's size; in options and files `16384` (KiB), `64K`, `64M` or `1G`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(u64);
 
@@ -135,13 +135,13 @@ impl Size {
         Self(kib << 10)
     }
 
-    /// The size, without what is less than a KiB.
+    /// The size, rounded down to whole KiB.
     #[must_use]
     pub const fn of_bytes(bytes: u64) -> Self {
         Self::kib(bytes >> 10)
     }
 
-    /// In bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0
@@ -156,7 +156,7 @@ impl FromStr for Size {
     }
 }
 
-/// As it is parsed: `8100K`, `16M`, `1G`.
+/// In a form that can be parsed: `8100K`, `16M`, `1G`.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 >> 10 {
@@ -167,7 +167,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A time with its unit, in options and files `500us`, `20ms` or `2.5s`.
+/// A time with its unit; in options and files `500us`, `20ms` or `2.5s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(Duration);
 
@@ -187,19 +187,19 @@ impl Time {
         self.0
     }
 
-    /// In nanoseconds, which are few enough for 64 bits.
+    /// The time in nanoseconds, which fit into 64 bits.
     #[must_use]
     pub const fn as_ns(self) -> u64 {
         self.0.as_secs() * SECOND + self.0.subsec_nanos() as u64
     }
 
-    /// In whole microseconds.
+    /// The time in whole microseconds.
     #[must_use]
     pub const fn as_us(self) -> u64 {
         self.as_ns() / 1000
     }
 
-    /// Whether it is none.
+    /// True if the time is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0.is_zero()
@@ -215,7 +215,7 @@ impl FromStr for Time {
     }
 }
 
-/// As it is parsed, in the largest unit of which there is one: `500us`, `20ms`, `2.5s`.
+/// In a form that can be parsed, in the largest unit that gives at least 1: `500us`, `20ms`, `2.5s`.
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanoseconds = self.0.as_nanos();
@@ -237,7 +237,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// In files both are text.
+/// Both are text in files.
 macro_rules! as_text {
     ($type:ty, $what:literal) => {
         impl Serialize for $type {
@@ -264,11 +264,11 @@ macro_rules! as_text {
 as_text!(Size, "size");
 as_text!(Time, "time");
 
-/// For serde's `with`: a size that may be left out, which in files is the empty text.
+/// For serde's `with`: an optional size, which is an empty text in files.
 pub mod or_empty {
     use super::*;
 
-    /// Writes it.
+    /// Serialises the size.
     pub fn serialize<S: Serializer>(
         size: &Option<Size>,
         serializer: S,
@@ -279,7 +279,7 @@ pub mod or_empty {
         }
     }
 
-    /// Reads it.
+    /// Deserialises the size.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> std::result::Result<Option<Size>, D::Error> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the calling thread has used since it began, as getrusage tells it.
+//! Resource usage of the calling thread since its start, from getrusage.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// Fields of a rusage that Linux leaves at 0 whatever happens (getrusage(2)): they are not measured.
+/// Fields of a rusage that Linux always leaves at 0 (getrusage(2)): they are not measured.
 pub const NOT_MAINTAINED: [&str; 7] = [
     "ru_ixrss",
     "ru_idrss",
@@ -20,7 +20,7 @@ pub const NOT_MAINTAINED: [&str; 7] = [
     "ru_nsignals",
 ];
 
-/// Every field of a rusage that Linux keeps.
+/// The fields of a rusage that Linux maintains.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU time in user mode, microseconds.
@@ -29,7 +29,7 @@ pub struct Usage {
     pub system_us: u64,
     /// Page faults that needed no disk.
     pub minor_faults: u64,
-    /// Page faults that did.
+    /// Page faults that needed a disk.
     pub major_faults: u64,
     /// Context switches because the thread waited.
     pub voluntary_switches: u64,
@@ -37,14 +37,14 @@ pub struct Usage {
     pub involuntary_switches: u64,
     /// Blocks of 512 bytes read from a disk.
     pub blocks_in: u64,
-    /// Blocks of 512 bytes that it made dirty for a disk.
+    /// Blocks of 512 bytes made dirty, to be written to a disk.
     pub blocks_out: u64,
-    /// The most memory that the whole process ever had resident, KiB; not a difference.
+    /// Peak resident memory of the whole process, KiB; not a difference.
     pub max_rss_kib: u64,
 }
 
 impl Usage {
-    /// Of the calling thread, until now.
+    /// The usage of the calling thread so far.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -93,7 +93,7 @@ impl Usage {
         }
     }
 
-    /// Each field with its name, which has its unit, and the unit.
+    /// Each field: its name (with the unit), the unit, and the value.
     #[must_use]
     pub fn named(&self) -> [(&'static str, &'static str, u64); 9] {
         [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! This very process's mappings, made so that what must come out is known.
+//! This process's own mappings, created so that the expected result is known.
 
 #![allow(unsafe_code)]
 
@@ -35,8 +35,8 @@ fn section_of(explanation: &Explanation, address: usize) -> &str {
         .name
 }
 
-/// Pages of this mapping, the first `written` of them written; it is not merged with a neighbour, for that one may be
-/// neither read nor written.
+/// Pages of a mapping, of which the first `written` are written. It is not merged with its neighbours, which allow no
+/// access.
 struct Pages {
     start: *mut libc::c_void,
     count: usize,
@@ -45,7 +45,7 @@ struct Pages {
 impl Pages {
     fn map(count: usize, written: usize, flags: i32, file: Option<&File>) -> Self {
         let (page, fd) = (page_bytes(), file.map_or(-1, AsRawFd::as_raw_fd));
-        // SAFETY: new addresses of the kernel's choice, with a page on either side that stays without access.
+        // SAFETY: new addresses of the kernel's choice, with an inaccessible page on either side.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -249,7 +249,7 @@ fn a_thread_that_waits_has_a_stack() {
         let _ = receiver.recv();
     });
     let (id, address) = wait.recv().unwrap();
-    // Until it waits the kernel has no stack pointer to tell.
+    // The kernel reports the stack pointer only once the thread waits.
     for _ in 0..10_000 {
         let line = std::fs::read_to_string(format!("/proc/self/task/{id}/syscall"));
         match line {

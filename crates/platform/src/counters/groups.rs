@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The data caches' and the TLB's counters, in groups that are counted at the same moments.
+//! Counters of the data caches and the TLB, in groups whose events are counted over the same time.
 //!
-//! A PMU has few counters. Where not all groups fit at once the kernel lets them take turns (it multiplexes), tells for how
-//! long each counted, and the counts are scaled to the whole time: [`Reading::multiplexed`] says so.
+//! A PMU has few counters. If not all groups fit at once, the kernel multiplexes them and reports how long each one
+//! counted;
+//! the counts are then scaled to the whole time, and [`Reading::multiplexed`] is true.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +21,7 @@ const FORMAT: u64 = (b::PERF_FORMAT_GROUP
     | b::PERF_FORMAT_TOTAL_TIME_ENABLED
     | b::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
 
-/// The events of a group that belong together.
+/// The events of a group.
 type Names = &'static [(&'static str, u64)];
 
 const ACCESS: u32 = b::PERF_COUNT_HW_CACHE_RESULT_ACCESS;
@@ -32,7 +33,7 @@ const L1D: u32 = b::PERF_COUNT_HW_CACHE_L1D;
 const LLC: u32 = b::PERF_COUNT_HW_CACHE_LL;
 const DTLB: u32 = b::PERF_COUNT_HW_CACHE_DTLB;
 
-/// Perf's generic events of caches. A share of misses is of two counts of one group.
+/// perf's generic cache events. Both counts of a miss ratio are in one group.
 const GENERIC: [Names; 4] = [
     &[
         ("L1-dcache-loads", cache(L1D, READ, ACCESS)),
@@ -58,13 +59,13 @@ const GENERIC: [Names; 4] = [
     ],
 ];
 
-/// Stores and prefetched lines are in them.
+/// These include stores and prefetched lines.
 const L2_OF_ARM: Names = &[
     (OF_ARM[0].name, OF_ARM[0].config),
     (OF_ARM[1].name, OF_ARM[1].config),
 ];
 
-/// Which groups there are here, and of which type of perf's their events are.
+/// The groups for this machine, each with perf's type of its events.
 fn wanted() -> Vec<(u32, Names)> {
     let mut wanted: Vec<_> = GENERIC.map(|names| (b::PERF_TYPE_HW_CACHE, names)).into();
     if cfg!(target_arch = "aarch64") {
@@ -73,7 +74,7 @@ fn wanted() -> Vec<(u32, Names)> {
     wanted
 }
 
-/// Counters of the calling thread, whatever CPU it runs on.
+/// Counters of the calling thread, on whatever CPU it runs.
 #[derive(Debug)]
 pub struct Groups {
     groups: Vec<Group>,
@@ -84,11 +85,11 @@ pub struct Groups {
 #[derive(Debug)]
 struct Group {
     names: Vec<&'static str>,
-    // The first leads.
+    // The first one leads the group.
     files: Vec<File>,
 }
 
-/// An event that this machine doesn't count.
+/// An event that this machine does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// perf's name for it.
@@ -100,14 +101,14 @@ pub struct Refused {
 /// The counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// Events by perf's names, scaled to the whole time; `None` for one whose group had no turn.
+    /// Events by perf's name, scaled to the whole time; `None` if the group had no turn.
     pub counts: Vec<(&'static str, Option<f64>)>,
-    /// The part of the time that the group which counted least did count.
+    /// Share of the time that the group with the shortest turn counted.
     pub running_share: f64,
 }
 
 impl Reading {
-    /// Groups took turns, so that counts are estimates.
+    /// True if groups took turns, so that counts are estimates.
     #[must_use]
     pub fn multiplexed(&self) -> bool {
         self.running_share < 1.0
@@ -115,10 +116,10 @@ impl Reading {
 }
 
 impl Groups {
-    /// Opens all that this machine counts, stopped.
+    /// Opens every event that this machine counts, stopped.
     ///
     /// # Errors
-    /// When it counts no loads of the L1D; the reason is the first refusal's.
+    /// When the machine does not count loads of the L1D; with the reason of the first refusal.
     pub fn open() -> Result<Self> {
         let with = |user_only| Self::of(user_only, &wanted());
         let (groups, first) = with_or_without_kernel(GENERIC[0][0].0, with);
@@ -155,7 +156,7 @@ impl Groups {
                         group.names.push(name);
                         group.files.push(file);
                     }
-                    // It may be too much for one group and not for the machine.
+                    // The event may not fit into the group, although the machine can count it alone.
                     Err(error) => match open_with(&event, user_only, -1, FORMAT) {
                         Ok(file) if leader != -1 => all.groups.push(Group {
                             names: vec![name],
@@ -175,19 +176,19 @@ impl Groups {
         all
     }
 
-    /// What this machine doesn't count, and why.
+    /// The events that this machine does not count, with the reasons.
     #[must_use]
     pub fn refused(&self) -> &[Refused] {
         &self.refused
     }
 
-    /// The kernel's work is not in the counts, as its perf_event_paranoid has it.
+    /// True if the kernel's work is not counted, because of perf_event_paranoid.
     #[must_use]
     pub fn user_only(&self) -> bool {
         self.user_only
     }
 
-    /// Begins anew at 0.
+    /// Starts counting from 0.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -196,7 +197,7 @@ impl Groups {
         self.tell(perf::ioctls::ENABLE)
     }
 
-    /// Ends, and gives what was counted since the start.
+    /// Stops, and returns the counts since the start.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -208,7 +209,7 @@ impl Groups {
         };
         for (group, before) in self.groups.iter().zip(&before.0) {
             let words = group.read()?;
-            // Resetting leaves the times as they are.
+            // A reset of the counts does not reset the times.
             let [enabled, running] = [words[1] - before[0], words[2] - before[1]];
             reading.running_share = reading.running_share.min(share(running, enabled));
             for (name, count) in group.names.iter().zip(&words[3..]) {
@@ -220,7 +221,7 @@ impl Groups {
         Ok(reading)
     }
 
-    /// For how long each group was on and counted, until now: to be asked before the start.
+    /// Times enabled and counted of each group so far; call it before the start.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -244,12 +245,12 @@ impl Groups {
     }
 }
 
-/// Nanoseconds for which each group was on and counted.
+/// Times enabled and counted of each group, nanoseconds.
 #[derive(Debug, Clone)]
 pub struct Times(Vec<[u64; 2]>);
 
 impl Group {
-    /// How many there are, time on, time counted, and the counts.
+    /// Reads the number of events, the time enabled, the time counted, and the counts.
     fn read(&self) -> Result<Vec<u64>> {
         let mut bytes = vec![0; 8 * (3 + self.files.len())];
         (&self.files[0])
@@ -273,7 +274,7 @@ fn share(running: u64, enabled: u64) -> f64 {
     (running as f64 / enabled as f64).min(1.0)
 }
 
-/// A count over a part of the time as it would be over all of it.
+/// Scales a count over a part of the time to the whole time.
 #[allow(clippy::cast_precision_loss)]
 fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
     match (enabled, running) {
@@ -284,8 +285,9 @@ fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
     }
 }
 
-/// Opens the groups with the kernel's work if it is permitted, else without. Returns the reason if neither has the event
-/// `needed`.
+/// Opens the groups with the kernel's work if permitted, otherwise without. Returns the reason if neither way offers
+/// the
+/// event `needed`.
 fn with_or_without_kernel(needed: &str, open: impl Fn(bool) -> Groups) -> (Groups, Option<String>) {
     let refusal = |groups: &Groups| {
         let refused = groups.refused.iter().find(|refused| refused.name == needed);
@@ -319,7 +321,7 @@ mod tests {
         assert!(reading(999).multiplexed());
     }
 
-    /// The kernel's own counters have the same files, and this machine may have no others.
+    /// Uses the kernel's software counters, which have the same interface, as the machine may have no others.
     #[test]
     fn a_group_is_read_as_one() {
         const FAULTS: Names = &[

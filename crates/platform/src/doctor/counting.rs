@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Can events be counted, which, and does perf stand in the way?
+//! Checks of the counters: which events count, and which settings of perf limit them.
 
 use memwarden_policy::events::{Event, Kind};
 
@@ -41,7 +41,7 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
         )
         .change("run on the machine itself, or give the virtual machine a PMU (QEMU with KVM: -cpu host,pmu=on)");
     }
-    // These happen in any trial; the others may stay at 0 on their own account.
+    // These occur in any trial; other events may legitimately stay at 0.
     let silent = names(
         hardware()
             .filter(|found| found.trial == Trial::CountsNothing)
@@ -74,13 +74,13 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
 
 /// The event by which the guard can regulate memory traffic here.
 enum Traffic {
-    /// The processors' own events.
+    /// The events of the processors.
     Own(Vec<(Event, CpuSet)>),
-    /// A PMU, of which it isn't known what to count.
+    /// There is a PMU, but its traffic event is unknown.
     Unknown(Unknown),
-    /// The kernel's page faults: there is no PMU.
+    /// The kernel's page faults, as there is no PMU.
     PageFaults,
-    /// Nothing.
+    /// No event.
     None,
 }
 
@@ -103,7 +103,7 @@ fn traffic(patient: &Patient) -> Traffic {
     }
 }
 
-/// The names of the events that a guard would count, as far as they are known beforehand.
+/// The events that a guard would count, if known beforehand.
 pub(super) fn traffic_event(patient: &Patient) -> Option<String> {
     match traffic(patient) {
         Traffic::Own(events) => {
@@ -178,7 +178,7 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
 pub(super) fn counters_at_once(patient: &Patient) -> Finding {
     let name = "counters at once";
     match patient.live.counters.hardware_counters {
-        // The guard takes one for reads and one for writes, and leaves one to others.
+        // The guard takes one for reads and one for writes; one remains for others.
         Some(number) if number >= 3 => Finding::new(
             Level::Ok,
             name,
@@ -303,7 +303,7 @@ pub(super) fn perf_throttle(patient: &Patient) -> Finding {
         format!("{rate} samples a second, {percent} % of the time"),
         "perf drops overflow interrupts beyond that, and lowers the rate by itself: a core can then pass its budget unseen",
     )
-    // In this order: without the time limit the kernel refuses to set the rate.
+    // In this order: while the time limit is off, the kernel refuses to set the rate.
     .change("sysctl -w kernel.perf_event_max_sample_rate=1000000 && sysctl -w kernel.perf_cpu_time_max_percent=100")
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What lies between a core and memory, and what else moves bytes.
+//! Checks of what lies between a core and memory, and of what else moves bytes.
 
 use std::os::unix::fs::FileExt;
 
@@ -22,7 +22,7 @@ pub(super) fn caches(patient: &Patient) -> Finding {
             "no run can say whether it measured cache or memory: choose -m well above the CPU's manual",
         );
     }
-    // Sorted by level and kind, so that equal ones are neighbours.
+    // Sorted by level and kind, so that equal ones are adjacent.
     let text: Vec<String> = known
         .chunk_by(|a, b| a == b)
         .map(|equal| format!("{} x {}", equal.len(), equal[0]))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Can a core be held: the module, real-time priority, and who may take it away.
+//! Checks of what regulation needs: the module, real-time priority, and limits on real-time threads.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ fn state(patient: &Patient) -> Module {
     }
 }
 
-/// Whether `memguard.ko`, compressed or not, is anywhere below.
+/// True if `memguard.ko`, compressed or not, is below `directory`.
 fn holds_module(directory: &Path) -> bool {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return false;
@@ -49,7 +49,7 @@ fn holds_module(directory: &Path) -> bool {
     entries.flatten().any(|entry| {
         let name = entry.file_name();
         match entry.file_type() {
-            // No link is followed: `build` and `source` lead to whole kernel trees.
+            // Symbolic links are not followed: `build` and `source` point to whole kernel trees.
             Ok(kind) if kind.is_dir() => holds_module(&entry.path()),
             Ok(_) => name.to_string_lossy().starts_with("memguard.ko"),
             Err(_) => false,
@@ -210,7 +210,7 @@ pub(super) fn rt_throttling(patient: &Patient) -> Finding {
     }
 }
 
-/// From 6.12 on a deadline server gives normal tasks time under real-time ones.
+/// From 6.12 on, a deadline server gives normal tasks time ahead of real-time ones.
 pub(super) fn fair_server(patient: &Patient) -> Finding {
     const DIRECTORY: &str = "/sys/kernel/debug/sched/fair_server";
     let name = "fair server";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Will the same run give the same figures?
+//! Checks of what makes figures vary from run to run.
 
 use super::{Finding, Level, Patient};
 use crate::cpus;

@@ -11,7 +11,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// A server with a PMU on which everything is as it should be.
+    /// A server with a PMU on which every check passes.
     fn sound() -> Self {
         let count = |event: &counters::Event| Found {
             event: event.name.into(),

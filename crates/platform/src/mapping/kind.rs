@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ways to map memory: shared or private, of a file or of none, with its pages at once or when they are touched.
+//! Ways to map memory: shared or private, with or without a file, with pages allocated at once or on first touch.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use super::Mapping;
 use crate::units::size_text;
 use crate::{Error, Result, Root, clock};
 
-/// One of the six ways.
+/// One of the six ways to map memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
     /// Name on the command line.
@@ -26,7 +26,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All six.
     pub const ALL: [Self; 6] = {
         const fn kind(
             name: &'static str,
@@ -69,19 +69,19 @@ impl Kind {
         self.file
     }
 
-    /// True if a write goes to a page of the process's own, as a copy of what was there.
+    /// True if a write goes to a private copy of the page.
     #[must_use]
     pub fn is_private(&self) -> bool {
         !self.shared
     }
 
-    /// True if its pages are there before they are touched.
+    /// True if its pages are allocated before they are touched.
     #[must_use]
     pub fn is_populated(&self) -> bool {
         self.populate
     }
 
-    /// What mmap is given.
+    /// The flags for mmap.
     #[must_use]
     pub fn flags(&self) -> i32 {
         let flag = |on: bool, flag: i32| if on { flag } else { 0 };
@@ -92,8 +92,8 @@ impl Kind {
     }
 }
 
-/// Memory mapped in one of the ways, and the file behind it. The file has no name, so that nothing is left of it however
-/// this process ends.
+/// Memory mapped in one of these ways, with its file. The file has no name, so that it disappears however this process
+/// ends.
 #[derive(Debug)]
 pub struct Mapped {
     mapping: Mapping,
@@ -102,10 +102,10 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Maps `bytes`; a file is made in `directory`, with all of its blocks.
+    /// Maps `bytes`; creates a file in `directory`, with all blocks allocated, if the kind needs one.
     ///
     /// # Errors
-    /// When there is no room, or the file system can't do it.
+    /// When space is short, or the file system does not support it.
     pub fn new(kind: Kind, bytes: usize, directory: &Path) -> Result<Self> {
         let file = if kind.file {
             Some(file(bytes, directory)?)
@@ -140,7 +140,7 @@ impl Mapped {
         })
     }
 
-    /// How long the call of mmap took.
+    /// Duration of the mmap call.
     #[must_use]
     pub fn call_ns(&self) -> u64 {
         self.call_ns
@@ -153,8 +153,9 @@ impl Mapped {
         }
     }
 
-    /// Of the bytes that were written (those that aren't 0, as the file's are at first), the share that a reader of the file
-    /// sees there; none without a file.
+    /// Of the bytes written to the mapping (those that are not 0, as the file is initially), the share that a reader of
+    /// the
+    /// file sees; none without a file.
     ///
     /// # Errors
     /// When the file can't be read.
@@ -195,10 +196,10 @@ impl Mapped {
         unsafe { self.mapping.start().write_bytes(byte, self.mapping.bytes()) };
     }
 
-    /// Has what was written on its disk before it returns (msync with MS_SYNC).
+    /// Writes the changes to disk before it returns (msync with MS_SYNC).
     ///
     /// # Errors
-    /// When the kernel could not.
+    /// When the kernel could not write.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: the whole mapping, which is ours.
         let rc = unsafe {
@@ -214,7 +215,7 @@ impl Mapped {
         }
     }
 
-    /// How much of it lies in huge pages.
+    /// Bytes in huge pages.
     #[must_use]
     pub fn huge_bytes(&self) -> u64 {
         let first = self.mapping.start() as u64;
@@ -224,7 +225,7 @@ impl Mapped {
     }
 }
 
-/// A file without a name.
+/// Creates a file without a name.
 fn file(bytes: usize, directory: &Path) -> Result<File> {
     let failed = |what: &str, source| Error::System {
         attempt: format!(
@@ -241,7 +242,7 @@ fn file(bytes: usize, directory: &Path) -> Result<File> {
         .mode(0o600)
         .open(directory)
         .or_else(|error| match error.raw_os_error() {
-            // A file system, or a kernel, that makes none without a name: it loses its name at once.
+            // Without support for unnamed files: create one and unlink it at once.
             Some(libc::EOPNOTSUPP | libc::EISDIR) => {
                 let path = directory.join(format!(".memwarden-mmap-{}", std::process::id()));
                 let file = options.clone().create_new(true).mode(0o600).open(&path)?;
@@ -262,7 +263,7 @@ fn file(bytes: usize, directory: &Path) -> Result<File> {
     }
 }
 
-/// Sums up the huge pages of the regions that touch `range`: neighbours of one kind are one region to the kernel.
+/// Sums the huge pages of the regions that overlap `range`: the kernel merges adjacent mappings of the same kind.
 fn huge_bytes(smaps: &str, range: std::ops::Range<u64>) -> u64 {
     let mut inside = false;
     let mut kib = 0;
@@ -300,7 +301,7 @@ mod tests {
             }
             let mut mapped = Mapped::new(kind, 1 << 16, folder.path()).unwrap();
             mapped.fill(9);
-            // Another reader of the file sees what is written to a shared mapping at once, and of a private one nothing.
+            // A reader of the file sees writes to a shared mapping at once, and those to a private one never.
             let seen = kind.file.then_some(if kind.shared { 1.0 } else { 0.0 });
             assert_eq!(mapped.seen_in_file().unwrap(), seen, "{}", kind.name);
             mapped.sync().unwrap();

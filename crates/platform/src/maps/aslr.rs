@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a process's parts are, and where they would be without address space layout randomisation.
+//! The addresses of a process's parts, and those that they would have without address space layout randomisation.
 //!
 //! The defaults are the kernel's: `ELF_ET_DYN_BASE`, `STACK_TOP` and `DEFAULT_MAP_WINDOW` of
 //! arch/x86/include/asm/ and arch/arm64/include/asm/, `mmap_base()` of arch/x86/mm/mmap.c and mm/util.c, and
@@ -14,70 +14,71 @@ use super::elf::{Elf, Machine, round_down, round_up};
 const ADDR_NO_RANDOMIZE: u64 = 0x0004_0000;
 const ADDR_COMPAT_LAYOUT: u64 = 0x0020_0000;
 
-/// The least that is left below the stack's top for it to grow (`MIN_GAP`, `SIZE_128M`).
+/// Minimum gap below the stack's top for its growth (`MIN_GAP`, `SIZE_128M`).
 const LEAST_STACK_GAP: u64 = 128 << 20;
 
-/// Pages that the kernel keeps free below a stack (`stack_guard_gap`'s default).
+/// Guard pages below a stack (`stack_guard_gap`'s default).
 const GUARD_PAGES: u64 = 256;
 
-/// The most that arm64 moves a stack: 0x3ffff pages of 4 KiB (`STACK_RND_MASK`).
+/// Maximum random offset of a stack on arm64: 0x3ffff pages of 4 KiB (`STACK_RND_MASK`).
 const ARM64_STACK_RANDOM: u64 = 1 << 30;
 
-/// What randomisation did to a process.
+/// Effect of randomisation on a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Aslr {
-    /// kernel.randomize_va_space: 0 none; 1 stack, mappings and PIEs; 2 the heap too. For programs started now.
+    /// kernel.randomize_va_space: 0 none; 1 stack, mappings and PIEs; 2 also the heap. It applies to programs started
+    /// now.
     pub randomize_va_space: Option<i64>,
-    /// The process's personality, in hexadecimal; null without the right to trace it.
+    /// The process's personality, in hexadecimal; null without permission to trace it.
     pub personality: Option<String>,
-    /// Whether that has ADDR_NO_RANDOMIZE, as after `setarch -R`.
+    /// True if the personality has ADDR_NO_RANDOMIZE, as after `setarch -R`.
     pub addr_no_randomize: Option<bool>,
-    /// Whether anything was moved; null when no default is known.
+    /// True if any part was moved; null if no default is known.
     pub moved: Option<bool>,
     /// Program, heap, mappings, stack.
     pub bases: Vec<Base>,
 }
 
-/// Where one part of the process begins or ends.
+/// Start or end of one part of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Base {
-    /// Which part.
+    /// The part.
     pub part: &'static str,
     /// Its address; null if the process has none.
     pub address: Option<Address>,
     /// Its address without randomisation; null if unknown.
     pub default_address: Option<Address>,
-    /// The first less the second.
+    /// The address minus the default address.
     pub moved_bytes: Option<i64>,
-    /// Why a figure is null, or what it leaves out.
+    /// Reason why a figure is null, or a limitation of it.
     pub note: Option<String>,
 }
 
 /// The known facts of the process.
 pub(super) struct Facts<'a> {
-    /// The program's file, and how far it was moved.
+    /// The program's file, and its load offset.
     pub program: Option<(&'a Elf, u64)>,
-    /// Where the heap begins.
+    /// Start of the heap.
     pub heap: Option<u64>,
-    /// Where the first thread's stack ends.
+    /// End of the first thread's stack.
     pub stack_end: Option<u64>,
-    /// Where the highest mapping below the stack ends.
+    /// End of the highest mapping below the stack.
     pub mappings_end: Option<u64>,
-    /// The vdso.
+    /// Address of the vdso.
     pub vdso: Option<u64>,
-    /// A page.
+    /// Size of a page.
     pub page_bytes: u64,
     /// kernel.randomize_va_space.
     pub setting: Option<i64>,
     /// vm.legacy_va_layout.
     pub legacy_layout: Option<i64>,
-    /// The process's.
+    /// The personality of the process.
     pub personality: Option<u64>,
-    /// The soft limit of its stack; the inner `None` is unlimited.
+    /// Soft limit of its stack; the inner `None` means unlimited.
     pub stack_limit: Option<Option<u64>>,
 }
 
-/// Compares what is with what would be.
+/// Compares the actual addresses with the defaults.
 pub(super) fn examine(facts: &Facts) -> Aslr {
     let layout = layout(facts);
     let program = program(facts, &layout);
@@ -138,9 +139,9 @@ fn base(part: &'static str, address: Option<u64>, default: Result<u64, String>) 
 /// The end of a process's address space, and the reference points of its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// Where the stack ends.
+    /// End of the stack.
     top: u64,
-    /// Where programs that are linked for any address begin.
+    /// Load address of position-independent programs.
     program: u64,
 }
 
@@ -160,7 +161,7 @@ fn layout(facts: &Facts) -> Result<Layout, String> {
             let end = facts
                 .stack_end
                 .ok_or("arm64 has address spaces of several sizes: only the stack tells which")?;
-            // CONFIG_ARM64_VA_BITS; with 52 bits, programs that don't ask for more get 48.
+            // CONFIG_ARM64_VA_BITS; with 52 bits, programs get 48 unless they request more.
             let bits = [36_u32, 39, 42, 47, 48].into_iter().find(|bits| {
                 let top = 1_u64 << bits;
                 end <= top && top - end <= ARM64_STACK_RANDOM
@@ -178,7 +179,7 @@ fn layout(facts: &Facts) -> Result<Layout, String> {
     }
 }
 
-/// The program's first segment.
+/// Address of the program's first segment.
 fn program(facts: &Facts, layout: &Result<Layout, String>) -> Base {
     let part = "program";
     let Some((elf, bias)) = facts.program else {
@@ -205,7 +206,7 @@ fn program(facts: &Facts, layout: &Result<Layout, String>) -> Base {
     base(part, address, default)
 }
 
-/// The page after the program's last byte, where the heap begins without randomisation.
+/// The page after the program's last byte, where the heap starts without randomisation.
 fn program_end(facts: &Facts) -> Option<u64> {
     let (elf, bias) = facts.program?;
     let (_, end) = elf.span(facts.page_bytes)?;
@@ -224,7 +225,7 @@ fn heap(facts: &Facts, program: &Base) -> Base {
     base("heap", heap_address(facts), default)
 }
 
-/// Beside the program that was itself moved: what randomize_va_space 2 adds to 1.
+/// The heap relative to the program, which was moved itself: the additional effect of randomize_va_space 2.
 fn heap_in_program(facts: &Facts) -> Base {
     let movable_alone = facts
         .program
@@ -240,8 +241,7 @@ fn heap_in_program(facts: &Facts) -> Base {
     base("heap, from the program's end", heap_address(facts), default)
 }
 
-/// The first mapping of a process ends where the kernel begins to map downwards; a later one may lie higher only if
-/// asked for.
+/// The first mapping of a process ends where the kernel begins to map downwards; a later one is higher only on request.
 fn mappings(facts: &Facts, layout: &Result<Layout, String>) -> Base {
     let default = layout.clone().and_then(|layout| {
         if facts.legacy_layout.is_some_and(|value| value != 0)
@@ -277,7 +277,7 @@ mod tests {
     use super::super::elf::Segment;
     use super::*;
 
-    /// A program from 0 to 0xbfff, with a dynamic loader.
+    /// A program from 0 to 0xbfff with a dynamic loader.
     fn pie(machine: Machine) -> Elf {
         Elf {
             bits: 64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an ELF file says of itself: which parts of it belong at which addresses.
+//! The contents of an ELF file: which parts belong at which addresses.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -10,36 +10,36 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind, elf};
 use serde::Serialize;
 
-/// More sections than any program has; a corrupt file may claim 2^32, and their table is read at once.
+/// More sections than any real program; a corrupt file may claim 2^32, and the table is read at once.
 const MOST_SECTIONS: u32 = 65_536;
 
-/// A part of the file that is loaded: a program header of type `PT_LOAD`.
+/// A loaded part of the file: a program header of type `PT_LOAD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// How much of it is in the file.
+    /// Size in the file.
     pub file_bytes: u64,
     /// Its link-time address.
     pub address: u64,
-    /// How much memory it takes: what the file doesn't have is zero, as `.bss`.
+    /// Size in memory: the part beyond the file's contents is zero, such as `.bss`.
     pub memory_bytes: u64,
-    /// What its addresses are a multiple of.
+    /// Alignment of its addresses.
     pub alignment: u64,
-    /// Whether it is code.
+    /// True for code.
     pub execute: bool,
-    /// Whether it is data that the process changes.
+    /// True for data that the process may change.
     pub write: bool,
 }
 
-/// A section that has memory when the file is loaded.
+/// A section that occupies memory when the file is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     /// Name, such as `.text`.
     pub name: String,
     /// Its link-time address.
     pub address: u64,
-    /// How much memory it takes.
+    /// Size in memory.
     pub bytes: u64,
     /// Its offset in the file; `None` for zero-initialised sections such as `.bss`.
     pub offset: Option<u64>,
@@ -50,17 +50,17 @@ pub struct Section {
 pub struct Elf {
     /// 32 or 64.
     pub bits: u8,
-    /// What it runs on, as its header has it.
+    /// The architecture in its header.
     pub machine: Machine,
-    /// Whether it is linked for any address: a library or a PIE (`ET_DYN`), not a program with fixed addresses.
+    /// True if it is position-independent: a library or a PIE (`ET_DYN`), not a program with fixed addresses.
     pub movable: bool,
-    /// The dynamic loader that it asks for.
+    /// The dynamic loader that it requests.
     pub interpreter: Option<PathBuf>,
     /// The loaded segments, in the file's order.
     pub segments: Vec<Segment>,
-    /// What lies in the segments; empty in a file that has been stripped of its section headers.
+    /// Sections in the segments; empty if the file has no section headers.
     pub sections: Vec<Section>,
-    /// Address and length of what is made read-only after relocation (`PT_GNU_RELRO`).
+    /// Address and length of the part that becomes read-only after relocation (`PT_GNU_RELRO`).
     pub relro: Option<(u64, u64)>,
 }
 
@@ -80,12 +80,12 @@ pub enum Machine {
     Arm,
     /// RISC-V.
     RiscV,
-    /// Another one.
+    /// Another architecture.
     Other,
 }
 
 impl Machine {
-    /// The name that people use.
+    /// Its usual name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ impl Elf {
     /// Reads an open file.
     ///
     /// # Errors
-    /// Why it is no ELF file, or a corrupt one; `Ok(None)` when it does not begin as one.
+    /// Reason why the ELF file is invalid; `Ok(None)` if the file does not begin as an ELF file.
     pub fn read(file: File) -> Result<Option<Self>, String> {
         let data = ReadCache::new(file);
         let magic: Option<&[u8]> = object::ReadRef::read_bytes_at(&data, 0, 4).ok();
@@ -119,7 +119,7 @@ impl Elf {
         .map(Some)
     }
 
-    /// The addresses from the first byte of the first segment to the last of the last, in whole pages, at link time.
+    /// The link-time addresses from the first to the last segment, in whole pages.
     #[must_use]
     pub fn span(&self, page_bytes: u64) -> Option<(u64, u64)> {
         let start = self.segments.iter().map(|segment| segment.address).min()?;
@@ -127,7 +127,7 @@ impl Elf {
         Some((round_down(start, page_bytes), round_up(end, page_bytes)))
     }
 
-    /// The alignment that its load address must have.
+    /// The required alignment of its load address.
     #[must_use]
     pub fn alignment(&self) -> u64 {
         let alignments = self.segments.iter().map(|segment| segment.alignment);
@@ -136,19 +136,19 @@ impl Elf {
 }
 
 impl Segment {
-    /// The address after the last byte in memory, at link time.
+    /// The link-time address after the last byte in memory.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.address.saturating_add(self.memory_bytes)
     }
 }
 
-/// `value` to the multiple of `unit`, a power of two, at or below it.
+/// Rounds `value` down to a multiple of `unit`, a power of two.
 pub(super) fn round_down(value: u64, unit: u64) -> u64 {
     value & !(unit - 1)
 }
 
-/// `value` to the multiple of `unit`, a power of two, at or above it.
+/// Rounds `value` up to a multiple of `unit`, a power of two.
 pub(super) fn round_up(value: u64, unit: u64) -> u64 {
     round_down(value.saturating_add(unit - 1), unit)
 }
@@ -210,7 +210,7 @@ fn parse<H: FileHeader<Endian = Endianness>>(
     })
 }
 
-/// Those that lie in a segment's memory, in the order of their addresses.
+/// The sections in a segment's memory, in the order of their addresses.
 fn sections<H: FileHeader<Endian = Endianness>>(
     header: &H,
     endian: Endianness,
@@ -232,7 +232,7 @@ fn sections<H: FileHeader<Endian = Endianness>>(
         let bytes: u64 = section.sh_size(endian).into();
         let zero = section.sh_type(endian) == elf::SHT_NOBITS;
         let allocated = flags.contains(elf::SHF_ALLOC);
-        // Each thread has its own `.tbss`: its addresses here are those of what follows.
+        // Each thread has its own `.tbss`; its addresses here overlap the following sections.
         let per_thread = zero && flags.contains(elf::SHF_TLS);
         if !allocated || per_thread || bytes == 0 {
             continue;
@@ -260,9 +260,10 @@ fn sections<H: FileHeader<Endian = Endianness>>(
 
 #[cfg(test)]
 pub(super) mod samples {
-    //! Small ELF files, written field by field as elf(5) has them.
+    //! Small ELF files, written field by field after elf(5).
 
-    /// A library of 64 or 32 bits: headers and `.text` in a segment of code at 0, `.data` and `.bss` in one at 0x1e00
+    /// A library of 64 or 32 bits: headers and `.text` in a code segment at 0, `.data` and `.bss` in a segment at
+    /// 0x1e00
     /// (file offset 0xe00), in a file of 4 KiB.
     pub fn library(bits: u8, little: bool) -> Vec<u8> {
         let wide = bits == 64;
@@ -438,7 +439,7 @@ mod tests {
         }
         assert!(read(&good[..70]).is_err());
         assert!(read(&good[..4]).is_err());
-        // The number of sections is in the first one's size when it does not fit in the header.
+        // If the number of sections does not fit into the header, it is in the first section's size.
         let mut many = good;
         many[60..62].copy_from_slice(&[0, 0]);
         many[0xb00 + 32..0xb00 + 40].copy_from_slice(&0xffff_ffff_u64.to_le_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process's regions, each with what it is, put together from everything that the folder's other files find.
+//! The regions of a process with their explanations, from the results of the folder's other files.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,17 +21,17 @@ use crate::{Result, Root, mapping};
 /// A process's mappings, explained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Their process.
+    /// The process.
     pub process: Process,
-    /// In the order of their addresses.
+    /// The regions, in the order of their addresses.
     pub regions: Vec<Explained>,
     /// Sums.
     pub totals: Totals,
-    /// The programs and libraries that are loaded.
+    /// The loaded programs and libraries.
     pub objects: Vec<Object>,
-    /// What randomisation did.
+    /// Effect of randomisation.
     pub aslr: Aslr,
-    /// What could not be found out, and why.
+    /// Facts that could not be determined, with the reasons.
     pub notes: Vec<String>,
 }
 
@@ -42,19 +42,19 @@ pub struct Process {
     pub pid: u32,
     /// Its short name.
     pub name: String,
-    /// Its program's file, null when it is hidden.
+    /// Its program's file; null if hidden.
     pub program: Option<String>,
-    /// What its program runs on.
+    /// Its program's architecture.
     pub architecture: Option<Machine>,
     /// 32 or 64.
     pub bits: Option<u8>,
-    /// A normal page.
+    /// Size of a normal page.
     pub page_bytes: u64,
-    /// `/proc/PID/smaps`, or `/proc/PID/maps` where a kernel has no counts.
+    /// `/proc/PID/smaps`, or `/proc/PID/maps` if the kernel has no counts.
     pub source: String,
 }
 
-/// A region and what it is.
+/// A region with its explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explained {
     /// The first byte.
@@ -65,41 +65,41 @@ pub struct Explained {
     pub size_bytes: u64,
     /// Permissions as the kernel prints them, `rw-p`.
     pub permissions: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The same in words.
+    /// Its kind in words.
     pub what: String,
     /// The last column of maps as the kernel printed it.
     pub name: Option<String>,
     /// The file's real name.
     pub file: Option<String>,
-    /// Where in the file the region begins; null without a file.
+    /// Offset of the region in the file; null without a file.
     pub file_offset_bytes: Option<u64>,
-    /// Whether the file has been deleted or replaced since; null without a file.
+    /// True if the file has been deleted or replaced since; null without a file.
     pub deleted: Option<bool>,
-    /// The thread whose stack it is, when not the first.
+    /// The thread that owns the stack, if not the first thread.
     pub thread: Option<u32>,
-    /// The ELF sections that lie there.
+    /// The ELF sections in the region.
     pub sections: Vec<Part>,
-    /// Its pages.
+    /// Usage of its pages.
     #[serde(flatten)]
     pub usage: Usage,
 }
 
-/// A section, or the part of one that lies in a region.
+/// A section, or the part of a section that lies in a region.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Part {
     /// Name, such as `.text`.
     pub name: String,
-    /// The first byte here.
+    /// The first byte in the region.
     pub start_address: Address,
-    /// How many bytes are here.
+    /// Number of bytes in the region.
     pub size_bytes: u64,
-    /// Whether that is all of it.
+    /// True if this is the whole section.
     pub whole: bool,
 }
 
-/// What an object is to its process.
+/// Role of an object in its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -107,7 +107,7 @@ pub enum Role {
     Program,
     /// The program's dynamic loader.
     Loader,
-    /// Loaded by one of these.
+    /// Loaded by the program or the loader.
     Library,
 }
 
@@ -116,19 +116,19 @@ pub enum Role {
 pub struct Object {
     /// Its file.
     pub file: String,
-    /// What it is to the process.
+    /// Its role in the process.
     pub role: Role,
-    /// Whether it can be loaded anywhere.
+    /// True if it can be loaded at any address.
     pub movable: bool,
-    /// The first page of its first segment, as it was linked.
+    /// Link-time address of the first page of its first segment.
     pub link_address: Address,
-    /// The same where it is.
+    /// Actual address of that page.
     pub load_address: Address,
-    /// The second less the first.
+    /// The load address minus the link address.
     pub moved_bytes: i64,
 }
 
-/// One file's regions, and what the file is.
+/// The regions of one file, with the parsed file.
 struct Group {
     mapped: Mapped,
     regions: Vec<usize>,
@@ -139,7 +139,7 @@ struct Group {
 /// Explains the mappings of process `pid`.
 ///
 /// # Errors
-/// There is no such process, it has no mappings, it may not be looked at, or it ended meanwhile.
+/// There is no such process, it has no mappings, it may not be inspected, or it ended meanwhile.
 pub fn explain(root: &Root, pid: u32) -> Result<Explanation> {
     let identity = Identity::of(root, pid)?;
     let (source, regions) = read(root, pid)?;
@@ -219,7 +219,7 @@ pub fn explain(root: &Root, pid: u32) -> Result<Explanation> {
     Ok(explanation)
 }
 
-/// The regions, and the file that they are from.
+/// Reads the regions; returns them with the path that was read.
 fn read(root: &Root, pid: u32) -> Result<(String, Vec<Region>)> {
     let mut path = format!("/proc/{pid}/smaps");
     let text = fs::read(root.path(&path)).or_else(|error| {
@@ -232,13 +232,13 @@ fn read(root: &Root, pid: u32) -> Result<(String, Vec<Region>)> {
     let text = text.map_err(|source| identity::failed(pid, &path, source))?;
     let regions = parse(&text, &path)?;
     if regions.is_empty() {
-        // Its memory goes before its entry in /proc does.
+        // A process loses its memory before its entry in /proc.
         return Err(identity::ended(pid));
     }
     Ok((path, regions))
 }
 
-/// The files that are mapped, in the order of their first regions.
+/// The mapped files, in the order of their first regions.
 fn groups(
     root: &Root,
     pid: u32,
@@ -280,7 +280,7 @@ fn groups(
                     None
                 }),
                 Err(why) => {
-                    // Data has no sections to tell.
+                    // Data files have no sections to report.
                     if has_code {
                         notes.push(format!("{name}: its sections are not known: {why}"));
                     }
@@ -308,7 +308,7 @@ fn groups(
         .collect()
 }
 
-/// What a region says of itself.
+/// The explanation of a region by itself.
 fn plain(region: &Region) -> Explained {
     let (kind, what) = kind::of(region);
     let text = |name: &OsStr| name.to_string_lossy().into_owned();
@@ -329,7 +329,7 @@ fn plain(region: &Region) -> Explained {
     }
 }
 
-/// Finds the parts of a file that its regions, and the adjacent memory, contain.
+/// Explains the parts of a file that its regions and the adjacent memory contain.
 fn describe(group: &Group, regions: &[Region], explained: &mut [Explained]) {
     let name = group.mapped.name.to_string_lossy().into_owned();
     for index in &group.regions {
@@ -356,7 +356,7 @@ fn describe(group: &Group, regions: &[Region], explained: &mut [Explained]) {
                 words(elf, loaded.bias, &regions[*index], &name, &remark(group));
         }
         for (region, explained) in regions.iter().zip(explained.iter_mut()) {
-            // Memory beyond the file's contents follows it; a heap may be merged with that memory.
+            // Memory beyond the file's contents follows it; the kernel may merge a heap with that memory.
             let beside = explained.kind.is_private_memory() && explained.sections.is_empty();
             let in_file = explained.kind == Kind::Elf && explained.file.as_ref() == Some(&name);
             if !(beside || in_file) {
@@ -410,7 +410,7 @@ fn part(section: &Section, start: u64, bytes: u64) -> Part {
     }
 }
 
-/// What a part of a loaded file is for.
+/// Purpose of a part of a loaded file.
 fn words(elf: &Elf, bias: u64, region: &Region, name: &str, remark: &str) -> String {
     let permissions = region.permissions;
     let in_relro = elf.relro.is_some_and(|(address, bytes)| {
@@ -501,7 +501,7 @@ mod tests {
     use super::super::elf::samples::library;
     use super::*;
 
-    /// A saved tree with process 7, in which `/lib/l` is a small library of these bits.
+    /// A saved tree with process 7, in which `/lib/l` is a small library of 32 or 64 bits.
     fn process(bits: u8) -> (tempfile::TempDir, Root, u64) {
         let folder = tempfile::tempdir().unwrap();
         for directory in ["proc/7/task/7", "proc/sys/kernel", "lib"] {
@@ -525,7 +525,7 @@ mod tests {
     const COUNTS: &str = "KernelPageSize: 4 kB\nRss: 4 kB\nPss: 4 kB\nShared_Clean: 0 kB\nShared_Dirty: 0 kB\n\
         Private_Clean: 0 kB\nPrivate_Dirty: 4 kB\nAnonymous: 4 kB\nSwap: 0 kB\nVmFlags: rd mr\n";
 
-    /// Code, data, `.bss` beyond the file, and a plain region; each with a page that is resident and dirty.
+    /// Code, data, `.bss` beyond the file, and a plain region; each with one resident dirty page.
     fn smaps(inode: u64) -> String {
         [
             format!("70000000-70001000 r-xp 00000000 08:01 {inode} /lib/l"),
@@ -576,7 +576,7 @@ mod tests {
                 [(".bss", 0x7000_2000, 0x1200, true)]
             );
             assert_eq!(sections(&found.regions[3]), []);
-            // As data all that the page of the file has.
+            // Mapped as data, it has everything in that page of the file.
             assert_eq!(
                 sections(&found.regions[4]),
                 [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a region's name to the file that is mapped, and to no other one of that name.
+//! Finds the mapped file of a region, as opposed to another file with the same name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -10,31 +10,32 @@ use std::path::PathBuf;
 use super::Region;
 use crate::Root;
 
-/// What the kernel writes behind the name of a file that no directory has any more.
+/// The kernel's suffix for a file that no directory contains any more.
 const DELETED: &[u8] = b" (deleted)";
 
 /// The file behind a region.
 #[derive(Debug)]
 pub(super) struct Mapped {
-    /// Its name, without the kernel's escapes and remark.
+    /// Its name, without the kernel's escapes and suffix.
     pub name: OsString,
-    /// Whether no directory has it under this name any more.
+    /// True if no directory contains it under this name any more.
     pub deleted: bool,
-    /// Open, or why not.
+    /// The open file, or the reason why it could not be opened.
     pub file: Result<File, String>,
 }
 
-/// Finds and opens what `region` maps. `program` is what /proc/PID/exe points to.
+/// Finds and opens the file that `region` maps. `program` is the target of /proc/PID/exe.
 ///
-/// Only a regular file with the region's inode is opened. Its device number is not compared: btrfs and overlayfs tell
-/// another one in maps than stat(2) does.
+/// Opens only a regular file with the region's inode. The device number is not compared: btrfs and overlayfs report
+/// another
+/// one in maps than stat(2) does.
 pub(super) fn find(root: &Root, pid: u32, region: &Region, program: Option<&OsStr>) -> Mapped {
     let literal = region.name.clone().unwrap_or_default();
     let link = root.path(&format!(
         "/proc/{pid}/map_files/{:x}-{:x}",
         region.start, region.end
     ));
-    // The link has the name without escapes; following it takes CAP_CHECKPOINT_RESTORE.
+    // The link has the name without escapes; following it needs CAP_CHECKPOINT_RESTORE.
     let names = match fs::read_link(&link) {
         Ok(name) => vec![name.into_os_string()],
         Err(_) => unescaped(&literal),
@@ -73,8 +74,9 @@ pub(super) fn find(root: &Root, pid: u32, region: &Region, program: Option<&OsSt
     }
 }
 
-/// The file of this name, if it is the one: as the process sees it, then as we do. (A process in another root
-/// directory of our mount namespace has names that begin at ours.)
+/// The file with this name if it is the mapped one: as the process sees the name, then as this process sees it. (The
+/// names
+/// of a process with another root directory in our mount namespace begin at our root.)
 fn at_name(root: &Root, pid: u32, name: &OsStr, inode: u64) -> Option<Result<File, String>> {
     let below = |prefix: &str| -> Option<PathBuf> {
         let name = name.as_bytes().strip_prefix(b"/")?;
@@ -86,10 +88,10 @@ fn at_name(root: &Root, pid: u32, name: &OsStr, inode: u64) -> Option<Result<Fil
         .find_map(|path| open(&path, inode))
 }
 
-/// `None` when it is another file, no regular one, or cannot be seen.
+/// `None` if it is another file, not a regular file, or not visible.
 fn open(path: &std::path::Path, inode: u64) -> Option<Result<File, String>> {
     let found = fs::metadata(path).ok()?;
-    // Opening a device or a FIFO may do something, or wait.
+    // Opening a device or a FIFO may have side effects or block.
     (found.is_file() && found.ino() == inode)
         .then(|| File::open(path).map_err(|error| error.to_string()))
 }
@@ -102,7 +104,7 @@ fn without_remark(name: OsString, deleted: bool) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// What the kernel may have meant by a name: `\012` is a newline, or those four characters.
+/// Possible meanings of a name in maps: `\012` is a newline, or these four characters.
 fn unescaped(name: &OsStr) -> Vec<OsString> {
     const ESCAPE: &[u8] = b"\\012";
     let mut bytes = Vec::with_capacity(name.len());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which process it is, what the kernel told it when it started, and where its threads' stacks are.
+//! Identity of a process, facts that the kernel recorded at its start, and the stacks of its threads.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,10 +7,10 @@ use std::io::ErrorKind;
 
 use crate::{Error, Result, Root};
 
-/// A kernel thread, in the flags of /proc/PID/stat (PF_KTHREAD of include/linux/sched.h).
+/// The flag of a kernel thread in /proc/PID/stat (PF_KTHREAD of include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Where the kernel put the dynamic loader, as a key of the auxiliary vector (getauxval(3)).
+/// Key of the dynamic loader's address in the auxiliary vector (getauxval(3)).
 const AT_BASE: u64 = 7;
 
 /// The fields of /proc/PID/stat that identify a process and its program.
@@ -18,11 +18,11 @@ const AT_BASE: u64 = 7;
 pub(super) struct Identity {
     /// The program's short name.
     pub name: String,
-    /// When it started, in ticks since boot: with the PID it is unique.
+    /// Start time, in ticks since boot; unique together with the PID.
     pub start_time: u64,
-    /// Where the program's code begins; another program after execve has another, mostly. 0 when hidden.
+    /// Start of the program's code, which usually changes with an execve; 0 if hidden.
     pub start_code: u64,
-    /// Where the heap begins; `None` when the kernel hides it.
+    /// Start of the heap; `None` if the kernel hides it.
     pub heap: Option<u64>,
     flags: u64,
     ended: bool,
@@ -33,7 +33,7 @@ impl Identity {
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.rsplit_once(')')?;
         let fields: Vec<&str> = after.split_ascii_whitespace().collect();
-        // proc(5) counts from 1 and has the state, our first field, as number 3.
+        // proc(5) counts from 1, where our first field, the state, is number 3.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         Some(Self {
             name: before.split_once('(')?.1.to_owned(),
@@ -45,10 +45,10 @@ impl Identity {
         })
     }
 
-    /// Of process `pid`, which must have mappings.
+    /// Reads the identity of process `pid`, which must have mappings.
     ///
     /// # Errors
-    /// There is no such process, it is a kernel thread, or it has ended and waits for its parent.
+    /// There is no such process, it is a kernel thread, or it is a zombie.
     pub(super) fn of(root: &Root, pid: u32) -> Result<Self> {
         if !root.has(&format!("/proc/{pid}")) {
             return Err(Error::Invalid(format!(
@@ -79,10 +79,10 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Whether it still is the process, running the program, that it was.
+    /// Checks that it is still the same process with the same program.
     ///
     /// # Errors
-    /// It has ended, or become another program: what was read in between is of both.
+    /// It has ended, or has become another program, so that data read in between is a mix of both.
     pub(super) fn still(&self, root: &Root, pid: u32) -> Result<()> {
         let now = Self::of(root, pid)
             .ok()
@@ -97,14 +97,14 @@ impl Identity {
     }
 }
 
-/// The error when a process goes away under the reader.
+/// The error for a process that ended during reading.
 pub(super) fn ended(pid: u32) -> Error {
     Error::Invalid(format!(
         "process {pid} ended while its mappings were read: nothing to explain"
     ))
 }
 
-/// What a failed look at a file of process `pid` means.
+/// The error for a failed read of a file of process `pid`.
 pub(super) fn failed(pid: u32, path: &str, source: std::io::Error) -> Error {
     const NO_SUCH_PROCESS: i32 = 3;
     if source.kind() == ErrorKind::NotFound || source.raw_os_error() == Some(NO_SUCH_PROCESS) {
@@ -122,14 +122,15 @@ pub(super) fn failed(pid: u32, path: &str, source: std::io::Error) -> Error {
     }
 }
 
-/// What /proc/PID/exe points to, as the kernel writes it.
+/// Target of /proc/PID/exe, as the kernel prints it.
 pub(super) fn program(root: &Root, pid: u32) -> Option<OsString> {
     let link = fs::read_link(root.path(&format!("/proc/{pid}/exe"))).ok()?;
     Some(link.into_os_string())
 }
 
-/// Where the kernel put the dynamic loader of a process whose words have so many bits; `None` where there is none, or
-/// the auxiliary vector is hidden.
+/// Address of the dynamic loader in a process with words of `bits` bits; `None` without a loader, or if the auxiliary
+/// vector
+/// is hidden.
 pub(super) fn loader(root: &Root, pid: u32, bits: u8) -> Option<u64> {
     let bytes = fs::read(root.path(&format!("/proc/{pid}/auxv"))).ok()?;
     let word_bytes = usize::from(bits / 8);
@@ -143,12 +144,12 @@ pub(super) fn loader(root: &Root, pid: u32, bits: u8) -> Option<u64> {
         .find_map(|(key, value)| (key == AT_BASE && value != 0).then_some(value))
 }
 
-/// The personality's bits (personality(2)); reading them takes the right to trace.
+/// The personality (personality(2)); reading it needs permission to trace.
 pub(super) fn personality(root: &Root, pid: u32) -> Option<u64> {
     u64::from_str_radix(&root.text(&format!("/proc/{pid}/personality"))?, 16).ok()
 }
 
-/// The soft limit of the stack; the inner `None` is unlimited.
+/// Soft limit of the stack; the inner `None` means unlimited.
 pub(super) fn stack_limit(root: &Root, pid: u32) -> Option<Option<u64>> {
     let text = root.text(&format!("/proc/{pid}/limits"))?;
     let line = text
@@ -160,16 +161,16 @@ pub(super) fn stack_limit(root: &Root, pid: u32) -> Option<Option<u64>> {
     }
 }
 
-/// The stack pointers of threads that wait in the kernel: only then does it tell them.
+/// Stack pointers of threads that wait in the kernel, which does not report those of running threads.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Threads {
     /// Thread ID and stack pointer.
     pub waiting: Vec<(u32, u64)>,
-    /// How many were running, or are hidden.
+    /// Number of threads that were running or are hidden.
     pub unknown: usize,
 }
 
-/// Of process `pid`, without its first thread, whose stack the kernel names.
+/// Reads the threads of process `pid` without the first one, whose stack the kernel names.
 pub(super) fn threads(root: &Root, pid: u32) -> Threads {
     let mut threads = Threads::default();
     for name in root.names(&format!("/proc/{pid}/task")) {
@@ -187,7 +188,7 @@ pub(super) fn threads(root: &Root, pid: u32) -> Threads {
     threads
 }
 
-/// The last but one word of `NUMBER ARGUMENTS... SP PC`; of `running` none.
+/// The last but one word of `NUMBER ARGUMENTS... SP PC`; none for `running`.
 fn stack_pointer(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace().rev();
     words.next()?;
@@ -198,7 +199,7 @@ fn stack_pointer(line: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A line of stat with this state, flags, start time, start of code and of heap.
+    /// A line of stat with this state, flags, start time, start of code and start of heap.
     fn line(state: &str, flags: u64, start: u64, code: u64, heap: u64) -> String {
         let mut fields = vec!["0".to_owned(); 50];
         fields[0] = state.to_owned();

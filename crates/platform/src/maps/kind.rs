@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a region is, from the name and the flags that the kernel gives it.
+//! Kind of a region, from its name and flags.
 
 use serde::Serialize;
 
 use super::{Counts, Region};
 use crate::units::size_text;
 
-/// What a region is.
+/// Kind of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Part of a loaded program or library.
     Elf,
-    /// The zero-initialised data of one, beyond what its file has.
+    /// The zero-initialised data of a program or library, beyond its file's contents.
     Bss,
-    /// A file that is mapped as data.
+    /// A file mapped as data.
     File,
-    /// What brk(2) gives.
+    /// Memory of brk(2).
     Heap,
     /// The first thread's stack.
     Stack,
@@ -26,7 +26,7 @@ pub enum Kind {
     Anonymous,
     /// Addresses without access: reserved, or a guard.
     NoAccess,
-    /// Memory without a file that children share.
+    /// Memory without a file that is shared with child processes.
     SharedAnonymous,
     /// Memory of memfd_create(2).
     Memfd,
@@ -36,20 +36,20 @@ pub enum Kind {
     PosixShm,
     /// Pages of hugetlbfs.
     HugePages,
-    /// A device's memory, or what its driver gives.
+    /// A device's memory, or memory from its driver.
     Device,
-    /// What the kernel put there: vdso, vvar, vsyscall, rings.
+    /// Mapped by the kernel: vdso, vvar, vsyscall, rings.
     Kernel,
 }
 
 impl Kind {
-    /// Whether it is memory that the process has for itself, and could be part of an object or a stack.
+    /// True for private memory, which could be part of an object or a stack.
     pub(super) fn is_private_memory(self) -> bool {
         matches!(self, Self::Anonymous | Self::NoAccess | Self::Heap)
     }
 }
 
-/// What the region is by name and flags alone, and the same in words.
+/// The kind by name and flags only, with its description.
 pub(super) fn of(region: &Region) -> (Kind, String) {
     let name = region.name.as_deref().map(std::ffi::OsStr::to_string_lossy);
     let name = name.as_deref();
@@ -98,7 +98,7 @@ pub(super) fn of(region: &Region) -> (Kind, String) {
             format!("shared anonymous memory, named {name}"),
         );
     }
-    // The kernel's own tmpfs has no device (major 0); a file of such a name elsewhere is a file.
+    // The kernel's own tmpfs has no device (major 0); elsewhere such a name is an ordinary file's.
     if region.device.0 == 0 {
         if let Some(name) = name.strip_suffix(" (deleted)") {
             if let Some(name) = name.strip_prefix("/memfd:") {
@@ -138,7 +138,7 @@ pub(super) fn of(region: &Region) -> (Kind, String) {
     }
 }
 
-/// Whether the region's pages are those of hugetlbfs, which `Rss` leaves out.
+/// True if the region's pages are from hugetlbfs, which `Rss` does not include.
 pub(super) fn is_hugetlb(counts: &Counts) -> bool {
     counts.has("ht") == Some(true)
         || counts.shared_hugetlb_bytes.unwrap_or(0) + counts.private_hugetlb_bytes.unwrap_or(0) > 0
@@ -240,7 +240,7 @@ mod tests {
                 "ring of asynchronous I/O (io_setup)",
             ),
             ("r--p 0 08:01 9 /etc/x", Kind::File, "file"),
-            // Files that only look like it.
+            // Files with similar names.
             ("r--p 0 08:01 9 /memfd:x (deleted)", Kind::File, "file"),
             ("r--p 0 08:01 9 /[heap]", Kind::File, "file"),
             ("r--p 0 08:01 9 /tmp/dev/shm/x", Kind::File, "file"),

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which mappings of an ELF file are one loaded object, and how far it was moved.
+//! Groups the mappings of an ELF file into loaded objects, and finds their load offsets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Region;
 use super::elf::{Elf, Section, Segment, round_down, round_up};
 
-/// One load of a file. A file may be loaded several times, and also be mapped as data.
+/// One loaded instance of a file. A file may be loaded several times, and also be mapped as data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Loaded {
-    /// Load address less link-time address, modulo 2^64.
+    /// Load address minus link-time address, modulo 2^64.
     pub bias: u64,
-    /// The regions that hold it, by index.
+    /// Indices of its regions.
     pub regions: Vec<usize>,
 }
 
-/// What speaks for a bias.
+/// Evidence for a bias.
 #[derive(Default)]
 struct Evidence {
     regions: usize,
@@ -24,10 +24,10 @@ struct Evidence {
     segments: BTreeSet<usize>,
 }
 
-/// The objects that these regions of one file, each with its index, were loaded as.
+/// The loaded objects of the regions of one file, each with its index.
 ///
-/// Neighbouring segments share a page of the file, so that one region may be explained by two segments; the bias that
-/// explains most regions is right. A file without a region of code at the place of its code is mapped as data.
+/// Adjacent segments share a page of the file, so two segments may explain the same region; the bias that explains most
+/// regions is right. A file without a code region at the address of its code is mapped as data.
 pub(super) fn loaded(elf: &Elf, regions: &[(usize, &Region)], page_bytes: u64) -> Vec<Loaded> {
     let mut rest = regions.to_vec();
     let mut found = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn loaded(elf: &Elf, regions: &[(usize, &Region)], page_bytes: u64) -
                 .segments
                 .iter()
                 .any(|segment| bias_of(segment, region, page_bytes) == Some(bias));
-            // The loader maps the whole span at once, then takes away access to what is between the segments.
+            // The loader maps the whole span at once, then removes access to the gaps between segments.
             let gap = region.permissions.none()
                 && span.is_some_and(|(start, end)| {
                     (start..end).contains(&region.start.wrapping_sub(bias))
@@ -91,11 +91,11 @@ fn best_bias(elf: &Elf, regions: &[(usize, &Region)], page_bytes: u64) -> Option
         .map(|(bias, _)| bias)
 }
 
-/// How far the file was moved if `region` begins in `segment`.
+/// The bias of the file if `region` begins in `segment`.
 fn bias_of(segment: &Segment, region: &Region, page_bytes: u64) -> Option<u64> {
     let from = round_down(segment.offset, page_bytes);
     let to = round_up(segment.offset.checked_add(segment.file_bytes)?, page_bytes);
-    // The kernel maps pages: a segment whose address is elsewhere in its page cannot be mapped.
+    // The kernel maps pages: a segment whose offset in its page differs from the file's cannot be mapped.
     let mappable = segment.file_bytes > 0
         && segment.offset % page_bytes == segment.address % page_bytes
         && (from..to).contains(&region.offset);
@@ -107,7 +107,7 @@ fn bias_of(segment: &Segment, region: &Region, page_bytes: u64) -> Option<u64> {
     })
 }
 
-/// The part of `section` that is in the region, when its file was moved by `bias`: first byte and length.
+/// The part of `section` in the region, with the file's `bias`: first byte and length.
 pub(super) fn part_by_address(section: &Section, bias: u64, region: &Region) -> Option<(u64, u64)> {
     overlap(
         section.address.wrapping_add(bias),
@@ -117,7 +117,7 @@ pub(super) fn part_by_address(section: &Section, bias: u64, region: &Region) -> 
     )
 }
 
-/// The same of a file that is mapped as data: by where the section is in the file.
+/// The same for a file that is mapped as data, by the section's offset in the file.
 pub(super) fn part_by_offset(section: &Section, region: &Region) -> Option<(u64, u64)> {
     let (offset, bytes) = overlap(
         section.offset?,
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// Constants, code and data, the latter two with a page of the file in common.
+    /// A library of constants, code and data; code and data share a page of the file.
     fn library() -> Elf {
         Elf {
             bits: 64,
@@ -213,7 +213,7 @@ mod tests {
     fn a_file_mapped_as_data_is_no_object() {
         let data = "7e0000000000-7e0000005000 r--p 00000000 08:01 7 /l\n";
         assert_eq!(loaded_from(&library(), data), []);
-        // Nor is its data part of the object beside it.
+        // Its data is not part of the adjacent object either.
         let found = loaded_from(&library(), &format!("{data}{ONCE}"));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].regions, [1, 2, 3, 4]);

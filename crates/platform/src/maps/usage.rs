@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many of a region's pages are in memory, changed, or in swap; and the sums.
+//! Usage of a region's pages: resident, dirty or in swap; and sums.
 
 use serde::Serialize;
 
@@ -7,40 +7,40 @@ use super::explain::Explained;
 use super::kind::{Kind, is_hugetlb};
 use super::{Counts, Region};
 
-/// A region's pages, as smaps counts them. Null is what the kernel doesn't count there.
+/// A region's pages, from smaps. Null means that the kernel does not count them.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// The size of the region's pages.
     pub page_bytes: Option<u64>,
     /// Pages in memory.
     pub resident_pages: Option<u64>,
-    /// The same in bytes.
+    /// Resident bytes.
     pub resident_bytes: Option<u64>,
-    /// Those that no other process maps.
+    /// Resident bytes that no other process maps.
     pub private_bytes: Option<u64>,
-    /// Those that others map too.
+    /// Resident bytes that other processes map, too.
     pub shared_bytes: Option<u64>,
     /// Pages in memory, each divided by the number of processes that map it.
     pub proportional_bytes: Option<u64>,
-    /// Pages that were written, and not yet written back where a file has them.
+    /// Pages that were written and, if they have a file, not yet written back.
     pub dirty_pages: Option<u64>,
-    /// The same in bytes.
+    /// Dirty bytes.
     pub dirty_bytes: Option<u64>,
-    /// Pages in memory that no file backs; in a private mapping of a file, the copies of those written.
+    /// Resident pages without a file; in a private mapping of a file, the copies of written pages.
     pub anonymous_bytes: Option<u64>,
     /// Pages in swap.
     pub swapped_pages: Option<u64>,
-    /// The same in bytes.
+    /// Bytes in swap.
     pub swapped_bytes: Option<u64>,
 }
 
 impl Usage {
-    /// Of a region that was read from smaps.
+    /// The usage of a region from smaps.
     pub(super) fn of(region: &Region, kind: Kind) -> Self {
         let Some(counts) = &region.counts else {
             return Self::default();
         };
-        // Pages without a struct page (a device's, the kernel's) and vsyscall are not counted: smaps has 0 for them.
+        // Pages without a struct page (a device's, the kernel's) and vsyscall are not counted: smaps prints 0 for them.
         let uncounted = counts.has("pf") == Some(true)
             || counts.has("io") == Some(true)
             || region.name.as_deref() == Some("[vsyscall]".as_ref());
@@ -76,7 +76,7 @@ impl Usage {
         }
     }
 
-    /// For hugetlbfs the kernel counts pages only, outside `Rss`; it does not report which are dirty.
+    /// For hugetlbfs the kernel counts only pages, outside `Rss`; it does not report which are dirty.
     fn huge(counts: &Counts) -> Self {
         Self {
             page_bytes: counts.page_bytes,
@@ -93,35 +93,35 @@ fn both(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one?.checked_add(other?)
 }
 
-/// Sums of regions. Each region is in one of the first four.
+/// Sums of regions. Each region belongs to one of the first four.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// Files, programs and libraries among them.
+    /// Files, including programs and libraries.
     pub file: Sum,
     /// Private memory without a file: heap, stacks, `.bss`.
     pub anonymous: Sum,
     /// Memory without a file on a disk that several processes may map: memfd, System V, POSIX, MAP_SHARED.
     pub shared: Sum,
-    /// What the kernel or a device put there.
+    /// Regions of the kernel or of a device.
     pub kernel: Sum,
-    /// All of them.
+    /// All regions.
     pub all: Sum,
 }
 
-/// A sum of regions' figures; null when the kernel counts none of them.
+/// A sum over regions; null if the kernel counts none of them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Sum {
-    /// How many regions.
+    /// Number of regions.
     pub regions: u64,
-    /// Their length.
+    /// Total length.
     pub size_bytes: u64,
-    /// Their pages in memory.
+    /// Resident bytes.
     pub resident_bytes: Option<u64>,
-    /// Those that no other process maps.
+    /// Resident bytes that no other process maps.
     pub private_bytes: Option<u64>,
-    /// Those that were written.
+    /// Dirty bytes.
     pub dirty_bytes: Option<u64>,
-    /// Their pages in swap.
+    /// Bytes in swap.
     pub swapped_bytes: Option<u64>,
 }
 
@@ -150,7 +150,7 @@ impl Sum {
     }
 }
 
-/// Which sum a region is in.
+/// The sum that a region belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     File,
@@ -176,7 +176,7 @@ fn class(region: &Explained) -> Class {
 }
 
 impl Totals {
-    /// Sums up, and notes what is not in the sums.
+    /// Computes the sums, and adds a note on what they do not include.
     pub(super) fn of(regions: &[Explained], notes: &mut Vec<String>) -> Self {
         let huge = |region: &&Explained| region.kind == Kind::HugePages;
         if regions.iter().any(|region| huge(&region)) {
@@ -185,7 +185,7 @@ impl Totals {
                     .to_owned(),
             );
         }
-        // Without smaps there is a note already.
+        // Without smaps there is already a note.
         let uncounted = |region: &&Explained| {
             region.usage.page_bytes.is_some() && region.usage.resident_bytes.is_none()
         };
@@ -277,7 +277,7 @@ mod tests {
             .unwrap()
             .remove(0);
         assert_eq!(Usage::of(&region, Kind::Anonymous), Usage::default());
-        // An old kernel that has no such line.
+        // An old kernel does not print this line.
         assert_eq!(usage("rw-p 0 00:00 0 ", "Rss: 4 kB").dirty_bytes, None);
     }
 }
