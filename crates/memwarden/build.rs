@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells the program which revision it is built from, for the record of each run. Outside of a git work tree: none.
+//! Passes the source revision to the program, which records it in each run; outside a git work tree there is none.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let revision = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default();
     println!("cargo::rustc-env=MEMWARDEN_GIT_REVISION={revision}");
-    // Grows with every commit, checkout and reset; `HEAD` itself changes with the branch's name only.
+    // This log grows with every commit, checkout and reset; `HEAD` itself changes only with the branch's name.
     if let Some(log) = git(&[
         "rev-parse",
         "--path-format=absolute",

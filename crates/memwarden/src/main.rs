@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line, and nothing else: parses, calls the verb, prints the error.
+//! The command line: parses it, calls the verb, prints the error.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Ends with what is wrong with the command line, or with the help that it asks for.
+/// Exits with the parser's error, or with the help that was requested.
 fn refuse(error: &clap::Error, words: &[OsString]) -> ! {
     if error.kind() == ErrorKind::InvalidUtf8 {
         errln!("memwarden: {}", not_text(words));
@@ -109,7 +109,7 @@ fn refuse(error: &clap::Error, words: &[OsString]) -> ! {
     error.exit()
 }
 
-/// clap does not say which word it is.
+/// Names the word that is not UTF-8, as clap's error does not.
 fn not_text(words: &[OsString]) -> String {
     let found: Vec<String> = words
         .iter()
@@ -123,11 +123,11 @@ fn not_text(words: &[OsString]) -> String {
     )
 }
 
-/// How wide the help is written.
+/// Width of the help text.
 const HELP_WIDTH: usize = 120;
 
-/// The command line's grammar. Help is broken to a narrower terminal's width; in a pipe it
-/// is as it was written.
+/// The command line's grammar. A narrower terminal wraps the help at its width; a pipe gets it
+/// as written.
 fn command() -> clap::Command {
     let command = Cli::command().max_term_width(HELP_WIDTH);
     if std::io::stdout().is_terminal() {
@@ -137,11 +137,11 @@ fn command() -> clap::Command {
     }
 }
 
-/// The names under which the program is a verb by itself, through a symlink.
+/// Names of symbolic links that run a verb directly.
 const OWN_NAMES: [&str; 2] = ["latency", "bandwidth"];
 
-/// The command line as typed, with the verb put in where the program's own name
-/// says it.
+/// The command line as typed, with the verb inserted if the program's own name
+/// implies it.
 fn command_line(typed: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = typed.collect();
     let name = words

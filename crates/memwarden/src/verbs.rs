@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One file a verb: its arguments, and the function that carries it out.
+//! One file for each verb: its arguments and its function.
 
 pub mod bandwidth;
 #[cfg(feature = "host")]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person types for `copy`, and what must come out, with copies within the process in the device's place. No figure of
-//! time is judged here.
+//! Commands of `copy` and their expected output, with copies within the process instead of the device. No time is
+//! judged here.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -15,7 +15,7 @@ fn memwarden(arguments: &[&str]) -> Output {
     Command::new(MEMWARDEN).args(arguments).output().unwrap()
 }
 
-/// A place for the run.
+/// A directory for the run.
 struct Bench {
     folder: TempDir,
 }
@@ -49,7 +49,7 @@ impl Bench {
     }
 }
 
-/// The machine's first two CPUs, where it has two.
+/// The machine's first two CPUs, if it has two.
 fn two_cpus() -> Option<[String; 2]> {
     let cpus: Vec<usize> = affinity::get().unwrap().iter().take(2).collect();
     <[usize; 2]>::try_from(cpus)
@@ -204,7 +204,7 @@ fn bad_input_gets_one_line_and_leaves_nothing() {
             "--apply: the lab's machine is gone",
         ),
     ] {
-        // The last device named counts.
+        // The last --device option counts.
         let output = if more[0] == "--device" {
             memwarden(&["copy", verb, more[0], more[1]])
         } else {

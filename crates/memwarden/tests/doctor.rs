@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden doctor` as a person types it.
+//! Commands of `memwarden doctor`.
 
 use std::process::{Command, Output};
 
@@ -82,12 +82,12 @@ fn a_report_is_a_new_file_that_names_no_machine() {
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(report["diagnosis"]["findings"].is_array());
     assert!(report["host"]["kernel"].is_string());
-    // Either some event was tried, or it says why none was.
+    // Either an event was tried, or the report says why none was.
     let tried = report["events"].as_array().unwrap();
     assert_eq!(tried.is_empty(), report["untried"].is_string(), "{report}");
     let host_name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     assert!(!text.contains(&format!("\"{}\"", host_name.trim())));
-    // Another one does not take its place.
+    // An existing report is not replaced.
     let output = doctor(&["--report", name]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(

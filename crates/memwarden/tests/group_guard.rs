@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A budget for a control group on this machine, and what becomes of the group when its regulator is really killed,
-//! stopped, stuck or panics: it runs again, and it is gone if it was made for the command.
+//! A budget for a control group on this machine, and the fate of the group when its regulator is killed, stopped, stuck
+//! or panics: the group runs again, and is removed if it was created for the command.
 //!
-//! Groups are stopped for nearly a second at a time here, so that every fault falls into a stop. How long the group
-//! stayed stopped is printed and not judged: a busy machine is no fault of ours.
+//! Groups are stopped for nearly a second at a time here, so that every fault falls into a stop. The time that the
+//! group
+//! stayed stopped is printed and not judged: it depends on the host's load.
 
 mod processes;
 
@@ -20,12 +21,12 @@ use serde_json::Value;
 
 use processes::{child_of, eventually, stat, supervisor_and_regulator};
 
-/// Tests run side by side, each with a group of its own.
+/// Tests run in parallel, each with its own group.
 static GROUPS: AtomicU32 = AtomicU32::new(0);
 
 struct Rig {
     folder: tempfile::TempDir,
-    /// Below the mount of cgroup2.
+    /// Path below the mount point of cgroup2.
     name: String,
     group: PathBuf,
     run: Option<Child>,
@@ -38,7 +39,7 @@ fn skip<T>(why: &str) -> Option<T> {
 }
 
 impl Rig {
-    /// `None`, with the reason printed, where the machine can't do it.
+    /// `None`, with the reason printed, if the machine can't run the test.
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return skip("a budget for a group needs root");
@@ -77,7 +78,7 @@ impl Rig {
         Some(rig)
     }
 
-    /// `guard run` in our group; `line` goes on with budget and command.
+    /// `guard run` in our group; `line` continues with budget and command.
     fn command(&self, line: &str) -> Command {
         self.guard(&format!(
             "run --cgroup {} --event page-faults {line}",
@@ -98,7 +99,7 @@ impl Rig {
             .is_ok_and(|text| text.contains("frozen 1"))
     }
 
-    /// Traffic that is stopped at this moment, and for nearly a second.
+    /// Starts traffic that is currently stopped, for nearly a second.
     fn stop_traffic(&mut self, fault: &str) {
         let mut command = self.command("--events 50 --period 1000ms --");
         command
@@ -120,7 +121,7 @@ impl Rig {
         }
     }
 
-    /// CPU time that the command had, in clock ticks.
+    /// CPU time of the command, in clock ticks.
     fn ticks(&self) -> u64 {
         let pid = self.command.unwrap().as_raw_nonzero().get() as u32;
         stat(pid, 14) + stat(pid, 15)
@@ -133,12 +134,12 @@ impl Rig {
             .count()
     }
 
-    /// The command runs freely.
+    /// Expects that the command runs freely.
     fn expect_freedom(&self, what: &str, since: Instant) {
         eventually("the group is let go", || !self.is_frozen());
         let let_go = since.elapsed();
         let before = self.ticks();
-        // More than 50 pages a second give.
+        // More CPU time than a budget of 50 pages a second allows.
         eventually("the group runs again", || self.ticks() > before + 10);
         println!(
             "{what}: let go {} ms later, and 100 ms of CPU time had after {} ms",
@@ -148,7 +149,7 @@ impl Rig {
         assert!(!self.is_frozen());
     }
 
-    /// Ends the command; returns how `guard run` ended and what it said.
+    /// Ends the command; returns the exit code and output of `guard run`.
     fn end(&mut self) -> (Option<i32>, String) {
         let _ = kill_process(self.command.take().unwrap(), Signal::KILL);
         let status = self.run.take().unwrap().wait().unwrap();
@@ -178,7 +179,7 @@ impl Drop for Rig {
     }
 }
 
-/// Whatever happens to these two, the command goes on, and `guard run` says that it was without a budget.
+/// Hurts the regulator; the command must go on, and `guard run` must report that it had no budget.
 fn end_of_regulator(what: &str, said: &str, hurt: impl FnOnce(Pid, Pid)) {
     let Some(mut rig) = Rig::new() else { return };
     rig.stop_traffic("");
@@ -251,11 +252,11 @@ fn both_stopped_guard_run_lets_the_group_go() {
     rig.stop_traffic("");
     let (supervisor, regulator) = supervisor_and_regulator(rig.folder.path());
     let since = Instant::now();
-    // The supervisor first: it ends within 10 ms when it sees a stopped regulator.
+    // Stop the supervisor first: it ends within 10 ms when it sees a stopped regulator.
     kill_process(supervisor, Signal::STOP).unwrap();
     kill_process(regulator, Signal::STOP).unwrap();
     rig.expect_freedom("both stopped", since);
-    // What nobody killed ends as soon as it goes on.
+    // A process that was only stopped ends as soon as it continues.
     let _ = kill_process(regulator, Signal::CONT);
     let (code, text) = rig.end();
     assert_eq!(code, Some(1), "{text}");
@@ -267,7 +268,7 @@ fn guard_stop_puts_back_what_stopped_processes_hold() {
     let Some(mut rig) = Rig::new() else { return };
     rig.stop_traffic("");
     let (supervisor, regulator) = supervisor_and_regulator(rig.folder.path());
-    // The client first: it would see to the others.
+    // Stop the client first: it would handle the others.
     let mut run = rig.run.take().unwrap();
     for pid in [Pid::from_child(&run), regulator, supervisor] {
         kill_process(pid, Signal::STOP).unwrap();
@@ -314,7 +315,7 @@ fn guard_run_killed_leaves_the_command_free_and_no_group() {
 
 #[test]
 fn signals_reach_a_stopped_command_and_the_end_is_in_order() {
-    // `bandwidth` ends in order on SIGTERM and SIGINT, if it has come so far with its few pages.
+    // `bandwidth` ends in order on SIGTERM and SIGINT, once it has started.
     for (signal, codes) in [
         (Signal::TERM, [0, 128 + 15]),
         (Signal::INT, [0, 128 + 2]),
@@ -378,15 +379,17 @@ fn the_budget_holds_and_the_summary_says_so() {
     assert_eq!(summary["budget_events"], 200);
     assert_eq!(summary["stop_with"], "freezer");
     assert!(number("stopped_periods") > 0.0);
-    // How much comes past the budget in the time that a stop takes is for the lab to say
-    // (tests/lab/guard-cgroup.sh): here that is up to the host's other work. But it is taken off later periods, all
-    // but the 500 events that may be saved, and what is owed at the end: a second's budget at most.
+    // The lab test (tests/lab/guard-cgroup.sh) judges the overshoot during a stop; here it depends on the host's other
+    // work.
+    // But the overshoot is taken off later periods, except for the 500 events that may be saved and what is owed at the
+    // end:
+    // at most a second's budget.
     let periods = number("periods") + number("missed_periods");
     assert!(
         number("used_events") <= 200.0 * periods + 500.0 + 20_000.0,
         "{last}"
     );
-    // Two sources: no period is above the worst one, and the least second is none that is above the worst.
+    // Consistency: no period exceeds the worst one, and the smallest second does not exceed the worst.
     assert!(
         number("used_events") <= number("worst_period_events") * periods,
         "{last}"
@@ -480,7 +483,7 @@ fn what_cannot_be_is_refused_in_one_line_and_leaves_nothing() {
         let line = format!("run {event}{line}");
         let outcome = rig.guard(&line).output().unwrap();
         let said = String::from_utf8_lossy(&outcome.stderr);
-        // As a shell gives it where there is no such command.
+        // A shell's exit code for a missing command.
         let code = if line.ends_with("/no/such/program") {
             127
         } else {

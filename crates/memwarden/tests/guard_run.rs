@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guard run` as a person and several persons at once use it: what it says, what it refuses, what is left behind. The
-//! regulator is the one in user space, on this machine.
+//! `guard run` as one or several users run it: its output, its refusals, and what it leaves behind. The regulator is
+//! the
+//! one in user space, on this machine.
 
 #[allow(dead_code)]
 mod processes;
@@ -18,10 +19,10 @@ use processes::{child_of, eventually};
 
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// How each of these runs begins.
+/// The first words of each run.
 const RUN: &str = "guard run --backend user --event page-faults --no-self-test";
 
-/// The cores and the settings are the machine's: one test at a time.
+/// The cores and the settings belong to the machine: one test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 struct Rig {
@@ -30,14 +31,14 @@ struct Rig {
     _machine: MutexGuard<'static, ()>,
 }
 
-/// A run that goes on until its command is told to end.
+/// A run that lasts until its command is told to end.
 struct Running {
     run: Child,
     said: std::path::PathBuf,
 }
 
 impl Rig {
-    /// `None`, with the reason printed, where the machine can't do it.
+    /// `None`, with the reason printed, if the machine can't run the test.
     fn new() -> Option<Self> {
         let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let rig = Self {
@@ -87,7 +88,7 @@ impl Rig {
         serde_json::from_slice(&shown.stdout).ok()
     }
 
-    /// Of a core of the guard that runs, if it has one.
+    /// The budget of a core of the running guard, if it has one.
     fn budget(&self, cpu: usize) -> Option<u64> {
         self.show()?["settings"]["read_budget_events"][cpu.to_string()].as_u64()
     }
@@ -112,7 +113,7 @@ impl Drop for Rig {
 }
 
 impl Running {
-    /// Ends the command, and returns the run's exit code and what it said.
+    /// Ends the command; returns the run's exit code and output.
     fn end(mut self) -> (i32, String) {
         if let Some(command) = child_of(self.run.id()) {
             let _ = kill_process(command, Signal::TERM);
@@ -122,7 +123,7 @@ impl Running {
         (status.code().unwrap(), said)
     }
 
-    /// Kills the run, and then its command.
+    /// Kills the run, then its command.
     fn kill(mut self) {
         let command = child_of(self.run.id());
         let run = Pid::from_raw(self.run.id() as i32).unwrap();
@@ -155,7 +156,7 @@ fn the_first_of_two_runs_that_ends_leaves_the_other_guarded() {
     let Some(rig) = Rig::new() else { return };
     let first = rig.run("--cpus 0 --events 5000", 0, 5000);
     let second = rig.run("--cpus 1 --events 6000", 1, 6000);
-    // A command that SIGTERM ended, as a shell gives it.
+    // A shell's exit code for a command that SIGTERM ended.
     let (code, said) = first.end();
     assert_eq!(code, 143, "{said}");
     assert_eq!((rig.budget(0), rig.budget(1)), (None, Some(6000)));
@@ -167,12 +168,12 @@ fn the_first_of_two_runs_that_ends_leaves_the_other_guarded() {
 #[test]
 fn a_killed_run_leaves_the_other_guarded_and_its_own_budget_to_the_next() {
     let Some(rig) = Rig::new() else { return };
-    // The regulator was started for the one that is killed.
+    // The regulator belongs to the run that is killed.
     let killed = rig.run("--cpus 0 --events 5000", 0, 5000);
     let other = rig.run("--cpus 1 --events 6000", 1, 6000);
     killed.kill();
     assert_eq!(rig.budget(1), Some(6000));
-    // Refused while the killed one lived.
+    // Refused while the killed run lived.
     let next = rig.run("--cpus 0 --events 7000", 0, 7000);
     other.end();
     assert_eq!((rig.budget(0), rig.budget(1)), (Some(7000), None));
@@ -181,7 +182,7 @@ fn a_killed_run_leaves_the_other_guarded_and_its_own_budget_to_the_next() {
 }
 
 impl Rig {
-    /// The last run was killed: its regulator ends, its claim is found free and removed by the next.
+    /// The last run was killed: its regulator ends; the next run finds its claim free and removes it.
     fn expect_nothing_left_but_a_claim(&self) {
         eventually("no guard runs", || self.show().is_none());
         let next = self.memwarden(&format!("{RUN} --events 5000 -- true"));

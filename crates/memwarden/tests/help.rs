@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `--help` of every verb ends with.
+//! The end of every verb's `--help`.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn help(verb: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The verbs that a help lists.
+/// The verbs listed in a help text.
 fn listed(help: &str) -> Vec<&str> {
     let commands = help
         .split_once("\nCommands:\n")
@@ -27,7 +27,7 @@ fn listed(help: &str) -> Vec<&str> {
 fn each(verb: &[&str], judge: &mut dyn FnMut(&[&str], &str)) {
     let text = help(verb);
     let below = listed(&text);
-    // What lists verbs is one itself where it has options of its own.
+    // A verb with subcommands also counts by itself if it has its own options.
     if below.is_empty() || text.contains("Examples:") {
         judge(verb, &text);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The user's own program as the measured task: told apart by exits, lines and marks. No figure of time is judged here.
+//! A user's program as the measured task, with jobs delimited by exits, lines and marks. No time is judged here.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -41,7 +41,7 @@ fn refusal(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// As `memwarden jobs OPTIONS -- sh -c SCRIPT`.
+/// The words of `memwarden jobs OPTIONS -- sh -c SCRIPT`.
 fn with_script<'a>(options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     let mut words = vec!["jobs", "--json"];
     words.extend(options);
@@ -58,7 +58,7 @@ fn every_run_every_answer_and_every_line_is_a_job() {
     for (options, script) in [
         (["--by", "exit", "--jobs", "5"], "true"),
         (["--by", "line", "--jobs", "5"], ANSWERS),
-        // One that reads nothing and ends its jobs by itself.
+        // A program that reads nothing and ends its jobs by itself.
         (
             ["--by", "line", "--jobs", "5"],
             "while :; do sleep 0.002; echo; done",
@@ -90,7 +90,7 @@ fn marked_times_are_taken_as_they_are_and_the_first_job_is_left_out() {
 
 #[test]
 fn a_period_that_has_no_mark_is_a_job_that_was_skipped() {
-    // Releases at 0, 10, 20 and 40 ms, and the last job lasts 6 ms.
+    // Releases at 0, 10, 20 and 40 ms; the last job takes 6 ms.
     let marks = "printf '0 1\\n10000000 11000000\\n20000000 21000000\\n40000000 46000000\\n' >$MEMWARDEN_JOBS; sleep 100";
     let options = [
         "--by",
@@ -193,7 +193,7 @@ fn what_goes_wrong_is_told_once_with_the_programs_own_words() {
         assert_eq!(said.matches("memwarden: ").count(), 1, "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     }
-    // 127 is a shell's word for a missing program; another program may mean anything by it.
+    // 127 is a shell's code for a missing program; another program may use it for anything.
     let said = refusal(&["jobs", "--", "env", "sh", "-c", "exit 127"]);
     assert!(
         said.contains("status: 127") && !said.contains("shell could"),
@@ -214,7 +214,7 @@ fn the_words_of_a_run_that_went_well_are_not_those_of_one_that_failed() {
         "[ -e {0} ] && exit 3; echo fine >&2; : >{0}",
         mark.display()
     );
-    // The option as interfere and realtime have it.
+    // The option's name in interfere and realtime.
     let said = refusal(&with_script(&["--jobs-by", "exit"], &script));
     assert!(said.trim_end().ends_with("exit status: 3"), "{said}");
 }
@@ -231,7 +231,7 @@ fn share() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share")
 }
 
-/// Runs a compiler; false when this machine has none.
+/// Runs a compiler; false if this machine has none.
 fn compiled(command: &mut Command) -> bool {
     match command.output() {
         Err(_) => false,
@@ -243,7 +243,7 @@ fn compiled(command: &mut Command) -> bool {
     }
 }
 
-/// A program that marks 40 jobs, in each language that this machine has.
+/// A program that marks 40 jobs, in each language available on this machine.
 fn marking_programs(folder: &TempDir) -> Vec<Vec<String>> {
     let mut programs = Vec::new();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -320,7 +320,7 @@ fn the_headers_mark_jobs_and_do_nothing_where_memwarden_does_not_run_the_program
             let output = by_itself.output().unwrap();
             assert!(output.status.success() && output.stdout.is_empty());
             assert!(output.stderr.is_empty(), "{program:?}");
-            // Once more, with a pipe that is no longer there.
+            // Once more, with a pipe that no longer exists.
             by_itself.env("MEMWARDEN_JOBS", folder.path().join("gone/jobs"));
         }
     }
@@ -454,7 +454,7 @@ fn a_job_is_asked_for_in_one_write() {
 
 #[test]
 fn releases_that_memwardens_clean_up_takes_are_told() {
-    // What each run leaves behind ignores SIGTERM, and lasts for two periods.
+    // The processes left by each run ignore SIGTERM and last for two periods.
     let script = "trap '' TERM; sleep 0.1 >/dev/null & exit 0";
     let options = ["--period", "50ms", "--jobs", "8"];
     let result = result(&with_script(&options, script));
@@ -470,7 +470,8 @@ fn with_a_real_time_priority_memwarden_is_above_the_program_from_the_start() {
     if !has_fifo() {
         return;
     }
-    // Field 40 of proc_pid_stat(5) is the real-time priority. Nothing here sleeps, and so lets memwarden have the CPU.
+    // Field 40 of proc_pid_stat(5) is the real-time priority. Nothing here sleeps, so memwarden gets no CPU time in
+    // between.
     let script = "priority() { read -r all </proc/$1/stat; set -- $all; got=\"$got ${40}\"; }\n\
                   priority $PPID; priority $$; echo \"$got\" >&2; exit 3";
     let cpu = first_cpu();
@@ -492,7 +493,7 @@ fn started(arguments: &[&str], temporary: &Path) -> Child {
         .unwrap()
 }
 
-/// The process group that a program writes to `file`, once it does.
+/// The process group that a program writes to `file`, once it is there.
 fn group_in(file: &Path, run: &mut Child) -> Pid {
     loop {
         let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -505,7 +506,7 @@ fn group_in(file: &Path, run: &mut Child) -> Pid {
     }
 }
 
-/// Sends `signal`, and waits; a run that goes on for ever is a failure of its own.
+/// Sends `signal` and waits; a run that never ends is a failure.
 fn ends_on(signal: Signal, run: &mut Child) -> bool {
     rustix::process::kill_process(Pid::from_child(run), signal).unwrap();
     for _ in 0..6000 {
@@ -528,7 +529,7 @@ fn a_signal_leaves_nothing_of_the_program_and_no_pipe() {
         (Signal::TERM, "exit", "sleep 1000 & sleep 1001"),
         (Signal::HUP, "mark", "sleep 1000 & sleep 1001"),
         (Signal::QUIT, "mark", "sleep 1000 & sleep 1001"),
-        // Always something to read, and never a line.
+        // Always more output, but never a complete line.
         (Signal::TERM, "line", "tr '\\0' x </dev/zero"),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden maps` as a person types it.
+//! Commands of `memwarden maps`.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -23,7 +23,7 @@ fn json(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The one line that a refusal is.
+/// The single line of a refusal.
 fn refusal(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
@@ -44,7 +44,7 @@ fn base<'a>(found: &'a Value, part: &str) -> &'a Value {
     bases.iter().find(|base| base["part"] == part).unwrap()
 }
 
-/// A workload that is running, with its buffer written.
+/// A running workload that has written its buffer.
 struct Workload(Child);
 
 impl Workload {
@@ -90,7 +90,7 @@ fn a_workloads_buffer_is_resident_and_dirty() {
     let buffer = buffer.unwrap();
     let bytes = |name: &str| buffer[name].as_u64().unwrap();
     for name in ["resident_bytes", "dirty_bytes", "private_bytes"] {
-        // What lies beside it may be one region with it.
+        // The kernel may merge adjacent memory into the same region.
         assert!(
             (8 << 20..10 << 20).contains(&bytes(name)),
             "{name} {}",
@@ -184,7 +184,7 @@ fn without_randomisation_the_bases_are_the_defaults() {
     assert_eq!(found["aslr"]["moved"], false);
     let mut compared = 0;
     for base in found["aslr"]["bases"].as_array().unwrap() {
-        // Null where the stack's limit is none, or the program static.
+        // Null if the stack's limit is unlimited, or the program is static.
         if !base["default_address"].is_null() && !base["address"].is_null() {
             assert_eq!(base["moved_bytes"], 0, "{base}");
             compared += 1;
@@ -210,7 +210,7 @@ fn what_is_no_process_is_refused() {
 #[test]
 fn a_process_that_has_ended_has_no_mappings() {
     let mut child = Command::new("true").spawn().unwrap();
-    // It waits for us, who do not take note of it: a zombie.
+    // This process does not wait for it, so it stays a zombie.
     while !std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
         .unwrap()
         .contains(") Z ")
@@ -262,7 +262,8 @@ fn another_users_process_takes_root() {
 fn a_deleted_programs_sections_are_still_found() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("a copy");
-    // Not by this process: another test's fork would have it open for writing, and it could not be run.
+    // Copied by another process: a fork in another test could hold our file open for writing, so that it could not be
+    // run.
     let copied = Command::new("cp").arg("/bin/sleep").arg(&copy).status();
     assert!(copied.unwrap().success());
     let mut child = Command::new(&copy).arg("1000").spawn().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person types for `mmap`, and what must come out, with small mappings. No figure of time is judged here.
+//! Commands of `mmap` and their expected output, with small mappings. No time is judged here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const SMALL: &str = "--size 2M --outer 32 --model-outer 8 --repeat 1";
 
-/// The six, and what mmap must be given.
+/// The six mappings with their flags of mmap.
 const FLAGS: [(&str, &str); 6] = [
     ("shared", "MAP_SHARED"),
     ("private", "MAP_PRIVATE"),
@@ -31,7 +31,7 @@ const FLAGS: [(&str, &str); 6] = [
     ),
 ];
 
-/// A place for the run.
+/// A directory for the run.
 struct Bench(TempDir);
 
 impl Bench {
@@ -71,8 +71,8 @@ fn count(case: &Case, key: &str) -> f64 {
     case.metric(key).and_then(|metric| metric.median).unwrap()
 }
 
-/// Pages that are there at once cost the call their time and no fault at their first write; a reader of the file sees what a
-/// shared mapping holds, and nothing of a private one.
+/// Pages that are populated at once cost the call time and no fault at their first write. A reader of the file sees the
+/// contents of a shared mapping, and nothing of a private one.
 fn setup_is_what_its_kind_of_mapping_costs(case: &Case) {
     assert!(count(case, "map") > 0.0 && count(case, "touch") > 0.0);
     let faults = count(case, "touch_minor_faults") + count(case, "touch_major_faults");
@@ -150,9 +150,9 @@ fn random_misses_the_tlb_more_often_and_more_locality_misses_less() {
             "{access}: {shares:?}"
         );
     }
-    // In order a span misses once a line, and no line twice.
+    // In order, each line of a span misses exactly once.
     assert_eq!(share("sequential", 16.0, "l1d_load_miss_share"), 1.0 / 16.0);
-    // Loads and stores: which of both meets a new page first is the place's affair.
+    // Loads and stores together: the place decides which of them touches a new page first.
     let tlb = |access: &str| -> f64 {
         let mut cases = run.summary.cases.iter();
         let case = cases.find(|case| {
@@ -167,7 +167,7 @@ fn random_misses_the_tlb_more_often_and_more_locality_misses_less() {
 #[test]
 fn mmap_is_given_the_flags_that_were_asked_for() {
     if Command::new("strace").arg("-V").output().is_err() {
-        return; // nothing to look with
+        return; // strace is missing
     }
     let bench = Bench::new();
     for (name, flags) in FLAGS {
@@ -185,7 +185,7 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
         let output = strace.stdin(Stdio::null()).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("ptrace") {
-            return; // it may not look
+            return; // strace is not permitted
         }
         assert!(output.status.success(), "{name}: {errors}");
         let log = fs::read_to_string(log).unwrap();
@@ -194,7 +194,7 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
                 .filter(|line| line.contains(&format!("{call}(")) && line.contains(with))
                 .count()
         };
-        // The flags end at a comma, and begin behind one.
+        // The flags end before a comma and begin after one.
         assert_eq!(
             calls(
                 "mmap",
@@ -209,11 +209,11 @@ fn mmap_is_given_the_flags_that_were_asked_for() {
     }
 }
 
-/// Later it would bring back what the competitor had swapped out.
+/// A later check would bring back pages that the competitor had swapped out.
 #[test]
 fn a_mapping_is_written_back_before_a_competitor_takes_memory() {
     if Command::new("strace").arg("-V").output().is_err() {
-        return; // nothing to look with
+        return; // strace is missing
     }
     let bench = Bench::new();
     let log = bench.place("strace");
@@ -232,11 +232,11 @@ fn a_mapping_is_written_back_before_a_competitor_takes_memory() {
     let output = strace.stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("ptrace") {
-        return; // it may not look
+        return; // strace is not permitted
     }
     assert!(output.status.success(), "{errors}");
     let log = fs::read_to_string(log).unwrap();
-    // The competitor maps its memory when it begins to take it.
+    // The competitor maps its memory only when it begins to take it.
     let calls = log.lines().filter_map(|line| {
         let is_ours = line.contains("msync(") && line.contains(", 2097152, MS_SYNC");
         let is_rivals = line.contains("mmap(") && line.contains(" 12582912, PROT_READ|PROT_WRITE");
@@ -246,7 +246,7 @@ fn a_mapping_is_written_back_before_a_competitor_takes_memory() {
     assert_eq!(calls, ["msync", "compete", "msync"], "{log}");
 }
 
-/// Processes whose command line holds all of these words.
+/// Processes whose command line contains all of these words.
 fn processes(words: &[&str]) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter_map(|entry| {
@@ -284,7 +284,7 @@ fn competition_is_survived_twenty_times_out_of_twenty() {
             assert_eq!(competitor["touched_bytes"], 4 << 20, "{competitor}");
             assert_eq!(competitor["end"], "was ended when the walk was done");
         }
-        // The model has no company.
+        // The model does not cover cases with a competitor.
         assert!(case.metric("L1-dcache-loads").is_none());
     }
     assert_eq!(
@@ -308,7 +308,7 @@ fn a_competitor_that_the_oom_killer_takes_is_a_result() {
     for case in &run.summary.cases {
         assert_eq!(case.metric("time").unwrap().samples, 10, "{}", case.name);
         let competitors = case.value("competitors").unwrap().as_array().unwrap();
-        // A machine with a swap may have them live.
+        // With a swap the competitors may survive.
         if fs::read_to_string("/proc/swaps").unwrap().lines().count() == 1 {
             assert_eq!(case.number("oom_kills"), Some(10.0), "{competitors:?}");
             for competitor in competitors {
@@ -331,7 +331,7 @@ fn whatever_ends_the_measurement_nothing_is_left_behind() {
         let bench = Bench::new();
         let files = bench.place("files");
         fs::create_dir(&files).unwrap();
-        // No other process competes for so much.
+        // No other process uses this limit.
         let limit = 3000 + u64::from(std::process::id() % 1000);
         let bytes = (limit * 1024).to_string();
         let line = format!(
@@ -349,7 +349,7 @@ fn whatever_ends_the_measurement_nothing_is_left_behind() {
         eventually("a competitor", || !competitors().is_empty());
         kill_process(Pid::from_child(&child), signal).unwrap();
         let status = child.wait().unwrap();
-        // As a shell gives it; none where SIGKILL ended it.
+        // A shell's exit code; none if SIGKILL ended it.
         let code = completes_folder.then(|| 128 + signal.as_raw());
         assert_eq!(status.code(), code);
         eventually("the competitor is gone", || competitors().is_empty());
@@ -368,7 +368,7 @@ fn whatever_ends_the_measurement_nothing_is_left_behind() {
 #[test]
 fn reclaim_is_refused_in_one_line_where_the_kernel_has_no_switch() {
     if Path::new("/proc/sys/vm/reclaim_active").exists() {
-        return; // then it would not be
+        return; // the kernel has the switch
     }
     let output = Command::new(MEMWARDEN)
         .args(["mmap", "reclaim"])

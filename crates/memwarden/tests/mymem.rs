@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person types for `mymem`, and what must come out, with an ordinary file in a device's place: it reads and
-//! writes as one, and knows no atomic request. No figure of time is judged here.
+//! Commands of `mymem` and their expected output, with an ordinary file instead of a device: it supports reads and
+//! writes
+//! but no atomic requests. No time is judged here.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -19,14 +20,14 @@ fn memwarden(arguments: &[&str]) -> Output {
     Command::new(MEMWARDEN).args(arguments).output().unwrap()
 }
 
-/// The one line of a run that must fail.
+/// The single line of a failing run.
 fn refusal(arguments: &[&str]) -> String {
     let output = memwarden(arguments);
     assert!(!output.status.success(), "{arguments:?} was taken");
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A file of a device's size, and a place for the run.
+/// A file of a device's size, and a directory for the run.
 struct Bench {
     folder: TempDir,
 }
@@ -46,7 +47,7 @@ impl Bench {
         self.folder.path().join("run")
     }
 
-    /// `mymem VERB` on the file.
+    /// The words of `mymem VERB` on the file.
     fn words<'a>(&self, paths: &'a [PathBuf; 2], verb: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         let text = |path: &'a Path| path.to_str().unwrap();
         let mut words = vec!["mymem", verb, "--device", text(&paths[0])];
@@ -103,7 +104,7 @@ fn mistakes_are_on_one_page_and_a_file_is_not_judged_as_a_device() {
 fn an_interrupted_run_of_mistakes_keeps_those_it_made() {
     let bench = Bench::new();
     let paths = [bench.device(), bench.out()];
-    // More increments than a run that is not interrupted would finish.
+    // More increments than can finish before the interrupt.
     let more = ["--increments", "100000000"];
     let mut child = Command::new(MEMWARDEN)
         .args(bench.words(&paths, "mistakes", &more))
@@ -224,7 +225,7 @@ fn an_update_lost_under_a_lock_fails_with_one_line() {
     let (done, device) = (AtomicBool::new(false), bench.device());
     let more = ["--workers", "2", "--increments", "20000", "--lock", "mutex"];
     let output = std::thread::scope(|scope| {
-        // Somebody who knows nothing of the mutex.
+        // A writer that ignores the mutex.
         scope.spawn(|| {
             let file = OpenOptions::new().write(true).open(&device).unwrap();
             while !done.load(Ordering::Relaxed) {
@@ -286,7 +287,7 @@ fn bad_input_gets_one_line() {
         assert!(message.contains(expected), "{verb} {more:?}: {message}");
         assert!(!bench.out().with_extension("partial").exists());
     }
-    // Options are judged by the parser, which adds how to get help.
+    // The parser checks options, and adds a hint to the help.
     for (verb, more, expected) in [
         ("throughput", &["--sizes", "1,x"][..], "invalid value 'x'"),
         ("throughput", &["--sizes", "0"], "a size cannot be 0"),

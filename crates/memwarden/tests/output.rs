@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Readers that go away: `| head -1` and `| true` on each verb. Nothing panics, the exit code is that of a run whose
-//! output is read, and a report is complete.
+//! Readers that close the pipe: `| head -1` and `| true` with each verb. Nothing panics, the exit code is the same as
+//! with
+//! a reader, and a report is complete.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -28,12 +29,12 @@ fn pipe() -> (File, OwnedFd) {
     (reader.into(), writer)
 }
 
-/// A pipe whose reader is closed.
+/// A pipe whose reading end is closed.
 fn closed() -> OwnedFd {
     pipe().1
 }
 
-/// Everything that prints, and needs neither a guard nor the lab's machine.
+/// All commands that print and need neither a guard nor the lab's machine.
 const LINES: [&str; 34] = [
     "--help",
     "--version",
@@ -121,7 +122,7 @@ fn a_run_whose_output_nobody_reads_is_complete() {
     }
 }
 
-/// Ends in a minute.
+/// Waits up to a minute for the end.
 fn ended(child: &mut Child) -> std::process::ExitStatus {
     let began = Instant::now();
     loop {
@@ -174,7 +175,7 @@ fn ctrl_c_keeps_the_cases_that_were_measured() {
     let samples = folder.path().join("run.partial/samples.csv");
     let count = || fs::read_to_string(&samples).map_or(0, |text| text.lines().count());
     let began = Instant::now();
-    // The case alone is measured; the one with an aggressor takes its time.
+    // The solo case is measured; the case with an aggressor takes longer.
     while count() < 2 {
         assert!(child.try_wait().unwrap().is_none(), "it ended");
         assert!(began.elapsed() < Duration::from_secs(300), "no sample");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What packages contain beside the program: its manual pages and completions.
+//! Additional contents of packages: manual pages and completions.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn memwarden(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The verbs that a help lists, but for `help`.
+/// The verbs listed in a help text, except `help`.
 fn listed(help: &str) -> impl Iterator<Item = &str> {
     help.lines()
         .skip_while(|line| *line != "Commands:")
@@ -65,7 +65,7 @@ fn pages_that_cannot_be_written_are_said() {
     );
 }
 
-/// What bash completes behind these words, the last of which is being typed.
+/// Bash's completions for these words, the last of which is incomplete.
 fn completed(script: &str, words: &[&str]) -> Vec<String> {
     let asked = format!(
         "{script}\nCOMP_WORDS=({}) COMP_CWORD={}\n_memwarden memwarden '{}' '{}'\necho \"${{COMPREPLY[@]}}\"",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden plan`, and the experiments on a simulated machine, as a person runs them.
+//! Commands of `memwarden plan`, and of experiments on a simulated machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -21,7 +21,7 @@ fn refused(arguments: &[&str], words: &str) {
     assert!(output.stdout.is_empty(), "{arguments:?} printed something");
 }
 
-/// A small task, so that a plan takes a second.
+/// A small task, so that a plan takes about a second.
 const SMALL: [&str; 6] = [
     "plan",
     "--platform",
@@ -72,7 +72,7 @@ fn a_plan_names_the_setting_and_the_commands_that_make_it_and_leaves_its_page() 
     assert_eq!(recommended["verdict"], verdict);
     assert!(reached.len() > 0);
 
-    // The folder says the same, and its page has the verdict and the pictures.
+    // The folder has the same result; its page has the verdict and the charts.
     assert_eq!(read(&out, "summary.json"), plan);
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(
@@ -83,7 +83,7 @@ fn a_plan_names_the_setting_and_the_commands_that_make_it_and_leaves_its_page() 
     for plot in ["settings", "sensitivity"] {
         assert!(out.join(format!("plots/{plot}.svg")).exists(), "{plot}");
     }
-    // Its settings make the same plan again.
+    // Its settings give the same plan again.
     let settings = read(&out, "run.json")["configuration"].clone();
     assert_eq!(
         settings["task"],
@@ -137,7 +137,7 @@ fn a_plan_s_settings_are_a_file() {
     let file = file.to_str().unwrap();
     let again = memwarden(&["plan", "--config", file, "--print-config"]);
     assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
-    // A goal that is given comes before the file's miss ratio; none leaves it.
+    // A goal on the command line overrides the file's miss ratio; without one the file's is kept.
     let strict = memwarden(&[
         "plan",
         "--config",
@@ -205,8 +205,8 @@ fn read(folder: &Path, name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Runs an experiment on a simulated Raspberry Pi 3. Return: its run folder, which goes
-/// with the first.
+/// Runs an experiment on a simulated Raspberry Pi 3. Returns the temporary directory, which removes
+/// the run folder when dropped, and the run folder.
 fn simulated(line: &str) -> (tempfile::TempDir, PathBuf) {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("run");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person types for `realtime` and `periodic`, and what must come out. No figure of time is judged here.
+//! Commands of `realtime` and `periodic` and their expected output. No time is judged here.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ fn memwarden(arguments: &[&str]) -> Output {
     Command::new(MEMWARDEN).args(arguments).output().unwrap()
 }
 
-/// Standard output of a run that must succeed.
+/// Standard output of a successful run.
 fn output(arguments: &[&str]) -> String {
     let output = memwarden(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -23,14 +23,14 @@ fn output(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The one line of a run that must fail.
+/// The single line of a failing run.
 fn refusal(arguments: &[&str]) -> String {
     let output = memwarden(arguments);
     assert!(!output.status.success(), "{arguments:?} was taken");
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A short run without privileges: 20 jobs of 64 KiB, one each millisecond.
+/// A short run without privileges: 20 jobs of 64 KiB, one every millisecond.
 fn short<'a>(out: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec![
         "realtime",
@@ -53,7 +53,7 @@ fn short<'a>(out: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
     words
 }
 
-/// The load needs a CPU of its own.
+/// True if the load can have its own CPU.
 fn has_two_cpus() -> bool {
     cpus::online().unwrap().len() > 1
 }
@@ -172,7 +172,7 @@ fn a_command_is_a_load_and_the_first_miss_runs_another() {
     let (out, told) = (folder.path().join("run"), folder.path().join("told"));
     let on_miss = format!("echo $MEMWARDEN_CASE >>{}", told.display());
     let mut words = short(&out, &["--on-miss", &on_miss, "--", "sleep", "1000"]);
-    // Nothing is done within a nanosecond.
+    // No job finishes within a nanosecond.
     words[9] = "1ns";
     let summary: Value = serde_json::from_str(&output(&words)).unwrap();
     for case in summary["cases"].as_array().unwrap() {
@@ -228,7 +228,7 @@ fn what_cannot_run_is_said_in_one_line() {
     assert!(said.contains("apt-get install xvfb xterm"), "{said}");
 }
 
-/// Processes whose command line holds `mark`.
+/// Processes whose command line contains `mark`.
 fn running(mark: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -252,7 +252,7 @@ fn nothing_outlives_ctrl_c() {
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
-    // A number that nobody else sleeps for.
+    // A unique duration, to find the process by it.
     let mark = format!("{}", 700_000 + std::process::id());
     let load = format!("cmd: sleep {mark} & sleep {mark}");
     let mut words = short(&out, &["--load", &load, "--repeat", "100"]);

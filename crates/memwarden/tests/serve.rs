@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard serve` and `guard check` as a person, a scraper and a stranger meet them, with the guard that
-//! regulates nothing.
+//! `memwarden guard serve` and `guard check` for an administrator, a scraper and a misbehaving client, with the null
+//! regulator.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 const FILE: &str = "backend = \"null\"\nself_test = false\nmb = [1000]\n";
 
-/// Tries until a condition holds; far more often than any machine needs.
+/// Maximum tries for a condition; far more than any machine needs.
 const TRIES: usize = 1000;
 const BETWEEN: Duration = Duration::from_millis(20);
 
@@ -26,7 +26,7 @@ fn memwarden(arguments: &[&str]) -> Command {
     command
 }
 
-/// A running server; ended with the test, whatever becomes of that.
+/// A running server; ended with the test, even if the test fails.
 struct Server {
     child: Child,
     address: SocketAddr,
@@ -89,10 +89,10 @@ impl Server {
         stream
     }
 
-    /// Sends bytes; whatever comes back until the other side closes.
+    /// Sends bytes; returns everything received until the server closes.
     fn send(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
-        // It may have refused and closed before it had everything.
+        // The server may refuse and close before it has received everything.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -138,7 +138,7 @@ impl Drop for Server {
     }
 }
 
-/// The value of a series; `None` where there is none.
+/// The value of a series; `None` if missing.
 fn metric(page: &str, series: &str) -> Option<f64> {
     let line = page.lines().find(|line| {
         line.rsplit_once(' ')
@@ -168,7 +168,7 @@ fn each_path_has_its_page() {
     assert_eq!(status, 200);
     for path in ["metrics", "show.json", "healthz"] {
         assert!(index.contains(&format!("href=\"{path}\"")), "{index}");
-        // What it names is there, with a query too.
+        // Every named path exists, also with a query.
         assert_eq!(server.get(&format!("/{path}?x=1")).0, 200);
     }
     assert_eq!(server.get("/healthz"), (200, "ok\n".into()));
@@ -229,14 +229,14 @@ fn garbage_half_requests_and_crowds_do_no_harm() {
     ] {
         server.send(request.as_bytes());
     }
-    // Heads without end: too long, too many lines.
+    // Endless request heads: too long, too many lines.
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(1000));
     for request in [long, many] {
         let answer = server.send(request.as_bytes());
         assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    // Half requests that stay, while others are answered.
+    // Incomplete requests that stay open while others are answered.
     let half: Vec<TcpStream> = (0..20)
         .map(|_| {
             let mut stream = server.connect();
@@ -246,7 +246,7 @@ fn garbage_half_requests_and_crowds_do_no_harm() {
         .collect();
     assert_eq!(server.get("/metrics").0, 200);
     drop(half);
-    // More at once than there are places.
+    // More connections at once than there are places.
     thread::scope(|scope| {
         let crowd: Vec<_> = (0..100)
             .map(|_| scope.spawn(|| server.get("/metrics").0))
@@ -344,7 +344,7 @@ fn without_a_guard_the_page_says_so() {
             .contains("no guard is running")
     );
     assert_eq!(server.get("/healthz").0, 503);
-    // Nothing to read again: said, and no more.
+    // Without a file, SIGHUP only logs a message.
     server.signal(Signal::HUP);
     server.until("a word on SIGHUP", |server| {
         server.said().contains("no --config")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim` as a person types it.
+//! Commands of `memwarden sim`.
 #![cfg(feature = "host")]
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ const DDR4: &str = include_str!("../../sim/memories/ddr4-2400.toml");
 
 const PI: &str = include_str!("../../sim/platforms/raspberry-pi-3.toml");
 
-/// Published of a small chase, without a guard and with one.
+/// Published figures of a small chase, without a guard and with one.
 const FACTS: &str = "\
 source = \"a test\"
 
@@ -31,7 +31,7 @@ guard = { mib_s = [100, 100] }
 published = { latency_ns = 600.0, load_cpu_share = 0.5 }
 ";
 
-/// A folder to work in.
+/// A working directory.
 struct Desk(TempDir);
 
 impl Desk {
@@ -55,7 +55,7 @@ impl Desk {
         names
     }
 
-    /// `memwarden sim` with these words.
+    /// Runs `memwarden sim` with these words.
     fn sim(&self, line: &str) -> Output {
         Command::new(MEMWARDEN)
             .arg("sim")
@@ -72,7 +72,7 @@ impl Desk {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What a refusal says.
+    /// The message of a refusal.
     fn refusal(&self, line: &str) -> String {
         let output = self.sim(line);
         assert!(!output.status.success(), "{line} was taken");
@@ -129,7 +129,7 @@ fn a_check_finds_nothing_wrong() {
 #[test]
 fn a_memory_that_misses_its_figures_fails_the_check() {
     let desk = Desk::new();
-    // Bursts that may follow each other only every second time.
+    // Bursts that can follow each other only at half the rate.
     let slow = DDR4
         .lines()
         .map(|line| match line.split_once(" = ") {
@@ -228,7 +228,7 @@ fn requests_come_at_their_times() {
 #[test]
 fn what_a_machine_asks_for_is_recorded_replayed_and_walked() {
     let desk = Desk::new();
-    // More lines than the caches of the core hold that walks it.
+    // More lines than the caches of the walking core hold.
     let record = "record --platform raspberry-pi-3 --workload latency@0 --workload bandwidth:write@1-3 \
                   --memory 4M --for 800us --settle 100us";
     for (form, file) in [("", "my.trace"), ("--binary", "my.binary")] {
@@ -240,13 +240,13 @@ fn what_a_machine_asks_for_is_recorded_replayed_and_walked() {
     let binary = desk.json("replay my.binary --memory lpddr2-900 --check --json");
     assert_eq!(text["figures"], binary["figures"]);
     assert!(text["figures"]["reads"].as_u64().unwrap() > 1000, "{text}");
-    // The other way: a core walks the trace, and its traffic is recorded.
+    // In the other direction: a core walks the trace, and its traffic is recorded.
     let walk =
         "record --platform raspberry-pi-4 --workload trace:my.trace@2 --for 200us -o walked.trace";
     assert!(desk.sim(walk).status.success());
     let walked = std::fs::read_to_string(desk.path("walked.trace")).unwrap();
     assert!(walked.lines().any(|line| line.starts_with("W 0x")));
-    // Nothing reaches memory from a buffer that a cache holds.
+    // A buffer that fits into a cache causes no memory traffic.
     let told = desk.refusal(
         "record --platform raspberry-pi-3 --workload bandwidth:read@0 --memory 4K --settle 1ms --for 10us -o none",
     );
@@ -269,7 +269,7 @@ fn a_file_is_replaced_only_on_request_and_whole() {
     let text = std::fs::read_to_string(desk.path("my.trace")).unwrap();
     assert_eq!(text.lines().count(), 101);
     assert!(text.ends_with("R 0x18c0\n"), "{text}");
-    // What can't be finished leaves nothing.
+    // A file that can't be finished leaves nothing behind.
     std::fs::create_dir(desk.path("folder")).unwrap();
     let told = desk.refusal("generate --pattern stream --count 9 -o folder --replace");
     assert!(
@@ -444,7 +444,7 @@ fn a_platform_is_compared_and_changes_nothing() {
     assert_eq!(alone["fitted"], true);
     let found = alone["found"].as_f64().unwrap();
     assert_eq!(alone["difference"].as_f64().unwrap(), found / 20.0 - 1.0);
-    // The guard leaves a tenth of its 100 MB/s at most above it.
+    // The guard allows at most a tenth more than its 100 MB/s.
     let guarded = find("guarded", "latency_ns");
     assert_eq!(guarded["fitted"], false);
     let found = guarded["found"].as_f64().unwrap();
@@ -496,7 +496,7 @@ fn a_platform_is_fitted_and_written() {
     assert!(worst("worst_now") <= worst("worst_before"), "{fit}");
     let parameters = fit["parameters"].as_array().unwrap();
     assert_eq!(parameters.len(), 10);
-    // What was written says the same again.
+    // The written file gives the same result again.
     let again = desk.json("calibrate mine.toml --against facts.toml --compare-only --json");
     assert_eq!(again["cases"], told["cases"]);
     let told = desk.refusal("calibrate mine.toml --against facts.toml -o nowhere/mine.toml");
@@ -679,7 +679,7 @@ fn every_wrong_field_of_a_memory_file_is_told() {
     }
 }
 
-/// A run of interfere on the model itself: what it measured stands beside what the comparison calculates.
+/// A run of interfere in the model itself: its measured figures appear beside the calculated ones.
 #[test]
 fn what_was_measured_stands_beside_the_model() {
     let desk = Desk::new();
@@ -712,7 +712,7 @@ fn what_was_measured_stands_beside_the_model() {
             of(case, "latency_ns", "model_to_lab"),
             Some(model / lab - 1.0)
         );
-        // Three of them, together.
+        // Three loads together.
         assert!(of(case, "load_mib_s", "lab").unwrap() > 250.0);
     }
     let lab = of("readers", "latency_ns", "lab").unwrap();
@@ -722,7 +722,7 @@ fn what_was_measured_stands_beside_the_model() {
     );
     assert_eq!(of("writers", "latency_ns", "lab"), None);
 
-    // Another memory is another case.
+    // With another memory it is another case.
     interfere("--out small --victim-memory 1M");
     let told = desk.refusal(&format!("{compare} run,small"));
     assert!(

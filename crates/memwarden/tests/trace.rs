@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person types for `trace`, and what must come out, with records of a fixed pattern in the kernel's place.
+//! Commands of `trace` and their expected output, with records of a fixed pattern instead of the kernel's.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
 
-/// A place for the run.
+/// A directory for the run.
 struct Bench {
     folder: TempDir,
 }
@@ -148,7 +148,7 @@ fn ctrl_c_ends_a_trace_and_the_run_is_complete() {
     let bench = Bench::new();
     let mut child = bench.command(&[]).stdout(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
-    // Signals are caught before the folder is made.
+    // Signals are caught before the folder is created.
     while !bench.place("run.partial/samples.csv").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "it never began");
         std::thread::sleep(Duration::from_millis(5));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator in user space on this machine, and what becomes of the cores when it is really killed, stopped, stuck
-//! or panics: nobody stays blocked, and the scheduler's settings are what they were.
+//! The regulator in user space on this machine, and the fate of the cores when it is killed, stopped, stuck or panics:
+//! no
+//! core stays blocked, and the scheduler's settings are restored.
 //!
-//! Cores are throttled for nearly a second at a time here, so that every fault falls into a throttle. How long the core
-//! stayed blocked is printed and not judged: a busy machine is no fault of ours. (A core that stays blocked for good is
-//! what these tests fail on.)
+//! Cores are throttled for nearly a second at a time here, so that every fault falls into a throttle. The time that the
+//! core stayed blocked is printed and not judged, as it depends on the host's load. (The tests fail if a core stays
+//! blocked
+//! for good.)
 
 mod processes;
 
@@ -20,7 +22,7 @@ use processes::{child_of, eventually, stat};
 
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// The cores and the settings are the machine's: one test at a time.
+/// The cores and the settings belong to the machine: one test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 struct Rig {
@@ -32,7 +34,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// `None`, with the reason printed, where the machine can't do it.
+    /// `None`, with the reason printed, if the machine can't run the test.
     fn new() -> Option<Self> {
         let machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -89,7 +91,7 @@ impl Rig {
         self.traffic = Some(child);
     }
 
-    /// The guard with a long period and hardly a budget, and traffic that it throttles at this moment.
+    /// Starts a guard with a long period and a tiny budget, and traffic that is currently throttled.
     fn throttle(&mut self, fault: &str) {
         let started = self
             .command(
@@ -112,7 +114,7 @@ impl Rig {
         }
     }
 
-    /// CPU time that the traffic had, in clock ticks.
+    /// CPU time of the traffic, in clock ticks.
     fn traffic_ticks(&self) -> u64 {
         let pid = self.traffic.as_ref().unwrap().id();
         stat(pid, 14) + stat(pid, 15)
@@ -122,7 +124,7 @@ impl Rig {
         processes::supervisor_and_regulator(self.folder.path())
     }
 
-    /// The core runs again, the settings are back, and nobody claims to regulate.
+    /// Expects that the core runs again, the settings are restored, and no guard is running.
     fn expect_freedom(&mut self, what: &str, since: Instant) {
         let before = self.traffic_ticks();
         eventually("the throttled core runs again", || {
@@ -133,12 +135,12 @@ impl Rig {
             fs::read_to_string(RT_RUNTIME).unwrap() == self.rt_runtime
         });
         eventually("nobody claims to regulate", || self.show().is_none());
-        // A clock tick of /proc/PID/stat is 10 ms: that much of it is the looking.
+        // A clock tick of /proc/PID/stat is 10 ms: the figure includes up to that much of sampling.
         println!(
             "{what}: the core had 10 ms of its own {} ms later",
             blocked.as_millis()
         );
-        // Again without help.
+        // A new guard starts without further help.
         let again = self.memwarden("guard start --backend user --event page-faults --no-self-test");
         assert!(again.status.success(), "{again:?}");
         assert!(self.memwarden("guard stop").status.success());
@@ -191,7 +193,7 @@ fn a_stopped_regulator_is_ended() {
 fn a_stopped_supervisor_ends_the_regulator() {
     end_of_regulator("supervisor stopped", |supervisor, _| {
         kill_process(supervisor, Signal::STOP).unwrap();
-        // Its lock lives as long as it does.
+        // Its lock lives as long as the process.
         std::thread::sleep(Duration::from_secs(3));
         kill_process(supervisor, Signal::CONT).unwrap();
     });
@@ -244,7 +246,7 @@ fn both_killed_at_once_the_next_stop_puts_the_settings_back() {
     let Some(mut rig) = Rig::new() else { return };
     rig.throttle("");
     let (supervisor, regulator) = rig.supervisor_and_regulator();
-    // Stopped first, so that neither sees the other die.
+    // Stop both first, so that neither sees the other die.
     kill_process(supervisor, Signal::KILL).unwrap();
     kill_process(regulator, Signal::KILL).unwrap();
     let since = Instant::now();
@@ -271,7 +273,7 @@ fn a_closed_terminal_ends_nothing_that_was_started() {
     rig.expect_freedom("stopped in order", since);
 }
 
-/// `guard run` holds a lease: whatever ends it, what it started ends.
+/// `guard run` holds a lease: however it ends, everything that it started ends, too.
 #[test]
 fn guard_run_leaves_nothing_behind_however_it_ends() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::KILL] {
@@ -281,7 +283,7 @@ fn guard_run_leaves_nothing_behind_however_it_ends() {
             "guard run --backend user --event page-faults --no-self-test --period 1000ms --events "
                 .to_owned();
         line += &vec!["50"; rig.cpu.parse::<usize>().unwrap() + 1].join(",");
-        // Killed, it can't end its command: a minute of sleep that holds nobody's output is left.
+        // Killed, it can't end its command: the remaining sleep of a minute holds no test's output open.
         line += " -- sleep 60";
         let said = rig.folder.path().join("said");
         let mut run = rig
@@ -312,7 +314,7 @@ fn guard_run_leaves_nothing_behind_however_it_ends() {
     }
 }
 
-/// 0 where the leader is outside our PID namespace, as in a container.
+/// 0 if the leader is outside our PID namespace, as in a container.
 fn session_of(pid: u32) -> u64 {
     stat(pid, 6)
 }
@@ -320,7 +322,7 @@ fn session_of(pid: u32) -> u64 {
 #[test]
 fn budgets_hold_in_every_period_and_settings_can_be_changed_under_way() {
     let Some(mut rig) = Rig::new() else { return };
-    // Without the proof: it judges a core that nobody else uses, and this one has other tests' neighbours.
+    // Without the self-test: it needs a core without other load, and other tests run beside this one.
     let started = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
     assert!(started.status.success(), "{started:?}");
     rig.start_traffic();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a person types for `latency` and `bandwidth`, and what must come out.
+//! Commands of `latency` and `bandwidth` and their expected output.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ fn memwarden(arguments: &str) -> Output {
         .unwrap()
 }
 
-/// Standard output of a run that must succeed.
+/// Standard output of a successful run.
 fn output(arguments: &str) -> String {
     let output = memwarden(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -30,7 +30,7 @@ fn json(arguments: &str) -> Value {
     serde_json::from_str(output(arguments).lines().last().unwrap()).unwrap()
 }
 
-/// Whether `line` is `pattern`, in which `#` stands for a number and `.##` for
+/// True if `line` matches `pattern`, in which `#` stands for a number and `.##` for
 /// two decimals.
 fn matches(line: &str, pattern: &str) -> bool {
     let mut rest = line;
@@ -63,7 +63,7 @@ const LATENCY: [&str; 3] = [
     "readsum  #",
 ];
 
-/// On a CPU whose number is in the text.
+/// The text's CPU number is a pattern, too.
 const BANDWIDTH: [&str; 3] = [
     "g_nread(bytes read) = #",
     "elapsed = #.# sec ( # usec )",
@@ -83,7 +83,7 @@ fn latency_ends_with_the_lines_that_scripts_read() {
 
 #[test]
 fn the_readsum_is_what_it_must_be() {
-    // 100 times the numbers 0 to 65535, as a buffer of 4096 KB has always given.
+    // 100 times the sum of 0 to 65535, the traditional result of a buffer of 4096 KB.
     let text = output("latency -m 4096");
     assert_eq!(text.lines().last(), Some("readsum  214745088000"));
 }
@@ -162,7 +162,7 @@ fn a_fresh_page_costs_a_fault() {
         result["page_faults"].as_u64().unwrap(),
     );
     assert_eq!(result["bytes"], 16 << 20);
-    // The second source is the kernel's count; a few faults are the program's own.
+    // An independent source: the kernel's count; a few faults are the program's own.
     assert!(
         (pages..pages + 64).contains(&faults),
         "{faults} faults for {pages} pages"
@@ -186,7 +186,7 @@ fn progress_comes_before_the_result() {
 }
 
 /// Starts `arguments` with `--ready-fd 3` on a pipe, waits for the line, sends
-/// the signal and returns what came out.
+/// the signal and returns the output.
 fn stopped_by(signal: &str, arguments: &str) -> Output {
     let mut child = Command::new("sh")
         .args([
@@ -304,8 +304,8 @@ fn bad_input_gets_a_clear_line_and_no_figure() {
 #[test]
 fn huge_pages_that_are_not_there_are_said_so() {
     let free = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
-    // More than this machine has free, whatever that is; with none at all in
-    // the kernel the message is another, and still one line.
+    // More than this machine has free, whatever that is; if the kernel reports no
+    // free memory the message is another, but still one line.
     let free: u64 = std::fs::read_to_string(free).map_or(0, |text| text.trim().parse().unwrap());
     let output = memwarden(&format!("latency -x -m {}M", (free + 8) * 2));
     let errors = String::from_utf8(output.stderr).unwrap();

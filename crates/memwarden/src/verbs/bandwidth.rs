@@ -27,17 +27,17 @@ pub struct Args {
     /// How lines are touched
     #[arg(short = 'a', value_name = "ACCESS", default_value = "read", value_parser = access_names(), conflicts_with = "fresh_pages")]
     access: String,
-    /// Run that long; 0 is until killed
+    /// Run for this time; 0 runs until killed
     #[arg(short = 't', value_name = "SECONDS", default_value = "5", value_parser = units::parse_duration, allow_negative_numbers = true)]
     duration: Duration,
-    /// Times over the buffer at most; 0 is without limit
+    /// Maximum number of passes over the buffer; 0 means no limit
     #[arg(short = 'i', value_name = "ITERATIONS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
     iterations: u64,
     /// Map, touch and unmap new pages: each one costs a page fault and counts as
     /// a whole page
     #[arg(long, conflicts_with_all = ["bank_mask", "huge_pages", "stride"])]
     fresh_pages: bool,
-    /// Print the rate that often while running (such as 100ms)
+    /// Print the rate at this interval while running (such as 100ms)
     #[arg(long, value_name = "TIME", value_parser = interval)]
     interval: Option<Duration>,
     /// Keep to this pace, in MB/s (2^20 bytes a second)
@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 fn access_names() -> PossibleValuesParser {
-    // Fresh pages have an option of their own.
+    // Fresh pages have a separate option.
     let named = Access::all().filter(|access| !matches!(access, Access::FreshPages));
     PossibleValuesParser::new(
         named.map(|access| PossibleValue::new(access.name()).help(access.descriptor().help)),
@@ -55,7 +55,7 @@ fn access_names() -> PossibleValuesParser {
 
 fn interval(text: &str) -> Result<Duration, String> {
     match units::parse_duration(text) {
-        // A line of output costs some 10 us; more often would measure the printing.
+        // A line of output costs about 10 us; a shorter interval would measure the printing.
         Ok(time) if time < Duration::from_millis(1) => Err("an interval is at least 1ms".into()),
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
@@ -70,7 +70,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Moves memory, and prints how fast that went.
+/// Moves memory and prints the rate.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
     let mut reporter = args.workload.reporter(&signals.stop)?;
@@ -115,7 +115,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             outcome.page_faults
         ))?;
     }
-    // The three lines that scripts read.
+    // Scripts parse these three lines.
     let cpu = outcome.cpu;
     #[allow(clippy::cast_precision_loss)]
     let seconds = outcome.elapsed_ns as f64 / 1e9;

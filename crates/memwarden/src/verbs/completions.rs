@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden completions`: what a shell completes behind `memwarden`, on standard output.
+//! `memwarden completions`: prints a shell's completions for `memwarden`.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ pub struct Args {
     shell: Shell,
 }
 
-/// Carries out `memwarden completions` for this grammar.
+/// Runs `memwarden completions` with this grammar.
 pub fn run(args: &Args, command: &Command) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut shown(command), "memwarden", &mut script);
@@ -25,7 +25,8 @@ pub fn run(args: &Args, command: &Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The grammar without hidden verbs, which clap_complete would offer, and without `help VERB`, which repeats all verbs.
+/// The grammar without hidden verbs, which clap_complete would include, and without `help VERB`, which repeats all
+/// verbs.
 fn shown(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     let mut copy = Command::new(command.get_name().to_owned())

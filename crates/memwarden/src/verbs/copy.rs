@@ -36,7 +36,7 @@ enum Verb {
     Breakeven(Box<breakeven::Args>),
 }
 
-/// Carries out `memwarden copy ...`.
+/// Runs `memwarden copy ...`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Latency(args) => latency::run(&args),
@@ -46,7 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What all take.
+/// Options of all copy verbs.
 #[derive(clap::Args, Serialize)]
 struct Common {
     /// The device; null copies within this process, to try the commands [default: /dev/cftu]
@@ -60,7 +60,8 @@ struct Common {
     #[command(flatten)]
     #[serde(skip)]
     machine: MachineArgs,
-    /// The emulated machine: virt (channels in software; with a platform, its DMA engine's), or zcu102 (sixteen DMA channels) [default: virt]
+    /// The emulated machine: virt (channels in software; with a platform, its DMA engine), or zcu102 (sixteen DMA
+    /// channels) [default: virt]
     #[cfg(feature = "host")]
     #[arg(long = "machine", value_name = "MACHINE", value_parser = parse_board)]
     #[serde(skip)]
@@ -70,11 +71,11 @@ struct Common {
 /// Settings of the channels' policies.
 #[derive(clap::Args, Serialize)]
 struct PolicyArgs {
-    /// With more CPUs than channels, let CPUs share a channel
+    /// Let CPUs share a channel if there are more CPUs than channels
     #[arg(long)]
     #[serde(serialize_with = "on")]
     fold: bool,
-    /// dma-priority: the part of each window that is the high channels' alone, ns [default: 30000]
+    /// dma-priority: first part of each window, in which only the high channels run, ns [default: 30000]
     #[arg(long, value_name = "NS")]
     #[serde(rename = "quantum_high_ns")]
     quantum_high: Option<u64>,
@@ -85,7 +86,7 @@ struct PolicyArgs {
     /// dma-priority: the high channels [default: 0]
     #[arg(long, value_name = "CHANNEL,...", value_delimiter = ',')]
     high: Option<Vec<u32>>,
-    /// Take the driver's word for what its engine copied: cftu, which may not be loaded yet, is loaded with compare=0
+    /// Don't compare what the driver's engine copied: loads cftu with compare=0; cftu must not be loaded yet
     #[arg(long)]
     #[serde(serialize_with = "on")]
     no_compare: bool,
@@ -99,16 +100,16 @@ fn parse_board(text: &str) -> Result<memwarden_lab::Board, String> {
         .ok_or_else(|| "give virt or zcu102".into())
 }
 
-/// The classic layouts, for the experiments that have them.
+/// The classic layouts; only some experiments have them.
 #[derive(clap::Args)]
 struct Dat {
-    /// Leave the classic tab-separated files there, too
+    /// Also write the classic tab-separated files to this directory
     #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
     dat: Option<String>,
 }
 
 impl Dat {
-    /// Makes the folder if files are wanted: known before anything is measured.
+    /// Creates the directory, if requested, so that a failure comes before the measurement.
     fn begin(&self, place: &Place) -> anyhow::Result<()> {
         match &self.dat {
             Some(directory) if !place.print_config => std::fs::create_dir_all(directory)
@@ -117,7 +118,7 @@ impl Dat {
         }
     }
 
-    /// Writes the files if they are wanted.
+    /// Writes the files if requested.
     fn write(&self, folder: &Path, quiet: bool) -> anyhow::Result<()> {
         let Some(directory) = &self.dat else {
             return Ok(());
@@ -139,7 +140,7 @@ impl Common {
         self.place.settings(options)
     }
 
-    /// The emulated machine.
+    /// The emulated machine to use.
     fn lab(&self) -> anyhow::Result<Lab> {
         let lab = self.machine.lab()?;
         #[cfg(feature = "host")]
@@ -148,7 +149,7 @@ impl Common {
     }
 }
 
-/// One engine, or all that are to be had.
+/// One engine, or `all` that are available.
 #[derive(Debug, Clone)]
 struct Engines(Vec<Engine>);
 
@@ -167,7 +168,7 @@ impl std::str::FromStr for Engines {
 }
 
 impl Engines {
-    /// That `all` stands alone.
+    /// Checks that `all` is given alone.
     fn check(given: Option<&Vec<Self>>) -> anyhow::Result<()> {
         let given = given.map_or(&[][..], Vec::as_slice);
         if given.len() > 1 && given.iter().any(|one| one.0.is_empty()) {
@@ -176,7 +177,7 @@ impl Engines {
         Ok(())
     }
 
-    /// The engines together; none is all of them.
+    /// The requested engines; an empty list means all.
     fn together<S: Serializer>(
         given: &Option<Vec<Self>>,
         serializer: S,
@@ -191,7 +192,7 @@ impl Engines {
     }
 }
 
-/// The largest of the sizes that are powers of two.
+/// Largest size of the default sizes, which are powers of two.
 fn parse_max(text: &str) -> Result<u64, String> {
     parse_bytes(text)
         .ok()

@@ -12,7 +12,7 @@ use memwarden_platform::doctor::{self, Diagnosis, Level, Live};
 
 use super::output::print;
 
-/// Tells what this machine can measure and regulate, and how to change that.
+/// Reports what this machine can measure and regulate, and how to change that.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing; --report runs a regulator for each \
@@ -23,17 +23,18 @@ pub struct Args {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
-    /// Read /proc, /sys and /lib below this directory instead (what only system
-    /// calls tell is still this machine's)
+    /// Read /proc, /sys and /lib below this directory instead; facts from system
+    /// calls are still this machine's
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-    /// Try which events count memory traffic here, as root, and write that and the findings as JSON to this new file: no
-    /// names, addresses or serial numbers are in it, so that it can be sent to others
+    /// Try which events count memory traffic here, as root, and write the result and the findings as JSON to this new
+    /// file.
+    /// It has no names, addresses or serial numbers, so that it can be sent to others
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     report: Option<PathBuf>,
 }
 
-/// Examines, and prints what was found.
+/// Examines the machine and prints the findings.
 pub fn run(args: Args) -> Result<ExitCode> {
     let diagnosis = doctor::examine(&Root::at(args.root), &Live::probe())?;
     if let Some(path) = &args.report {
@@ -51,7 +52,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// A line a finding; under those that are not well, what it means and what
+/// One line for each finding; for those with a problem, also what it means and what
 /// changes it.
 fn table(diagnosis: &Diagnosis) -> String {
     let width = diagnosis

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the experiments' verbs share: where one runs, where its settings come from, and where its run folder goes.
+//! Common part of the experiments' verbs: the target, the settings, and the run folder.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,17 +13,17 @@ use super::on_lab::{Lab, parse_limit};
 use super::terminal::Bar;
 use super::{outcome, output};
 
-/// The answer to `--timeout` where there is no machine for it to end.
+/// The error for `--timeout` without a lab machine.
 pub const NO_LAB_TO_END: &str = "--timeout: this ends the lab's machine; add --on lab";
 
-/// Where an experiment runs.
+/// Target of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// This machine.
     Native,
-    /// The emulated machine, and the modelled platform whose memory it has, if any.
+    /// The emulated machine, with the memory of a modelled platform if one is named.
     Lab(Option<String>),
-    /// A simulated one, by its name or file.
+    /// A simulated machine, by its name or file.
     Sim(String),
 }
 
@@ -45,46 +45,46 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// Whether it is the emulated machine.
+    /// True for the emulated machine.
     pub fn is_lab(&self) -> bool {
         matches!(self, Self::Lab(_))
     }
 }
 
-/// A flag that switches a setting on; null where it was not given.
+/// A flag that switches a setting on; null if not given.
 pub fn on<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     given.then_some(true).serialize(serializer)
 }
 
-/// A flag that switches a setting off; null where it was not given.
+/// A flag that switches a setting off; null if not given.
 pub fn off<S: Serializer>(given: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     given.then_some(false).serialize(serializer)
 }
 
-/// A run folder, and its summary.
+/// A run folder with its summary.
 pub type Found = (PathBuf, Summary);
 
-/// The help of `--on` where a model will do, too.
-pub const ON_OR_A_MODEL: &str = "Where: native (this machine), lab (an emulated one), lab:PLATFORM (one with a platform's \
+/// The help of `--on` for verbs that also run on a model.
+pub const ON_OR_A_MODEL: &str = "Target: native (this machine), lab (an emulated machine), lab:PLATFORM (with a platform's \
     caches, memory and PMU) or sim:PLATFORM (a model)";
 
-/// What every experiment takes.
+/// Options of all experiments.
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where: native (this machine), lab (an emulated one) or lab:PLATFORM (one with a platform's caches, memory and
+    /// Target: native (this machine), lab (an emulated machine) or lab:PLATFORM (with a platform's caches, memory and
     /// PMU)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     pub on: Target,
-    /// Settings from a TOML file; options given here come before it
+    /// Read settings from a TOML file; options on the command line override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print the settings as TOML and do nothing else
+    /// Print the settings as TOML and exit
     #[arg(long)]
     pub print_config: bool,
     /// The run folder [default: out/EXPERIMENT-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Replace the run folder if it is there
+    /// Replace the run folder if it exists
     #[arg(long)]
     replace: bool,
     /// Wall-clock limit of the lab's machine, boot included [default: 30m]
@@ -95,13 +95,13 @@ pub struct Place {
     pub json: bool,
 }
 
-/// The platform whose caches and memory the emulated machine has.
+/// The platform whose caches and memory the emulated machine gets.
 fn platform<S: Settings>(asked: Option<&str>) -> Option<&str> {
     asked.or(S::PLATFORM)
 }
 
 impl Place {
-    /// The settings that suit the target, with the file over them, and the options over both.
+    /// The target's default settings, overridden by the file and then by the options.
     pub fn settings<S: Settings>(&self, options: &impl Serialize) -> anyhow::Result<S> {
         if !self.on.is_lab() && self.timeout.is_some() {
             anyhow::bail!(NO_LAB_TO_END);
@@ -117,8 +117,9 @@ impl Place {
         Ok(defaults.under(self.config.as_deref(), options)?)
     }
 
-    /// Runs the experiment where it is wanted: `native` here, or `command` on the machine that `lab` gives. None if its
-    /// settings alone were, which are then printed.
+    /// Runs the experiment on its target: `native` here, or `command` on the machine that `lab` returns. None if only
+    /// the
+    /// settings were requested, which are then printed.
     pub fn carry_out<S: Settings>(
         &self,
         command: &[&str],
@@ -164,18 +165,18 @@ impl Place {
         Ok(Some(found))
     }
 
-    /// Says what came out.
+    /// Prints the result.
     pub fn tell<W: Whole>(&self, folder: &Path, summary: &Summary<W>) -> anyhow::Result<()> {
         outcome::tell(folder, &summary.untyped(), self.json)
     }
 }
 
-/// For the verbs' tests.
+/// Checks for the verbs' tests.
 #[cfg(test)]
 pub(crate) mod options {
     use clap::{ArgAction, Command};
 
-    /// One of these suits any option that takes a value.
+    /// Values of which at least one is valid for any option.
     const SAMPLES: &[&str] = &[
         "1",
         "2",
@@ -225,13 +226,14 @@ pub(crate) mod options {
         "line",
     ];
 
-    /// These choose the lab's machine or name a file.
+    /// Options that choose the lab's machine or name a file.
     const ELSEWHERE: [&str; 8] = [
         "on", "config", "timeout", "with", "kernel", "clock", "cpus", "machine",
     ];
 
-    /// Gives each of a command's options alone. None may be unknown to the settings under it, and each is taken with some
-    /// value, but for those in `except`, which want more than one word.
+    /// Gives each of a command's options alone. Each must be a field of the settings below it, and must accept a sample
+    /// value,
+    /// except those in `except`, which need more than one word.
     pub(crate) fn are_settings<T>(
         command: &Command,
         except: &[&str],

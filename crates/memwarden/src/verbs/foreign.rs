@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody's command that a verb runs: how it ended, and which signals it has without us.
+//! A user's command that a verb runs: its exit code, and the signals that it receives without us.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::process::{ExitCode, ExitStatus};
 use memwarden_experiments::{Error, Interrupt};
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
-/// What a shell adds to a signal's number to make an exit code of it.
+/// A shell's exit code for a signal is this plus the signal's number.
 const SIGNAL_EXIT: i32 = 128;
 
 /// A shell's exit codes for a command that is missing, and for one that can't be executed.
@@ -43,7 +43,7 @@ impl NotStarted {
         |source| Self { program, source }
     }
 
-    /// The exit code, as a shell would give it.
+    /// The exit code, as in a shell.
     pub fn exit_code(&self) -> u8 {
         not_started(&self.source)
     }
@@ -56,7 +56,7 @@ fn not_started(error: &io::Error) -> u8 {
     }
 }
 
-/// A signal ended the verb; what became of its work.
+/// A signal ended the verb; with what happened to its work.
 #[derive(Debug)]
 pub struct Interrupted(pub &'static str);
 
@@ -68,7 +68,7 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// The program's own exit code after an error.
+/// The exit code of this program after an error.
 pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     if let Some(error) = error.downcast_ref::<NotStarted>() {
         return ExitCode::from(error.exit_code());
@@ -93,18 +93,18 @@ pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The exit code of a program that a signal ended in order.
+/// The exit code after an orderly end by a signal.
 pub fn after_signal(signal: i32) -> ExitCode {
     ExitCode::from(u8::try_from(SIGNAL_EXIT + signal).unwrap_or(1))
 }
 
-/// The exit code, as a shell would give it.
+/// The exit code, as in a shell.
 pub fn exit_code(status: ExitStatus) -> i32 {
     let by_signal = || status.signal().map(|signal| SIGNAL_EXIT + signal);
     status.code().or_else(by_signal).unwrap_or(1)
 }
 
-/// A terminal's keys reach a command without us; all other signals are sent to us alone.
+/// True if the command receives the signal itself: a terminal's keys signal the whole group, other signals only us.
 pub fn knows_of(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGQUIT) && std::io::stdin().is_terminal()
 }

@@ -31,7 +31,7 @@ use memwarden_platform::cpus::CpuSet;
 
 use budgets::Budgets;
 
-/// Give each core a budget of memory traffic, and hold it to it
+/// Give each core a budget of memory traffic, and throttle cores that exceed it
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -50,7 +50,7 @@ enum Action {
         memwarden guard set --mb max,200"
     )]
     Set(Budgets),
-    /// What happens with the rest of a period, and whether cores donate what they don't need
+    /// Set what happens when all budgets are used, and whether cores donate unused budget
     #[command(
         after_help = "Examples:\n  memwarden guard mode --best-effort spare\n  \
         memwarden guard mode --best-effort proportional --reclaim on"
@@ -68,36 +68,37 @@ enum Action {
     #[command(after_help = "Examples:\n  memwarden guard stop\n  \
         memwarden guard show && memwarden guard stop")]
     Stop,
-    /// Run a command under these budgets, put everything back, return its exit code; a summary on standard error
+    /// Run a command under these budgets and restore everything afterwards; returns the command's exit code, summary on
+    /// standard error
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<Run>),
     #[command(hide = true)]
     UserRegulator { arguments: Vec<String> },
     #[command(hide = true)]
     Enter(enter::Args),
-    /// Measure the bandwidth that memory gives in the worst case, and tell the running guard
+    /// Measure the memory's worst-case bandwidth, and set it in the running guard
     #[command(after_help = "Examples:\n  memwarden guard calibrate\n  \
         memwarden guard calibrate --json")]
     Calibrate(calibrate::Args),
-    /// Serve the guard's figures over HTTP, for Prometheus and for people, and keep a budget file applied
+    /// Serve the guard's figures over HTTP, for Prometheus and for browsers, and keep a budget file applied
     Serve(serve::Args),
-    /// Check a budget file and do nothing else
+    /// Check a budget file and exit
     #[command(
         after_help = "Examples:\n  memwarden guard check /etc/memwarden/guard.toml\n  \
         memwarden guard check guard.toml && memwarden guard serve --config guard.toml"
     )]
     Check(check::Args),
-    /// List what is known of which processor's event counts memory traffic
+    /// List the known events that count memory traffic, by processor
     #[command(after_help = "Examples:\n  memwarden guard events\n  \
         memwarden guard events cortex-a76")]
     Events(events::Args),
-    /// Measure how exactly, how quickly and at what cost the guard regulates
+    /// Measure the guard's accuracy, reaction time and overhead
     Bench(bench::Args),
 }
 
 #[derive(clap::Args)]
 struct Start {
-    /// Regulate these CPUs alone, such as 1-3; the others are left as they are: no counter, no thread, no timer [default: all]
+    /// Regulate only these CPUs, such as 1-3; the others get no counter, no thread and no timer [default: all]
     #[arg(long, value_name = "LIST", value_parser = some_cpus)]
     cpus: Option<CpuSet>,
     #[command(flatten)]
@@ -106,28 +107,29 @@ struct Start {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum BackendName {
-    /// The module where it is loaded or can be, else user space
+    /// The module if it is loaded or can be loaded, otherwise user space
     Auto,
     /// The kernel module memguard
     Module,
-    /// User space: no module, a real-time thread a core
+    /// User space: no module, one real-time thread for each core
     User,
 }
 
 #[derive(clap::Args)]
 struct Options {
-    /// The regulator: auto takes what the machine has
+    /// The regulator; auto uses the best available one
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
-    /// What is counted: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
-    /// 0x17 or 0xb7:config1=0x10800; where CPUs differ, EVENT@FIRST-LAST,... [default: what each processor counts of
-    /// memory traffic]
+    /// Event to count: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
+    /// 0x17 or 0xb7:config1=0x10800; if CPUs differ, EVENT@FIRST-LAST,... [default: each processor's own event for
+    /// memory
+    /// traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
-    /// What counts write-backs: a raw code such as 0x18; where CPUs differ, CODE@FIRST-LAST,...
+    /// Event that counts write-backs: a raw code such as 0x18; if CPUs differ, CODE@FIRST-LAST,...
     #[arg(long, value_name = "CODE")]
     write_event: Option<String>,
-    /// Fail when the event isn't memory traffic, as page-faults and cycles aren't
+    /// Fail if the event isn't memory traffic (such as page-faults and cycles)
     #[arg(long)]
     require_memory_event: bool,
     /// Length of a period, such as 1ms or 500us [default: 1ms]
@@ -136,26 +138,26 @@ struct Options {
     /// Bytes that one event stands for [default: a cache line; for page-faults a page]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20), allow_negative_numbers = true)]
     bytes_per_event: Option<u64>,
-    /// Bandwidth that memory gives in the worst case, in MB/s (see guard calibrate)
+    /// Worst-case bandwidth of the memory, in MB/s (see guard calibrate)
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     maxbw: Option<u64>,
-    /// Leave the kernel's own traffic uncounted
+    /// Don't count the kernel's own traffic
     #[arg(long)]
     user_only: bool,
     /// The kernel module's file [default: the installed one]
     #[arg(long, value_name = "PATH")]
     module: Option<PathBuf>,
-    /// Don't prove first that every core is counted and stopped
+    /// Skip the self-test, which proves that every core is counted and throttled
     #[arg(long)]
     no_self_test: bool,
 }
 
 #[derive(clap::Args)]
 struct Mode {
-    /// When all active cores have used their budgets: wait, run free, or begin a new period
+    /// When all active cores have used their budgets: wait, run unthrottled, or begin a new period
     #[arg(long, value_enum, required_unless_present = "reclaim")]
     best_effort: Option<BestEffortName>,
-    /// Cores donate what they won't need, and others take from that
+    /// Cores donate budget that they won't need, and other cores reclaim it
     #[arg(long, value_enum)]
     reclaim: Option<Switch>,
 }
@@ -164,7 +166,7 @@ struct Mode {
 enum BestEffortName {
     /// Every core waits for the next period
     None,
-    /// All run free until the period ends
+    /// All cores run unthrottled until the period ends
     Spare,
     /// A new period begins at once
     Proportional,
@@ -186,17 +188,18 @@ const RUN_EXAMPLES: &str = "Examples:
 struct Run {
     #[command(flatten)]
     budgets: Budgets,
-    /// Run the command on these cores, such as 2-3; the budgets are theirs, in order, or one for each of them
+    /// Run the command on these cores, such as 2-3; the budgets apply to them in order, or one budget to each of them
     #[arg(long, value_name = "LIST", conflicts_with = "cpu", value_parser = some_cpus)]
     cpus: Option<CpuSet>,
-    /// Give the budget to a control group (cgroup v2), and run the command in it: a folder, absolute or below the place
-    /// where cgroup2 is mounted; made if missing, and then removed at the end
+    /// Give the budget to a control group (cgroup v2), and run the command in it: a directory, absolute or below the
+    /// mount
+    /// point of cgroup2; created if missing, and then removed at the end
     #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "maxbw", "module"])]
     cgroup: Option<PathBuf>,
     /// How the group is stopped when it has used its budget
     #[arg(long, value_enum, default_value = "freezer", requires = "cgroup")]
     stop_with: group::StopWithName,
-    /// The summary as one line of JSON
+    /// Print the summary as one line of JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -220,7 +223,7 @@ fn period(text: &str) -> Result<u64, String> {
     parse_period_us(text).map_err(|error| error.to_string())
 }
 
-/// Carries out `memwarden guard`.
+/// Runs `memwarden guard`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Start(args) => start(&args),
@@ -242,7 +245,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Ends the one that runs, and those of groups. What a regulator in user space left that was killed is put back too.
+/// Stops the running guard and those of groups. Also restores what a killed regulator in user space left behind.
 fn stop() -> anyhow::Result<ExitCode> {
     let groups = memwarden_guard::group::put_back_all()?;
     let mut guard = running().or_else(|error| match error {
@@ -250,7 +253,7 @@ fn stop() -> anyhow::Result<ExitCode> {
         error => Err(error),
     })?;
     match guard.stop() {
-        // There was nothing but groups.
+        // Only groups had a regulator.
         Err(Error::NotRunning | Error::Regulator(_)) if groups > 0 => {}
         outcome => outcome?,
     }
@@ -258,7 +261,7 @@ fn stop() -> anyhow::Result<ExitCode> {
 }
 
 impl Options {
-    /// The regulator; `tied` to this process if it is to end with it.
+    /// The regulator; with `tied` it ends with this process.
     fn guard(&self, tied: bool) -> Result<Box<dyn Regulator>, Error> {
         let backend = match self.backend {
             BackendName::Auto => Backend::Auto,
@@ -281,7 +284,7 @@ impl Options {
         }
     }
 
-    /// Refuses an event that isn't memory traffic, where that is asked for.
+    /// Refuses an event that isn't memory traffic, if requested.
     fn check(&self, meaning: &Meaning) -> anyhow::Result<()> {
         if self.require_memory_event {
             meaning.require_memory_traffic()?;
@@ -289,14 +292,14 @@ impl Options {
         Ok(())
     }
 
-    /// Says what is counted and what isn't held, before anything else is said.
+    /// Prints what is counted and what cannot be held, before any other output.
     fn say(&self, meaning: &Meaning) -> anyhow::Result<()> {
         self.check(meaning)?;
         errln!("memwarden: {}", meaning.text);
         Ok(())
     }
 
-    /// A guard that is running already counts what it counts.
+    /// Checks the options against a guard that is already running, which keeps its event.
     fn suit(&self, guard: &dyn Regulator) -> anyhow::Result<()> {
         let control = guard.settings()?.control;
         let backend = match self.backend {
@@ -389,7 +392,7 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The proof that it regulates, on every core: write-backs as well where their event was asked for.
+/// Proves that every core is regulated; with `writes`, also its write-backs.
 fn prove(guard: &mut dyn Regulator, writes: bool) -> anyhow::Result<()> {
     let control = guard.settings()?.control;
     let interrupt = Interrupt::catch()?;

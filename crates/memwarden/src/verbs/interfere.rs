@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::experiment::{ON_OR_A_MODEL, Place, off, on};
 use super::on_lab::{Lab, not_native};
 
-/// Measure what other cores' traffic does to a victim, and what a guard does about it
+/// Measure a victim's slowdown by other cores' traffic, without and with a guard
 #[derive(clap::Args, Serialize)]
 #[command(
     mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
@@ -42,8 +42,9 @@ pub struct Args {
     /// The victim's buffer: KiB, or with a unit [default: four times the last-level cache; on lab and sim 16M]
     #[arg(long, value_name = "SIZE")]
     victim_memory: Option<Size>,
-    /// How often the victim goes over its buffer in each repeat; of a program, its jobs [default: what --window holds; 100
-    /// jobs; with --on lab 1]
+    /// The victim's passes over its buffer in each repeat; for a program, its jobs [default: as many as fit into
+    /// --window;
+    /// 100 jobs; with --on lab 1]
     #[arg(long, value_name = "N")]
     victim_iterations: Option<u64>,
     /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND or trace:FILE
@@ -52,10 +53,11 @@ pub struct Args {
     /// An aggressor's buffer [default: as the victim's]
     #[arg(long, value_name = "SIZE")]
     aggressor_memory: Option<Size>,
-    /// CPUs of the aggressors: the last, the last two, ... of these [default: all but the victim's]
+    /// CPUs of the aggressors: one aggressor runs on the last of these, two on the last two, ... [default: all but the
+    /// victim's]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Budgets to compare with none: MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
+    /// Guard budgets, each compared with no guard: MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<GuardSpec>>,
     /// Runs of each case
@@ -64,7 +66,7 @@ pub struct Args {
     /// The regulator: auto, module, user, or null (regulates nothing)
     #[arg(long, value_name = "NAME")]
     backend: Option<Backend>,
-    /// What the guard counts: a name, or a raw code such as 0x17
+    /// Event that the guard counts: a name, or a raw code such as 0x17
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     event: Option<String>,
     /// Bytes that one event stands for
@@ -73,33 +75,34 @@ pub struct Args {
     /// The guard's period, such as 1ms or 500us
     #[arg(long, value_name = "TIME")]
     period: Option<Time>,
-    /// Quiet time between running aggressors and the victim's start
+    /// Time between the start of the aggressors and the start of the victim
     #[arg(long, value_name = "TIME")]
     settle: Option<Time>,
-    /// The least time for which each guarded case is watched in one piece, every period of it: its aggressors go on
-    /// after the victim's last run [default: 2.5s]
+    /// Minimum time for which each guarded case is watched without a break, every period of it: its aggressors go on
+    /// after
+    /// the victim's last run [default: 2.5s]
     #[arg(long, value_name = "TIME")]
     hold: Option<Time>,
-    /// A last case with all aggressors, watched in one piece for at least this long; 0s is none
+    /// Minimum time of a last case with all aggressors, watched without a break; 0s leaves it out
     /// [default: 0s; with --on lab 5s]
     #[arg(long, value_name = "TIME")]
     long_case: Option<Time>,
     /// Budgets of the long case [default: those of the last --guard; with --on lab small ones]
     #[arg(long, value_name = "BUDGETS")]
     long_guard: Option<GuardSpec>,
-    /// Time of each run of the victim, where --victim-iterations is not given; with --on sim:PLATFORM in simulated time
+    /// Time of each run of the victim, without --victim-iterations; with --on sim:PLATFORM in simulated time
     /// [default: 1s; with --on sim 20ms]
     #[arg(long, value_name = "TIME")]
     window: Option<Time>,
-    /// Don't prove first that the guard regulates
+    /// Skip the guard's self-test
     #[arg(long)]
     #[serde(rename = "self_test", serialize_with = "off")]
     no_self_test: bool,
-    /// The guard leaves the kernel's own traffic uncounted
+    /// Let the guard not count the kernel's own traffic
     #[arg(long)]
     #[serde(serialize_with = "on")]
     user_only: bool,
-    /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
+    /// Fail if the guard's event isn't memory traffic (such as page-faults and cycles)
     #[arg(long)]
     #[serde(serialize_with = "on")]
     require_memory_event: bool,
@@ -107,7 +110,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
     module: Option<PathBuf>,
-    /// Put this file or folder into the lab's guest, below /host (repeatable)
+    /// Copy this file or folder into the lab's guest, below /host (repeatable)
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
     with: Vec<PathBuf>,
@@ -124,7 +127,7 @@ impl Args {
     }
 }
 
-/// Carries out `memwarden interfere`.
+/// Runs `memwarden interfere`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some((folder, summary)) = measure(&args)? {
         args.place.tell(&folder, &summary)?;
@@ -132,7 +135,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures, and tells nothing of it.
+/// Measures without printing a result.
 pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
     not_native(&args.place.on, "--with", !args.with.is_empty())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden jobs`: times the jobs of the user's own program, as `interfere` and `realtime` do with their victim.
+//! `memwarden jobs`: times the jobs of a user's program, as `interfere` and `realtime` do with their victim.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGQUIT};
 use super::periodic::{miss_line, time_line};
 use super::{output, workload};
 
-/// Time the jobs of your own program: its runs, its lines, or what it marks
+/// Time the jobs of your own program, delimited by its runs, its lines, or its marks
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "exit: a job is a run of the program. line: memwarden writes a line to the program's standard input, and\n\
@@ -37,10 +37,10 @@ pub struct Args {
     /// Jobs; with --period, releases
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     jobs: u64,
-    /// From one release of a job to the next [default: a job begins when the one before has ended]
+    /// Time between two releases [default: a job begins when the previous one has ended]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
     period: Option<Duration>,
-    /// From a release to when its job must have finished [default: the period]
+    /// Time from a release to its deadline [default: the period]
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "period")]
     deadline: Option<Duration>,
     /// Run on this CPU
@@ -49,7 +49,7 @@ pub struct Args {
     /// SCHED_FIFO priority of the program, 1 to 98 [default: none]
     #[arg(short = 'r', value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=98))]
     fifo_priority: Option<i32>,
-    /// Print a line at once when a job misses its deadline for the first time
+    /// Print a line immediately when a job first misses its deadline
     #[arg(long, requires = "period")]
     tell_miss: bool,
     /// Print the result as one line of JSON, with every job
@@ -60,10 +60,10 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs the program, and prints how its jobs went.
+/// Runs the program, and prints the times of its jobs.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
-    // These, too, leave nothing of the program behind: a terminal that is closed sends one, and Ctrl-\ the other.
+    // These signals must not leave the program running either: a closed terminal sends the first, Ctrl-\ the second.
     for signal in [SIGHUP, SIGQUIT] {
         signal_hook::flag::register(signal, signals.stop.flag()).context("cannot catch signals")?;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden lab`: the emulated machine on which the kernel modules are tried.
+//! `memwarden lab`: the emulated machine on which the kernel modules are tested.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Boot, run one command as root in /results, bring back what it left there
+    /// Boot, run one command as root in /results, and bring back the files that it writes there
     #[command(
         after_help = "The exit code is the command's; 1 with a message when the guest's \
         kernel logged a warning, an oops, a stall or the like.\n\
@@ -45,7 +45,7 @@ enum Verb {
     /// The same as `memwarden interfere --on lab`
     #[command(disable_help_flag = true)]
     Interfere {
-        /// What interfere takes
+        /// Options of interfere
         #[arg(
             allow_hyphen_values = true,
             trailing_var_arg = true,
@@ -53,11 +53,11 @@ enum Verb {
         )]
         options: Vec<OsString>,
     },
-    /// Build the kernel modules against Debian's headers and our own kernel, every warning a failure
+    /// Build the kernel modules against Debian's headers and our own kernel; every warning is an error
     #[command(after_help = "Examples:\n  memwarden lab modules\n  \
         memwarden lab modules --only arm64")]
     Modules(ModulesArgs),
-    /// Build the lab's own kernel: Linux 6.12 with Rust and our patches; cached
+    /// Build the lab's own kernel: Linux 6.12 with Rust and our patches (cached)
     #[command(
         after_help = "Then: memwarden lab run --kernel own -- COMMAND (own-debug: the debug flavour).\n\
         The flavour raspberry-pi-3 is own-raspberry-pi-3 there. With --linux the tree's folder stays as it is, our patches are not applied, and the build\n\
@@ -65,7 +65,7 @@ enum Verb {
         Examples:\n  memwarden lab kernel\n  memwarden lab kernel --flavour debug"
     )]
     Kernel(KernelArgs),
-    /// Build the lab's own emulator: QEMU with our patches; cached
+    /// Build the lab's own emulator: QEMU with our patches (cached)
     #[command(
         after_help = "It is what the counted clock runs on; memwarden lab run builds it, too, if need be.\n\
         Examples:\n  memwarden lab qemu\n  memwarden lab qemu --json"
@@ -75,7 +75,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Show what is cached and its size
+    /// Show the cached files and their size
     #[command(after_help = "Examples:\n  memwarden lab status\n  \
         memwarden lab status --json")]
     Status {
@@ -83,7 +83,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Remove everything that is cached
+    /// Remove all cached files
     #[command(after_help = "Examples:\n  memwarden lab clean\n  \
         memwarden lab status && memwarden lab clean")]
     Clean,
@@ -96,19 +96,19 @@ struct MachineArgs {
     machine: MachineName,
     #[arg(long, value_name = "stock[:NAME]|own[-FLAVOUR]|PATH", help = kernel_help())]
     kernel: Option<KernelChoice>,
-    /// How time passes
+    /// The guest's clock
     #[arg(long, value_enum, default_value = "counted")]
     clock: ClockName,
     /// CPUs (1 to 32; zcu102: 1 to 4) [default: 4; with --platform as many as it has]
     #[arg(long, allow_negative_numbers = true)]
     cpus: Option<u32>,
-    /// Give it the caches, the memory and the PMU of a modelled platform, such as raspberry-pi-3 (see sim platforms)
+    /// Use the caches, the memory and the PMU of a modelled platform, such as raspberry-pi-3 (see sim platforms)
     #[arg(long, value_name = "PLATFORM", value_parser = parse_platform)]
     platform: Option<Box<ModelledMemory>>,
     /// Memory (256M to 64G; zcu102: up to 2G)
     #[arg(long, default_value = "1G")]
     memory: Memory,
-    /// Kernel parameters beside the lab's, such as `usercopy.dma=shared usercopy_region=32M`
+    /// Kernel parameters in addition to the lab's, such as `usercopy.dma=shared usercopy_region=32M`
     #[arg(
         long,
         value_name = "PARAMETERS",
@@ -116,13 +116,13 @@ struct MachineArgs {
         hide_default_value = true
     )]
     append: String,
-    /// Where the files that the command leaves in /results go [default: out/lab-N if there are any]
+    /// Directory for the files that the command writes to /results [default: out/lab-N if there are any]
     #[arg(long, value_name = "DIR")]
     results: Option<PathBuf>,
-    /// Put this file or folder into the guest, below /host (repeatable)
+    /// Copy this file or folder into the guest, below /host (repeatable)
     #[arg(long, value_name = "PATH")]
     with: Vec<PathBuf>,
-    /// Put this package of Debian's into the guest, with what it depends on (repeatable), such as linux-perf
+    /// Install this Debian package in the guest, with its dependencies (repeatable), such as linux-perf
     #[arg(long, value_name = "NAME", value_parser = parse_package)]
     package: Vec<String>,
     /// The guest's memwarden: compile it, none, or the path of a static arm64 program
@@ -137,7 +137,7 @@ struct RunArgs {
     /// Wall-clock limit of the whole run
     #[arg(long, default_value = "30m", value_parser = parse_limit)]
     timeout: Duration,
-    /// Print the outcome as JSON (with the command's output in it) instead of the command's output
+    /// Print the outcome as JSON (including the command's output) instead of the command's output
     #[arg(long)]
     json: bool,
     /// The command and its arguments
@@ -160,7 +160,7 @@ struct ModulesArgs {
 
 #[derive(clap::Args)]
 struct KernelArgs {
-    /// What it is for
+    /// Purpose of the kernel
     #[arg(long, value_enum, default_value = "plain")]
     flavour: FlavourName,
     /// Build this Linux source tree instead of Debian's source
@@ -173,11 +173,11 @@ struct KernelArgs {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum FlavourName {
-    /// As fast as it gets
+    /// For speed
     Plain,
     /// With checkers of memory, arithmetic and locks: KASAN, kmemleak, UBSAN, lockdep
     Debug,
-    /// With what a real Raspberry Pi 3 needs (docs/boards/raspberry-pi-3.md)
+    /// For a real Raspberry Pi 3 (docs/boards/raspberry-pi-3.md)
     #[value(name = "raspberry-pi-3")]
     RaspberryPi3,
 }
@@ -204,13 +204,13 @@ impl MachineName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockName {
-    /// One ns an instruction on each CPU at the same time; repeatable; builds the lab's own emulator (lab qemu)
+    /// One ns for each instruction, on all CPUs in parallel; repeatable; builds the lab's own emulator (lab qemu)
     Counted,
-    /// As on the host, and faster; on Debian's emulator
+    /// The host's clock; faster, and on Debian's emulator
     Free,
 }
 
-/// Help of --kernel, with the names of Debian's kernels from their one list.
+/// Help of --kernel, with the names of Debian's kernels from their common list.
 fn kernel_help() -> String {
     format!(
         "`stock` (Debian's 6.12), `stock:NAME` (another of Debian's: {}), `own`, `own-debug` or `own-raspberry-pi-3` \
@@ -272,7 +272,7 @@ impl MachineArgs {
     }
 }
 
-/// Carries out `memwarden lab ...`.
+/// Runs `memwarden lab ...`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Run(args) => run_command(&args),
@@ -337,7 +337,7 @@ fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-// `interfere`'s own command line, with the target filled in.
+// `interfere`'s own command line, with the target preset.
 #[derive(Parser)]
 #[command(name = "memwarden lab interfere")]
 struct InterfereLine {
@@ -350,10 +350,10 @@ fn interfere(options: Vec<OsString>) -> anyhow::Result<ExitCode> {
     interfere::run(InterfereLine::parse_from(words.into_iter().chain(options)).args)
 }
 
-/// Name for --only of the one kernel that is no package: it has Rust and KUnit, and so has modules of its own.
+/// Name for --only of the one kernel that is no package: it has Rust and KUnit, and so additional modules.
 const OWN: &str = "6.12-own-debug";
 
-/// What the modules are built against.
+/// A kernel to build the modules against.
 enum Target {
     Debian(&'static Stock, &'static str),
     Own,
@@ -374,7 +374,7 @@ impl Target {
         }
     }
 
-    /// Fetches or builds them if they are not in the cache.
+    /// Fetches or builds the headers if they are not cached.
     fn headers(&self, cache: &Cache, source: &Source) -> memwarden_lab::Result<Headers> {
         let say = |what: &str| errln!("lab: {what}");
         match self {
@@ -387,7 +387,7 @@ impl Target {
     }
 }
 
-/// Prints what a kernel's check found; true if it found nothing.
+/// Prints the result of a kernel's check; true if there was no problem.
 fn print_check(target: &Target, check: memwarden_lab::Result<Check>) -> anyhow::Result<bool> {
     let (release, complaints, log) = match check {
         Ok(check) => (check.release, check.complaints, Some(check.log)),
@@ -419,8 +419,8 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     }
     let source = Source::find()?;
     let cache = Cache::of_user()?;
-    // A module has few files, so several kernels are checked at once; headers come one
-    // after another, and results in the order of the kernels.
+    // A module has few files, so several kernels are checked in parallel; headers come one
+    // by one, and results in the order of the kernels.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut failed = 0;
     std::thread::scope(|scope| {
@@ -449,18 +449,18 @@ fn modules(args: &ModulesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
-/// What `lab kernel --json` prints.
+/// The output of `lab kernel --json`.
 #[derive(Serialize)]
 struct KernelOutcome {
     release: String,
-    /// For `--kernel`.
+    /// The path for `--kernel`.
     tree: PathBuf,
     bytes: u64,
-    /// Whether it was there already.
+    /// True if it was already cached.
     cached: bool,
-    /// What it was built of; none for a tree given by --linux.
+    /// Its sources; none for a tree given by --linux.
     built: Option<memwarden_lab::Built>,
-    /// Options that a tree given by --linux does not take.
+    /// Options that a tree given by --linux does not support.
     options_not_taken: Vec<String>,
 }
 
@@ -523,11 +523,11 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `lab qemu --json` prints.
+/// The output of `lab qemu --json`.
 #[derive(Serialize)]
 struct QemuOutcome {
     program: PathBuf,
-    /// Whether it was there already.
+    /// True if it was already cached.
     cached: bool,
     built: BuiltEmulator,
 }
@@ -575,7 +575,7 @@ fn patches(names: &[String]) -> String {
 #[derive(Serialize)]
 struct StockStatus {
     kernel: String,
-    /// None if it was not fetched.
+    /// None if not fetched.
     release: Option<String>,
 }
 
@@ -583,7 +583,7 @@ struct StockStatus {
 struct Status {
     cache: PathBuf,
     bytes: u64,
-    /// Debian's kernels, as --kernel names them.
+    /// Debian's kernels, by their names for --kernel.
     kernels: Vec<StockStatus>,
     entries: Vec<memwarden_lab::Entry>,
 }

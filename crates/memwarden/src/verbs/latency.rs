@@ -12,8 +12,8 @@ use memwarden_workloads::remarks;
 use super::output;
 use super::workload::{self, ResultLine, WorkloadArgs};
 
-/// Where no number of iterations is given, the last lap ends after this time: 16 MiB of the slowest memory take less for
-/// the 100 that these tools always defaulted to.
+/// Default time limit without a number of iterations: 16 MiB of the slowest memory need less for the traditional 100
+/// iterations.
 const USUAL_TIME: Duration = Duration::from_secs(10);
 
 /// The options of `latency`.
@@ -30,10 +30,10 @@ pub struct Args {
     /// Chase in address order instead of at random
     #[arg(short = 's')]
     sequential: bool,
-    /// Times around the buffer; 0 is until killed [default: 100 at most; without limit with -t]
+    /// Laps around the buffer; 0 runs until killed [default: 100 at most; without limit with -t]
     #[arg(short = 'i', value_name = "ITERATIONS", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("-i")))]
     iterations: Option<u64>,
-    /// End with the lap that reaches this time; 0 is without limit [default: 10s, without limit with -i]
+    /// Time limit; the lap during which it passes is the last. 0 means no limit [default: 10s, without limit with -i]
     #[arg(short = 't', value_name = "SECONDS", value_parser = units::parse_duration)]
     duration: Option<Duration>,
     /// Parallel chases, to measure memory-level parallelism
@@ -44,7 +44,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// Chases, and prints what came out.
+/// Runs the chase, and prints the result.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
     let mut reporter = args.workload.reporter(&signals.stop)?;
@@ -91,8 +91,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
             outcome.mlp, outcome.latency_ns
         ))?;
     }
-    // The three lines that scripts read. With parallel chases the average is per
-    // load of all of them, so that 64 bytes over it is still the bandwidth.
+    // Scripts parse these three lines. With parallel chases the average is per
+    // load of any chase, so that 64 bytes over it is still the bandwidth.
     #[allow(clippy::cast_precision_loss)]
     let average_ns = outcome.elapsed_ns as f64 / outcome.loads as f64;
     output::print(&format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden manual`: the help of all verbs as manual pages.
+//! `memwarden manual`: writes the help of all verbs as manual pages.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use clap_mangen::roff::{Roff, roman};
 /// Write the manual pages, one for each verb
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder, created if it is missing
+    /// The directory, created if it is missing
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-/// Carries out `memwarden manual` for this grammar.
+/// Runs `memwarden manual` with this grammar.
 pub fn run(args: &Args, command: Command) -> Result<ExitCode> {
     let folder = &args.folder;
     let mut command = command.disable_help_subcommand(true);
@@ -30,7 +30,7 @@ pub fn run(args: &Args, command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of a verb, and those of the verbs below it.
+/// Writes the page of a verb, and those of its subcommands.
 fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
         write_pages(verb, folder)?;
@@ -52,7 +52,7 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     fs::write(folder.join(page.get_filename()), text)
 }
 
-/// What the help says behind the options: prose as notes, and command lines as they are.
+/// Renders the text after the options: prose as notes, command lines verbatim.
 fn render_after_help(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     let mut section = "";
@@ -70,7 +70,7 @@ fn render_after_help(help: &str, page: &mut Vec<u8>) -> io::Result<()> {
         };
         if section != wanted {
             section = wanted;
-            // Prose is filled, and commands are lines.
+            // Prose is filled; commands keep their lines.
             roff.control("fi", []).control("SH", [section]);
             if section == "EXAMPLES" {
                 roff.control("nf", []);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden maps`: what a process has mapped where, and what of it is in memory.
+//! `memwarden maps`: explains a process's mappings and their pages in memory.
 
 use std::process::ExitCode;
 
@@ -34,14 +34,14 @@ pub struct Args {
 }
 
 fn process_id(text: &str) -> Result<u32, String> {
-    // The kernel's own type is a signed number.
+    // pid_t is a signed number.
     let number = text.parse::<i32>().ok().filter(|pid| *pid > 0);
     number
         .and_then(|pid| u32::try_from(pid).ok())
         .ok_or_else(|| "a process ID is a whole number from 1 on (`ps -e` lists them)".to_owned())
 }
 
-/// Reads, explains and prints.
+/// Reads and explains the mappings, and prints them.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let pid = args.pid.unwrap_or_else(std::process::id);
     let explanation = explain(&Root::system(), pid)?;
@@ -87,7 +87,7 @@ fn text(explanation: &Explanation) -> String {
     parts.join("\n\n")
 }
 
-/// A file's name may hold anything: a newline or a terminal's command is shown as `\n`, `\u{1b}`.
+/// A file name may contain anything: a newline or a terminal's control character is printed as `\n`, `\u{1b}`.
 fn shown(text: &str) -> String {
     text.chars()
         .flat_map(|letter| {
@@ -176,7 +176,7 @@ fn objects(objects: &[Object]) -> String {
         rows.add_row([
             object.load_address.to_string(),
             object.link_address.to_string(),
-            // Modulo 2^64: how far it was moved is a plain address for what was linked at 0.
+            // Modulo 2^64: for an object linked at 0 the offset is a plain address.
             format!("{:#x}", object.moved_bytes),
             format!("{} ({role})", shown(&object.file)),
         ]);

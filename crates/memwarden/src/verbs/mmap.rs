@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden mmap`: what a mapping costs.
+//! `memwarden mmap`: measures the cost of a mapping.
 
 mod compete;
 mod reclaim;
@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 use super::experiment::{Place, on};
 use super::on_lab::MachineArgs;
 
-/// Measure what a mapping costs: six ways to map memory, walked over at random or in order, alone or beside a competitor
+/// Measure the cost of a mapping: six ways to map memory, random and sequential walks, alone or beside a competitor
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -47,14 +47,14 @@ enum Verb {
 
 #[derive(clap::Args, Serialize)]
 struct WalkArgs {
-    /// The mappings: all, or some by their names [default: all]
+    /// The mappings by name, or all [default: all]
     #[arg(long, value_name = "MAPPING,...", value_delimiter = ',')]
     #[serde(serialize_with = "some_or_all")]
     flags: Option<Vec<Ways>>,
     /// random, sequential [default: both]
     #[arg(long, value_name = "ACCESS,...", value_delimiter = ',')]
     access: Option<Vec<Access>>,
-    /// How often each step walks its 32 KiB [default: 16]
+    /// Walks over the 32 KiB in each step [default: 16]
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     locality: Option<Vec<u64>>,
     /// The mapping's size [default: 1G; lab: 64M]
@@ -64,26 +64,28 @@ struct WalkArgs {
     /// Outer steps of a walk [default: 1048576; lab: 256]
     #[arg(long, value_name = "N")]
     outer: Option<u64>,
-    /// Who counts: auto (the machine, or else a model), hw, sim [default: auto]
+    /// Source of the counters: auto (the machine, otherwise a model), hw, sim [default: auto]
     #[arg(long, value_name = "WHO")]
     counters: Option<Counters>,
-    /// Whose caches are modelled [default: this-machine; lab: raspberry-pi-3]
+    /// Platform whose caches are modelled [default: this-machine; lab: raspberry-pi-3]
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
     /// The modelled prefetcher, on lab:PLATFORM the platform's: on, off [default: on]
     #[arg(long, value_name = "on|off")]
     prefetcher: Option<Switch>,
-    /// The model is told the first N outer steps of each walk [default: 8192; lab: 64]
+    /// Model only the first N outer steps of each walk [default: 8192; lab: 64]
     #[arg(long, value_name = "N")]
     model_outer: Option<u64>,
-    /// none, fork (a child on the same CPU), background (a program on any) [default: none]
+    /// Competitors, each measured separately: none, fork (a child on the same CPU), background (a program on any CPU)
+    /// [default: none]
     #[arg(long, value_name = "WHO,...", value_delimiter = ',')]
     compete: Option<Vec<Compete>>,
-    /// How much memory the competitor takes [default: what is free, less a tenth of all]
+    /// Memory that the competitor takes [default: what is free, less a tenth of all memory and less a mapping]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "compete_limit_bytes")]
     compete_limit: Option<u64>,
-    /// Put the competitor into a control group with so much memory, whose own OOM killer ends it when it takes more
+    /// Put the competitor into a control group with this memory limit, whose own OOM killer ends it when it exceeds the
+    /// limit
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "confine_bytes")]
     confine: Option<u64>,
@@ -91,19 +93,20 @@ struct WalkArgs {
     #[arg(long)]
     #[serde(serialize_with = "on")]
     msync: bool,
-    /// How the data caches are emptied before each walk: lines (by address), read (a larger buffer), off [default: lines]
+    /// Flush of the data caches before each walk: lines (by address), read (a larger buffer), off [default: lines]
     #[arg(long, value_name = "HOW")]
     flush: Option<Flush>,
     /// Walks of each case [default: 3; lab: 2]
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
-    /// Of the random places: the same seed takes the same ones [default: 1]
+    /// Seed of the random places [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// The CPU to pin to [default: the last]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// Where the files are made; they have no name, and nothing is left of them [default: the place for temporary files]
+    /// Directory of the mapped files, which have no name and so leave nothing behind [default: the directory for
+    /// temporary files]
     #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
     dir: Option<String>,
     #[command(flatten)]
@@ -114,13 +117,13 @@ struct WalkArgs {
     machine: MachineArgs,
 }
 
-/// A size of an option.
+/// Parses the size of an option.
 fn bytes(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
     Ok(bytes as u64)
 }
 
-/// One mapping, or all.
+/// One mapping, or `all`.
 #[derive(Debug, Clone)]
 struct Ways(Vec<Way>);
 
@@ -138,7 +141,7 @@ impl std::str::FromStr for Ways {
     }
 }
 
-/// The mappings together; none is all of them.
+/// The requested mappings; an empty list means all.
 fn some_or_all<S: Serializer>(ways: &Option<Vec<Ways>>, serializer: S) -> Result<S::Ok, S::Error> {
     let all = |ways: &Vec<Ways>| {
         ways.iter()
@@ -157,7 +160,7 @@ impl WalkArgs {
     }
 }
 
-/// Carries out `memwarden mmap ...`.
+/// Runs `memwarden mmap ...`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.verb {
         Some(Verb::Reclaim(args)) => return reclaim::run(args),

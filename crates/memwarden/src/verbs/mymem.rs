@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden mymem`: the memory devices, in C and in Rust, and what a counter in their memory comes to.
+//! `memwarden mymem`: measures the memory devices in C and in Rust, and counters in their memory.
 
 mod counter;
 mod mistakes;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::experiment::Place;
 use super::on_lab::MachineArgs;
 
-/// Measure the memory devices: transfers of all sizes, counters that several workers increment, and what goes wrong
+/// Measure the memory devices: transfers of all sizes, counters with several workers, and common mistakes
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -29,7 +29,7 @@ enum Verb {
     Mistakes(mistakes::Args),
 }
 
-/// Carries out `memwarden mymem ...`.
+/// Runs `memwarden mymem ...`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Throughput(args) => throughput::run(&args),
@@ -38,11 +38,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What all of them take.
+/// Options of all mymem verbs.
 #[derive(clap::Args, Serialize)]
 struct Common {
-    /// A device's path, or in-kernel (repeatable) [default: /dev/mymem, /dev/mymem_rust and in-kernel, those that are
-    /// there]
+    /// A device's path, or in-kernel (repeatable) [default: /dev/mymem, /dev/mymem_rust and in-kernel, as far as they
+    /// exist]
     #[arg(long, value_name = "PATH|in-kernel")]
     device: Option<Vec<Subject>>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! In the place of `on_lab`, in a memwarden that was built without the lab.
+//! Replaces `on_lab` in a memwarden that was built without the lab.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,15 +9,15 @@ use memwarden_run::Existing;
 
 use super::experiment::{Found, Target};
 
-/// What `--on lab` is told.
+/// The error for `--on lab`.
 pub const MISSING: &str = "--on lab: this memwarden was built without the lab (feature `host`)";
 
-/// There is no machine to limit.
+/// Accepts no limit, as there is no machine.
 pub fn parse_limit(_: &str) -> Result<Duration, String> {
     Err(MISSING.into())
 }
 
-/// In place of the machine: the refusal of all that would run there.
+/// Replaces the machine; refuses everything that would run on it.
 pub struct Lab;
 
 #[allow(clippy::unused_self, clippy::unnecessary_wraps)]
@@ -61,7 +61,7 @@ impl Lab {
     }
 }
 
-/// No machine, no option of it.
+/// Refuses an option of the machine.
 pub fn not_native(_: &Target, option: &str, given: bool) -> anyhow::Result<()> {
     if given {
         bail!("{option}: this chooses the lab's machine, and {MISSING}");
@@ -69,7 +69,7 @@ pub fn not_native(_: &Target, option: &str, given: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// No options for a machine that isn't there.
+/// Replaces the options of the machine, which does not exist.
 #[derive(clap::Args)]
 pub struct MachineArgs {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An experiment on the emulated machine: the same command in the guest, and its run folder brought home.
+//! An experiment on the emulated machine: runs the same command in the guest, and fetches its run folder.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -17,20 +17,21 @@ use super::experiment::{Found, Target};
 use super::output::errln;
 use super::terminal::Bar;
 
-/// Where the guest leaves the run folder: below what is carried back.
+/// The run folder in the guest, below the directory that is copied back.
 const GUEST_FOLDER: &str = "run";
 
 /// The file of an experiment's settings, in the guest's /host.
 const SETTINGS: &str = "settings.toml";
 
-/// Which emulated machine, where an experiment leaves the choice.
+/// Options that choose the emulated machine.
 #[derive(clap::Args)]
 pub struct MachineArgs {
-    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own if it is built, else stock; on
+    /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own if it is built, otherwise
+    /// stock; on
     /// lab:PLATFORM stock, unless our patches are measured]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
-    /// How time passes in the lab: counted (one ns an instruction of each CPU, repeatable) or free [default: counted]
+    /// The lab's clock: counted (one ns for each instruction of each CPU, repeatable) or free [default: counted]
     #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
     clock: Option<Clock>,
     /// The lab's CPUs [default: 4]
@@ -39,7 +40,7 @@ pub struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// The machine.
+    /// The machine with these options.
     pub fn lab(&self) -> anyhow::Result<Lab> {
         let clock = self.clock.unwrap_or(Clock::Counted);
         let (kernel, wish) = match &self.kernel {
@@ -55,7 +56,7 @@ impl MachineArgs {
         Ok(Lab { wish, ..lab })
     }
 
-    /// What is said of the emulated machine must not be meant for this one.
+    /// Refuses options of the emulated machine for another target.
     pub fn check(&self, on: &Target) -> anyhow::Result<()> {
         if let Target::Lab(Some(platform)) = on {
             if self.clock.is_some() || self.cpus.is_some() {
@@ -70,7 +71,7 @@ impl MachineArgs {
     }
 }
 
-/// Refuses an option that chooses the lab's machine where it is given for this one.
+/// Refuses an option that chooses the lab's machine if the target is this machine.
 pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> {
     if !on.is_lab() && given {
         bail!("{option}: this chooses the lab's machine; add --on lab");
@@ -78,7 +79,7 @@ pub fn not_native(on: &Target, option: &str, given: bool) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A limit on an emulated machine's run.
+/// Parses the time limit of an emulated machine's run.
 pub fn parse_limit(text: &str) -> Result<Duration, String> {
     let time: Result<Time, _> = text.parse();
     let limit = time.map_err(|error| error.to_string())?.duration();
@@ -96,7 +97,7 @@ fn parse_clock(text: &str) -> Result<Clock, String> {
     }
 }
 
-/// A machine on which an experiment runs: what its command prints is not shown, the host prints the same.
+/// A machine for an experiment. The output of its command is hidden, as the host prints the same.
 pub fn machine() -> Machine {
     Machine {
         live: false,
@@ -107,9 +108,9 @@ pub fn machine() -> Machine {
 /// The kernel that an experiment needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {
-    /// That of the machine.
+    /// The machine's default.
     Named,
-    /// Debian's on a platform, else as [`Self::Patched`].
+    /// Debian's on a platform, otherwise as [`Self::Patched`].
     Any,
     /// The lab's own with our patches; Debian's until that is built.
     Patched,
@@ -117,7 +118,7 @@ enum Wish {
     PatchedOnly,
 }
 
-/// The emulated machine for an experiment, and the notes that its report gets.
+/// The emulated machine for an experiment, with the notes for its report.
 pub struct Lab {
     machine: Machine,
     notes: Vec<String>,
@@ -135,7 +136,7 @@ impl Lab {
         }
     }
 
-    /// The usual machine.
+    /// The default machine.
     pub fn usual() -> Self {
         Self::new(machine())
     }
@@ -145,7 +146,7 @@ impl Lab {
         self
     }
 
-    /// Our patches measure better than modules alone, on a platform, too.
+    /// Our patches measure better than modules alone, also on a platform.
     pub fn with_our_patches(mut self) -> Self {
         if self.wish == Wish::Any {
             self.wish = Wish::Patched;
@@ -153,7 +154,7 @@ impl Lab {
         self
     }
 
-    /// What is measured is in our patches.
+    /// Our patches are required, as they are what is measured.
     pub fn with_our_patches_only(mut self) -> Self {
         if self.wish == Wish::Any {
             self.wish = Wish::PatchedOnly;
@@ -161,13 +162,13 @@ impl Lab {
         self
     }
 
-    /// A platform's caches, if it gets them, have no prefetcher.
+    /// If it gets a platform's caches, switches their prefetcher off.
     pub fn without_prefetcher(mut self) -> Self {
         self.prefetcher = false;
         self
     }
 
-    /// With the caches and the memory of a modelled platform, if one is named, on its CPUs.
+    /// With the caches, the memory and the CPUs of a modelled platform, if one is named.
     pub fn on_platform(mut self, platform: Option<&str>) -> anyhow::Result<Self> {
         if let Some(name) = platform {
             let mut memory = ModelledMemory::find(name)?;
@@ -194,19 +195,19 @@ impl Lab {
         Ok(self)
     }
 
-    /// With files and folders of this machine, which the guest finds below /host.
+    /// With files and folders of this machine, which appear in the guest below /host.
     pub fn with(mut self, files: &[PathBuf]) -> Self {
         self.machine.with.extend_from_slice(files);
         self
     }
 
-    /// Another wall-clock limit than the usual.
+    /// With another wall-clock limit.
     pub fn within(mut self, limit: Option<Duration>) -> Self {
         self.machine.timeout = limit.unwrap_or(self.machine.timeout);
         self
     }
 
-    /// Takes Debian's kernel if ours would have to be built first, and says so.
+    /// Takes Debian's kernel if ours would have to be built first, and reports that.
     fn choose_kernel(&mut self) -> anyhow::Result<()> {
         let either = matches!(self.wish, Wish::Any | Wish::Patched);
         if !either || self.machine.board != Board::Virt {
@@ -228,7 +229,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Runs `command` there with these settings, and gives the run folder its place here.
+    /// Runs `command` there with these settings, and moves the run folder to its place here.
     pub fn carry_out(
         mut self,
         command: &[&str],
@@ -257,7 +258,7 @@ impl Lab {
     }
 }
 
-/// Boots `machine`, runs `command` with a run folder to write to, and returns what came home.
+/// Boots `machine`, runs `command` with a run folder to write to, and returns the run.
 pub fn run(machine: &Machine, command: Vec<String>) -> anyhow::Result<Home> {
     let carried = tempfile::tempdir().context("making a folder for the results")?;
     let results = carried.path().join("results");
@@ -283,27 +284,27 @@ pub fn run(machine: &Machine, command: Vec<String>) -> anyhow::Result<Home> {
     })
 }
 
-/// A run that came home.
+/// A run fetched from the guest.
 pub struct Home {
-    /// The run, to be added to.
+    /// The run; it can be extended.
     pub recorded: Recorded,
-    /// The boot that it was made in.
+    /// The boot in which it was made.
     pub outcome: LabOutcome,
     _carried: tempfile::TempDir,
 }
 
 impl Home {
-    /// Gives the run folder its place.
+    /// Moves the run folder to its place.
     pub fn keep(&self, out: Option<&Path>, existing: Existing) -> anyhow::Result<PathBuf> {
         let folder = self.recorded.adopt(out, existing)?;
-        // The guest's own log: what the kernel said meanwhile is part of the evidence.
+        // The guest's log is part of the evidence: it has the kernel's messages.
         let _ = std::fs::copy(&self.outcome.console, folder.join("console.log"));
         Ok(folder)
     }
 }
 
-/// A run folder gets its name when it is complete: then the command has come to its end, and an exit code other than
-/// 0 is its verdict on the figures, which the host gives again.
+/// Checks the guest's outcome. A run folder gets its final name when the command has run to its end; an exit code other
+/// than 0 is then its verdict on the figures, which the host repeats.
 fn check(outcome: &LabOutcome, command: &[OsString], complete: bool) -> anyhow::Result<()> {
     if let Some(fault) = outcome.kernel_faults.first() {
         bail!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How an experiment ends: its figures on the terminal, its report in the run folder.
+//! The end of an experiment: prints its figures, and writes its report to the run folder.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::verbs::output::outln;
 use anyhow::Result;
 use memwarden_run::Summary;
 
-/// Writes the report, and tells what came out: tables, notes, where the report is and the finding in a sentence; or the
+/// Writes the report, and prints the result: tables, notes, the report's path and the finding in a sentence; or the
 /// summary as JSON.
 #[cfg(feature = "host")]
 pub fn tell(folder: &Path, summary: &Summary, as_json: bool) -> Result<()> {
@@ -26,7 +26,7 @@ pub fn tell(folder: &Path, summary: &Summary, as_json: bool) -> Result<()> {
     )
 }
 
-/// A memwarden for small machines leaves tables and report to a larger one.
+/// A memwarden without the feature `host` prints no tables and writes no report.
 #[cfg(not(feature = "host"))]
 pub fn tell(folder: &Path, summary: &Summary, as_json: bool) -> Result<()> {
     if as_json {

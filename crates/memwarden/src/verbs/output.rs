@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Standard output and standard error, whose readers may go away at any time (`| head -1`).
+//! Standard output and standard error, whose readers may close them at any time (`| head -1`).
 //!
-//! A closed pipe is no error and ends nothing: a guard is still put back, a run folder still completed. SIGPIPE stays
-//! ignored for the same reason. Whatever else goes wrong, such as a full disk, is an error of standard output; standard
-//! error has no place for its own. `print!` and its kin panic in all of these cases, and a lint keeps them out.
+//! A closed pipe is no error and ends nothing: a guard is still restored, a run folder still completed. For the same
+//! reason
+//! SIGPIPE stays ignored. Any other failure, such as a full disk, is an error of standard output; failures of standard
+//! error cannot be reported. `print!` and similar macros panic in all these cases, and a lint forbids them.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
-/// A line on standard output.
+/// Prints a line on standard output.
 macro_rules! outln {
     ($($words:tt)*) => {
         $crate::verbs::output::print(&format!($($words)*))
     };
 }
 
-/// A line on standard error.
+/// Prints a line on standard error.
 macro_rules! errln {
     ($($words:tt)*) => {
         $crate::verbs::output::complain(format_args!($($words)*))
@@ -26,19 +27,19 @@ macro_rules! errln {
 
 pub(crate) use {errln, outln};
 
-/// A line on standard output, on its way when this returns.
+/// Prints a line on standard output and flushes it.
 pub fn print(line: &str) -> Result<()> {
     write(&format!("{line}\n")).map(drop)
 }
 
-/// Text on standard output, on its way when this returns; false when the pipe has no reader.
+/// Prints text on standard output and flushes it; false if the pipe has no reader.
 pub fn write(text: &str) -> Result<bool> {
     let mut out = io::stdout().lock();
     is_read(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
         .context("cannot write to standard output")
 }
 
-/// A line on standard error, if it has a reader: in one piece, since other processes may write there, too.
+/// Prints a line on standard error, if it has a reader. In one write, as other processes may write there, too.
 pub fn complain(line: fmt::Arguments) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden periodic`: one real-time task by itself, as `memwarden realtime` runs it.
+//! `memwarden periodic`: one real-time task, as `memwarden realtime` runs it.
 
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{output, workload};
 
-/// Between two looks at whether a deadline was missed: at once for a person, and hardly a wake-up for the task's CPU.
+/// Interval between checks for a missed deadline: immediate for a reader, with few wake-ups on the task's CPU.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The options of `periodic`.
@@ -28,19 +28,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
                   a miss.\nExamples:\n  memwarden periodic -a screen --frames 4 --jobs 100 --json\n  memwarden periodic -c 0 -r 50 --period 20ms --deadline 13ms"
 )]
 pub struct Args {
-    /// The frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]
+    /// Size of the frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]
     #[arg(short = 'm', value_name = "SIZE", default_value = "8100", hide_default_value = true, value_parser = units::parse_size)]
     bytes: usize,
-    /// Frames in memory, which the jobs go over by turns; with enough of them no cache has the next one
+    /// Frames in memory; the jobs alternate between them. With enough frames no cache holds the next one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
     frames: u64,
-    /// What a job does with it
+    /// Access of a job to its frame
     #[arg(short = 'a', value_name = "ACCESS", default_value = "read", value_parser = access_names())]
     access: String,
-    /// From one release to the next
+    /// Time between two releases
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = units::parse_duration)]
     period: Duration,
-    /// From a release to when its job must have finished
+    /// Time from a release to its deadline
     #[arg(long, value_name = "TIME", default_value = "13ms", value_parser = units::parse_duration)]
     deadline: Duration,
     /// Releases
@@ -55,7 +55,7 @@ pub struct Args {
     /// Take the frame from the reserved huge pages
     #[arg(short = 'x')]
     huge_pages: bool,
-    /// Print a line at once when a job misses its deadline for the first time
+    /// Print a line immediately when a job first misses its deadline
     #[arg(long)]
     tell_miss: bool,
     /// Print the result as one line of JSON, with every job
@@ -70,7 +70,7 @@ fn access_names() -> PossibleValuesParser {
     )
 }
 
-/// Runs the task, and prints how its jobs went.
+/// Runs the task, and prints the times of its jobs.
 pub fn run(args: Args) -> Result<ExitCode> {
     let signals = workload::stop_on_signals()?;
     let config = Config {
@@ -126,7 +126,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(signals.exit_code())
 }
 
-/// Runs the task, while another thread looks for its first miss: the task itself neither prints nor wakes anybody.
+/// Runs the task, while another thread watches for its first miss: the task itself neither prints nor wakes a thread.
 fn telling(
     as_json: bool,
     first_miss: &FirstMiss,
@@ -134,7 +134,7 @@ fn telling(
 ) -> Result<Outcome> {
     let (done, ended) = channel::<()>();
     std::thread::scope(|scope| {
-        // Started before the task takes its CPU and its priority, and so with neither.
+        // Started before the task takes its CPU and its priority, so that the watcher inherits neither.
         let watcher = scope.spawn(move || {
             loop {
                 let over = ended.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
@@ -157,7 +157,7 @@ fn telling(
     })
 }
 
-/// The line that tells of the first miss.
+/// The line that reports the first miss.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn miss_line(as_json: bool, job: u64, late_ns: u64) -> String {
     if as_json {
@@ -183,7 +183,7 @@ fn for_people(outcome: &Outcome) -> String {
     )
 }
 
-/// The distribution of one of the jobs' times, as a line.
+/// One line with the distribution of a time of the jobs.
 pub(super) fn time_line(name: &str, jobs: &[Job], figure: fn(&Job) -> u64) -> String {
     #[allow(clippy::cast_precision_loss)]
     let samples: Vec<f64> = jobs.iter().map(|job| figure(job) as f64).collect();

@@ -23,7 +23,7 @@ use super::foreign::Interrupted;
 use super::terminal::Bar;
 use super::{outcome, output};
 
-/// Find the budgets with which a task meets its deadline beside a load that keeps as much as possible
+/// Find budgets with which a task meets its deadline while the load beside it keeps as much bandwidth as possible
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is what\n\
@@ -43,43 +43,43 @@ pub struct Args {
     /// The task: NAME:frame=BYTES,period=TIME,deadline=TIME@CORE
     #[arg(long, value_name = "TASK", required_unless_present_any = ["config", "print_config"])]
     task: Option<TaskSpec>,
-    /// What runs beside it: WORKLOAD@CORES (repeatable)
+    /// Loads beside the task: WORKLOAD@CORES (repeatable)
     #[arg(long, value_name = "LOAD", required_unless_present_any = ["config", "print_config"])]
     load: Option<Vec<LoadSpec>>,
     /// The loads' buffers [default: 16M]
     #[arg(long, value_name = "SIZE")]
     load_memory: Option<Size>,
-    /// What is wanted
+    /// The goal
     #[arg(long, value_enum)]
     #[serde(skip)]
     goal: Option<GoalArg>,
-    /// The share of jobs that may be late, from 0 to 1 [default: 0; with --goal p99: 0.01]
+    /// Largest allowed share of late jobs, from 0 to 1 [default: 0; with --goal p99: 0.01]
     #[arg(long, value_name = "SHARE", default_value_ifs([("goal", "p99", "0.01"), ("goal", "deadline", "0")]))]
     miss_ratio: Option<f64>,
-    /// How sure the recommended setting's jobs make the miss ratio, from 0 to 1 [default: 0.95]
+    /// Confidence with which the recommended setting's jobs must show the miss ratio, from 0 to 1 [default: 0.95]
     #[arg(long, value_name = "SHARE")]
     confidence: Option<f64>,
-    /// A job is late when it ends less than this before its deadline [default: 0us]
+    /// A job counts as late if it ends less than this before its deadline [default: 0us]
     #[arg(long, value_name = "TIME")]
     margin: Option<Time>,
-    /// What there should be as much of as the goal allows [default: load]
+    /// What to maximise within the goal [default: load]
     #[arg(long, value_enum)]
     maximise: Option<MaximiseArg>,
-    /// Jobs of each run; the recommended setting has four times as many, or as many as --confidence takes [default: 5]
+    /// Jobs of each run; the recommended setting runs four times as many, or as many as --confidence needs [default: 5]
     #[arg(long, value_name = "N")]
     jobs: Option<u64>,
-    /// Spreads the workloads' pages over memory [default: 1]
+    /// Seed for the placement of the workloads' pages [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Run the recommended setting, too, and report predicted against measured
     #[arg(long, value_enum, value_name = "PLACE")]
     #[serde(skip)]
     verify: Option<Verify>,
-    /// Settings from a TOML file; options given here come before it
+    /// Read settings from a TOML file; options on the command line override it
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     config: Option<PathBuf>,
-    /// Print the settings as TOML and do nothing else
+    /// Print the settings as TOML and exit
     #[arg(long)]
     #[serde(skip)]
     print_config: bool,
@@ -87,7 +87,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     #[serde(skip)]
     out: Option<PathBuf>,
-    /// Replace the run folder if it is there
+    /// Replace the run folder if it exists
     #[arg(long)]
     #[serde(skip)]
     replace: bool,
@@ -97,22 +97,22 @@ pub struct Args {
     json: bool,
 }
 
-/// What is wanted.
+/// The goal.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum GoalArg {
-    /// Each job in time, but for --miss-ratio
+    /// Each job in time, except for the --miss-ratio
     Deadline,
     /// 99 of 100 jobs in time
     P99,
 }
 
-/// And then.
+/// The quantity to maximise.
 #[derive(Debug, Clone, Copy, ValueEnum, Serialize)]
 #[serde(into = "More")]
 enum MaximiseArg {
-    /// What the load moves
+    /// The load's traffic
     Load,
-    /// The time from the longest job's end to its deadline
+    /// The time between the end of the longest job and its deadline
     Margin,
 }
 
@@ -125,10 +125,10 @@ impl From<MaximiseArg> for More {
     }
 }
 
-/// Seconds that the lab takes for one of a platform's time, at most, on a slow host.
+/// Upper limit of the lab's slowdown on a slow host: seconds for each second of a platform's time.
 const LAB_SLOWER: u64 = 60;
 
-/// Where the setting is run.
+/// Target of the verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Verify {
     /// This machine
@@ -143,7 +143,7 @@ impl Args {
     }
 }
 
-/// Carries out `memwarden plan`. The exit code is 1 when no setting reaches the goal, or `--verify` fails.
+/// Runs `memwarden plan`. The exit code is 1 when no setting reaches the goal, or `--verify` fails.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.settings()?;
     if args.print_config {
@@ -191,7 +191,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What was measured of the task beside its loads.
+/// Measured figures of the task beside its loads.
 struct Measured {
     miss_share: f64,
     p99_ms: Option<f64>,
@@ -199,7 +199,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Of the case that has loads, and a guard or none.
+    /// The figures of the case with loads, with a guard or without.
     fn of(summary: &realtime::Summary, guarded: bool) -> anyhow::Result<Self> {
         let loaded = |case: &&realtime::Case| !case.aggressors.is_empty();
         let case = summary
@@ -221,7 +221,7 @@ impl Measured {
     }
 }
 
-/// `memwarden realtime` with these options.
+/// Runs `memwarden realtime` with these options.
 fn measure(options: &[String]) -> anyhow::Result<realtime::Summary> {
     let own = std::env::current_exe().context("finding this program")?;
     let result = Command::new(own)
@@ -252,8 +252,9 @@ fn guard_options(setting: &Setting, budgets: &str) -> Vec<String> {
     ]
 }
 
-/// What `memwarden realtime` is given to run the deadline case without a guard. Whether it can is known before anything is
-/// planned.
+/// The options of `memwarden realtime` for the deadline case without a guard. Checked before the plan is made, so that
+/// an
+/// impossible verification fails early.
 fn verification(
     place: Verify,
     config: &Config,
@@ -286,14 +287,14 @@ fn verification(
                 bail!("--verify lab: there is no X server in the lab: give a load such as screen");
             }
             let jobs = config.jobs.max(20);
-            // Alone and beside the load, without a guard and with it.
+            // Four runs: alone and beside the load, without a guard and with it.
             let guest_s = 4 * jobs * task.period_us / 1_000_000;
             option("--on", format!("lab:{}", config.platform));
             option("--timeout", format!("{}s", 1800 + guest_s * LAB_SLOWER));
             jobs
         }
     };
-    // The model's task, where what it does with a line needs the line before it can ask for the next.
+    // The closest match to the model's task: if its work on a line must end before the next line can be requested.
     let kind = if platform.work.frame_depends {
         "compare"
     } else {
@@ -371,7 +372,7 @@ mod tests {
         args: Args,
     }
 
-    /// What `memwarden realtime` would be given.
+    /// The arguments that `memwarden realtime` would get.
     fn verification_of(words: &str) -> anyhow::Result<String> {
         let line = std::iter::once("plan").chain(words.split(' '));
         let args = <Cli as clap::Parser>::try_parse_from(line)?.args;

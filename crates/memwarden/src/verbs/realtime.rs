@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::experiment::{ON_OR_A_MODEL, Place, off, on};
 use super::on_lab::{Lab, not_native};
 
-/// Count the deadlines that a real-time task misses beside a load, and what a guard does about it
+/// Count the deadlines that a real-time task misses beside a load, without and with a guard
 #[derive(clap::Args, Serialize)]
 #[command(
     mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
@@ -33,7 +33,7 @@ use super::on_lab::{Lab, not_native};
     memwarden realtime --on lab"
 )]
 pub struct Args {
-    /// What the task does with its frame, bandwidth:KIND; or a program of yours, 'cmd: COMMAND'
+    /// The task: bandwidth:KIND over its frame, or a program of yours, 'cmd: COMMAND'
     #[arg(long, value_name = "WORKLOAD")]
     victim: Option<Workload>,
     /// What delimits the jobs of a program: mark (memwarden_job.h; the program has its own timer), line (it answers each
@@ -46,41 +46,42 @@ pub struct Args {
     /// Memory that a job goes over once: KiB, or with a unit
     #[arg(long, value_name = "SIZE")]
     frame: Option<Size>,
-    /// Frames in memory, which the jobs go over by turns; with enough of them no cache has the next one
+    /// Frames in memory; the jobs alternate between them. With enough frames no cache holds the next one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(DESCRIPTOR.limit("--frames")))]
     frames: Option<u64>,
-    /// From one release of the task to the next
+    /// Time between two releases of the task
     #[arg(long, value_name = "TIME")]
     period: Option<Time>,
-    /// From a release to when its job must have finished
+    /// Time from a release to its deadline
     #[arg(long, value_name = "TIME")]
     deadline: Option<Time>,
     /// Releases in each run
     #[arg(long, value_name = "N")]
     jobs: Option<u64>,
-    /// Do without SCHED_FIFO and locked memory
+    /// Run without SCHED_FIFO and locked memory
     #[arg(long)]
     #[serde(rename = "rt", serialize_with = "off")]
     no_rt: bool,
-    /// What runs beside the task: screen, xserver, latency, bandwidth:KIND, 'cmd: COMMAND', or trace:FILE with --on sim:PLATFORM (repeatable)
+    /// Loads beside the task, each measured separately: screen, xserver, latency, bandwidth:KIND, 'cmd: COMMAND', or
+    /// trace:FILE with --on sim:PLATFORM (repeatable)
     #[arg(long, value_name = "LOAD")]
     load: Option<Vec<Load>>,
-    /// CPUs of the load: a workload runs on each of them [default: the first that is not the task's]
+    /// CPUs of the load: a workload runs on each of them [default: the first CPU other than the task's]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// The load's buffer, where it has one
+    /// The load's buffer, if it has one
     #[arg(long, value_name = "SIZE")]
     load_memory: Option<Size>,
-    /// Settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
+    /// Guard settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<Setting>>,
-    /// Runs of each case, by turns
+    /// Runs of each case; the cases alternate
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
     /// The regulator: auto, module, user, or null (regulates nothing)
     #[arg(long, value_name = "NAME")]
     backend: Option<Backend>,
-    /// What the guard counts: a name, or a raw code such as 0x17
+    /// Event that the guard counts: a name, or a raw code such as 0x17
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     event: Option<String>,
     /// Bytes that one event stands for
@@ -89,17 +90,17 @@ pub struct Args {
     /// The guard's period, such as 1ms or 500us
     #[arg(long, value_name = "TIME")]
     guard_period: Option<Time>,
-    /// Quiet time between a load that runs and the task's start
+    /// Time between the start of a load and the start of the task
     #[arg(long, value_name = "TIME")]
     settle: Option<Time>,
-    /// A shell command at the first deadline that is missed in each case
+    /// Shell command to run at the first missed deadline of each case
     #[arg(long, value_name = "CMD", value_parser = NonEmptyStringValueParser::new())]
     on_miss: Option<String>,
-    /// Don't prove first that the guard regulates
+    /// Skip the guard's self-test
     #[arg(long)]
     #[serde(rename = "self_test", serialize_with = "off")]
     no_self_test: bool,
-    /// Fail when the guard's event isn't memory traffic, as page-faults and cycles aren't
+    /// Fail if the guard's event isn't memory traffic (such as page-faults and cycles)
     #[arg(long)]
     #[serde(serialize_with = "on")]
     require_memory_event: bool,
@@ -110,7 +111,7 @@ pub struct Args {
     #[command(flatten)]
     #[serde(skip)]
     place: Place,
-    /// Put this file or folder into the lab's guest, below /host (repeatable)
+    /// Copy this file or folder into the lab's guest, below /host (repeatable)
     #[arg(long, value_name = "PATH")]
     #[serde(skip)]
     with: Vec<PathBuf>,
@@ -133,7 +134,7 @@ impl Args {
     }
 }
 
-/// Carries out `memwarden realtime`.
+/// Runs `memwarden realtime`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some((folder, summary)) = measure(&args)? {
         args.place.tell(&folder, &summary)?;
@@ -141,7 +142,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures, and tells nothing of it.
+/// Measures without printing a result.
 pub fn measure(args: &Args) -> anyhow::Result<Option<(PathBuf, Summary)>> {
     let config = args.settings()?;
     not_native(&args.place.on, "--with", !args.with.is_empty())?;

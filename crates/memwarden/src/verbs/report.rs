@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden report`: what run folders say.
+//! `memwarden report`: reports of run folders.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::output;
 
-/// Renders run folders again, sets them side by side, compares them
+/// Renders run folders again, shows them side by side, or compares them
 ///
 /// One folder: writes its report.html and plots, prints the tables and the finding. Several: renders each, prints
 /// their medians side by side. The raw samples are never changed.
@@ -24,13 +24,13 @@ pub struct Args {
     /// Run folders
     #[arg(value_name = "DIR", required_unless_present_any = ["schema", "compare"])]
     directories: Vec<PathBuf>,
-    /// Ratios of B's medians over A's, with 95 % confidence intervals
+    /// Print ratios of B's medians over A's, with 95 % confidence intervals
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["directories", "finding", "png", "parquet"])]
     compare: Option<Vec<PathBuf>>,
-    /// Print the finding in one sentence, and write nothing
+    /// Print the finding in one sentence, without writing files
     #[arg(long, conflicts_with_all = ["png", "parquet", "page"])]
     finding: bool,
-    /// Print JSON, and write nothing
+    /// Print JSON, without writing files
     #[arg(long, conflicts_with_all = ["finding", "png", "parquet", "page"])]
     json: bool,
     /// Also write plots/*.png (with rsvg-convert, of Debian's package librsvg2-bin)
@@ -39,7 +39,7 @@ pub struct Args {
     /// Also write samples.parquet (only in a memwarden built with --features parquet)
     #[arg(long)]
     parquet: bool,
-    /// With several folders or --compare: write them side by side into this HTML page
+    /// With several folders or --compare: write the comparison to this HTML page
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
     /// Print the JSON schemas of run.json and summary.json
@@ -47,7 +47,7 @@ pub struct Args {
     schema: bool,
 }
 
-/// Carries out `memwarden report`.
+/// Runs `memwarden report`.
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.schema {
         print(&schemas()?)?;
@@ -68,7 +68,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Both schemas in one JSON document, by the name that a file gives.
+/// Both schemas in one JSON document, by their names in the files.
 fn schemas() -> Result<String> {
     let parse = |text: &str| serde_json::from_str::<Value>(text).context("the schemas built in");
     let all = json!({ schema::RUN: parse(schema::RUN_JSON)?, schema::SUMMARY: parse(schema::SUMMARY_JSON)? });
@@ -97,7 +97,7 @@ fn comparison(args: &Args, a: &Path, b: &Path) -> Result<()> {
     Ok(())
 }
 
-/// In which settings, and on which targets; nothing where they are the same.
+/// Prints the settings and targets in which the runs differ, if any.
 fn differences(runs: &[Recorded]) -> Result<()> {
     let table = differences_table(runs);
     if table.rows.is_empty() {
@@ -179,7 +179,7 @@ fn parquet(recorded: &Recorded) -> Result<()> {
     )
 }
 
-/// The terminal's width; none when nobody looks, so that lines in a file are not broken.
+/// The terminal's width; none if the output is no terminal, so that lines in a file are not wrapped.
 fn width() -> Option<u16> {
     let terminal = std::io::stdout().is_terminal();
     terminal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden schema`: what an experiment takes and what it leaves, as JSON schemas.
+//! `memwarden schema`: JSON schemas of an experiment's settings and summary.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub struct Args {
     name: String,
 }
 
-/// Carries out `memwarden schema`.
+/// Runs `memwarden schema`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let all = schema::all();
     let names = || all.iter().map(|one| one.name).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim`: the memory system as a model.
+//! `memwarden sim`: a model of the memory system.
 
 mod calibrate;
 mod check;
@@ -36,7 +36,7 @@ enum Verb {
     Replay(replay::Args),
 }
 
-/// Carries out `memwarden sim ...`.
+/// Runs `memwarden sim ...`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Memories(args) => memories::run(&args),
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A memory that comes with the program, or one's own from a file.
+/// A built-in memory, or one from a file.
 fn memory(asked: &str) -> anyhow::Result<Memory> {
     match Memory::named(asked) {
         Err(unknown @ MemoryError::Unknown { .. }) => {

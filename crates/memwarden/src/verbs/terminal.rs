@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables and progress on a terminal; in a pipe, tables alone.
+//! Tables and progress on a terminal; in a pipe, only tables.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -9,7 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use memwarden_experiments::Progress;
 
-/// An empty table with these headings: columns by spaces, so that it can be cut with ordinary tools.
+/// An empty table with these headings; columns are separated by spaces, so that standard tools can cut them.
 pub fn table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     table
@@ -18,7 +18,7 @@ pub fn table(headings: &[&str]) -> Table {
     table
 }
 
-/// A table's text: with figures to the right, and nothing before the first column or behind the last.
+/// A table's text: figures aligned right, and no space before the first column or after the last.
 pub fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
     for index in figures {
         if let Some(column) = table.column_mut(index) {
@@ -33,29 +33,30 @@ pub fn lines(mut table: Table, figures: std::ops::Range<usize>) -> String {
     lines.join("\n")
 }
 
-/// A figure with a given number of decimals.
+/// A figure with a fixed number of decimals.
 pub fn number(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
 
-/// The file that steps are told to, a line each: the lab's guest has its console there, and the host shows them.
+/// Environment variable with a file for progress lines: in the lab's guest this is the console, and the host shows
+/// them.
 const STEPS: &str = "MEMWARDEN_STEPS";
 
-/// Not more often than that, by the guest's clock.
+/// Minimum interval between progress lines, by the guest's clock.
 const BETWEEN_STEPS: Duration = Duration::from_millis(20);
 
-/// How far an experiment is.
+/// Progress of an experiment.
 pub enum Bar {
-    /// An observer that ignores what it is told.
+    /// An observer that ignores progress.
     Silent,
-    /// A bar on stderr.
+    /// A progress bar on stderr.
     Shown(ProgressBar),
-    /// Lines in a file, and when the last was written.
+    /// Lines in a file, with the time of the last one.
     Told(File, Option<Instant>),
 }
 
 impl Bar {
-    /// A bar that shows up with the first step, if stderr is a terminal or steps are to be told.
+    /// A bar that appears with the first step, if stderr is a terminal or progress lines are requested.
     pub fn new() -> Self {
         let wanted = std::env::var_os(STEPS).filter(|path| !path.is_empty());
         if let Some(file) = wanted.and_then(|path| File::options().append(true).open(path).ok()) {
@@ -88,7 +89,7 @@ impl Progress for Bar {
                 if done < total && last.is_some_and(|last| last.elapsed() < BETWEEN_STEPS) {
                     return;
                 }
-                // Who reads it may have gone; the experiment goes on.
+                // The reader may be gone; the experiment goes on.
                 let _ =
                     file.write_all(format!("memwarden-step: {done}/{total} {what}\n").as_bytes());
                 *last = Some(Instant::now());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden top`: what each core does with its budget, while it does it.
+//! `memwarden top`: shows each core's use of its budget live.
 
 mod lines;
 #[cfg(all(test, feature = "terminal"))]
@@ -25,16 +25,16 @@ use memwarden_platform::units::Time;
 
 use memwarden_guard::running;
 
-/// Below this the reading itself is what one sees.
+/// With a shorter interval the view would mostly show its own traffic.
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
 
-/// Longer than this nobody waits for a line.
+/// The longest useful interval.
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// How long a signal may go unheard.
+/// Longest delay until a signal is noticed.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// Watch each core's traffic against its budget, and change budgets while looking
+/// Watch each core's traffic against its budget, and change budgets interactively
 #[derive(clap::Args)]
 #[command(
     after_help = "On a terminal a screen (? lists its keys), otherwise a line for each core and interval: - is not known,\n\
@@ -42,13 +42,13 @@ const SLICE: Duration = Duration::from_millis(50);
     Examples:\n  memwarden top\n  memwarden top --once --json"
 )]
 pub struct Args {
-    /// How often, such as 1s or 500ms
+    /// Interval, such as 1s or 500ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Print the figures of one interval and end
+    /// Print the figures of one interval and exit
     #[arg(long)]
     once: bool,
-    /// End after so many intervals
+    /// Exit after this number of intervals
     #[arg(
         long,
         value_name = "N",
@@ -59,7 +59,7 @@ pub struct Args {
     /// Print one JSON object a line: guard show --json, and rates
     #[arg(long)]
     json: bool,
-    /// What is watched: for tests
+    /// The guard to watch, for tests
     #[arg(long, value_enum, default_value = "running", hide = true)]
     backend: BackendName,
 }
@@ -68,7 +68,7 @@ pub struct Args {
 enum BackendName {
     /// The guard that is running
     Running,
-    /// One that counts nothing, for trying the screen
+    /// A guard that counts nothing, to try the screen
     Null,
 }
 
@@ -86,9 +86,9 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Carries out `memwarden top`.
+/// Runs `memwarden top`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // Before anything is on the terminal: whatever comes, it is put back.
+    // Caught before anything is drawn, so that the terminal is restored after any signal.
     let interrupt = Interrupt::catch()?;
     let mut guard = match args.backend {
         BackendName::Running => running()?,
@@ -114,7 +114,7 @@ fn null() -> anyhow::Result<Box<dyn Regulator>> {
     Ok(Box::new(guard))
 }
 
-/// Sleeps until then; false when a signal came first.
+/// Sleeps until `then`; false if a signal came first.
 fn wait_until(then: Instant, interrupt: &Interrupt) -> bool {
     loop {
         if interrupt.came() {

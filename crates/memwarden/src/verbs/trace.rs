@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden trace`: who does what to memory, on the whole machine.
+//! `memwarden trace`: traces of memory operations on the whole machine.
 
 mod command;
 mod copies;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// See who copies how much between user and kernel memory
+/// Trace copies between user and kernel memory
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,7 +21,7 @@ enum Verb {
     Copies(Box<copies::Args>),
 }
 
-/// Carries out `memwarden trace ...`.
+/// Runs `memwarden trace ...`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Copies(args) => copies::run(&args),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `latency` and `bandwidth` have in common on the command line: the
-//! options for memory and placement, signals, readiness, results.
+//! Common command-line part of `latency` and `bandwidth`: options for
+//! memory and placement, signals, readiness, results.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use super::output::errln;
 use super::terminal::Bar;
 use super::{foreign, output};
 
-/// Where the workload runs, and on which memory.
+/// Options for placement and memory.
 #[derive(Debug, Args)]
 pub struct WorkloadArgs {
     /// Size of the buffer: KiB, or with a unit (64M, 1G)
@@ -47,19 +47,19 @@ pub struct WorkloadArgs {
     )]
     stride: usize,
     /// Touch only lines whose physical addresses agree in these bits (such as
-    /// 0x6000: lines of one DRAM bank, where bits 13 and 14 choose the bank)
+    /// 0x6000 for lines of one DRAM bank if bits 13 and 14 choose the bank)
     #[arg(long, value_name = "MASK", value_parser = parse_mask)]
     bank_mask: Option<u64>,
     /// Write a line to this file descriptor once the workload is running
     #[arg(long, value_name = "FD")]
     ready_fd: Option<i32>,
-    /// Print the result as one line of JSON, with the cost of measuring
+    /// Print the result as one line of JSON, with the cost of the measurement
     #[arg(long)]
     pub json: bool,
 }
 
 impl WorkloadArgs {
-    /// The memory asked for.
+    /// The requested memory.
     pub fn buffer(&self) -> BufferConfig {
         BufferConfig {
             bytes: self.bytes,
@@ -69,7 +69,7 @@ impl WorkloadArgs {
         }
     }
 
-    /// The CPU and priority asked for.
+    /// The requested CPU and priority.
     pub fn placement(&self) -> Placement {
         Placement {
             cpu: self.cpu,
@@ -78,7 +78,7 @@ impl WorkloadArgs {
         }
     }
 
-    /// Tells the parent and the person how the run goes.
+    /// Reports progress to the parent and to the user.
     pub fn reporter(&self, stop: &Stop) -> Result<Reporter> {
         let ready = self
             .ready_fd
@@ -93,7 +93,7 @@ impl WorkloadArgs {
         })
     }
 
-    /// The settings, for a result.
+    /// The settings in the form of a result.
     pub fn settings(&self) -> Settings {
         Settings {
             pinned: self.cpu.is_some(),
@@ -105,7 +105,7 @@ impl WorkloadArgs {
     }
 }
 
-/// The settings that every result repeats.
+/// The settings that every result includes.
 #[derive(Debug, Serialize)]
 pub struct Settings {
     pinned: bool,
@@ -115,30 +115,30 @@ pub struct Settings {
     huge_pages: bool,
 }
 
-/// A result as one line of JSON: the last line, whatever came before.
+/// A result as one line of JSON, always the last line.
 #[derive(Serialize)]
 pub struct ResultLine<'a, T: Serialize> {
     /// `latency` or `bandwidth`.
     pub workload: &'a str,
-    /// What was measured.
+    /// The measured figures.
     #[serde(flatten)]
     pub outcome: &'a T,
-    /// On what.
+    /// The settings.
     #[serde(flatten)]
     pub settings: Settings,
-    /// What that means, in words.
+    /// Remarks on the figures.
     pub notes: &'a [String],
 }
 
-/// A stop that SIGINT, SIGTERM and SIGALRM request, and whether SIGINT did.
+/// A stop requested by SIGINT, SIGTERM or SIGALRM; records whether it was SIGINT.
 pub struct StopOnSignals {
-    /// For the workload.
+    /// The stop of the workload.
     pub stop: Stop,
     interrupted: Arc<AtomicBool>,
 }
 
 impl StopOnSignals {
-    /// The exit code, once the result is printed.
+    /// The exit code after the result is printed.
     pub fn exit_code(&self) -> ExitCode {
         if self.interrupted.load(Ordering::Relaxed) {
             foreign::after_signal(signal_hook::consts::SIGINT)
@@ -148,7 +148,7 @@ impl StopOnSignals {
     }
 }
 
-/// From now on.
+/// Catches the signals from now on.
 pub fn stop_on_signals() -> Result<StopOnSignals> {
     let stop = Stop::new();
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -164,24 +164,24 @@ pub fn stop_on_signals() -> Result<StopOnSignals> {
     Ok(StopOnSignals { stop, interrupted })
 }
 
-/// Remarks as lines for people, before the figures.
+/// Prints remarks as lines before the figures.
 pub fn print_remarks(remarks: &[String]) -> Result<()> {
     remarks
         .iter()
         .try_for_each(|remark| output::print(&format!("note: {remark}")))
 }
 
-/// Tells the parent when the workload runs, and the person how it goes.
+/// Tells the parent when the workload runs, and shows progress to the user.
 pub struct Reporter {
     ready: Option<std::fs::File>,
     json: bool,
-    /// To be requested when the progress has no reader.
+    /// Requested if the progress output has no reader.
     stop: Stop,
-    /// Of a run that takes long.
+    /// Progress bar of a long run.
     bar: Option<Bar>,
 }
 
-/// A run that takes longer says so at once, and how far it is.
+/// A longer run announces its duration and shows progress.
 const LONG: Duration = Duration::from_secs(15);
 
 impl Observer for Reporter {
@@ -238,7 +238,7 @@ impl Observer for Reporter {
     }
 }
 
-/// A time in one unit: `40 s`, `24 min`, `2.5 h`.
+/// A time in a single unit: `40 s`, `24 min`, `2.5 h`.
 fn about(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starting the program, finding a regulator's processes, and waiting for what becomes of them.
+//! Starts the program, finds a regulator's processes, and waits for conditions.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rustix::process::Pid;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program with these words, whose regulators keep their files in `folder`.
+/// The program with these arguments; its regulators keep their files in `folder`.
 pub fn memwarden(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
     command
@@ -21,7 +21,7 @@ pub fn memwarden(folder: &Path, line: &str) -> Command {
     command
 }
 
-/// Waits until it holds.
+/// Waits until `holds` returns true.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -38,7 +38,7 @@ pub fn stat(pid: u32, field: usize) -> u64 {
     value.parse().unwrap()
 }
 
-/// The processes of the regulator whose files are in `folder`: the supervisor is the one whose parent is not the other.
+/// The processes of the regulator with files in `folder`: the supervisor is the one that is not the other's child.
 pub fn supervisor_and_regulator(folder: &Path) -> (Pid, Pid) {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -73,7 +73,7 @@ pub fn supervisor_and_regulator(folder: &Path) -> (Pid, Pid) {
     )
 }
 
-/// The command that `guard run` runs: not the regulator's supervisor, nor a child that is still about to become it.
+/// The command of `guard run`, as opposed to the regulator's supervisor or a child that will become it.
 pub fn child_of(pid: u32) -> Option<Pid> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let children = fs::read_to_string(path).ok()?;

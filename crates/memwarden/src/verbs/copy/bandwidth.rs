@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden copy bandwidth`: how much all CPUs copy at once, by size.
+//! `memwarden copy bandwidth`: copy bandwidth of all CPUs at once, by size.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Common, Dat, Engines, parse_max};
 
-/// Copy on every CPU at once, and tell each channel's rate and the total, by size
+/// Copy on every CPU at once; report each channel's rate and the total, by size
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "One thread on each CPU. from and to copy out of and into user memory, from+to by turns.\n\
@@ -23,7 +23,7 @@ use super::{Common, Dat, Engines, parse_max};
     memwarden copy bandwidth --on lab"
 )]
 pub(super) struct Args {
-    /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are to be had [default: all]
+    /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are available [default: all]
     #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
     #[serde(serialize_with = "Engines::together")]
     engine: Option<Vec<Engines>>,

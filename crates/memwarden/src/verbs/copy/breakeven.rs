@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden copy breakeven`: from which size on the engine wins on this machine.
+//! `memwarden copy breakeven`: the size from which the engine wins on this machine.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::Common;
 use crate::verbs::output::outln;
 
-/// Find the size from which DMA wins: by a copy's time, by its CPU time, by what another CPU's application loses
+/// Find the size from which DMA wins: by copy time, by CPU time, and by another application's slowdown
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "Three answers, each null with its reason where the engine never wins. With --apply the one that --answer\n\
@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// The engine: dma-exclusive, dma-shared, dma-priority [default: dma-shared]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<Engine>,
-    /// from, to, from_nc, to_nc; it must win in all of them [default: from,to]
+    /// from, to, from_nc, to_nc; the engine must win in all of them [default: from,to]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     operation: Option<Vec<Operation>>,
     /// Sizes of a copy, bytes or 64K, 2M [default: the powers of two to 32 MiB; lab: 64 bytes to 1 MiB]
@@ -39,23 +39,23 @@ pub(super) struct Args {
     /// Copies of each size, at least 10 [default: 100; lab: 20]
     #[arg(long, value_name = "N")]
     count: Option<u32>,
-    /// The application that may lose [default: susan_corners_medium; lab: susan_corners_small]
+    /// The victim application [default: susan_corners_medium; lab: susan_corners_small]
     #[arg(long, value_name = "NAME")]
     victim: Option<String>,
-    /// Its runs beside each size, at least 2 [default: 20; lab: 6]
+    /// Runs of the victim beside each size, at least 2 [default: 20; lab: 6]
     #[arg(long, value_name = "N")]
     victim_runs: Option<u32>,
-    /// The CPU that copies [default: 0]
+    /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
-    /// The application's CPU [default: 1]
+    /// The victim's CPU [default: 1]
     #[arg(long, value_name = "CPU")]
     victim_cpu: Option<usize>,
     /// Which answer is the threshold: latency, cpu-time, slowdown
     #[arg(long, value_name = "ANSWER", default_value = "latency")]
     #[serde(skip)]
     answer: Answer,
-    /// Write it where the loaded cftu reads it
+    /// Write the threshold to the loaded cftu
     #[arg(long)]
     #[serde(skip)]
     apply: bool,
@@ -79,7 +79,7 @@ impl Args {
         Ok(config)
     }
 
-    /// Says what the threshold would be, and sets it if that is wanted.
+    /// Prints the threshold, and sets it if requested.
     fn settle(&self, whole: &Whole) -> anyhow::Result<()> {
         let Some(bytes) = breakeven::answer(whole, self.answer) else {
             if self.apply {

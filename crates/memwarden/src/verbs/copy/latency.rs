@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden copy latency`: what one copy takes, by size.
+//! `memwarden copy latency`: the time of one copy, by size.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ use crate::verbs::experiment::on;
     memwarden copy latency --on lab"
 )]
 pub(super) struct Args {
-    /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are to be had [default: all]
+    /// cpu, dma-exclusive, dma-shared, dma-priority, or all that are available [default: all]
     #[arg(long, value_name = "ENGINE,...", value_delimiter = ',')]
     #[serde(serialize_with = "Engines::together")]
     engine: Option<Vec<Engines>>,
@@ -43,14 +43,14 @@ pub(super) struct Args {
     /// Copies of each size [default: 300; lab: 30]
     #[arg(long, value_name = "N")]
     count: Option<u32>,
-    /// What else the machine does: idle, heavy [default: idle]
+    /// Loads beside the copies, each measured separately: idle, heavy [default: idle]
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',')]
     load: Option<Vec<Load>>,
-    /// Let each copy pin its user memory, within the time
+    /// Let each copy pin its user memory within the measured time
     #[arg(long)]
     #[serde(serialize_with = "on")]
     pin_inside: bool,
-    /// The CPU that copies [default: 0]
+    /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden copy pollution`: what the copies of one CPU do to another's application.
+//! `memwarden copy pollution`: slowdown of an application by the copies of another CPU.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Common, Dat};
 
-/// Run applications beside another CPU's copies, and tell what they lose to those of the CPU and of DMA
+/// Run applications beside another CPU's copies, and report their slowdown by CPU copies and by DMA copies
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "One CPU repeats a copy; another runs an application, whose time, cache references and misses are measured.\n\
@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// ideal, cpu, dma [default: all three]
     #[arg(long, value_name = "SYSTEM,...", value_delimiter = ',')]
     system: Option<Vec<System>>,
-    /// The copies: OPERATION:BYTES, the operation from, to or from+to
+    /// The copies as OPERATION:BYTES; the operation is from, to or from+to
     /// [default: from+to:16,from:224,from:1124,from:16064,to:1448,to:4096]
     #[arg(long, value_name = "PAIR,...", value_delimiter = ',')]
     pairs: Option<Vec<Pair>>,
@@ -38,13 +38,13 @@ pub(super) struct Args {
     /// Runs of an application in each case [default: 300; lab: 10]
     #[arg(long, value_name = "N")]
     count: Option<u32>,
-    /// The CPU that copies [default: 0]
+    /// The CPU on which the copies are made [default: 0]
     #[arg(long, value_name = "CPU")]
     copy_cpu: Option<usize>,
     /// The application's CPU [default: 1]
     #[arg(long, value_name = "CPU")]
     application_cpu: Option<usize>,
-    /// Of the applications' inputs [default: 1]
+    /// Seed of the applications' inputs [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden doctor --report`: what a machine's counters count, tried, in a file to send to others.
+//! `memwarden doctor --report`: tries a machine's events, and writes the result to a file that can be sent to others.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,14 +19,14 @@ use serde::Serialize;
 
 use crate::verbs::terminal::Bar;
 
-/// All of it. Nothing in it tells one machine from another of its kind.
+/// The report. Nothing in it identifies a single machine.
 #[derive(Debug, Serialize)]
 struct Report {
     memwarden: &'static str,
     host: Host,
     processors: Vec<Processors>,
     diagnosis: Diagnosis,
-    /// Why no event was tried, if none was.
+    /// Reason why no event was tried.
     untried: Option<&'static str>,
     events: Vec<Tried>,
 }
@@ -37,33 +37,33 @@ struct Processors {
     #[serde(flatten)]
     identity: Identity,
     cpus: CpuSet,
-    /// The event that the table has for them.
+    /// Their event in the table.
     own_event: Option<&'static str>,
 }
 
-/// An event, and what the self-test said of it on a CPU of each kind.
+/// An event with the results of its self-test on a CPU of each kind.
 #[derive(Debug, Serialize)]
 struct Tried {
     event: String,
-    /// What is counted in vain, or is something else; `None` when it was proved.
+    /// Reason why the self-test failed; `None` if it passed.
     refused: Option<String>,
     findings: Vec<Finding>,
 }
 
-/// What may count memory traffic on such processors, beside their own event.
+/// Other events that may count memory traffic on such processors.
 fn candidates(maker: u32) -> &'static [&'static str] {
     match maker {
         vendor::INTEL => &["0x412e", "0x08b0", "cache-misses"],
         vendor::AMD | vendor::HYGON => &["0x4843", "0x4844", "cache-misses"],
-        // Arm's numbers for those who make its cores.
+        // Arm's implementer numbers.
         1..=0xff => &["0x17", "0x2a", "0x37", "cache-misses"],
         _ => &["cache-misses"],
     }
 }
 
-/// Tries the events, one after another, and writes what came of them.
+/// Tries the events one by one, and writes the results.
 pub(super) fn write(path: &Path, diagnosis: Diagnosis) -> anyhow::Result<()> {
-    // Known before anything is tried.
+    // Created first, so that a failure comes before the tests.
     let mut file = File::create_new(path)
         .with_context(|| format!("--report: making {} (a new file)", path.display()))?;
     let written = gather(diagnosis).and_then(|report| {
@@ -146,7 +146,7 @@ fn gather(diagnosis: Diagnosis) -> anyhow::Result<Report> {
     })
 }
 
-/// The self-test of one event, by a regulator in user space that ends with it.
+/// The self-test of one event, by a regulator in user space that ends with the test.
 fn attempt(event: &str, cpus: &[usize], interrupt: &Interrupt) -> anyhow::Result<Tried> {
     let mut guard = Backend::User.regulator(None, true)?;
     let options = StartOptions {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard bench`: how exactly, how quickly and at what cost the guard regulates.
+//! `memwarden guard bench`: accuracy, reaction time and overhead of the guard.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,14 +23,15 @@ use crate::verbs::terminal::Bar;
                   Examples:\n  memwarden guard bench --backend user\n  memwarden guard bench --on lab:raspberry-pi-3"
 )]
 pub(super) struct Args {
-    /// Where: native (this machine), lab (emulated ones, as many as the parts need) or lab:PLATFORM (the parts of real
+    /// Target: native (this machine), lab (emulated machines, as many as the parts need) or lab:PLATFORM (the parts
+    /// with real
     /// traffic, on a platform's caches, memory and PMU)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     on: Target,
-    /// This part alone: alone, together, hold, overhead, scaling, sharing or pmu
+    /// Run only this part: alone, together, hold, overhead, scaling, sharing or pmu
     #[arg(long, value_name = "PART", required_if_eq("on", "native"))]
     part: Option<Part>,
-    /// The regulator, or in the lab several to be compared: module, user
+    /// The regulator (in the lab, several to compare): module, user
     #[arg(
         long,
         value_name = "NAME,...",
@@ -38,15 +39,16 @@ pub(super) struct Args {
         default_value = "module"
     )]
     backend: Vec<Backend>,
-    /// What the guard counts: page-faults, or an event of the PMU that counts traffic, as guard start takes it (parts
-    /// alone, together, hold and sharing) [default: page-faults; lab:PLATFORM: refills of its last level of cache]
+    /// Event that the guard counts: page-faults, or an event of the PMU that counts traffic, as guard start takes it
+    /// (parts
+    /// alone, together, hold and sharing) [default: page-faults; lab:PLATFORM: refills of its last-level cache]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
-    /// Leave the kernel's own events uncounted
+    /// Don't count the kernel's own events
     #[arg(long)]
     user_only: bool,
-    /// Faults a millisecond of the part `alone`; with another event what such pages of 4096 bytes come to [default:
-    /// 5,10,25,50,100,200]
+    /// Budgets of the part `alone`, faults a millisecond; with another event, its count for as many pages of 4096 bytes
+    /// [default: 5,10,25,50,100,200]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=10_000))]
     faults: Vec<u64>,
     /// Length of each run of the part `hold` [default: 60s; lab:PLATFORM: 5s]
@@ -58,7 +60,7 @@ pub(super) struct Args {
     /// The run folder [default: out/bench-guard-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Replace the run folder if it is there
+    /// Replace the run folder if it exists
     #[arg(long)]
     replace: bool,
     /// Wall-clock limit of each of the lab's machines, boot included [default: 30m]
@@ -69,7 +71,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// At least as long as the slowest thing that a kernel does once a second, twice.
+/// Long enough that everything the kernel does once a second happens at least twice.
 fn parse_hold(text: &str) -> Result<Duration, String> {
     let time: Result<memwarden_platform::units::Time, _> = text.parse();
     let hold = time.map_err(|error| error.to_string())?.duration();
@@ -79,11 +81,11 @@ fn parse_hold(text: &str) -> Result<Duration, String> {
     Ok(hold)
 }
 
-/// Length of a run of the part `hold`.
+/// Default length of a run of the part `hold`.
 const HOLD: Duration = Duration::from_secs(60);
 
 impl Args {
-    /// What the guard counts, where that is not said `otherwise`.
+    /// The event that the guard counts; `otherwise` is the default.
     fn event(&self, otherwise: Option<&str>) -> anyhow::Result<Event> {
         Ok(match self.event.as_deref().or(otherwise) {
             Some(name) => Event::named(name, self.user_only)?,
@@ -170,10 +172,10 @@ mod in_lab {
     use super::*;
     use crate::verbs::on_lab;
 
-    /// The emulator takes some 10 s for a second of a platform's memory.
+    /// The emulator takes about 10 s for a second of a platform's memory.
     const HOLD_ON_PLATFORM: Duration = Duration::from_secs(5);
 
-    /// One part by one regulator, on its machine.
+    /// One part with one regulator, on its machine.
     struct Stage {
         part: Part,
         machine: Machine,
@@ -212,7 +214,7 @@ mod in_lab {
         }
     }
 
-    /// Page faults, on machines without a memory: each part on those that it needs.
+    /// The parts that count page faults, on machines without modelled memory.
     fn of_faults(part: Option<Part>, args: &Args) -> anyhow::Result<Vec<Stage>> {
         let event = args.event(None)?;
         if event.name() != Event::page_faults().name() {
@@ -242,7 +244,7 @@ mod in_lab {
         Ok(stages.collect())
     }
 
-    /// A platform's memory, and the event that counts what its last cache brings from there.
+    /// The parts that count refills of the last-level cache, on a platform's memory.
     fn of_platform(name: &str, part: Option<Part>, args: &Args) -> anyhow::Result<Vec<Stage>> {
         let simulated = Simulated::find(name)?;
         let event = args.event(Some(simulated.platform.memory_event()))?;
@@ -277,8 +279,9 @@ mod in_lab {
         matches!(error.downcast_ref(), Some(LabError::Interrupted))
     }
 
-    /// Every part on the machine that it needs, put together in one run folder. A part that fails is told, and the others
-    /// are measured all the same.
+    /// Runs every part on the machine that it needs, and merges the results in one run folder. A part that fails is
+    /// reported,
+    /// and the other parts still run.
     pub(super) fn on_lab(
         platform: Option<&str>,
         part: Option<Part>,
@@ -303,7 +306,7 @@ mod in_lab {
             machine.timeout = args.timeout.unwrap_or(machine.timeout);
             let home = match on_lab::run(&machine, stage.command()) {
                 Ok(home) => home,
-                // Of several, one that can't be measured takes no other with it.
+                // With several stages, a failure does not stop the others.
                 Err(error) if stages.len() > 1 && !was_interrupted(&error) => {
                     let name = stage.name();
                     summary.note(format!("NOT MEASURED: {name}: {error:#}"));

@@ -9,12 +9,12 @@ use memwarden_guard::budget::{Amount, Request, Unit};
 use memwarden_guard::{Control, Regulator, Resource, Settings, Wish, units};
 use memwarden_platform::cpus::CpuSet;
 
-/// What each core may move. Exactly one unit; `max` in place of a number lifts the budget.
+/// The budget of each core, in exactly one unit; `max` instead of a number lifts it.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("budgets").args(["mb", "events", "weights", "percent"]))]
 #[command(group = clap::ArgGroup::new("any").args(["mb", "events", "weights", "percent", "write_mb"]).required(true).multiple(true))]
 pub(super) struct Budgets {
-    /// Set one core alone
+    /// Set the budget of only this core
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
     /// MB/s (2^20 bytes a second) for each core, such as 1000,100,100,100
@@ -39,7 +39,7 @@ fn parse(unit: Unit, text: &str) -> Result<Request, String> {
 }
 
 impl Budgets {
-    /// Sets them, with a warning when memory can't guarantee their sum.
+    /// Sets the budgets, with a warning if the memory can't guarantee their sum.
     pub(super) fn set(&self, guard: &mut dyn Regulator) -> anyhow::Result<ExitCode> {
         self.apply(guard)?;
         let settings = guard.settings()?;
@@ -53,7 +53,7 @@ impl Budgets {
         self.hand_out(guard, |request| Ok(vec![request.clone()]))
     }
 
-    /// Sets them for these cores, in order; one budget is for each of them.
+    /// Sets the budgets of these cores, in order; a single budget applies to each of them.
     pub(super) fn apply_to(&self, guard: &mut dyn Regulator, cpus: &CpuSet) -> anyhow::Result<()> {
         let online = guard.settings()?.control.online;
         if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(*cpu)) {
@@ -86,7 +86,7 @@ impl Budgets {
         Ok(())
     }
 
-    /// The budgets that come of it, core by core: of `cpus` where they are given, else of the cores in their order.
+    /// The resulting budgets of each core: of `cpus` if given, otherwise of the cores in their order.
     pub(super) fn wishes(
         &self,
         control: &Control,
@@ -126,12 +126,12 @@ impl Budgets {
         Ok(wishes)
     }
 
-    /// What they come to depends on the other cores.
+    /// True for weights, which depend on the other cores.
     pub(super) fn are_shares(&self) -> bool {
         self.weights.is_some()
     }
 
-    /// What a group as a whole may move.
+    /// The budget of a group as a whole.
     pub(super) fn of_a_group(&self) -> anyhow::Result<&Request> {
         self.mb
             .as_ref()
@@ -147,7 +147,7 @@ impl Budgets {
             .or(self.percent.as_ref())
     }
 
-    /// The request for the cores that are meant, checked against the machine.
+    /// The request for the addressed cores, checked against the machine.
     fn addressed(&self, request: &Request, control: &Control) -> anyhow::Result<Request> {
         let request = match self.cpu {
             Some(cpu) if !control.online.contains(cpu) => {
@@ -172,7 +172,7 @@ impl Budgets {
     }
 }
 
-/// Events a period, as the guard makes them of it; none for a weight.
+/// The budget in events a period, by the guard's conversion; none for a weight.
 fn events(unit: Unit, amount: Amount, control: &Control) -> Option<u64> {
     let of_mib_s =
         |mib_s| units::events_per_period(mib_s, control.period_us, control.bytes_per_event);
@@ -186,7 +186,7 @@ fn events(unit: Unit, amount: Amount, control: &Control) -> Option<u64> {
     }
 }
 
-/// One request for each of these cores that gets a budget.
+/// One request for each of these cores that has a budget.
 fn each_of(request: &Request, cpus: &CpuSet) -> anyhow::Result<Vec<Request>> {
     let amounts = match request.amounts.as_slice() {
         [one] => vec![*one; cpus.len()],
@@ -207,7 +207,7 @@ fn each_of(request: &Request, cpus: &CpuSet) -> anyhow::Result<Vec<Request>> {
     Ok(cpus.iter().zip(amounts).map(for_one).collect())
 }
 
-/// Refuses less than one event a period: such a core would never run again.
+/// Refuses less than one event a period, with which a core would never run again.
 pub fn at_least_one_event(amount: Amount, control: &Control) -> anyhow::Result<()> {
     if let Amount::Limited(mb) = amount {
         units::some_events_per_period(mb, control.period_us, control.bytes_per_event)?;
@@ -239,7 +239,7 @@ mod tests {
         budgets: Budgets,
     }
 
-    /// Four cores after `line` has been handed out to them by `apply`.
+    /// Four cores to which `apply` has given the budgets of `line`.
     fn set_by(
         line: &str,
         apply: impl FnOnce(&Budgets, &mut dyn Regulator) -> anyhow::Result<()>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard calibrate`: the bandwidth that memory gives in the worst case.
+//! `memwarden guard calibrate`: measures the memory's worst-case bandwidth.
 
 use std::process::ExitCode;
 
@@ -11,13 +11,13 @@ use memwarden_workloads::latency::{self, Config};
 use memwarden_workloads::{BufferConfig, Placement, Stop};
 use serde_json::json;
 
-/// Loads in flight at once. More than a core has places for would only queue in the core.
+/// Loads in flight at once. More loads than a core has MSHRs would only queue in the core.
 const PARALLEL: usize = 10;
 
-/// How many times the last-level cache the buffer is: 1 in 8 accesses may then still hit, whatever the replacement.
+/// Size of the buffer in multiples of the last-level cache: at most 1 in 8 accesses can hit, whatever the replacement.
 const TIMES_CACHE: u64 = 8;
 
-/// A buffer where sysfs doesn't tell the caches.
+/// Buffer size if sysfs does not report the caches.
 const UNKNOWN_CACHE_BUFFER: u64 = 256 << 20;
 
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// Address bits in which all lines agree: those that choose the DRAM bank, so that every access opens a row
     #[arg(long, value_name = "MASK", value_parser = mask)]
     bank_mask: Option<u64>,
-    /// CPU that measures
+    /// The CPU that measures
     #[arg(short = 'c', long, value_name = "CPU", default_value_t = 0)]
     cpu: usize,
     /// Print as JSON

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard check`: is this budget file one that `guard serve` would take?
+//! `memwarden guard check`: checks a budget file as `guard serve` would.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard enter`, which the help doesn't list: this process goes to its cores and into its group, and becomes
-//! the command. So the command is there from its first instruction, and all of its children too.
+//! `memwarden guard enter`, a hidden verb: moves this process to its cores and into its group, then executes the
+//! command
+//! in its place. The command and all its children are thus regulated from their first instruction.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -15,12 +16,12 @@ use memwarden_platform::process::this_program;
 use super::Run;
 use crate::verbs::foreign::NotStarted;
 
-/// Where a command shall run.
+/// Where a command runs.
 #[derive(clap::Args)]
 pub(super) struct Place {
     #[arg(long)]
     cpus: Option<CpuSet>,
-    /// The group's folder
+    /// The group's directory
     #[arg(long)]
     cgroup: Option<PathBuf>,
 }
@@ -41,12 +42,12 @@ impl Place {
         }
     }
 
-    /// Where this process is will do.
+    /// True if no placement was requested.
     pub(super) fn is_anywhere(&self) -> bool {
         self.cpus.is_none() && self.cgroup.is_none()
     }
 
-    /// This program, to become `command` there.
+    /// The command line of this program that executes `command` in its place.
     pub(super) fn command(&self, command: &[OsString]) -> Command {
         let mut enter = this_program();
         enter.args(["guard", "enter"]);
@@ -61,7 +62,7 @@ impl Place {
     }
 }
 
-/// Comes back with an error only.
+/// Returns only on an error.
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(cpus) = &args.place.cpus {
         affinity::set(cpus.clone())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard events`: what is known of which processor's event counts memory traffic.
+//! `memwarden guard events`: lists the known events that count memory traffic, by processor.
 
 use std::process::ExitCode;
 
@@ -113,7 +113,7 @@ fn maker(vendor: u32) -> String {
     }
 }
 
-/// Who made the processors whose own event this is, and which they are.
+/// The makers and models of the processors whose own event this is.
 fn processors(event: &Event) -> (String, String) {
     let mut makers: Vec<String> = Vec::new();
     let mut models = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard run --cgroup`: a command in a control group that has a budget.
+//! `memwarden guard run --cgroup`: runs a command in a control group with a budget.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::verbs::output::errln;
 pub(super) enum StopWithName {
     /// The group's freezer: every thread stops at once
     Freezer,
-    /// Next to no CPU bandwidth: slower, each stop lets 1 ms of CPU time through
+    /// Minimal CPU bandwidth: slower, and each stop lets 1 ms of CPU time through
     CpuMax,
 }
 

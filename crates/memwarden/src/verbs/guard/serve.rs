@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard serve`: the guard's figures over HTTP, and a budget file that is kept applied.
+//! `memwarden guard serve`: serves the guard's figures over HTTP, and keeps a budget file applied.
 
 mod http;
 mod notify;
@@ -28,8 +28,8 @@ use crate::verbs::output::print;
 use notify::notify;
 use pages::FileState;
 
-/// How often the guard is compared with its file: a core that came online runs free for so long at most, and a look
-/// reads three small files.
+/// Interval between comparisons of the guard with its file: a core that comes online runs unthrottled for at most this
+/// long. A comparison reads three small files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
@@ -41,18 +41,18 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
     memwarden guard serve --listen 127.0.0.1:9751 --config /etc/memwarden/guard.toml"
 )]
 pub struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9750")]
     listen: SocketAddr,
-    /// Start the guard, or take it over, and keep it at this budget file, such as /etc/memwarden/guard.toml
+    /// Start the guard, or take it over, and keep this budget file applied, such as /etc/memwarden/guard.toml
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Fail when the event isn't memory traffic, as page-faults and cycles aren't
+    /// Fail if the event isn't memory traffic (such as page-faults and cycles)
     #[arg(long)]
     require_memory_event: bool,
 }
 
-/// What the pages are made of: the guard that is kept, or whichever is running.
+/// Source of the pages: the guard that is kept, or a running one.
 pub(super) struct Source {
     keeper: RefCell<Option<Keeper>>,
     file: Cell<Option<FileState>>,
@@ -68,7 +68,7 @@ impl Source {
     }
 }
 
-/// This machine, to a keeper.
+/// This machine, for the keeper.
 struct Machine;
 
 impl Host for Machine {
@@ -89,7 +89,7 @@ impl Host for Machine {
     }
 }
 
-/// What the guard counts, and what it doesn't hold.
+/// Prints what the guard counts, and what it cannot hold.
 fn say(args: &Args, guard: &dyn Regulator) -> anyhow::Result<()> {
     let meaning = meaning(&guard.settings()?.control);
     if args.require_memory_event {
@@ -103,7 +103,7 @@ fn log(line: &str) {
     errln!("memwarden: {line}");
 }
 
-/// Carries out `memwarden guard serve`.
+/// Runs `memwarden guard serve`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -114,18 +114,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: &Args) -> anyhow::Result<()> {
-    // Caught from here on: whatever comes, the guard is put back in order.
+    // Caught from here on, so that the guard is restored after any signal.
     let mut ended = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("catching SIGINT")?;
     let mut hung_up = signal(SignalKind::hangup()).context("catching SIGHUP")?;
-    // Before the guard: an address that is taken should change nothing.
+    // Bind before starting the guard: an address in use must not change anything.
     let listener = TcpListener::bind(args.listen)
         .await
         .with_context(|| format!("listening on {}: give another with --listen", args.listen))?;
     let address = listener.local_addr().context("asking for the address")?;
     let keeper = match &args.config {
         None => {
-            // One may be started later.
+            // A guard may be started later.
             if let Ok(guard) = running() {
                 say(args, guard.as_ref())?;
             }
@@ -196,7 +196,7 @@ fn reload(source: &Source) {
     notify("READY=1");
 }
 
-/// One look at the guard. The same trouble is logged once.
+/// Reads the guard once. A repeated error is logged only once.
 fn look(source: &Source, trouble: &mut Option<String>) {
     let mut keeper = source.keeper.borrow_mut();
     let Some(keeper) = keeper.as_mut() else {

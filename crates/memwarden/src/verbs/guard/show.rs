@@ -23,7 +23,7 @@ pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything, as `--json` prints it.
+/// All figures, as `--json` prints them.
 pub fn document(backend: &str, settings: &Settings, cores: &[CoreStatistics]) -> Value {
     json!({ "backend": backend, "settings": settings, "cores": cores })
 }
@@ -85,7 +85,7 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
     )
 }
 
-/// Of all budgets, against what memory is said to give.
+/// Sum of all budgets, compared with maxbw.
 fn sum(control: &Control) -> String {
     let sum = control.guaranteed_mib_s;
     match control.maxbw_mib_s {
@@ -184,7 +184,7 @@ mod tests {
                 "-", "100", "3", "0", "0", "0", "0", "210", "30", "0", "0.0", "us"
             ]
         );
-        // 1.25 s is what this second took: 1250 periods of 1000 events.
+        // This second lasted 1.25 s: 1250 periods of 1000 events.
         cores[0].last_second.ns = 1_250_000_000;
         cores[0].last_second.throttled_ns = 625_000_000;
         cores[0].read.last_second.used = 10_240_000;

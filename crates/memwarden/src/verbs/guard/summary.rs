@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `memwarden guard run` says at the end: what each core moved against its budget, and whether it was held.
+//! The final summary of `memwarden guard run`: each core's traffic against its budget, and whether it was held.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,25 +10,25 @@ use memwarden_guard::units::mib_s;
 use memwarden_guard::{CoreStatistics, Error, Meaning, Session, Settings, meaning};
 use serde::Serialize;
 
-/// Past its budget by more than this share, a core was not held.
+/// Relative excess over its budget from which a core was not held.
 const TOLERANCE: f64 = 0.01;
 
-/// The guard while the command runs.
+/// Watches the guard while the command runs.
 pub(super) struct Watch {
     cores: Vec<usize>,
     began: Instant,
     settings: Settings,
     backend: &'static str,
     before: BTreeMap<usize, CoreStatistics>,
-    /// The last that could be read.
+    /// The last readings.
     latest: BTreeMap<usize, CoreStatistics>,
     latest_at: Instant,
-    /// The most events of a period in the seconds that were looked at.
+    /// The most events of a period in the seconds that were read.
     worst: BTreeMap<usize, u64>,
     lost: Option<String>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     backend: &'static str,
@@ -37,9 +37,9 @@ pub(super) struct Summary {
     bytes_per_event: u64,
     period_us: u64,
     duration_s: f64,
-    /// Every core was held to its budget until the end.
+    /// True if every core was held to its budget until the end.
     held: bool,
-    /// Why the guard ended before the command did.
+    /// Reason why the guard ended before the command did.
     pub lost: Option<String>,
     cores: Vec<CoreSummary>,
 }
@@ -51,17 +51,17 @@ struct CoreSummary {
     achieved_mib_s: f64,
     throttled_ratio: Option<f64>,
     budget_events: Events,
-    /// null: not known.
+    /// null if unknown.
     worst_period_events: Option<u64>,
     periods: u64,
     missed_periods: u64,
     unregulated_periods: u64,
-    /// Why it was not held.
+    /// Reason why the core was not held.
     not_held: Option<String>,
 }
 
 impl Watch {
-    /// From now on, on these cores.
+    /// Starts watching these cores.
     pub fn begin(session: &Session, cores: Vec<usize>) -> Result<Self, Error> {
         let settings = session.regulator().settings()?;
         let before = read(session)?;
@@ -79,7 +79,7 @@ impl Watch {
         })
     }
 
-    /// Is the command still guarded? Says so once if it isn't.
+    /// Checks whether the command is still guarded; reports once if it isn't.
     pub fn look(&mut self, session: &Session) {
         if self.lost.is_some() {
             return;
@@ -122,7 +122,7 @@ impl Watch {
         let since = self.began.elapsed().as_nanos();
         for core in self.latest.values() {
             let last = &core.last_second;
-            // One that began before the command is not the command's.
+            // A second that began before the command does not count.
             if u128::from(last.ns) * 2 <= since {
                 let worst = self.worst.entry(core.cpu).or_default();
                 *worst = (*worst).max(core.read.last_second.used_max);
@@ -131,7 +131,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The command has ended.
+    /// Ends the watch after the command has ended.
     pub fn end(mut self, session: &Session) -> Summary {
         self.look(session);
         let control = &self.settings.control;
@@ -167,7 +167,7 @@ impl Watch {
         let since = after.since(before);
         let bytes = since.read.used as f64 * control.bytes_per_event as f64;
         let budget_events = after.read.budget;
-        // The most since the last reset, unless that is older than the command: then what the looks found.
+        // The maximum since the last reset, unless that precedes the command: then the maximum of the readings.
         let worst = if after.read.used_max > before.read.used_max {
             Some(after.read.used_max)
         } else {
@@ -201,7 +201,7 @@ fn read(session: &Session) -> Result<BTreeMap<usize, CoreStatistics>, Error> {
     Ok(cores.into_iter().map(|core| (core.cpu, core)).collect())
 }
 
-/// Why a core was not held over this time, if it wasn't.
+/// Reason why a core was not held over this time, or none if it was.
 #[allow(clippy::cast_precision_loss)]
 fn not_held(since: &CoreStatistics) -> Option<String> {
     if since.unregulated_periods > 0 {
@@ -216,10 +216,10 @@ fn not_held(since: &CoreStatistics) -> Option<String> {
         return Some("it is never throttled (rt)".into());
     }
     if since.best_effort_periods > 0 {
-        // It may pass its budget then.
+        // With best-effort sharing it may exceed its budget.
         return None;
     }
-    // The periods at both ends are not the command's alone.
+    // The periods at both ends are only partly the command's.
     let allowed = read.assigned as f64 * (1.0 + TOLERANCE) + budget as f64;
     (read.used as f64 > allowed).then(|| {
         let past = read.used as f64 / read.assigned.max(1) as f64 - 1.0;
@@ -228,7 +228,7 @@ fn not_held(since: &CoreStatistics) -> Option<String> {
 }
 
 impl Summary {
-    /// One line.
+    /// The summary as one line.
     pub fn text(&self) -> String {
         let cores: Vec<String> = self.cores.iter().map(CoreSummary::text).collect();
         let kind = if self.memory_traffic {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden guard run`: a command under budgets, everything put back behind it.
+//! `memwarden guard run`: runs a command under budgets, and restores everything afterwards.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
@@ -18,11 +18,11 @@ use super::{Run, enter, group};
 use crate::verbs::foreign::{self, NotStarted};
 use crate::verbs::output::errln;
 
-/// Between two looks at whether the command is still guarded: often enough for every last second of the statistics.
+/// Interval between checks that the command is still guarded: short enough to read every second of the statistics.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
-    // Caught from here on: whatever comes, the session ends in order.
+    // Caught from here on, so that the session ends in order after any signal.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
     if let Some(cpus) = &args.cpus {
         all_online(cpus)?;
@@ -54,14 +54,14 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     }
     let ended = session.end();
     if summary.lost.is_some() {
-        // It was said, and there is nothing to put back.
+        // The reason was printed, and there is nothing to restore.
         return Ok(ExitCode::FAILURE);
     }
     ended?;
     Ok(exit_code(status))
 }
 
-/// The cores that get budgets, which are set.
+/// Sets the budgets; returns their cores.
 fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
     let control = session.regulator().settings()?.control;
     if args.budgets.are_shares() {
@@ -82,7 +82,7 @@ fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
     Ok(cores)
 }
 
-/// The kernel would leave out one that isn't, without a word.
+/// Checks that all are online: the kernel would silently ignore an offline one.
 fn all_online(cpus: &CpuSet) -> anyhow::Result<()> {
     let online = cpus::online()?;
     if let Some(cpu) = cpus.iter().find(|cpu| !online.contains(*cpu)) {
@@ -91,7 +91,7 @@ fn all_online(cpus: &CpuSet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the command in its place to its end, and calls `look` every [`LOOK`]; signals are passed on to it.
+/// Runs the command at its place until it ends, and calls `look` every [`LOOK`]; passes signals on to it.
 pub(super) fn command(
     command: &[OsString],
     place: &enter::Place,
@@ -134,7 +134,7 @@ pub(super) fn command(
     status.with_context(|| format!("waiting for {}", program.to_string_lossy()))
 }
 
-/// The command's, as a shell would give it.
+/// The command's exit code, as in a shell.
 pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(foreign::exit_code(status)).unwrap_or(1))
 }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden mmap compete`: the background competitor of `memwarden mmap`, which starts it and kills it.
+//! `memwarden mmap compete`: the background competitor that `memwarden mmap` starts and kills.
 
 use std::process::ExitCode;
 
 use memwarden_workloads::competitor::{self, Words};
 
-/// Take memory, and go on using it, until killed
+/// Take memory, and keep using it until killed
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// How much
+    /// Bytes to take
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 46))]
     bytes: u64,
-    /// The descriptor of the words that it shares with the one who started it
+    /// Descriptor of the words that it shares with its parent
     #[arg(long, value_parser = clap::value_parser!(i32).range(3..))]
     words: i32,
 }
@@ -19,6 +19,6 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let words = Words::inherited(args.words)?;
     competitor::run(usize::try_from(args.bytes)?, &words);
-    // It got no memory, and said so.
+    // It got no memory, and has reported that.
     Ok(ExitCode::FAILURE)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden mmap reclaim`: what the second chance of pages in use is worth.
+//! `memwarden mmap reclaim`: measures the effect of a second chance for pages in use.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::bytes;
 use crate::verbs::experiment::Place;
 use crate::verbs::on_lab::MachineArgs;
 
-/// Count how often pages in use must be fetched back while others pass through, with vm.reclaim_active off and on
+/// Count how often pages in use must be read back while others stream through, with vm.reclaim_active off and on
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "The switch is in kernels with kernel/patches/6.12 (CONFIG_RECLAIM_ACTIVE), as the lab's own. It is put back\n\
@@ -21,25 +21,25 @@ use crate::verbs::on_lab::MachineArgs;
     memwarden mmap reclaim --swap /dev/ram0 --hot 4M --cold 24M --memory 12M"
 )]
 pub(super) struct Args {
-    /// Pages in use [default: 2M]
+    /// Size of the pages in use [default: 2M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "hot_bytes")]
     hot: Option<u64>,
-    /// Pages that pass through [default: 12M]
+    /// Size of the pages that stream through [default: 12M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "cold_bytes")]
     cold: Option<u64>,
-    /// Memory for both [default: 6M]
+    /// Memory limit for both [default: 6M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     #[serde(rename = "memory_bytes")]
     memory: Option<u64>,
-    /// Passes that are counted [default: 3]
+    /// Measured passes [default: 3]
     #[arg(long, value_name = "N")]
     rounds: Option<u64>,
-    /// A disk in memory to swap to for the time; what is on it is lost [default: what the machine swaps to; lab: /dev/ram0]
+    /// A RAM disk to swap to during the runs; its contents are lost [default: the machine's own swap; lab: /dev/ram0]
     #[arg(long, value_name = "DEVICE", value_parser = NonEmptyStringValueParser::new())]
     swap: Option<String>,
-    /// Runs with the switch off, and with it on [default: 3]
+    /// Runs with the switch off, and as many with it on [default: 3]
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use strum::VariantArray;
 use super::Common;
 use crate::verbs::output::errln;
 
-/// Count with several workers and see what is lost: without a lock, with a mutex, with the device's own addition
+/// Count with several workers and report lost updates: without a lock, with a mutex, with the device's atomic addition
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "Each worker has its own file descriptor and reads the 64-bit counter, adds one, and writes it back.\n\
@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "LOCK")]
     #[serde(serialize_with = "together")]
     lock: Option<Vec<Locks>>,
-    /// Runs of each case, by turns [default: 1]
+    /// Runs of each case; the cases alternate [default: 1]
     #[arg(long, value_name = "N")]
     repeat: Option<u32>,
     /// Numbers of workers inside the kernel [default: as --workers; lab: 50]
@@ -48,7 +48,7 @@ pub(super) struct Args {
     common: Common,
 }
 
-/// One lock, or all.
+/// One lock, or `all`.
 #[derive(Debug, Clone)]
 struct Locks(Vec<Lock>);
 

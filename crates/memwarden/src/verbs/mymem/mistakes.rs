@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden mymem mistakes`: what goes wrong with a memory device.
+//! `memwarden mymem mistakes`: provokes mistakes with a memory device.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Common;
 use crate::verbs::output::errln;
 
-/// Make the mistakes that a program can make with a device, and see what it does about each
+/// Make the mistakes that a program can make with a device, and report the device's reaction to each
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "The mistakes: a descriptor closed under its workers, its number given to another file, offsets at and beyond\n\
@@ -21,10 +21,10 @@ use crate::verbs::output::errln;
     memwarden mymem mistakes --on lab"
 )]
 pub(super) struct Args {
-    /// Threads that share a descriptor, and that increment a counter [default: 4]
+    /// Threads that share a descriptor and increment a counter [default: 4]
     #[arg(long, value_name = "N")]
     workers: Option<u32>,
-    /// Increments of each [default: 50000; lab: 1000]
+    /// Increments of each thread [default: 50000; lab: 1000]
     #[arg(long, value_name = "N")]
     increments: Option<u64>,
     #[command(flatten)]

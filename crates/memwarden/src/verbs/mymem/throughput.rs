@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Transfers of each size [default: 1000]
     #[arg(long, value_name = "N")]
     trials: Option<u32>,
-    /// Where the random bytes begin: the same seed writes the same bytes [default: 1]
+    /// Seed of the random bytes [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]

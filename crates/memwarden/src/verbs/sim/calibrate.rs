@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim calibrate`: a platform fitted to what was published of it without a
-//! guard, and beside all that was published.
+//! `memwarden sim calibrate`: fits a platform to published figures without a
+//! guard, and compares it with all published figures.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ use crate::verbs::foreign::Interrupted;
 use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
 
-/// A fitted figure that is farther off is told apart.
+/// Relative difference from which a fitted figure is reported.
 const TOLERANCE: f64 = 0.1;
-/// Between two looks at whether a signal came.
+/// Interval between checks for a signal.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-/// Fit a platform to what was published of it without a guard, and predict the rest
+/// Fit a platform to published figures without a guard, and predict the rest
 #[derive(clap::Args)]
 #[command(
     after_help = "What the platform's [fit] table names may change, each within its range; the cases without a guard that have\n\
@@ -46,14 +46,14 @@ pub(super) struct Args {
     /// A name (`memwarden sim platforms` lists them) or a TOML file
     #[arg(value_name = "PLATFORM")]
     platform: String,
-    /// What was published: a platform's name or a TOML file [default: the facts of PLATFORM's name that come with the program]
+    /// Published figures: a platform's name or a TOML file [default: the built-in facts of PLATFORM]
     #[arg(long, value_name = "FACTS")]
     against: Option<String>,
-    /// Change nothing: only compare
+    /// Only compare; change nothing
     #[arg(long, conflicts_with_all = ["within", "tries", "output"])]
     compare_only: bool,
-    /// Beside them what was measured: run folders of interfere and realtime, on the lab's machine with this platform's
-    /// memory, or on the board
+    /// Also show measured figures: run folders of interfere and realtime, from the lab's machine with this platform's
+    /// memory, or from the board
     #[arg(
         long,
         value_name = "RUN",
@@ -61,8 +61,8 @@ pub(super) struct Args {
         requires = "compare_only"
     )]
     lab: Vec<PathBuf>,
-    /// The same, measured now: interfere or realtime, whichever the cases were published of, on the lab's machine with
-    /// this platform's memory, into this run folder (3 to 10 minutes)
+    /// Also measure now: interfere or realtime, whichever the published cases are of, on the lab's machine with this
+    /// platform's memory, into this run folder (3 to 10 minutes)
     #[arg(
         long,
         value_name = "RUN",
@@ -70,19 +70,19 @@ pub(super) struct Args {
         conflicts_with_all = ["against", "lab"]
     )]
     measure: Option<PathBuf>,
-    /// End the search when no fitted figure is farther off
+    /// End the search when no fitted figure differs by more than this
     #[arg(long, value_name = "SHARE", default_value_t = 0.02, value_parser = within)]
     within: f64,
-    /// Platforms that are tried at most
+    /// Maximum number of platforms to try
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = tries)]
     tries: usize,
-    /// Spreads the workloads' pages over memory
+    /// Seed for the placement of the workloads' pages
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write the fitted platform, as TOML
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Replace the file if it is there
+    /// Replace the file if it exists
     #[arg(long, requires = "output")]
     replace: bool,
     /// Print as JSON
@@ -109,24 +109,24 @@ struct Report<'a> {
     platform: &'a str,
     source: &'a str,
     seed: u64,
-    /// Nothing when it was only compared.
+    /// None for a comparison without a fit.
     fit: Option<Fit<'a>>,
     cases: &'a [Row],
-    /// Fitted figures that are more than a tenth off.
+    /// Fitted figures that differ by more than a tenth.
     beyond_tolerance: Vec<&'a Compared>,
     output: Option<&'a Path>,
 }
 
-/// A figure from all that have it.
+/// A figure from all its sources.
 #[derive(Serialize)]
 struct Row {
     #[serde(flatten)]
     compared: Compared,
-    /// What the runs of `--lab` measured.
+    /// The figure that the runs of `--lab` measured.
     lab: Option<f64>,
-    /// That against what was published.
+    /// Its difference from the published one.
     lab_difference: Option<f64>,
-    /// The model against that.
+    /// The model's difference from it.
     model_to_lab: Option<f64>,
 }
 
@@ -153,7 +153,7 @@ struct Fit<'a> {
     parameters: &'a [Parameter],
 }
 
-/// What the thread that calculates says.
+/// Messages of the calculating thread.
 enum Said<T> {
     Step(usize, usize, String),
     Done(T),
@@ -247,7 +247,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Those that were asked for, or those of the platform's name: of a file's, its stem.
+/// The requested facts, or those of the platform's name (for a file, its stem).
 fn facts(args: &Args) -> Result<Facts> {
     if let Some(asked) = &args.against {
         return Ok(Facts::find(asked)?);
@@ -278,8 +278,8 @@ fn fit(
     })
 }
 
-/// Calculates on a thread of its own: a single case can take long, and a signal ends
-/// the program all the same.
+/// Calculates in a separate thread: a single case can take long, and a signal must still
+/// end the program.
 fn aside<T: Send + 'static>(
     interrupt: &Interrupt,
     work: impl FnOnce(&mut dyn FnMut(usize, usize, String)) -> Result<Option<T>, PlatformError>
@@ -289,7 +289,7 @@ fn aside<T: Send + 'static>(
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
         let mut step = |done, all, what| {
-            // Nobody listens any more after a signal, and the program ends.
+            // After a signal the receiver is gone and the program ends.
             let _ = send.send(Said::Step(done, all, what));
         };
         let found = work(&mut step);
@@ -302,7 +302,7 @@ fn aside<T: Send + 'static>(
             return Err(Interrupted("nothing was written").into());
         }
         match receive.recv_timeout(BETWEEN_LOOKS) {
-            // A bar that is full is gone.
+            // A full bar would disappear.
             Ok(Said::Step(done, all, what)) if done < all => bar.step(done, all, &what),
             Ok(Said::Step(..)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Said::Done(found)) => break Some(found),
@@ -319,7 +319,7 @@ fn aside<T: Send + 'static>(
     }
 }
 
-/// The fitted platform, as a file that is taken again.
+/// Writes the fitted platform to a file that can be read again.
 fn write(output: &Output, args: &Args, platform: &Platform, facts: &Facts) -> Result<()> {
     let mut platform = platform.clone();
     let to = folder(args.output.as_deref().unwrap_or(Path::new("")));
@@ -329,7 +329,7 @@ fn write(output: &Output, args: &Args, platform: &Platform, facts: &Facts) -> Re
     } else {
         &from
     };
-    // A memory file is looked for from the platform's folder.
+    // A memory file is searched for in the platform's directory.
     if platform.memory.name.ends_with(".toml") && from.canonicalize()? != to.canonicalize()? {
         let file = from.join(&platform.memory.name).canonicalize()?;
         platform.memory.name = file.to_string_lossy().into_owned();
@@ -346,7 +346,7 @@ fn write(output: &Output, args: &Args, platform: &Platform, facts: &Facts) -> Re
         .with_context(|| output.writing())
 }
 
-/// Fitted figures that are too far off.
+/// Fitted figures that differ too much.
 fn beyond(compared: &[Compared]) -> impl Iterator<Item = &Compared> {
     compared.iter().filter(|one| {
         let apart = one.difference.map_or(0.0, f64::abs);
@@ -358,18 +358,18 @@ fn percent(share: f64) -> String {
     format!("{} %", number(100.0 * share, 1))
 }
 
-/// A difference in its unit.
+/// A difference with its unit.
 fn apart(measure: Measure, difference: f64) -> String {
     let unit = if measure.is_share() { "points" } else { "%" };
     format!("{:+.1} {unit}", 100.0 * difference)
 }
 
-/// A figure with as many decimals as mean something.
+/// A figure with its significant decimals.
 fn figure(measure: Measure, value: f64) -> String {
     number(value, if measure.is_share() { 3 } else { 2 })
 }
 
-/// A table of all figures; what the lab measured is in it if there are runs of it.
+/// A table of all figures, including those of the lab if there are runs of it.
 fn figures(rows: &[Row], with_lab: bool) -> String {
     let mut headings = vec!["case", "figure", "published", "model", "difference"];
     if with_lab {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim check`: what can be worked out by hand beside what the model gives,
-//! and mixed traffic past the independent checker.
+//! `memwarden sim check`: compares the model with figures that can be calculated by hand,
+//! and checks mixed traffic with an independent checker.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +18,12 @@ use crate::verbs::output::errln;
 use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
 
-/// Lines of traffic behind each figure: its begin is then a thousandth of it.
+/// Lines of traffic for each figure: the start-up is then about a thousandth of it.
 const LINES: u64 = 200_000;
-/// Violations that are shown of each memory.
+/// Violations to show for each memory.
 const SHOWN: usize = 5;
 
-/// Check the model: figures that can be worked out by hand, and no timing rule broken
+/// Check the model against hand-calculated figures, and its traffic against the timing rules
 #[derive(clap::Args)]
 #[command(
     after_help = "The figures: idle latency, streaming reads, row conflicts in one bank, Little's law. The traffic: random and\n\
@@ -34,13 +34,13 @@ const SHOWN: usize = 5;
     memwarden sim check ddr4-2400 my-memory.toml --commands 100000000"
 )]
 pub(super) struct Args {
-    /// Names (`memwarden sim memories` lists them) or TOML files [default: all that come with the program]
+    /// Names (`memwarden sim memories` lists them) or TOML files [default: all built-in memories]
     #[arg(value_name = "MEMORY")]
     memories: Vec<String>,
-    /// Commands of mixed traffic past the checker, for each memory
+    /// Commands of mixed traffic to check, for each memory
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     commands: u64,
-    /// Where the random traffic begins: the same seed gives the same commands
+    /// Seed of the random traffic
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print as JSON
@@ -48,13 +48,13 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What was found of a memory.
+/// The results of a memory.
 #[derive(Serialize)]
 struct Judged {
     memory: String,
     checks: Vec<Figure>,
     traffic: CheckReport,
-    /// The first that were found, in words.
+    /// The first violations, in words.
     violations: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ struct Report<'a> {
     fault: Option<String>,
 }
 
-/// What one job brings.
+/// The result of one job.
 enum Part {
     Figures(Vec<Check>),
     Traffic(CheckReport),
@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Judges all memories, on all CPUs.
+/// Checks all memories, on all CPUs.
 fn judge(memories: &[Memory], args: &Args) -> Result<Vec<Judged>> {
     let mut judged: Vec<Judged> = memories
         .iter()
@@ -131,7 +131,7 @@ fn judge(memories: &[Memory], args: &Args) -> Result<Vec<Judged>> {
             scope.spawn(move || {
                 loop {
                     let job = next.fetch_add(1, Ordering::Relaxed);
-                    // Nobody listens any more when another job has failed.
+                    // The receiver is gone if another job has failed.
                     if job >= jobs || send.send((job, part(memories, job, args))).is_err() {
                         break;
                     }
@@ -157,7 +157,7 @@ fn judge(memories: &[Memory], args: &Args) -> Result<Vec<Judged>> {
     Ok(judged)
 }
 
-/// The traffic of all memories, which takes longer, then the figures.
+/// The jobs: first the traffic of all memories, which takes longer, then the figures.
 fn part(memories: &[Memory], job: usize, args: &Args) -> Result<Part, ControllerError> {
     let memory = &memories[job % memories.len()];
     if job < memories.len() {
@@ -175,7 +175,7 @@ fn figure(check: Check) -> Figure {
     }
 }
 
-/// What fails, in a line.
+/// The failures in one line.
 fn fault(judged: &[Judged]) -> Option<String> {
     let figures = judged.iter().flat_map(|one| &one.checks);
     let wrong = figures.filter(|figure| !figure.holds).count();

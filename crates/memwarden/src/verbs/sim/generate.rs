@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim generate`: a trace after a pattern.
+//! `memwarden sim generate`: writes a trace with a pattern.
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ use super::memory;
 use super::trace_file::TraceFile;
 use crate::verbs::foreign::Interrupted;
 
-/// Requests between two looks at whether a signal came.
+/// Requests between checks for a signal.
 const BETWEEN_LOOKS: u64 = 1 << 16;
 
-/// Write a trace of requests after a pattern
+/// Write a trace of requests with a pattern
 #[derive(clap::Args)]
 #[command(
     after_help = "The same options give the same trace. The file appears when it is complete.\n\
@@ -23,19 +23,19 @@ const BETWEEN_LOOKS: u64 = 1 << 16;
     memwarden sim generate --pattern stream --count 10000000 --write-share 0 --binary -o stream.trace"
 )]
 pub(super) struct Args {
-    /// Which lines: any each time, or one after the other
+    /// Order of the lines: random, or one after the other
     #[arg(long, value_enum)]
     pattern: Order,
-    /// Requests
+    /// Number of requests
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Which part of them are writes, from 0 to 1; they are spread evenly
+    /// Share of writes, from 0 to 1; they are spread evenly
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, value_parser = share)]
     write_share: f64,
-    /// The memory whose lines they are of: a name (`memwarden sim memories` lists them) or a TOML file
+    /// Memory whose lines are addressed: a name (`memwarden sim memories` lists them) or a TOML file
     #[arg(long, value_name = "MEMORY", default_value = "ddr4-2400")]
     memory: String,
-    /// Chooses the random lines
+    /// Seed of the random lines
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

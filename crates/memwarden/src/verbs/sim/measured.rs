@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What runs of the experiments measured, made here or before, found by the case that was published: the same workloads with the same memory
-//! under the same guard.
+//! Measured figures from runs of the experiments, matched with the published cases: the same workloads with the same
+//! memory under the same guard.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,7 +18,7 @@ use crate::verbs::{interfere, realtime};
 const MIB: f64 = (1 << 20) as f64;
 const LINE_BYTES: f64 = 64.0;
 
-/// The cases of some run folders.
+/// The cases of several run folders.
 pub(super) struct Measured(Vec<Found>);
 
 struct Found {
@@ -27,7 +27,7 @@ struct Found {
     figures: BTreeMap<Measure, f64>,
 }
 
-/// What makes a published case and one of a run the same.
+/// The key by which a published case matches one of a run.
 #[derive(Debug, PartialEq)]
 struct Setting {
     subject: Subject,
@@ -36,7 +36,7 @@ struct Setting {
     guard: Option<Guarded>,
 }
 
-/// The workload that the figures are of.
+/// The workload whose figures are compared.
 #[derive(Debug, PartialEq)]
 enum Subject {
     Workload {
@@ -50,7 +50,7 @@ enum Subject {
     },
 }
 
-/// A guard as far as a case depends on it: budgets of the cores that do something.
+/// The part of a guard's settings that a case depends on: budgets of the active cores.
 #[derive(Debug, PartialEq)]
 struct Guarded {
     subject_mib_s: u64,
@@ -73,7 +73,7 @@ struct Realtime {
     args: realtime::Args,
 }
 
-/// Measures what was published of `platform` on the lab's machine with its memory, into the run folder `run`.
+/// Measures the published cases of `platform` on the lab's machine with its memory, into the run folder `run`.
 pub(super) fn measure(platform: &str, cases: &[Case], run: &Path) -> Result<()> {
     let on = format!("lab:{platform}");
     let words = ["memwarden", "--on", &on, "--out"].map(OsStr::new);
@@ -87,10 +87,10 @@ pub(super) fn measure(platform: &str, cases: &[Case], run: &Path) -> Result<()> 
 }
 
 impl Measured {
-    /// What `folders` hold.
+    /// Reads the cases of `folders`.
     ///
     /// # Errors
-    /// When one is no run folder of interfere or realtime.
+    /// When a folder is not a run folder of interfere or realtime.
     pub(super) fn read(folders: &[PathBuf]) -> Result<Self> {
         let mut all = Vec::new();
         for folder in folders {
@@ -108,14 +108,14 @@ impl Measured {
         Ok(Self(all))
     }
 
-    /// What was measured of a figure of that case, by the last folder that has it.
+    /// The measured figure of that case, from the last folder that has it.
     pub(super) fn figure(&self, case: &Case, measure: Measure) -> Option<f64> {
         let wanted = Setting::of(case)?;
         let mut found = self.0.iter().rev().filter(|found| found.setting == wanted);
         found.find_map(|found| found.figures.get(&measure).copied())
     }
 
-    /// Folders of which none of the cases was published.
+    /// Folders without a published case.
     pub(super) fn unused<'a>(&'a self, cases: &'a [Case]) -> impl Iterator<Item = &'a Path> {
         let wanted: Vec<Setting> = cases.iter().filter_map(Setting::of).collect();
         let used = move |run: &Path| {
@@ -129,7 +129,7 @@ impl Measured {
 }
 
 impl Setting {
-    /// Of a published case.
+    /// The key of a published case.
     fn of(case: &Case) -> Option<Self> {
         let mut busy = case
             .workloads
@@ -252,7 +252,7 @@ fn of_victim(ran: &studies::interfere::Case) -> BTreeMap<Measure, f64> {
     let mut figures = of_loads(&ran.aggressors);
     if let Some(victim) = &ran.victim {
         if let Some(median) = victim.median {
-            // A line and the time for it say the same.
+            // Bandwidth and time of a line are equivalent.
             let other = 1e9 * LINE_BYTES / MIB / median;
             let (ns, mib_s) = match victim.metric.as_str() {
                 "latency_ns" => (median, other),

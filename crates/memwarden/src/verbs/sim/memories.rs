@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim memories`: the memories that come with the program.
+//! `memwarden sim memories`: lists the built-in memories.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::verbs::output::print;
 use crate::verbs::terminal::{lines, number, table};
 
-/// List the memories that come with the program
+/// List the built-in memories
 #[derive(clap::Args)]
 #[command(
     after_help = "GB/s are 10^9 bytes a second, of all channels together. The idle latency is tRCD, tCL and the burst, in\n\
@@ -26,7 +26,7 @@ pub(super) struct Args {
 
 #[derive(Serialize)]
 struct Listed {
-    /// What the other verbs take.
+    /// The value for other verbs.
     option: &'static str,
     capacity_bytes: u64,
     peak_bytes_per_s: f64,

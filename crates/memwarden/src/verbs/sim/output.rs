@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that appears when it is complete, or not at all.
+//! A file that appears only when it is complete.
 
 use std::fs::{File, Permissions};
 use std::io::ErrorKind;
@@ -9,14 +9,14 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use tempfile::NamedTempFile;
 
-/// A file on its way: removed when this goes and it wasn't kept.
+/// A file being written; removed when dropped unless kept.
 pub struct Output<'a> {
     path: &'a Path,
     replace: bool,
     file: NamedTempFile,
 }
 
-/// The folder that a file is in.
+/// The directory of a file.
 pub fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -24,7 +24,7 @@ pub fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Nothing but a plain file is replaced, and that only on request.
+/// Refuses to replace anything but a plain file, and that without `replace`.
 fn may_write(path: &Path, replace: bool) -> Result<()> {
     let shown = path.display();
     match path.symlink_metadata() {
@@ -39,7 +39,7 @@ fn may_write(path: &Path, replace: bool) -> Result<()> {
 }
 
 impl<'a> Output<'a> {
-    /// Begins it beside where it is to be.
+    /// Begins the file beside its final path.
     pub fn begin(path: &'a Path, replace: bool) -> Result<Self> {
         may_write(path, replace)?;
         let folder = folder(path);
@@ -62,23 +62,23 @@ impl<'a> Output<'a> {
         })
     }
 
-    /// What to write to.
+    /// The temporary file to write to.
     pub fn file(&self) -> &File {
         self.file.as_file()
     }
 
-    /// What it does, for an error.
+    /// What is being attempted, for an error.
     pub fn writing(&self) -> String {
         format!("writing {}", self.path.display())
     }
 
-    /// It is complete: puts it where it is to be.
+    /// Moves the complete file to its final path.
     pub fn keep(self) -> Result<()> {
         let writing = self.writing();
         let kept = if self.replace {
             self.file.persist(self.path)
         } else {
-            // Somebody may have made it in the meantime.
+            // Another process may have created the file in the meantime.
             self.file.persist_noclobber(self.path)
         };
         kept.map_err(|error| error.error).context(writing)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim platforms`: the machines that come with the program.
+//! `memwarden sim platforms`: lists the built-in platforms.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::verbs::output::print;
 use crate::verbs::terminal::{lines, number, table};
 
-/// List the platforms that come with the program
+/// List the built-in platforms
 #[derive(clap::Args)]
 #[command(
     after_help = "A platform is a whole machine: `memwarden interfere --on sim:PLATFORM`, `memwarden realtime --on sim:PLATFORM`.\n\
@@ -28,7 +28,7 @@ pub(super) struct Args {
 
 #[derive(Serialize)]
 struct Listed {
-    /// What the other verbs take.
+    /// The value for other verbs.
     option: &'static str,
     peak_bytes_per_s: f64,
     channels: u64,
@@ -41,7 +41,7 @@ struct Listed {
 struct Published {
     source: String,
     cases: usize,
-    /// Those that a calibration goes by.
+    /// Number of figures that a calibration fits.
     fitted_to: usize,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim record`: what a simulated machine asks of its memory, as a trace.
+//! `memwarden sim record`: records a simulated machine's memory requests as a trace.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::verbs::foreign::Interrupted;
 
 use crate::verbs::terminal::Bar;
 
-/// Write what a simulated machine asks of its memory as a trace
+/// Write a simulated machine's memory requests as a trace
 #[derive(clap::Args)]
 #[command(
     after_help = "A workload is latency, bandwidth:KIND, xserver or trace:FILE, and its cores; the other cores are idle.\n\
@@ -30,26 +30,26 @@ pub(super) struct Args {
     /// A platform's name (`memwarden sim platforms`) or TOML file
     #[arg(long, value_name = "PLATFORM")]
     platform: String,
-    /// What runs: WORKLOAD@CORES (repeatable)
+    /// Workloads to run: WORKLOAD@CORES (repeatable)
     #[arg(long, value_name = "LOAD", required = true)]
     workload: Vec<LoadSpec>,
     /// The workloads' buffers
     #[arg(long, value_name = "SIZE", default_value = "16M")]
     memory: Size,
-    /// How long it is recorded, in simulated time
+    /// Length of the recording, in simulated time
     #[arg(long = "for", value_name = "TIME", default_value = "1ms")]
     time: Time,
-    /// What passes before, while caches fill
+    /// Time before the recording, while caches fill
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     settle: Time,
-    /// Where the workloads' pages are in memory
+    /// Seed for the placement of the workloads' pages
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     file: TraceFile,
 }
 
-/// Looks at whether a signal came.
+/// Number of checks for a signal.
 const LOOKS: u64 = 100;
 
 /// Simulated time, ps; up to an hour.

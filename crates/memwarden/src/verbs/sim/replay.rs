@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden sim replay`: a trace through a memory's controller.
+//! `memwarden sim replay`: sends a trace through a memory's controller.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,11 +17,11 @@ use crate::verbs::output::errln;
 use crate::verbs::output::print;
 use crate::verbs::terminal::{Bar, lines, number, table};
 
-/// Requests between two steps of the bar.
+/// Requests between two updates of the progress bar.
 const BETWEEN_STEPS: u64 = 1 << 16;
-/// The longest that an idle row may stay open, ns: beyond the longest refresh interval.
+/// Longest time that an idle row may stay open, ns: beyond the longest refresh interval.
 const MAX_IDLE_NS: u64 = 1_000_000;
-/// Violations that are shown.
+/// Violations to show.
 const SHOWN: usize = 5;
 
 /// Replay a trace of requests through a memory's controller
@@ -40,25 +40,25 @@ pub(super) struct Args {
     /// A name (`memwarden sim memories` lists them) or a TOML file
     #[arg(long, value_name = "MEMORY", default_value = "ddr4-2400")]
     memory: String,
-    /// What becomes of open rows: open, closed, or timeout:NS, closed after so many ns without use [default: open]
+    /// Page policy: open, closed, or timeout:NS, which closes a row after NS ns without use [default: open]
     #[arg(long, value_name = "POLICY", value_parser = page_policy)]
     page_policy: Option<PagePolicy>,
-    /// Reads that a channel's controller holds, 1 to 1024 [default: 32]
+    /// Read queue of a channel's controller, 1 to 1024 [default: 32]
     #[arg(long, value_name = "N")]
     read_depth: Option<usize>,
-    /// Writes that it holds, 1 to 1024 [default: 32]
+    /// Write queue of a channel's controller, 1 to 1024 [default: 32]
     #[arg(long, value_name = "N")]
     write_depth: Option<usize>,
-    /// Row hits of a bank that go before an older request for another row [default: 16]
+    /// Row hits of a bank that may overtake an older request for another row [default: 16]
     #[arg(long, value_name = "N")]
     row_hit_cap: Option<u32>,
-    /// With as many writes waiting, writing begins [default: 24]
+    /// Number of waiting writes at which writing begins [default: 24]
     #[arg(long, value_name = "N")]
     write_high: Option<usize>,
-    /// With as few, reading goes on [default: 8]
+    /// Number of waiting writes at which reading resumes [default: 8]
     #[arg(long, value_name = "N")]
     write_low: Option<usize>,
-    /// Have the independent checker judge every command; the exit code is 1 when a rule is broken
+    /// Let the independent checker judge every command; the exit code is 1 when a rule is broken
     #[arg(long)]
     check: bool,
     /// Print as JSON, with all settings
@@ -96,11 +96,11 @@ impl Args {
     }
 }
 
-/// A trace that moves a bar as it is read.
+/// A trace that updates a progress bar as it is read.
 struct Watched {
     reader: Reader,
     bar: Bar,
-    /// None for what is no file.
+    /// None for anything but a regular file.
     length: Option<u64>,
     count: u64,
 }
@@ -125,7 +125,7 @@ impl Iterator for Watched {
         self.count += 1;
         let is_step = self.count % BETWEEN_STEPS == 0 || request.is_none();
         if let Some(length) = self.length.filter(|_| is_step) {
-            // Bytes of a file fit.
+            // The size of a file fits.
             let read = self.reader.bytes_read().min(length) as usize;
             self.bar.step(read, length as usize, "bytes");
         }
@@ -133,7 +133,7 @@ impl Iterator for Watched {
     }
 }
 
-/// All that is told, with what made it.
+/// The complete output, with the settings.
 #[derive(Serialize)]
 struct Told<'a> {
     trace: &'a Path,
@@ -145,7 +145,7 @@ struct Told<'a> {
     speed: &'a Speed,
 }
 
-/// What came of the trace; the same for the same requests.
+/// Results of the trace; the same requests give the same results.
 #[derive(Serialize)]
 struct Figures {
     reads: u64,
@@ -164,7 +164,7 @@ struct Figures {
     read_latency_mean_ps: Option<f64>,
     read_latency_p50_ps: Option<u64>,
     read_latency_p99_ps: Option<u64>,
-    /// None where the memory's file has no currents.
+    /// None if the memory's file has no currents.
     energy: Option<Energy>,
     mean_power_mw: Option<f64>,
 }
@@ -176,18 +176,18 @@ struct Judged {
     violations: Vec<String>,
 }
 
-/// How fast the model was, the trace's reading included.
+/// Speed of the model, including reading of the trace.
 #[derive(Serialize)]
 struct Speed {
     wall_s: f64,
     requests_per_s: f64,
-    /// The same by this thread's time on a CPU: others' turns don't count.
+    /// The same by CPU time of this thread, which excludes other threads' turns.
     requests_per_cpu_s: Option<f64>,
-    /// The most memory that the process had.
+    /// Peak memory of the process.
     most_memory_kib: Option<u64>,
 }
 
-/// This thread's time on a CPU, ns.
+/// CPU time of this thread, ns.
 fn cpu_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -356,7 +356,7 @@ fn text(figures: &Figures, check: Option<&Judged>) -> String {
     parts.join("\n")
 }
 
-/// The energy, and its parts.
+/// The energy with its parts.
 fn energy_text(figures: &Figures) -> (String, String) {
     let Some((energy, mw)) = figures.energy.zip(figures.mean_power_mw) else {
         return ("-".into(), "the memory's file has no currents".into());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace that is written: where, and in which form.
+//! Options of a trace file that is written: path and format.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -17,21 +17,21 @@ pub struct TraceFile {
     /// Write the binary form, which is faster to read
     #[arg(long)]
     binary: bool,
-    /// Where to write it
+    /// File to write
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Replace the file if it is there
+    /// Replace the file if it exists
     #[arg(long)]
     replace: bool,
 }
 
 impl TraceFile {
-    /// Begins it beside where it is to be.
+    /// Begins the file beside its final path.
     pub fn begin(&self) -> Result<Output<'_>> {
         Output::begin(&self.output, self.replace)
     }
 
-    /// What writes to it.
+    /// The trace writer.
     pub fn writer<'a>(&self, output: &'a Output) -> Result<Writer<BufWriter<&'a File>>> {
         let format = if self.binary {
             Format::Binary
@@ -42,7 +42,7 @@ impl TraceFile {
         Writer::new(buffered, format).with_context(|| output.writing())
     }
 
-    /// It is complete: puts it where it is to be, and says what is in it.
+    /// Moves the complete file to its final path, and prints its contents in words.
     pub fn keep(&self, output: Output, what: &str) -> Result<()> {
         let bytes = output.file().metadata();
         let bytes = bytes.with_context(|| output.writing())?.len();

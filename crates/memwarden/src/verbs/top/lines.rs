@@ -13,7 +13,7 @@ use super::{Args, wait_until};
 use crate::verbs::guard::show;
 use crate::verbs::output::{self, errln};
 
-/// Names of the columns, which are as wide as [`WIDTHS`] says.
+/// Names of the columns; [`WIDTHS`] has their widths.
 const COLUMNS: [&str; 15] = [
     "t_s",
     "core",
@@ -34,7 +34,7 @@ const COLUMNS: [&str; 15] = [
 
 const WIDTHS: [usize; 15] = [8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16, 12, 9, 13, 12];
 
-/// Prints until the count is reached or a signal comes. A reader that goes away ends it too, and in order.
+/// Prints until the count is reached or a signal comes. A closed pipe also ends it in order.
 pub fn run(
     guard: &mut dyn Regulator,
     args: &Args,
@@ -96,7 +96,7 @@ fn header() -> String {
     row(&COLUMNS)
 }
 
-/// A line for each core that is online.
+/// One line for each online core.
 fn lines(t_s: f64, rates: &Rates) -> String {
     let online = rates.cores.iter().filter(|core| core.online);
     online.map(|core| line(t_s, core)).collect()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A screen as SVG, for the docs.
+//! The screen as SVG, for the docs.
 
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ fn ink(cell: &Cell) -> (&'static str, &'static str) {
     }
 }
 
-/// Draws the screen: runs of cells that look alike are one text each.
+/// Draws the screen: a run of cells with the same style is one text.
 pub fn svg(title: &str, screen: &Buffer) -> String {
     let (columns, rows) = (
         usize::from(screen.area.width),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Top on a terminal: reads the guard at each interval and the keys in between, and leaves the terminal as it was.
+//! Top on a terminal: reads the guard at each interval and keys in between, and restores the terminal.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::SLICE;
 use super::state::{Command, State};
 use super::view::{Theme, draw};
 
-/// The terminal in its own mode; put back when dropped, and by ratatui's hook in a panic.
+/// The terminal in raw mode; restored when dropped, and by ratatui's hook after a panic.
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -28,7 +28,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that went away has nothing to be put back.
+        // A terminal that is gone cannot be restored.
         let _ = ratatui::try_restore();
     }
 }
@@ -62,7 +62,7 @@ pub fn run(
         if now >= next {
             measure(guard, &mut state, &mut sampler);
             left = left.map(|left| left - 1);
-            // After a pause (a stopped process, a slow terminal) the missed readings are not made up for.
+            // After a pause (a stopped process, a slow terminal), missed readings are skipped.
             next = if now > next + interval { now } else { next } + interval;
             stale = true;
             continue;
@@ -83,7 +83,7 @@ pub fn run(
     Ok(())
 }
 
-/// Reads the guard. When it is gone the screen says so, and waits for one to come back.
+/// Reads the guard. If it has ended, the screen says so and waits for another one.
 fn measure(guard: &dyn Regulator, state: &mut State, sampler: &mut Sampler) {
     match Sample::take(guard) {
         Ok(sample) => {
@@ -117,7 +117,7 @@ fn carry_out(
     state.done(outcome.map_err(|error| error.to_string()));
 }
 
-/// Tells the guard, and says what it was told.
+/// Sends the command to the guard; returns a description for the screen.
 fn told(guard: &mut dyn Regulator, command: &Command) -> Result<String, Error> {
     match command {
         Command::Quit => Ok(String::new()),

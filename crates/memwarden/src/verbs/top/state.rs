@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What top's screen shows, and what a key does to it: no terminal, no regulator, no clock.
+//! State of top's screen and its reaction to keys: no terminal, no regulator, no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::verbs::guard::budgets::at_least_one_event;
 
-/// Intervals kept for the history: more than a wide screen has columns for.
+/// Intervals kept in the history: more than a wide screen's columns.
 const HISTORY: usize = 240;
 
-/// The longest budget that is typed: more digits than any has.
+/// Longest typed budget, in characters: more digits than any budget has.
 const TYPED_MAX: usize = 12;
 
-/// A core's past: MB/s of reads and of writes in each interval, `None` where it isn't known.
+/// A core's history: MB/s of reads and of writes in each interval; `None` if unknown.
 #[derive(Debug, Clone, Default)]
 pub struct History(VecDeque<[Option<f64>; 2]>);
 
@@ -31,7 +31,7 @@ impl History {
         self.0.push_back([core.read.achieved_mib_s, write]);
     }
 
-    /// The last `count`, oldest first.
+    /// The last `count` values, oldest first.
     pub fn last(&self, resource: Resource, count: usize) -> impl Iterator<Item = Option<f64>> + '_ {
         let skip = self.0.len().saturating_sub(count);
         self.0.iter().skip(skip).map(move |both| match resource {
@@ -41,29 +41,29 @@ impl History {
     }
 }
 
-/// What is said at the bottom.
+/// The message at the bottom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Something was done.
+    /// A command succeeded.
     Done(String),
-    /// Something was refused, or went wrong.
+    /// A command was refused or failed.
     Refused(String),
 }
 
-/// What a key asks for.
+/// The command of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Enough seen.
+    /// End the program.
     Quit,
-    /// Another budget.
+    /// Set a budget.
     Budget(Resource, Request),
-    /// Exempt a core from throttling, or not.
+    /// Exempt a core from throttling, or end the exemption.
     Rt(usize, bool),
-    /// What happens with what is left of a period.
+    /// Set best-effort sharing.
     BestEffort(BestEffort),
-    /// Donation and reclaim.
+    /// Switch donation and reclaim.
     Reclaim(bool),
-    /// Statistics from 0.
+    /// Reset the statistics.
     Reset,
 }
 
@@ -72,28 +72,28 @@ pub enum Command {
 pub struct State {
     /// The regulator's name.
     pub backend: String,
-    /// How often it is read.
+    /// The reading interval.
     pub interval: Duration,
-    /// Every setting.
+    /// The guard's settings.
     pub settings: Settings,
-    /// Cores that are online.
+    /// The online cores.
     pub cores: Vec<CoreRates>,
-    /// By core.
+    /// History by core.
     pub history: BTreeMap<usize, History>,
-    /// The core that keys are about.
+    /// The core that keys apply to.
     pub selected: usize,
-    /// Which budgets are shown and changed.
+    /// The kind of budgets that are shown and changed.
     pub resource: Resource,
-    /// The budget that is being typed.
+    /// The budget being typed.
     pub typed: Option<String>,
-    /// The last thing said.
+    /// The last message.
     pub message: Option<Message>,
-    /// The list of keys is shown.
+    /// True if the list of keys is shown.
     pub help: bool,
 }
 
 impl State {
-    /// Before anything was measured.
+    /// The state before the first reading.
     pub fn new(backend: &str, interval: Duration, settings: Settings) -> Self {
         Self {
             backend: backend.to_owned(),
@@ -109,11 +109,11 @@ impl State {
         }
     }
 
-    /// Another reading.
+    /// Takes a new reading.
     pub fn measured(&mut self, settings: Settings, rates: Rates) {
         self.cores = rates.cores.into_iter().filter(|core| core.online).collect();
         for core in &self.cores {
-            // The first reading has no rates to remember.
+            // The first reading has no rates for the history.
             if rates.interval_s.is_some() {
                 self.history.entry(core.cpu).or_default().push(core);
             }
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// New settings between two readings: shown at once.
+    /// Takes new settings between two readings and shows them at once.
     pub fn set(&mut self, settings: Settings) {
         let control = &settings.control;
         for core in &mut self.cores {
@@ -144,7 +144,7 @@ impl State {
                     .map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event));
                 if rates.budget_mib_s != budget {
                     rates.budget_mib_s = budget;
-                    // What was used was used under another budget.
+                    // The current use was measured under the previous budget.
                     rates.budget_ratio = None;
                     rates.worst_ratio = None;
                 }
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// What became of a command.
+    /// Takes the outcome of a command.
     pub fn done(&mut self, outcome: Result<String, String>) {
         self.message = Some(outcome.map_or_else(Message::Refused, Message::Done));
     }
@@ -169,7 +169,7 @@ impl State {
         budgets.get(&self.selected).copied().flatten()
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Option<Command> {
         if key.kind == KeyEventKind::Release {
             return None;
@@ -254,7 +254,7 @@ impl State {
         None
     }
 
-    /// A tenth more or less, and at least one event; never less than one.
+    /// Changes the budget by a tenth, at least one event; it never drops below one.
     fn change(&mut self, more: bool) -> Option<Command> {
         let Some(events) = self.budget() else {
             self.message = Some(Message::Refused(format!(
@@ -413,7 +413,7 @@ mod tests {
             state.message,
             Some(Message::Refused("CPU2 has no budget: e types one".into()))
         );
-        // The next key takes the message away.
+        // The next key removes the message.
         press(&mut state, KeyCode::Up);
         assert_eq!(state.message, None);
     }
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(state.typed, None);
         press(&mut state, KeyCode::Enter);
         assert_eq!(types(&mut state, "max"), events(0, None));
-        // Typing q or + types them; Esc and an empty line change nothing.
+        // While typing, q and + are text; Esc and an empty line change nothing.
         press(&mut state, KeyCode::Char('e'));
         assert_eq!(press(&mut state, KeyCode::Char('q')), None);
         assert_eq!(state.typed.as_deref(), Some("q"));
@@ -456,7 +456,7 @@ mod tests {
             press(&mut state, KeyCode::Char('e'));
             let command = types(&mut state, typed);
             if typed.len() > TYPED_MAX {
-                // No more than that is taken in.
+                // Further characters are ignored.
                 assert!(command.is_some(), "{typed}");
                 continue;
             }

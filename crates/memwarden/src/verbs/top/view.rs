@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Draws top's screen from its state: the same state on the same size is the same screen.
+//! Draws top's screen from its state: the same state and size give the same screen.
 
 use memwarden_guard::rates::{CoreRates, ResourceRates};
 use memwarden_guard::{Resource, meaning};
@@ -10,17 +10,17 @@ use ratatui::text::{Line, Span};
 
 use super::state::{Message, State};
 
-/// What the terminal can show.
+/// Capabilities of the terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theme {
-    /// Colours: blue and yellow, which also differ for who sees no red or green. Nothing is told by colour alone.
+    /// Colours: blue and yellow, which colour-blind users can distinguish. No information is in the colour only.
     pub colour: bool,
     /// Block characters; otherwise ASCII.
     pub unicode: bool,
 }
 
 impl Theme {
-    /// As $NO_COLOR, $TERM and the locale say.
+    /// From $NO_COLOR, $TERM and the locale.
     pub fn from_environment() -> Self {
         let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(value);
@@ -41,17 +41,17 @@ impl Theme {
         }
     }
 
-    /// What a core may use.
+    /// Style of what a core may use.
     fn calm(self) -> Style {
         self.coloured(Color::Blue)
     }
 
-    /// What takes something from a core.
+    /// Style of what limits a core.
     fn loud(self) -> Style {
         self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// Eight heights, low to high.
+    /// Eight heights, in ascending order.
     fn heights(self) -> [char; 8] {
         if self.unicode {
             ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
@@ -60,7 +60,7 @@ impl Theme {
         }
     }
 
-    /// A share of a bar: full, empty.
+    /// Characters of a bar: full, empty.
     fn bar(self) -> (char, char) {
         if self.unicode {
             ('█', '░')
@@ -70,7 +70,7 @@ impl Theme {
     }
 }
 
-/// A column; listed here in the order in which they get their place, drawn in [`Column::DRAWN`]'s.
+/// A column; listed in the order of priority, drawn in the order of [`Column::DRAWN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Core,
@@ -112,7 +112,7 @@ impl Column {
         Self::History,
     ];
 
-    /// Width with the space in front of it.
+    /// Width, including the space before it.
     fn width(self) -> usize {
         match self {
             Self::Core => 10,
@@ -122,7 +122,7 @@ impl Column {
             Self::Throttled | Self::Overflows => 11,
             Self::BestEffort => 13,
             Self::Bar => 12,
-            // What is left over is added.
+            // Minimum; it also gets the remaining width.
             Self::History => 14,
         }
     }
@@ -145,7 +145,7 @@ impl Column {
     }
 }
 
-/// The columns that fit, as drawn, each with its width.
+/// The columns that fit, in the order of drawing, with their widths.
 fn columns(width: usize) -> Vec<(Column, usize)> {
     let mut left = width;
     let mut taken = Vec::new();
@@ -166,7 +166,7 @@ fn columns(width: usize) -> Vec<(Column, usize)> {
         .collect()
 }
 
-/// Draws everything.
+/// Draws the screen.
 pub fn draw(state: &State, theme: Theme, frame: &mut Frame) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -175,7 +175,7 @@ pub fn draw(state: &State, theme: Theme, frame: &mut Frame) {
     if !state.help {
         below.extend(keys(theme, width));
     }
-    // A low screen keeps the cores and the status line.
+    // A low screen keeps only the cores and the status line.
     if above.len() + below.len() + 3 > height {
         above.truncate(1);
         below.truncate(1);
@@ -195,7 +195,7 @@ pub fn draw(state: &State, theme: Theme, frame: &mut Frame) {
     }
 }
 
-/// Words side by side, as many to a line as fit.
+/// Lays out words in lines, as many in a line as fit.
 fn flow<'a>(words: Vec<Span<'a>>, gap: &'static str, width: usize) -> Vec<Line<'a>> {
     let mut lines = vec![Line::default()];
     for word in words {
@@ -258,7 +258,7 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
     if !meaning(control).memory_traffic {
         words.insert(2, Span::styled("not memory traffic", theme.loud()));
     }
-    // First of all, where a low screen keeps them.
+    // First, so that a low screen keeps them.
     let failings = state.cores.iter().flat_map(|core| &core.failings);
     let failings = failings.map(|failing| Span::styled(format!("! {failing}"), theme.loud()));
     words.splice(0..0, failings);
@@ -284,7 +284,7 @@ fn status<'a>(state: &State, theme: Theme) -> Line<'a> {
     }
 }
 
-/// Keys and what they do, in short and at length.
+/// Keys with a short and a long description.
 const KEYS: [(&str, &str, &str); 11] = [
     (
         "j k",
@@ -361,7 +361,7 @@ fn table<'a>(state: &State, theme: Theme, width: usize, room: usize) -> Vec<Line
     let mut lines = vec![Line::styled(heading, bold)];
     let rows = room.saturating_sub(1);
     let total = state.cores.len();
-    // One row of a table that is cut off says so.
+    // If the table is cut off, one row says so.
     let shown = if total > rows {
         rows.saturating_sub(1)
     } else {
@@ -417,7 +417,7 @@ fn cell<'a>(
             let mark = if core.cpu == state.selected { '>' } else { ' ' };
             let rt = if core.rt { " rt" } else { "" };
             let name = format!("CPU{}{rt}", core.cpu);
-            // The mark says it too, where a terminal has no reverse.
+            // The mark repeats the selection for terminals without reverse video.
             let style = if core.cpu == state.selected {
                 Style::new().add_modifier(Modifier::REVERSED)
             } else {
@@ -465,7 +465,7 @@ fn cell<'a>(
     }
 }
 
-/// A share of a budget; past all of it, full.
+/// A bar of the share of a budget; full if exceeded.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -486,7 +486,7 @@ fn bar<'a>(theme: Theme, share: Option<f64>, width: usize) -> Vec<Span<'a>> {
     ]
 }
 
-/// MB/s over time. Full height is the budget, or the most seen when that is more.
+/// MB/s over time. The full height is the budget, or the maximum if that is more.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn history(state: &State, theme: Theme, cpu: usize, budget: Option<f64>, width: usize) -> String {
     let Some(history) = state.history.get(&cpu) else {
@@ -537,7 +537,7 @@ mod tests {
         ..PLAIN
     };
 
-    /// What `memwarden top --json` printed in the lab (tests/data/top/README.md says of what).
+    /// The recorded output of `memwarden top --json` in the lab (tests/data/top/README.md describes it).
     fn recorded_lines() -> Vec<serde_json::Value> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/top/recorded.jsonl");
         let text = fs::read_to_string(path).unwrap();
@@ -578,7 +578,7 @@ mod tests {
         state.unwrap()
     }
 
-    /// The recorded cores over and over, so that there are many.
+    /// The recorded cores, repeated to get many.
     fn many(count: usize) -> State {
         let mut state = recorded();
         let few = state.cores.clone();
@@ -679,8 +679,8 @@ mod tests {
         expect(&docs, &svg("memwarden top", &screen));
     }
 
-    /// What `memwarden guard serve` said of the same cores at the last moment that was recorded: the metrics of which
-    /// docs/serve.md speaks.
+    /// The metrics of `memwarden guard serve` for the same cores at the last recorded moment, which docs/serve.md
+    /// shows.
     #[test]
     fn the_picture_of_the_metrics_page_is_the_page() {
         const SHOWN: [&str; 6] = [

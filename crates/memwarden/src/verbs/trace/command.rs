@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command beside which is traced.
+//! The command that runs during a trace.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,13 +15,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::verbs::foreign;
 
-/// A command that was told to end has this long.
+/// Time in which a command must end after the signal.
 const END_WITHIN: Duration = Duration::from_secs(10);
 
-/// A command: dropped, it is told to end, if it hasn't, and waited for.
+/// A command; when dropped, it is told to end and waited for.
 pub(super) struct Command<'a> {
     words: &'a [OsString],
-    /// Standard output is the summary's.
+    /// Standard output is reserved for the summary.
     output_is_taken: bool,
     interrupt: &'a Interrupt,
     child: Option<Child>,
@@ -53,7 +53,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// That there is such a program: known before anything is begun.
+    /// Checks that the program exists, before the trace begins.
     pub(super) fn check(&self) -> Result<(), Error> {
         let Some(program) = self.words.first() else {
             return Ok(());
@@ -113,7 +113,7 @@ impl Beside for Command<'_> {
     }
 }
 
-/// Passes on what ended us, or tells it to end, and waits for it; kills it if it does not.
+/// Passes on the signal that ended us, or tells the command to end, and waits for it; kills it if it does not end.
 fn end(child: &mut Child, interrupt: &Interrupt) -> io::Result<ExitStatus> {
     if let Some(status) = child.try_wait()? {
         return Ok(status);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memwarden trace copies`: who copies how much between user and kernel memory.
+//! `memwarden trace copies`: traces copies between user and kernel memory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::live::Screen;
 use crate::verbs::experiment::{Place, on};
 use crate::verbs::on_lab::MachineArgs;
 
-/// Record size and latency of every copy between user and kernel memory, and by whom
+/// Record size, latency and caller of every copy between user and kernel memory
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "from and to are copy_from_user() and copy_to_user(), __from and __to their forms with two underscores.\n\
@@ -34,18 +34,18 @@ pub(super) struct Args {
     /// from, to, __from, __to [default: all four]
     #[arg(long, value_name = "OPERATION,...", value_delimiter = ',')]
     ops: Option<Vec<Function>>,
-    /// How long, such as 100s or 5m [default: until the command ends, or Ctrl-C; lab: 1s]
+    /// Duration, such as 100s or 5m [default: until the command ends, or Ctrl-C; lab: 1s]
     #[arg(long = "for", value_name = "TIME")]
     #[serde(rename = "for")]
     time: Option<Time>,
-    /// How often records are read at the latest [default: 100ms]
+    /// Longest interval between two reads of the records [default: 100ms]
     #[arg(long, value_name = "TIME")]
     every: Option<Time>,
-    /// Leave a line for each record in mem_trace_from.dat and the like, in the run folder
+    /// Also write a line for each record to mem_trace_from.dat and the like, in the run folder
     #[arg(long)]
     #[serde(serialize_with = "on")]
     dat: bool,
-    /// The folder of the devices; null makes records of its own, to try the command [default: /dev/copytrace]
+    /// The directory of the devices; null generates records, to try the command [default: /dev/copytrace]
     #[arg(long, value_name = "PATH|null", value_parser = NonEmptyStringValueParser::new())]
     device: Option<String>,
     #[command(flatten)]
@@ -65,7 +65,7 @@ impl Args {
         self.machine.check(&self.place.on)?;
         let mut config: Config = self.place.settings(self)?;
         if !self.command.is_empty() {
-            // It ends the trace, whatever time a file has.
+            // The command ends the trace, even if the file has a time.
             config.time = self.time;
             config.command.clone_from(&self.command);
         }
@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(&summary))
 }
 
-/// The command's, where there was one.
+/// The command's exit code, if there was a command.
 fn exit_code(summary: &Summary) -> ExitCode {
     let code = summary.whole.command_exit_code.unwrap_or(0);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
@@ -164,7 +164,7 @@ mod tests {
         let lab = settings(&["--on", "lab"]).unwrap();
         assert_eq!(lab.time, Some(trace::LAB_TIME));
         assert_eq!(settings(&["--on", "lab", "--", "true"]).unwrap().time, None);
-        // A file that was printed for a command is taken again.
+        // The settings that are printed for a command can be read again.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "command = [\"true\"]\n").unwrap();
         let path = file.path().to_str().unwrap();

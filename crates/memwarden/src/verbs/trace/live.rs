@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is seen, while it is traced: a table on a terminal, nothing in a pipe.
+//! Live view of a trace: a table on a terminal, nothing in a pipe.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use memwarden_platform::units::size_text;
 
 use crate::verbs::terminal;
 
-/// A table on stderr that is drawn anew; gone when it is dropped.
+/// A table on stderr that is redrawn; removed when dropped.
 pub(super) struct Screen(Option<ProgressBar>);
 
 impl Screen {
-    /// On a terminal alone. A command's own output would be mixed with it: none beside one.
+    /// A table only on a terminal, and not beside a command, whose output would mix with it.
     pub(super) fn new(beside_command: bool) -> Self {
         let shown = std::io::stderr().is_terminal() && !beside_command;
         Self(shown.then(|| {

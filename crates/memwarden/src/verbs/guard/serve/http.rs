@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small HTTP server: GET and HEAD, one request a connection, everything bounded.
+//! A small HTTP server: GET and HEAD, one request for each connection, with limits on everything.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -17,28 +17,28 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Connections at once; a scraper and a few people need less. Further ones wait in the kernel's queue.
+/// Connections at once; a scraper and a few browsers need fewer. Further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 32;
 
-/// The longest request, head and all. Below 8 KiB hyper doesn't go; a browser's cookies fit.
+/// Largest request head, bytes. hyper's minimum is 8 KiB; a browser's cookies fit.
 const REQUEST_BYTES: usize = 16 << 10;
 
 /// Lines in a request's head.
 const HEADERS: usize = 64;
 
-/// For a request to be there. A scraper on the same network needs milliseconds.
+/// Time for a complete request. A scraper on the same network needs milliseconds.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For all of a connection: whoever reads the answer slower than this holds a place that others wait for.
+/// Time for a whole connection: a client that reads more slowly would occupy a place that others wait for.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Pause after the kernel could not hand over a connection, as when all of the process's files are open.
+/// Pause after the kernel could not accept a connection, as when the process has no free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// How it went.
+    /// HTTP status.
     pub status: StatusCode,
     /// Its media type.
     pub content_type: &'static str,
@@ -46,7 +46,7 @@ pub struct Page {
     pub text: String,
 }
 
-/// Accepts connections for ever, and answers each with the page of its path.
+/// Accepts connections forever, and answers each with the page of its path.
 pub async fn serve(listener: TcpListener, page: impl Fn(&str) -> Page + 'static) {
     let page = Rc::new(page);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
@@ -67,7 +67,7 @@ pub async fn serve(listener: TcpListener, page: impl Fn(&str) -> Page + 'static)
     }
 }
 
-/// One connection. What goes wrong in it is the other side's affair.
+/// Serves one connection. Its errors are the client's problem.
 async fn connection(stream: TcpStream, page: Rc<impl Fn(&str) -> Page + 'static>) {
     let service = service_fn(|request: Request<Incoming>| {
         let response = answer(request.method(), request.uri().path(), page.as_ref());
@@ -77,7 +77,7 @@ async fn connection(stream: TcpStream, page: Rc<impl Fn(&str) -> Page + 'static>
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .keep_alive(false)
-        // Who closes its half after asking still gets its answer.
+        // A client that closes its sending half after the request still gets its answer.
         .half_close(true)
         .max_buf_size(REQUEST_BYTES)
         .max_headers(HEADERS)
@@ -85,7 +85,7 @@ async fn connection(stream: TcpStream, page: Rc<impl Fn(&str) -> Page + 'static>
         .await;
 }
 
-/// The answer; of a HEAD hyper sends the head alone.
+/// The answer; for a HEAD request hyper sends only the head.
 fn answer(method: &Method, path: &str, page: impl Fn(&str) -> Page) -> Response<Full<Bytes>> {
     let allowed = [Method::GET, Method::HEAD].contains(method);
     let page = if allowed {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tells systemd how far the service is (sd_notify(3)): a datagram to the socket that $NOTIFY_SOCKET names.
+//! Reports the service's state to systemd (sd_notify(3)): a datagram to the socket in $NOTIFY_SOCKET.
 
 use crate::verbs::output::errln;
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends a message; does nothing where nobody asked for one. That nobody hears it is no reason to end.
+/// Sends a message; does nothing without $NOTIFY_SOCKET. A failure to send does not end the service.
 pub fn notify(message: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
         if let Err(error) = send(&socket, message) {
@@ -17,7 +17,7 @@ pub fn notify(message: &str) {
     }
 }
 
-/// To a path, or with `@` in front to an abstract name.
+/// Sends to a path or, with a leading `@`, to an abstract socket name.
 fn send(socket: &OsStr, message: &str) -> io::Result<()> {
     let address = match socket.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,

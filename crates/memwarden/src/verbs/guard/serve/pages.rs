@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pages that `guard serve` has.
+//! The pages of `guard serve`.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use crate::verbs::guard::show;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// `/`, for who opens the address in a browser.
+/// `/`, for browsers.
 const INDEX: &str = "<!doctype html>
 <html lang=\"en\"><meta charset=\"utf-8\"><title>memwarden guard</title>
 <style>body { font: 1rem/1.5 sans-serif; margin: 2rem; max-width: 40rem }</style>
@@ -25,19 +25,19 @@ const INDEX: &str = "<!doctype html>
 </html>
 ";
 
-/// How it stands with the budget file.
+/// State of the budget file.
 #[derive(Debug, Clone, Copy)]
 pub struct FileState {
-    /// The last reading of the file was taken.
+    /// The last read of the file succeeded.
     pub reload_ok: bool,
-    /// When that was that did.
+    /// Time of the last successful read.
     pub reloaded_at: SystemTime,
-    /// The guard is as the file says.
+    /// The guard's settings match the file.
     pub applied: bool,
 }
 
 impl FileState {
-    /// Just now.
+    /// The state after a successful read.
     pub fn reloaded() -> Self {
         Self {
             reload_ok: true,
@@ -82,7 +82,7 @@ fn show_json(source: &Source) -> (StatusCode, &'static str, String) {
     (status, "application/json", format!("{document:#}\n"))
 }
 
-/// Without a guard there is still a page, which says so.
+/// The metrics; without a guard the page says so.
 fn metrics_text(source: &Source) -> String {
     let mut page = metrics::Page::default();
     let one = Labels::default;
