@@ -69,7 +69,7 @@ check "top fills the screen" "shows 'memwarden top +null: null, 64 B'" 0 'budget
 check "the first core is selected" screen 0 '^>CPU0 +max'
 check "a key moves the selection" "[ $(nproc) = 1 ] || types j '^>CPU[1-9]'" 0 ''
 keys k
-check "changing a missing budget by a tenth is refused with a message" "types + 'has no budget'" 0 '^. CPU0 has no budget: e types one'
+check "changing a missing budget by a tenth is refused with a message" "types + 'has no budget'" 0 '^. CPU0 has no budget: type one with e'
 check "top asks for a budget" "types e 'budget in MB/s'" 0 'Enter sets it'
 keys 1000
 check "a typed budget is set" "types Enter 'set: cpu0 mb 1000'" 0 '^>CPU0 +1000.0'
@@ -81,7 +81,7 @@ check "best effort changes" "types m 'best effort spare'" 0 ''
 check "reclaim changes" "types R 'reclaim on'" 0 ''
 check "a core is exempted" "types r 'CPU0 rt'" 0 'never throttled'
 check "a budget is removed" "types u 'cpu0 max'" 0 '^>CPU0 rt +max'
-check "statistics are reset" "types z 'begin anew'" 0 ''
+check "statistics are reset" "types z 'statistics reset'" 0 ''
 check "help lists the keys" "types '?' 'ends; the guard stays'" 0 'a tenth more or less'
 keys x
 check "a smaller terminal is drawn" "mux resize-window -t 0 -x 40 -y 10; shows '^>CPU0 rt +[^ ]+ +[^ ]+ +[^ ]+$'" 0 ''

@@ -54,7 +54,8 @@ pub enum Error {
         moved: usize,
     },
     /// The file's driver has no atomic requests.
-    #[error("{request} on {}: no memory device, its driver does not know this request (use /dev/mymem or /dev/mymem_rust)", path.display())]
+    #[error("{request} on {}: not a memory device, its driver does not know this request (use /dev/mymem or \
+        /dev/mymem_rust)", path.display())]
     NotADevice {
         /// The request.
         request: &'static str,
@@ -62,10 +63,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// The file belongs to another driver.
-    #[error("{}: no cftu, its driver does not know the requests (use /dev/cftu)", .0.display())]
+    #[error("{}: not a cftu device, its driver does not know the requests (use /dev/cftu)", .0.display())]
     NotCftu(PathBuf),
     /// The file belongs to another driver.
-    #[error("{}: no tracer of copies, its driver does not know the requests (use /dev/copytrace)", .0.display())]
+    #[error("{}: not a copytrace device, its driver does not know the requests (use /dev/copytrace)", .0.display())]
     NotCopytrace(PathBuf),
     /// The module has another header.
     #[error("{}: the module speaks version {version} of its requests and this memwarden {ours} (install both from one release)", path.display())]
@@ -109,7 +110,7 @@ pub enum Error {
         got: u8,
     },
     /// A result that this version cannot parse.
-    #[error("{} answered `{command}` with something that this version of memwarden doesn't understand: {what}", path.display())]
+    #[error("{} answered `{command}` with text that this version of memwarden doesn't understand: {what}", path.display())]
     Unreadable {
         /// The device's file.
         path: PathBuf,

@@ -259,7 +259,7 @@ mod tests {
         ] {
             let message = message.to_string();
             assert!(
-                message.starts_with(request) && message.contains("no memory device"),
+                message.starts_with(request) && message.contains("not a memory device"),
                 "{message}"
             );
         }

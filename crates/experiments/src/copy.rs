@@ -220,7 +220,8 @@ impl Bench {
         let info = copier.info()?;
         if policies.no_compare && info.compares {
             return Err(Error::BadInput(
-                "--no-compare: cftu is loaded already, and compares what its engine copies: unload it first (modprobe -r cftu)"
+                "--no-compare: cftu is already loaded and compares what its engine copies: unload it first (modprobe \
+                 -r cftu)"
                     .into(),
             ));
         }
@@ -297,13 +298,13 @@ impl Bench {
     fn tell<W: Whole>(&self, summary: &mut Summary<W>) {
         if self.path == Path::new(cftu::NULL) {
             summary.note(
-                "No kernel had a part in this (--device null): all copies were made within the process, whatever engine \
-                 they are said to be by. The figures try the commands and tell nothing else.",
+                "No kernel was involved (--device null): the process made all copies itself, whatever engine is named. \
+                 The figures only exercise the commands.",
             );
         } else if self.providers.are_software() || self.info.provider.contains("swdma") {
             summary.note(
-                "The channels are swdma's, threads of the kernel that copy: a CPU does what an engine would do beside the \
-                 CPUs. Such figures show the way of a copy and the policies, not what an engine saves.",
+                "The channels are swdma's, which are kernel threads: a CPU does the work of an engine. The figures \
+                 exercise the copy path and the policies; they don't show what an engine saves.",
             );
         }
         if self.info.compares {
@@ -314,7 +315,7 @@ impl Bench {
             ));
         } else if self.policies.no_compare && self.path != Path::new(cftu::NULL) {
             summary.note(format!(
-                "The word of {} was taken for what the engine copied (--no-compare).",
+                "{} was trusted to copy correctly: the CPU compared nothing (--no-compare).",
                 self.info.provider
             ));
         }
@@ -389,8 +390,8 @@ fn note_cpu_parts<'a>(cases: impl Iterator<Item = (&'a str, Option<f64>)>) -> Op
         .collect();
     (!by_cpu.is_empty()).then(|| {
         format!(
-            "The CPU made a part of what the engine was asked for (an end that it can't do, or a transfer that failed; the \
-             case's engine_share says how much was the engine's): {}.",
+            "The CPU copied a part of what the engine was asked for (an end that the engine can't copy, or a transfer \
+             that failed; engine_share has the engine's share of each case): {}.",
             by_cpu.join("; ")
         )
     })
@@ -481,11 +482,11 @@ mod tests {
         bench.info.compares = false;
         let mut trusted: Summary = Summary::new("copy-latency", "native");
         bench.tell(&mut trusted);
-        assert!(trusted.notes[0].starts_with("The word of bcm2835-dma was taken"));
+        assert!(trusted.notes[0].starts_with("bcm2835-dma was trusted"));
         let software = told(cftu::DEVICE, "swdma", false);
         assert!(software.len() == 1 && software[0].starts_with("The channels are swdma's"));
         let null = told(cftu::NULL, cftu::NULL, false);
-        assert!(null.len() == 1 && null[0].starts_with("No kernel had a part in this"));
+        assert!(null.len() == 1 && null[0].starts_with("No kernel was involved"));
     }
 
     #[test]

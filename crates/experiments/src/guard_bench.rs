@@ -218,9 +218,9 @@ impl Bench<'_> {
         if self.subject.backend == Backend::User {
             case = compared(case);
             self.summary.note(
-                "The targets are the kernel module's. The regulator in user space has one of its own, an accuracy of 5 %; \
-                 its other figures are compared with the module's: it wakes a thread for each period and each \
-                 overflow, and is for periods of a millisecond and more.",
+                "The targets are the kernel module's. The regulator in user space has its own target, an accuracy of 5 \
+                 %; its other figures are only compared: it wakes a thread for each period and each overflow, and \
+                 suits periods of a millisecond and more.",
             );
         }
         case.name = self.subject.case(&case.name);

@@ -548,10 +548,12 @@ fn unrecorded(cases: &[Case]) -> Vec<String> {
 /// Adds the notes that a reader needs.
 fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut Summary) {
     if config.guard.is_empty() {
-        summary.note("No guard was asked for (--guard): the cases show interference alone.");
+        summary.note("No guard was requested (--guard): the cases show only interference.");
     }
     if config.backend == Backend::Null {
-        summary.note("The null regulator regulates nothing: the cases with a guard show what the experiment costs.");
+        summary.note(
+            "The null regulator regulates nothing: the cases with a guard show the cost of the experiment itself.",
+        );
     }
     let guarded = || results.values().flat_map(|measured| &measured.guarded);
     let counts_faults = results.values().any(|measured| {
@@ -566,8 +568,8 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
         .collect();
     if !free.is_empty() {
         summary.note(format!(
-            "The guard counted page-faults, which {} hardly makes: its budgets do not hold it back. With no PMU, \
-             bandwidth:fresh-pages is the traffic that the guard sees.",
+            "The guard counted page-faults, which {} rarely causes, so its budget does not throttle it. Without a PMU, \
+             use bandwidth:fresh-pages, whose traffic the guard counts.",
             free.join(", ")
         ));
     }
@@ -581,7 +583,7 @@ fn remarks(config: &Config, results: &BTreeMap<usize, Measured>, summary: &mut S
     let lost: u64 = guarded().map(|guarded| guarded.proof.lost).sum();
     if lost > 0 {
         summary.note(format!(
-            "The trace lost {lost} events: the budget figures are over the periods that were recorded, not all."
+            "The trace lost {lost} events: the budget figures are over the recorded periods, not all."
         ));
     }
     if let Some(reason) = guarded().find_map(|guarded| guarded.untraced.as_ref()) {

@@ -84,7 +84,7 @@ pub fn spread(
                 ));
             }
             if taken == Some(core) || all.iter().any(|(_, other)| *other == core) {
-                return bad(format!("core {core} has something else to do already"));
+                return bad(format!("core {core} already has a workload"));
             }
             all.push((load.workload.clone(), core));
         }

@@ -176,8 +176,8 @@ fn protect(config: &Config, summary: &mut Summary) -> Option<oom::Score> {
         Err(error) => {
             let why = std::error::Error::source(&error).map(|why| format!(": {why}"));
             summary.note(format!(
-                "The measuring process is not protected from the OOM killer: {error}{}. Its competitor is the first to be \
-                 killed all the same.",
+                "The measuring process is not protected from the OOM killer: {error}{}. Its competitor is still killed \
+                 first.",
                 why.unwrap_or_default()
             ));
             None
@@ -231,13 +231,13 @@ impl Speed {
 fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
     if let Some(rate) = speed.per_second() {
         summary.note(format!(
-            "The model took {:.1} million accesses a second of CPU time.",
+            "The model simulated {:.1} million accesses a second of CPU time.",
             rate / 1e6
         ));
     }
     summary.note(format!(
-        "Time, getrusage and counters are of the walk alone, after the mapping was filled. Linux does not keep {}: they \
-         are not reported.",
+        "Time, getrusage and counters cover only the walk, after the mapping was filled. Linux does not maintain {}, \
+         so they are not reported.",
         NOT_MAINTAINED.join(", ")
     ));
     match config.flush {
@@ -247,7 +247,7 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
     }
     let rivals = config.compete.iter().any(|one| *one != Compete::None);
     if rivals && summary.whole.counted_by == Some(CountedBy::Model) {
-        summary.note("The model knows no company: it has no counters beside a competitor.");
+        summary.note("The model has no competitor: cases beside one have no counters.");
     }
     if summary
         .cases
@@ -255,8 +255,8 @@ fn remarks(config: &Config, speed: &Speed, summary: &mut Summary) {
         .any(|case| case.multiplexed == Some(true))
     {
         summary.note(
-            "The machine has fewer counters than were asked for: groups of them took turns (multiplexing), and the counts \
-             are scaled to the whole time. Cases with such counts are marked.",
+            "The machine has too few counters: groups of them took turns (multiplexing), and the counts are scaled to \
+             the whole time. Cases with such counts are marked.",
         );
     }
     let huge: Vec<String> = summary

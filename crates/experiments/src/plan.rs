@@ -211,7 +211,7 @@ impl Settings for Config {
         }
         if let Some(needed) = self.goal().jobs_needed().filter(|jobs| *jobs > MAX_JOBS) {
             return refused(format!(
-                "--miss-ratio {} with --confidence {}: that takes {needed} jobs, and a run has at most {MAX_JOBS}",
+                "--miss-ratio {} with --confidence {}: this needs {needed} jobs, and a run has at most {MAX_JOBS}",
                 self.miss_ratio, self.confidence
             ));
         }

@@ -494,7 +494,7 @@ impl Driver<'_> {
             }
             if count > 1 {
                 return Err(self.broken(format!(
-                    "wrote {count} lines at once: its output is buffered, or its jobs are too short to be timed so; \
+                    "wrote {count} lines at once: its output is buffered, or its jobs are too short for this method; \
                      flush after each line (stdbuf -oL does it for some), or mark the jobs (--jobs-by mark)"
                 )));
             }

@@ -457,13 +457,13 @@ fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
     if cases.iter().any(without_release) {
         summary.note(
             "The task marks no planned release: its times count from the begin of each job, and its release jitter is \
-             not known.",
+             unknown.",
         );
     }
     if !config.rt {
         summary.note(
             "Without real-time privileges (--no-rt): the task ran under the normal policy and its memory was not \
-             locked, so that anything else on its CPU delayed it too.",
+             locked, so other tasks on its CPU delayed it, too.",
         );
     }
     let skipped: u64 = cases
@@ -473,8 +473,8 @@ fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
         .sum();
     if skipped > 0 {
         summary.note(format!(
-            "{skipped} jobs were skipped because the one before them was still running when they were released: they \
-             count as misses, and have no time in the distributions."
+            "{skipped} jobs were skipped because the previous job was still running at their release: they count as \
+             misses, and have no time in the distributions."
         ));
     }
     let silent = |case: &Running| {
@@ -485,17 +485,19 @@ fn remarks(config: &Config, cases: &[Running], summary: &mut Summary) {
     };
     if cases.iter().any(silent) {
         summary.note(
-            "What an X server or a command moves through memory is not known without counters: its share of the CPU \
-             is given instead.",
+            "Without counters the memory traffic of an X server or a command is unknown: its CPU share is given \
+             instead.",
         );
     }
     if config.guard.iter().all(|setting| setting.0.is_none()) {
         summary.note(
-            "No guard was asked for (--guard): the cases show what the load does to the task.",
+            "No guard was requested (--guard): the cases show the load's effect on the task.",
         );
     }
     if config.backend == Backend::Null {
-        summary.note("The null regulator regulates nothing: the cases with a guard show what the experiment costs.");
+        summary.note(
+            "The null regulator regulates nothing: the cases with a guard show the cost of the experiment itself.",
+        );
     }
 }
 

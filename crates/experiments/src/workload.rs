@@ -70,7 +70,7 @@ impl Workload {
     pub fn check_aggressor(&self) -> Result<(), Error> {
         match self {
             Self::Program(_) => Err(Error::BadInput(format!(
-                "--aggressors: `{self}` can be the victim alone; memwarden realtime has commands as its load"
+                "--aggressors: `{self}` can only be the victim; memwarden realtime takes commands as its load"
             ))),
             _ => Ok(()),
         }
@@ -83,7 +83,8 @@ impl Workload {
     pub fn check_modelled(&self) -> Result<(), Error> {
         match self {
             Self::Program(_) => Err(Error::BadInput(format!(
-                "`{self}`: a program runs on a machine (--on native or --on lab); a model has its trace (trace:FILE)"
+                "`{self}`: a program needs a real machine (--on native or --on lab); a model runs its trace \
+                 (trace:FILE)"
             ))),
             _ => Ok(()),
         }

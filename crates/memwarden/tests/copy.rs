@@ -201,7 +201,7 @@ fn bad_input_gets_one_line_and_leaves_nothing() {
         (
             "breakeven",
             &["--on", "lab", "--apply"],
-            "--apply: the lab's machine is gone",
+            "--apply: the answer is for the lab's machine",
         ),
     ] {
         // The last --device option counts.

@@ -223,7 +223,7 @@ fn a_guard_that_ends_under_the_command_is_told_at_once() {
     eventually("it is told", || {
         fs::read_to_string(&run.said)
             .unwrap()
-            .contains("the command goes on without a budget")
+            .contains("the command continues without a budget")
     });
     let (code, said) = run.end();
     assert_eq!(code, 1, "{said}");

@@ -175,7 +175,7 @@ fn without_randomisation_the_bases_are_the_defaults() {
     let output = match output {
         Ok(output) if output.status.success() => output,
         other => {
-            println!("skipped: setarch -R is not to be had or not permitted: {other:?}");
+            println!("skipped: setarch -R is missing or not permitted: {other:?}");
             return;
         }
     };
@@ -244,9 +244,7 @@ fn another_users_process_takes_root() {
     let mut command = Command::new(MEMWARDEN);
     command.arg("maps").arg(std::process::id().to_string());
     if !is_root() {
-        println!(
-            "skipped: only root has processes that this user may not look at, and can become another user"
-        );
+        println!("skipped: this test needs root, which can start a process as another user");
         return;
     }
     match command.uid(65534).gid(65534).output() {
@@ -254,7 +252,7 @@ fn another_users_process_takes_root() {
             let line = refusal(&output);
             assert!(line.contains("run as root, or as that user"), "{line}");
         }
-        Err(error) => println!("skipped: nobody cannot run the program: {error}"),
+        Err(error) => println!("skipped: user nobody cannot run the program: {error}"),
     }
 }
 

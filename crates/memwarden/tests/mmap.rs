@@ -106,7 +106,7 @@ fn the_matrix_has_every_mapping_and_the_model_s_loads_are_those_of_the_walk() {
     }
     let page = fs::read_to_string(bench.place("run/report.html")).unwrap();
     for said in [
-        "What the mapping costs",
+        "Cost of the mapping",
         "copy-on-write of the file",
         "Written back by msync",
     ] {
@@ -395,7 +395,7 @@ fn bad_input_gets_one_line_and_leaves_nothing() {
             "--dir /nonexistent --size 1M --platform i5-2467m",
             "in /nonexistent (--dir",
         ),
-        ("--compete-limit 1G", "nobody competes"),
+        ("--compete-limit 1G", "there is no competitor"),
     ];
     for (line, expected) in bad {
         let output = bench.run(line);

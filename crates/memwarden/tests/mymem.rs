@@ -85,16 +85,16 @@ fn mistakes_are_on_one_page_and_a_file_is_not_judged_as_a_device() {
     assert_eq!(found("closed while 2 workers"), "EBADF in 2 of 2 workers");
     assert_eq!(
         found("given to another file"),
-        "16 bytes of the other file are the workers'"
+        "the workers wrote 16 bytes of the other file"
     );
     assert_eq!(found("write 8 bytes at the end"), "8 bytes");
     assert!(found("by two calls").ends_with("of 400 updates lost"));
-    assert!(found("MYMEM_FETCH_ADD").contains("no memory device"));
+    assert!(found("MYMEM_FETCH_ADD").contains("not a memory device"));
     assert_eq!(found("exclusive=0"), "4 of 4 opened it");
     let length = std::fs::metadata(bench.device()).unwrap().len();
     assert_eq!(length, 512 << 10, "the file is as long as before");
     let page = std::fs::read_to_string(bench.out().join("report.html")).unwrap();
-    assert!(page.contains("What goes wrong with a memory device"));
+    assert!(page.contains("Mistakes with a memory device"));
     assert!(page.contains("a file stands in for the device"));
     let refused = refusal(&["mymem", "mistakes", "--device", "in-kernel"]);
     assert!(refused.contains("--device in-kernel"), "{refused}");
@@ -270,7 +270,7 @@ fn bad_input_gets_one_line() {
             &["--lock", "fetch-add"],
             "memwarden: fetch-add on ",
         ),
-        ("counter", &["--workers", "2"], "no memory device"),
+        ("counter", &["--workers", "2"], "not a memory device"),
         (
             "counter",
             &["--lock", "none", "--lock", "none"],

@@ -173,10 +173,7 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
         &with("bandwidth:write@1-4"),
         "core 4 is not one of Raspberry Pi 3 Model B's 0-3",
     );
-    refused(
-        &with("bandwidth:write@0"),
-        "core 0 has something else to do",
-    );
+    refused(&with("bandwidth:write@0"), "core 0 already has a workload");
     refused(
         &with("bandwidth:fresh-pages@1"),
         "the simulator has no workload",

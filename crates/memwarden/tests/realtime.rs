@@ -160,7 +160,10 @@ fn a_run_leaves_a_folder_that_the_report_reads() {
     assert!(
         out.join("plots/job-times.svg").is_file() && out.join("plots/release-jitter.svg").is_file()
     );
-    assert!(!out.join("load.log").exists(), "nobody had anything to say");
+    assert!(
+        !out.join("load.log").exists(),
+        "no program wrote to standard error"
+    );
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn what_cannot_run_is_said_in_one_line() {
     for (more, words) in [
         (
             &["--load", "cmd: echo oh no >&2; exit 3"][..],
-            "ended by itself (exit status: 3)",
+            "ended (exit status: 3)",
         ),
         (&["--victim-cpu", "8000"], "--victim-cpu: CPU 8000"),
         (&["--cpus", "8000"], "--cpus: CPU 8000"),

@@ -250,7 +250,7 @@ fn what_a_machine_asks_for_is_recorded_replayed_and_walked() {
     let told = desk.refusal(
         "record --platform raspberry-pi-3 --workload bandwidth:read@0 --memory 4K --settle 1ms --for 10us -o none",
     );
-    assert!(told.contains("nothing reached memory"), "{told}");
+    assert!(told.contains("no request reached memory"), "{told}");
     assert!(!desk.path("none").exists());
 }
 
@@ -273,7 +273,7 @@ fn a_file_is_replaced_only_on_request_and_whole() {
     std::fs::create_dir(desk.path("folder")).unwrap();
     let told = desk.refusal("generate --pattern stream --count 9 -o folder --replace");
     assert!(
-        told.contains("folder is there, and no plain file"),
+        told.contains("folder exists and is not a plain file"),
         "{told}"
     );
     let told = desk.refusal("generate --pattern stream --count 9 -o nowhere/my.trace");
@@ -726,7 +726,7 @@ fn what_was_measured_stands_beside_the_model() {
     interfere("--out small --victim-memory 1M");
     let told = desk.refusal(&format!("{compare} run,small"));
     assert!(
-        told.contains("--lab small: none of its cases was published"),
+        told.contains("--lab small: none of its cases is published"),
         "{told}"
     );
     let told = desk.refusal(&format!("{compare} facts.toml"));

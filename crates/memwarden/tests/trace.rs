@@ -98,7 +98,7 @@ fn a_trace_leaves_its_folder_and_the_classic_files() {
     let said = String::from_utf8(output.stdout).unwrap();
     for words in [
         "copy_from_user",
-        "Who copied most often",
+        "Most frequent callers",
         "found their ring full",
     ] {
         assert!(said.contains(words), "{words}: {said}");

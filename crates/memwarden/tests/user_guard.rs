@@ -46,7 +46,7 @@ impl Rig {
             return skip("the regulator in user space needs root");
         }
         if cpus < 2 {
-            return skip("one CPU: who watches would be throttled too");
+            return skip("one CPU: this test would be throttled, too");
         }
         let rt_runtime = fs::read_to_string(RT_RUNTIME).ok()?;
         if fs::write(RT_RUNTIME, &rt_runtime).is_err() {
@@ -134,7 +134,7 @@ impl Rig {
         eventually("the scheduler's settings are back", || {
             fs::read_to_string(RT_RUNTIME).unwrap() == self.rt_runtime
         });
-        eventually("nobody claims to regulate", || self.show().is_none());
+        eventually("no guard is running", || self.show().is_none());
         // A clock tick of /proc/PID/stat is 10 ms: the figure includes up to that much of sampling.
         println!(
             "{what}: the core had 10 ms of its own {} ms later",

@@ -21,7 +21,8 @@ pub fn pin(cpu: usize) -> Result<()> {
     let (allowed, here) = (get()?, current()?);
     if allowed.iter().ne([cpu]) || here != cpu {
         return Err(Error::Invalid(format!(
-            "pinned to CPU {cpu}, but running on CPU {here} and allowed on {allowed}: something else moves this thread"
+            "pinned to CPU {cpu}, but running on CPU {here} and allowed on {allowed}: the thread's affinity was \
+             changed meanwhile"
         )));
     }
     Ok(())

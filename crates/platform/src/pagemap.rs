@@ -44,7 +44,7 @@ pub fn physical_pages(mapping: &Mapping) -> Result<Vec<u64>> {
 fn decode(entry: u64, page_bytes: u64) -> Result<u64> {
     if entry & PRESENT == 0 {
         return Err(Error::Invalid(
-            "a page of the buffer is not in memory (swapped out?): cannot tell its bank".into(),
+            "a page of the buffer is not in memory (swapped out?), so its bank is unknown".into(),
         ));
     }
     match entry & FRAME {

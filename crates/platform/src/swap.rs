@@ -50,7 +50,7 @@ impl Swap {
     pub fn on(device: &Path) -> Result<Self> {
         if !is_in_memory(device) {
             return Err(Error::Invalid(format!(
-                "{}: what is on it would be lost; give a disk in memory (/dev/ram0, /dev/zram0)",
+                "{}: its contents would be lost; give a RAM disk (/dev/ram0, /dev/zram0)",
                 device.display()
             )));
         }

@@ -106,7 +106,7 @@ pub fn compare_table(first: &Recorded, second: &Recorded) -> Table {
             .ci95
             .map_or_else(|| NOT_MEASURED.into(), |[l, h]| format!("[{l:.3}, {h:.3}]"));
         let verdict = match (c.ratio.ci95, c.ratio.differs()) {
-            (None, _) => "too few samples to tell",
+            (None, _) => "too few samples",
             (Some(_), false) => "no difference shown",
             (Some([low, _]), true) if low > 1.0 => "higher",
             _ => "lower",
@@ -163,7 +163,7 @@ pub fn differences_table(runs: &[Recorded]) -> Table {
     }
     if targets_differ {
         return table.caption(
-            "The targets differ. Times on an emulated or a simulated machine do not stand for times on another.",
+            "The targets differ. Times on an emulated or a simulated machine do not predict times on another.",
         );
     }
     table

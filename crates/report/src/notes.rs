@@ -7,43 +7,43 @@ use crate::{number, studies};
 
 /// How the figures are computed; part of every report.
 pub const STATISTICS: &str = "Medians with 95 % bootstrap confidence intervals (4000 resamples, fixed seed; with fewer \
-    than 6 samples the interval is the range at most). Percentiles are by the nearest-rank definition: always a value \
-    that was measured. No outlier was removed. A figure that could not be measured is n/a, never 0.";
+    than 6 samples the interval is the range at most). Percentiles are by the nearest-rank definition and so always a \
+    measured value. No outlier was removed. A figure that could not be measured is n/a, never 0.";
 
 /// Limits of an emulated machine without modelled memory.
-pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM, so no contention for it, and its \
-    cores run at the same time, each at full speed: no workload slows another one down, with a guard or without.";
+pub const LAB_LIMITS: &str = "This ran on an emulated machine. It has no DRAM and so no contention for it, and each of \
+    its cores runs at full speed: no workload slows down another, with or without a guard.";
 
 /// What an emulated machine with modelled memory shows, and its limits.
-pub const LAB_MODELLED: &str = "This ran on an emulated machine: the kernel, the regulator and the workloads are the real \
-    ones; the caches, the memory and the PMU's events behind its cores are a platform's in the model, fitted to what was published \
-    of it without a guard. An instruction takes a nanosecond, and a load makes its core wait. Instruction fetches \
-    take no part, nor do devices but for a platform's DMA engine, whose speed is an assumption.";
+pub const LAB_MODELLED: &str = "This ran on an emulated machine: the kernel, the regulator and the workloads are real; \
+    the caches, the memory and the PMU's events are a model of a platform, fitted to published measurements without a \
+    guard. An instruction takes a nanosecond, and a load stalls its core. Instruction fetches are not modelled, nor \
+    are devices except the platform's DMA engine, whose speed is an assumption.";
 
 /// What an emulated machine shows exactly.
-pub const LAB_EXACT: &str = "Exact all the same, because the kernel, the regulator and the events are the real ones and \
-    counted, not modelled: budgets, events achieved in each period, throttled shares, overshoot, and the instructions \
-    that the regulator adds.";
+pub const LAB_EXACT: &str = "The following are exact nonetheless, because the kernel, the regulator and the events are \
+    real and counted, not modelled: budgets, events used in each period, throttled shares, overshoot, and the \
+    instructions that the regulator adds.";
 
 /// What an emulated machine shows of system calls and copies, and its limits.
-pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and the devices are the real ones, the processor \
-    is not.";
+pub const LAB_COPIES: &str = "This ran on an emulated machine: the kernel and the devices are real, the processor is \
+    not.";
 
 /// The same on the counted clock.
-pub const LAB_COPIES_COUNTED: &str = "A nanosecond is an instruction, whatever that would cost on a board: the figures \
-    compare the lengths of the ways to and from the memory, not their speed, and caches count for nothing.";
+pub const LAB_COPIES_COUNTED: &str = "A nanosecond is one instruction, whatever its cost on a board: the figures \
+    compare the instruction counts of the copy paths, not their speed, and show no effect of caches.";
 
 /// What an emulated machine shows of mappings, and its limits.
-pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is the real one, and so are faults, switches, and \
-    what reclaim and the OOM killer do; the processor is not. Times are the emulator's, and caches and TLBs are a model's.";
+pub const LAB_MAPPINGS: &str = "This ran on an emulated machine: the kernel is real, and so are faults, switches, \
+    reclaim and the OOM killer; the processor is not. Times are the emulator's, and caches and TLBs are modelled.";
 
 /// The clock that counts each CPU's instructions.
-pub const LAB_COUNTED: &str = "Time is a count of instructions here, and the CPUs run at the same time (the counted \
-    clock): the same command gives the same figures again.";
+pub const LAB_COUNTED: &str = "Time is a count of instructions, and the CPUs run in parallel (the counted clock): the \
+    same command gives the same figures again.";
 
 /// The host's clock.
-pub const LAB_FREE: &str = "Time followed the host's clock here (the free clock): it is what the emulator took, with the \
-    host's own caches, and figures vary with what else the host does.";
+pub const LAB_FREE: &str = "Time followed the host's clock (the free clock): it is the emulator's run time with the \
+    host's caches, and varies with the host's other work.";
 
 /// Notes for a run on an emulated machine; none for other runs.
 pub fn of_lab(run: &Run) -> Vec<&'static str> {
@@ -96,7 +96,7 @@ pub fn of(run: &Run, summary: &Summary) -> Vec<String> {
     }
     if let Some(fault) = studies::fault(summary) {
         add(format!(
-            "The figures are not those of the study {} as this version knows it ({fault}): they are shown as they are.",
+            "The figures do not match this version's study {} ({fault}): they are shown as recorded.",
             summary.experiment
         ));
     }

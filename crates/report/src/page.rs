@@ -188,7 +188,7 @@ fn show(figure: &Figure, folder: &str) -> Shown {
     if figure.chart.is_zero() {
         return Shown {
             title,
-            caption: "Every value is 0: there is no picture of that.".into(),
+            caption: "Every value is 0, so no chart is drawn.".into(),
             file: String::new(),
             wide: Value::from_safe_string(String::new()),
             narrow: Value::from_safe_string(String::new()),

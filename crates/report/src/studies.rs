@@ -135,7 +135,7 @@ const PAGES: [&dyn OfStudy; 14] = [
     page!(
         mymem_mistakes,
         of::mymem_mistakes::NAME,
-        "What goes wrong with a memory device"
+        "Mistakes with a memory device"
     ),
     page!(
         copy_bandwidth,

@@ -113,7 +113,7 @@ fn a_summary_of_another_shape_is_shown_as_it_is_and_says_why() {
     run.summary.cases[0].set("misses", "many");
     let said = notes::of(&run.run, &run.summary).join("\n");
     assert!(
-        said.contains("not those of the study realtime") && said.contains("\"many\""),
+        said.contains("do not match this version's study realtime") && said.contains("\"many\""),
         "{said}"
     );
     assert_eq!(tables(&run.summary)[0].title, "The figures");
@@ -414,7 +414,7 @@ fn tables_of_modelled_counters_say_so_and_those_that_took_turns_are_marked() {
     let of_counters = |summary: &Summary| {
         let tables = tables(summary).into_iter();
         let tables: Vec<_> = tables
-            .filter(|table| ["Shares of misses", "Counters"].contains(&table.title.as_str()))
+            .filter(|table| ["Miss ratios", "Counters"].contains(&table.title.as_str()))
             .collect();
         assert_eq!(tables.len(), 2);
         tables

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("{} exists and is not a run folder (it has no run.json): it will not be replaced", .0.display())]
     NotReplaceable(PathBuf),
     /// An earlier run to the same folder was interrupted and its measurements are still there.
-    #[error("{} is left from an interrupted run: look at it, then remove it, or --replace it", .0.display())]
+    #[error("{} is left from an interrupted run: inspect and remove it, or --replace it", .0.display())]
     LeftOver(PathBuf),
     /// A path that cannot name a folder (`/`, `..`).
     #[error("{} cannot be a run folder: name a new folder inside it", .0.display())]

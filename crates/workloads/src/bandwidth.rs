@@ -410,7 +410,7 @@ fn nanoseconds(time: Duration) -> u64 {
 /// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "bandwidth",
-    help: "Moves memory: touches one word of every line, and tells how fast that went",
+    help: "Moves memory: touches one word of every line, and reports the bandwidth",
     limits: &[Limit {
         option: "-i",
         least: 0,

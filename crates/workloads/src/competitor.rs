@@ -142,7 +142,7 @@ fn compete(bytes: usize, page: usize, words: &[AtomicU64]) -> i32 {
 /// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "compete",
-    help: "Maps memory and touches all of it, again and again, until it is killed",
+    help: "Maps memory and touches all of it repeatedly until it is killed",
     limits: &[Limit {
         option: "bytes",
         least: 1,

@@ -52,7 +52,7 @@ impl Config {
         let page = page_bytes();
         if self.hot_bytes < page || self.cold_bytes < page * PARTS {
             return Err(Error::Invalid(format!(
-                "give at least one page in use and {PARTS} that pass through"
+                "give at least one page in use and {PARTS} that stream through"
             )));
         }
         Ok(())
@@ -178,7 +178,7 @@ fn filled(bytes: usize) -> Result<Mapping> {
 /// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "in-use",
-    help: "Uses some pages while others pass through, and counts those that must be fetched back",
+    help: "Uses some pages while others stream through, and counts those that must be read back",
     limits: &[Limit {
         option: "rounds",
         least: 1,

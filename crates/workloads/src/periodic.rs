@@ -282,7 +282,7 @@ const FRAMES_MOST: u64 = 1024;
 /// Its description for the command line.
 pub static DESCRIPTOR: Descriptor = Descriptor {
     name: "periodic",
-    help: "Runs a real-time task: goes over a frame of memory once a period, and tells how often it missed its deadline",
+    help: "Runs a real-time task: goes over a frame of memory once a period, and reports the missed deadlines",
     limits: &[
         Limit {
             option: "--jobs",

@@ -67,9 +67,7 @@ pub fn bandwidth(
 fn cache_or_memory(root: &Root, cpu: usize, buffer: &BufferConfig, footprint: u64) -> String {
     let touched = size_text(footprint);
     let Some(last) = cache::last_level(root, cpu) else {
-        return format!(
-            "cache sizes are unknown here: cannot say whether {touched} is cache or memory"
-        );
+        return format!("cache sizes are unknown here: {touched} may be cache or memory");
     };
     let bytes = last.size_bytes.unwrap_or(0);
     // The buffer size whose touched part is large enough; with a stride or a bank mask only a part is touched.

@@ -71,7 +71,7 @@ impl Device {
             let hint = hint(
                 &reason,
                 ENOMEM,
-                " (not so much is free: give a smaller --max)",
+                " (too little memory is free: give a smaller --max)",
             );
             self.refused(
                 format!("getting a region of {bytes} bytes{hint} from"),
@@ -90,7 +90,7 @@ impl Device {
             let hint = hint(
                 &reason,
                 ENOMEM,
-                " (ulimit -l says how much may be, and root more)",
+                " (ulimit -l shows the limit, which does not apply to root)",
             );
             self.refused(format!("pinning {bytes} bytes{hint} with"), reason)
         })?;
@@ -281,7 +281,9 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let message = Device::open(file.path()).unwrap_err().to_string();
         assert!(
-            message.ends_with("no cftu, its driver does not know the requests (use /dev/cftu)"),
+            message.ends_with(
+                "not a cftu device, its driver does not know the requests (use /dev/cftu)"
+            ),
             "{message}"
         );
     }

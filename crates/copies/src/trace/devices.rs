@@ -214,7 +214,7 @@ mod tests {
         let message = Devices::open(folder.path()).unwrap_err().to_string();
         assert!(
             message.ends_with(
-                "no tracer of copies, its driver does not know the requests (use /dev/copytrace)"
+                "not a copytrace device, its driver does not know the requests (use /dev/copytrace)"
             ),
             "{message}"
         );

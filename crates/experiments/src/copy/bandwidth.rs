@@ -411,17 +411,18 @@ fn remarks(config: &Config, threads: usize, summary: &mut Summary) {
     note.into_iter().for_each(|note| summary.note(note));
     let plural = if threads == 1 { "" } else { "s" };
     summary.note(format!(
-        "{threads} thread{plural}, one on each CPU, began together with {} copies each, and went on with others until the \
-         last had made its own: all were active over each one's time. The total is the sum of their rates; MB are 2^20 bytes.",
+        "{threads} thread{plural}, one on each CPU, started together with {} copies each and kept copying until the \
+         last had finished its own: all were active during each thread's time. The total is the sum of their rates; MB \
+         are 2^20 bytes.",
         config.operations
     ));
     summary.note(
-        "A channel's share, and the high channels', is of the bytes that all channels say they copied; a thread has a \
-         channel where one had all its copies.",
+        "The shares of a channel and of the high channels are of the bytes that all channels report. A thread has a \
+         channel if that channel made all its copies.",
     );
     if config.operation.contains(&Operation::Both) {
         summary.note(
-            "from+to copies out of user memory and into it by turns, half of the operations each.",
+            "from+to alternates between copies out of user memory and into it, half of the operations each.",
         );
     }
 }

@@ -265,10 +265,10 @@ pub fn run(
     let note = note_cpu_parts(cases.map(|case| (case.name.as_str(), case.engine_share)));
     note.into_iter().for_each(|note| summary.note(note));
     summary.note(format!(
-        "The engine wins from a size on if at that size and every larger one that was measured, in each direction, the 95 % \
-         interval of its ratio to the CPU is below 1, and the copies were the engine's. Each of them pinned its user memory \
-         within the time, as the copies do for which the threshold is; the CPU's copy does not pin. The application that may \
-         lose is {}.",
+        "The engine wins from a size if, at that size and every larger measured one and in each direction, the 95 % \
+         interval of its ratio to the CPU is below 1 and the engine made the copies. The engine's copies pinned their \
+         user memory within the time, as the copies do that the threshold decides on; the CPU's copies do not pin. The \
+         victim application is {}.",
         config.victim
     ));
     let path = folder.finish(&summary)?;
@@ -379,14 +379,14 @@ fn first_win(summary: &Summary, answer: Answer, sizes: &[u64]) -> Result<u64, St
         });
     Err(match worst {
         None if answer == Answer::Slowdown => {
-            "the machine has one CPU, or the clock told no time".into()
+            "the machine has one CPU, or the clock did not advance".into()
         }
-        None => "the clock told no time".into(),
+        None => "the clock did not advance".into(),
         Some(ratio) => {
             let why = if !of_size(last).into_iter().all(is_the_engines) {
-                ", and the CPU made a part of its copies"
+                ", and the CPU made some of its copies"
             } else if ratio < 1.0 {
-                ", which is no more than the spread explains"
+                ", which is within the spread"
             } else {
                 ""
             };
@@ -423,8 +423,8 @@ pub fn can_apply(threshold: &Path) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::BadInput(format!(
-        "--apply: {} is not there, as cftu is not loaded, and what loads it for the measurement unloads it again (modprobe \
-         cftu first, or put the line that is printed in /etc/modprobe.d)",
+        "--apply: {} does not exist, as cftu is not loaded, and the measurement unloads it again (modprobe cftu first, \
+         or put the printed line in /etc/modprobe.d)",
         threshold.display()
     )))
 }
@@ -479,7 +479,7 @@ mod tests {
         );
         let near = won([0.5, 0.5, 0.8, 0.995]).unwrap_err();
         assert!(
-            near.ends_with("0.99 of the CPU's, which is no more than the spread explains"),
+            near.ends_with("0.99 of the CPU's, which is within the spread"),
             "{near}"
         );
     }
@@ -494,7 +494,7 @@ mod tests {
         run.cases[3].engine_share = Some(0.0);
         let why = first_win(&run, Answer::Latency, &sizes).unwrap_err();
         assert!(
-            why.ends_with("and the CPU made a part of its copies"),
+            why.ends_with("and the CPU made some of its copies"),
             "{why}"
         );
     }

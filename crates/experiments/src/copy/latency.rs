@@ -241,21 +241,22 @@ fn remarks(config: &Config, shortest_ns: u64, summary: &mut Summary) {
     let coarse = coarse.count();
     if coarse > 0 {
         summary.note(format!(
-            "The shortest time that the clock tells here is {shortest_ns} ns (its step, or what reading it costs). The \
-             medians of {coarse} cases are below five times that and no more exact than it."
+            "The shortest time that this clock measures is {shortest_ns} ns (its step, or the cost of reading it). The \
+             medians of {coarse} cases are below five times that and no more exact."
         ));
     }
     if config.load.contains(&Load::Heavy) {
-        summary.note(format!("The heavy load is, {HEAVY_LOAD}."));
+        summary.note(format!("The heavy load: {HEAVY_LOAD}."));
     }
     summary.note(if config.pin_inside {
-        "Each copy pinned its user memory and released it, within the time (--pin-inside). The CPU's copy does not pin."
+        "Each copy pinned and released its user memory within the measured time (--pin-inside). The CPU's copy does \
+         not pin."
     } else {
-        "User memory was pinned before, outside the time, as on a system that never swaps; --pin-inside has it timed."
+        "User memory was pinned before the measured time, as on a system that never swaps; --pin-inside includes it."
     });
     summary.note(
-        "The kernel read the clock around each copy: no system call is in the time. A copy there and back was compared \
-         with what was sent for each engine and size.",
+        "The kernel read the clock around each copy, so the time includes no system call. For each engine and size, \
+         data copied out and back was compared with the original.",
     );
 }
 
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(summary.cases[0].engine_share, Some(0.0));
         let times: Vec<u64> = run.samples.iter().filter_map(|s| s.t_ns).collect();
         assert!(times.is_sorted(), "one thread copies");
-        assert!(summary.notes[0].starts_with("No kernel had a part"));
+        assert!(summary.notes[0].starts_with("No kernel was involved"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
 
 /// Description of `heavy`.
-pub const HEAVY_LOAD: &str = "on every other CPU, a process that writes one word of each line of 16 MiB again and again \
+pub const HEAVY_LOAD: &str = "on every other CPU, a process that repeatedly writes one word of each line of 16 MiB \
     (bandwidth -a write -m 16M), and a thread that writes and reads 1 MiB of a file in memory, which the kernel copies";
 
 /// Larger than the last-level cache of the boards that the workload was written for.
@@ -60,7 +60,7 @@ impl Load {
     pub(super) fn check(self, others: &[usize]) -> Result<(), Error> {
         if self == Self::Heavy && others.is_empty() {
             return Err(Error::BadInput(
-                "--load heavy: it runs on the other CPUs, and there is one alone".into(),
+                "--load heavy: it needs other CPUs, and there is only one".into(),
             ));
         }
         Ok(())
@@ -166,7 +166,7 @@ mod tests {
         let idle = Load::Idle.start(&[], &interrupt).unwrap();
         assert!(idle.processes.is_empty() && idle.threads.is_empty());
         let message = Load::Heavy.start(&[], &interrupt).unwrap_err().to_string();
-        assert!(message.contains("one alone"), "{message}");
+        assert!(message.contains("only one"), "{message}");
     }
 
     #[test]

@@ -380,7 +380,7 @@ impl<'a> Counted<'a> {
                 events[0],
                 events[1],
                 if counting.user_only() {
-                    ", of user space alone"
+                    ", of user space only"
                 } else {
                     ""
                 }

@@ -30,8 +30,9 @@ impl Victim {
         }
         Err(Error::Workload {
             what: self.name.into(),
-            reason: "it computed something else than before: this machine's memory or CPU errs"
-                .into(),
+            reason:
+                "its result differs from the first run's: this machine's memory or CPU is faulty"
+                    .into(),
         })
     }
 }

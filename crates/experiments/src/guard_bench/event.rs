@@ -67,7 +67,7 @@ impl Event {
         let own = matches!(part, Part::Overhead | Part::Scaling | Part::Pmu);
         if own && self.counted != Counted::Faults {
             return Err(Error::BadInput(format!(
-                "--event {}: the part {part} has an event of its own; --event goes with {}",
+                "--event {}: the part {part} has a fixed event; --event is for {}",
                 self.name,
                 Part::OF_ANY_EVENT.map(|part| part.to_string()).join(", ")
             )));

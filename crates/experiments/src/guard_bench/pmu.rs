@@ -46,9 +46,9 @@ impl PerfLimits {
             let was = before(path);
             match fs::write(path, value) {
                 Ok(()) => limits.0.push((path, was)),
-                Err(error) => bench.summary.note(format!(
-                    "perf's own limit {path} could not be lifted: {error}."
-                )),
+                Err(error) => bench
+                    .summary
+                    .note(format!("perf's limit {path} could not be lifted: {error}.")),
             }
         }
         limits

@@ -168,8 +168,8 @@ fn accuracy(
     let enough = exhausted as f64 >= ENOUGH * periods as f64;
     if !enough {
         bench.summary.note(format!(
-            "{name}: in {} of {periods} periods the core did not come to its budget: it made no more {}. These tell \
-             nothing about accuracy.",
+            "{name}: in {} of {periods} periods the core did not reach its budget, as it made no more {}. These \
+             periods say nothing about accuracy.",
             periods.saturating_sub(exhausted as u64),
             event.word(),
         ));

@@ -59,7 +59,7 @@ fn scenes(event: &Event) -> Vec<Scene> {
             mode: BestEffort::None,
             reclaim: false,
             loads: vec![hungry(CPUS[1])],
-            target: "its own budget: the idle core's is lost",
+            target: "its own budget; the idle core's is not used",
             follows: |_, b| near(b, SECOND as f64, NEAR),
         },
         Scene {

@@ -218,7 +218,7 @@ fn on_its_cpu(workload: &Workload, cpu: usize, result: &Value) -> Result<(), Err
         ended_on => Err(Error::Workload {
             what: workload.to_string(),
             reason: format!(
-                "was pinned to CPU {cpu} and ended on {ended_on:?}: something else moves it"
+                "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
             ),
         }),
     }

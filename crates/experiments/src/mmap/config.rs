@@ -318,7 +318,7 @@ impl Settings for Config {
         let span = (mapped::SPAN_LINES * LINE_BYTES) as u64;
         if self.size_bytes < span {
             return bad(format!(
-                "--size {}: a span of {} has no room in it",
+                "--size {}: a span of {} does not fit",
                 kib(self.size_bytes),
                 kib(span)
             ));
@@ -338,7 +338,7 @@ impl Settings for Config {
             let known = platforms::named(&self.platform);
             known.map_err(|error| {
                 Error::BadInput(format!(
-                    "--platform: {error}; {THIS_MACHINE} is the one you are on"
+                    "--platform: {error}; {THIS_MACHINE} is the current machine"
                 ))
             })?;
         }
@@ -349,7 +349,7 @@ impl Settings for Config {
         ] {
             if bytes != 0 && !rivals {
                 return bad(format!(
-                    "{option}: nobody competes; give --compete fork or background, too"
+                    "{option}: there is no competitor; give --compete fork or background, too"
                 ));
             }
         }
@@ -428,7 +428,7 @@ mod tests {
         assert!(with(|c| c.model_outer = 0).contains("--model-outer 0"));
         assert!(with(|c| c.platform = "i5".into()).contains("xeon-w3530"));
         assert!(with(|c| c.compete.clear()).contains("--compete none,fork"));
-        assert!(with(|c| c.confine_bytes = 1 << 20).contains("nobody competes"));
+        assert!(with(|c| c.confine_bytes = 1 << 20).contains("there is no competitor"));
         assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
         assert!(with(|c| c.seed = u64::MAX).contains("--seed"));
         assert_eq!(

@@ -69,7 +69,7 @@ fn tell_hardware(groups: &Groups, summary: &mut Summary) {
     summary.whole.counted_by = Some(CountedBy::Hardware);
     summary.whole.hardware_counters = found.map(|count| count as u64);
     if groups.user_only() {
-        summary.note("The counters are those of user space alone.");
+        summary.note("The counters are those of user space only.");
     }
     for refused in groups.refused() {
         summary.note(format!(
@@ -98,12 +98,12 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
     }
     let text = text(&geometry, &config.platform);
     summary.note(format!(
-        "L1D, L2, LLC and TLB counters are modelled, not measured: {text}. The model is told the walk's own accesses, at \
-         the mapping's addresses, after the walk; time and getrusage are the real walk's."
+        "L1D, L2, LLC and TLB counters are modelled, not measured: {text}. The model replays the walk's accesses, at \
+         the mapping's addresses, after the walk; time and getrusage are those of the real walk."
     ));
     if !assumed.is_empty() {
         summary.note(format!(
-            "The machine does not tell all of its geometry; assumed: {}.",
+            "The machine does not report all of its geometry; assumed: {}.",
             assumed.join("; ")
         ));
     }
@@ -111,8 +111,8 @@ fn geometry(config: &Config, cpu: usize, summary: &mut Summary) -> Result<Geomet
         #[allow(clippy::cast_precision_loss)]
         let percent = config.model_outer as f64 / config.outer as f64 * 100.0;
         summary.note(format!(
-            "The model was told the first {} of {} outer steps of each walk ({percent:.2} %): its counts are of those, and \
-             its shares are what to compare.",
+            "The model simulated the first {} of {} outer steps of each walk ({percent:.2} %): its counts are of \
+             those; compare its shares.",
             config.model_outer, config.outer
         ));
     }

@@ -147,7 +147,7 @@ impl Bench<'_> {
         let here = affinity::current()?;
         if here != self.pinned.cpu {
             return Err(Error::BadInput(format!(
-                "pinned to CPU {} and found on CPU {here}: something else moves this thread",
+                "pinned to CPU {} and found on CPU {here}: the thread's affinity was changed meanwhile",
                 self.pinned.cpu
             )));
         }

@@ -78,13 +78,10 @@ impl Settings for Config {
             }
         }
         if self.hot_bytes >= self.memory_bytes {
-            return bad("--hot: pages in use must have room in --memory".into());
+            return bad("--hot: the pages in use must fit into --memory".into());
         }
         if self.hot_bytes + self.cold_bytes <= self.memory_bytes {
-            return bad(
-                "--memory: it holds --hot and --cold together, so nothing is ever taken back"
-                    .into(),
-            );
+            return bad("--memory: --hot and --cold both fit, so no page is ever reclaimed".into());
         }
         let limit = in_use::DESCRIPTOR.limit("rounds");
         if !limit.contains(&self.rounds) {
@@ -100,7 +97,7 @@ impl Settings for Config {
         }
         if !self.swap.as_os_str().is_empty() && !swap::is_in_memory(&self.swap) {
             return bad(format!(
-                "--swap {}: what is on it would be lost; give a disk in memory (/dev/ram0, /dev/zram0)",
+                "--swap {}: its contents would be lost; give a RAM disk (/dev/ram0, /dev/zram0)",
                 self.swap.display()
             ));
         }
@@ -139,7 +136,7 @@ impl Switch {
             .is_some_and(|text| text != "0x0000")
         {
             return Err(Error::BadInput(
-                "the multi-gen LRU does not heed vm.reclaim_active: echo n > /sys/kernel/mm/lru_gen/enabled"
+                "the multi-gen LRU ignores vm.reclaim_active: echo n > /sys/kernel/mm/lru_gen/enabled"
                     .into(),
             ));
         }
@@ -182,7 +179,7 @@ pub fn run(
     let _swap = if config.swap.as_os_str().is_empty() {
         if swap::in_use(&Root::system()).is_empty() {
             return Err(Error::BadInput(
-                "this machine swaps to nothing, so no page can be taken back: give --swap /dev/ram0"
+                "this machine has no swap, so no page can be reclaimed: give --swap /dev/ram0"
                     .into(),
             ));
         }
@@ -215,8 +212,7 @@ pub fn run(
     }
     summary.whole.clock_base_ns = base_ns;
     summary.note(
-        "A major fault is a page that had to be read back from the swap. The passes before the counted ones bring all to \
-         its place.",
+        "A major fault is a page that had to be read back from the swap. The passes before the counted ones warm up.",
     );
     let path = folder.finish(&summary)?;
     Ok((path, summary))
@@ -317,7 +313,7 @@ mod tests {
             config.check().unwrap_err().to_string()
         };
         assert!(with(|c| c.hot_bytes = 6 << 20).contains("--hot"));
-        assert!(with(|c| c.memory_bytes = 1 << 30).contains("nothing is ever taken back"));
+        assert!(with(|c| c.memory_bytes = 1 << 30).contains("no page is ever reclaimed"));
         assert!(with(|c| c.rounds = 0).contains("--rounds 0"));
         assert!(with(|c| c.repeat = 0).contains("--repeat 0"));
         assert!(with(|c| c.swap = "/dev/sda".into()).contains("would be lost"));

@@ -88,7 +88,7 @@ fn limit_bytes(config: &Config) -> Result<u64, Error> {
     let figure = |name| {
         meminfo(&root, name).ok_or_else(|| {
             Error::BadInput(
-                "the kernel does not tell how much memory is free: give --compete-limit".into(),
+                "the kernel does not report how much memory is free: give --compete-limit".into(),
             )
         })
     };
@@ -99,7 +99,7 @@ fn limit_bytes(config: &Config) -> Result<u64, Error> {
     let limit = free.saturating_sub(figure("MemTotal")? / 10 + config.size_bytes);
     if limit < mapping::page_bytes() as u64 {
         return Err(Error::BadInput(format!(
-            "only {} of memory are free, which is what a competitor leaves: give --compete-limit",
+            "only {} of memory are free, no more than a competitor leaves: give --compete-limit",
             size_text(free)
         )));
     }

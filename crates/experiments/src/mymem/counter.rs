@@ -121,7 +121,7 @@ pub fn run(
     summary.cases = plans.iter().map(case).collect();
     if affinity::get()?.len() == 1 && config.lock.contains(&Lock::None) {
         summary.note(
-            "The workers had one CPU: an update is lost only where one of them is interrupted between its read and its \
+            "The workers had one CPU: an update is lost only if a worker is interrupted between its read and its \
              write.",
         );
     }

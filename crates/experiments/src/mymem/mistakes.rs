@@ -286,7 +286,8 @@ fn remark(path: &Path, is_device: bool, reason: &str, exclusive: bool) -> String
     let subject = path.display();
     if !is_device {
         return format!(
-            "{subject}: a file stands in for the device. It grows where a device refuses, and adds nothing by itself."
+            "{subject}: a file stands in for the device. A file grows where a device refuses, and has no atomic \
+             addition."
         );
     }
     if !OURS.iter().any(|ours| path == Path::new(ours)) {
@@ -500,7 +501,7 @@ fn reused(file: &File, workers: u32, interrupt: &Interrupt) -> Result<Found, Err
         bytes.truncate(read);
         Ok(bytes.iter().filter(|byte| **byte == b'w').count())
     })?;
-    let mut words = format!("{bytes} bytes of the other file are the workers'");
+    let mut words = format!("the workers wrote {bytes} bytes of the other file");
     if errors.iter().any(Option::is_some) {
         words = format!("{}; {words}", named(&errors));
     }
@@ -635,7 +636,7 @@ mod tests {
         assert_eq!(found.as_expected, Some(true));
         assert_eq!(file_bytes(&file).unwrap(), 4096);
         let found = reused(&file, 3, &interrupt).unwrap();
-        assert_eq!(found.words, "24 bytes of the other file are the workers'");
+        assert_eq!(found.words, "the workers wrote 24 bytes of the other file");
         assert_eq!(found.as_expected, Some(true));
 
         // The test does not wait for workers whose writes fail.
@@ -646,7 +647,7 @@ mod tests {
         let found = reused(&full, 3, &interrupt).unwrap();
         assert_eq!(
             found.words,
-            "ENOSPC in 3 of 3 workers; 0 bytes of the other file are the workers'"
+            "ENOSPC in 3 of 3 workers; the workers wrote 0 bytes of the other file"
         );
         assert_eq!(found.as_expected, Some(false));
     }

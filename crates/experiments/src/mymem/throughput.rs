@@ -209,16 +209,16 @@ fn remarks(shortest_ns: u64, summary: &mut Summary) {
         .collect();
     if !coarse.is_empty() {
         summary.note(format!(
-            "The shortest time that the clock tells here is {shortest_ns} ns (its step, or what reading it costs). The \
-             medians of these cases are below five times that and no more exact than it: {}.",
+            "The shortest time that this clock measures is {shortest_ns} ns (its step, or the cost of reading it). The \
+             medians of these cases are below five times that and no more exact: {}.",
             coarse.join("; ")
         ));
     }
     let from_user_space = |case: &Case| case.subject != "in-kernel";
     if summary.cases.iter().any(from_user_space) {
         summary.note(
-            "Each time is that of one pwrite or pread from user space, with one reading of the clock in it; what was \
-             read was compared with what was written, outside the timing.",
+            "Each time is of one pwrite or pread from user space, including one reading of the clock. The data read \
+             was compared with the data written, outside the timing.",
         );
     }
     if !summary.cases.iter().all(from_user_space) {

@@ -292,8 +292,8 @@ pub(super) fn still_runs(group: &mut Group, what: &str) -> Result<(), Error> {
         Some(status) => Err(Error::Workload {
             what: what.to_owned(),
             reason: format!(
-                "ended by itself ({status}) before the task did: give a load that runs until it is ended; what it \
-                 wrote to standard error is in load.log"
+                "ended ({status}) before the task did: give a load that runs until it is ended; its standard error is \
+                 in load.log"
             ),
         }),
     }
@@ -338,7 +338,7 @@ fn end_workloads(
             return Err(Error::Workload {
                 what: workload.to_string(),
                 reason: format!(
-                    "was pinned to CPU {cpu} and ended on {ended_on:?}: something else moves it"
+                    "was pinned to CPU {cpu} and ended on {ended_on:?}: its CPU affinity was changed meanwhile"
                 ),
             });
         }

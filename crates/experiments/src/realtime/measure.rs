@@ -119,7 +119,7 @@ pub(super) fn measure(
         return Err(Error::Workload {
             what: "periodic".into(),
             reason: format!(
-                "was pinned to CPU {} and ended on CPU {}: something else moves it",
+                "was pinned to CPU {} and ended on CPU {}: its CPU affinity was changed meanwhile",
                 config.victim_cpu, task.cpu
             ),
         });

@@ -144,12 +144,12 @@ fn fitted(config: &Config, simulated: &Simulated) -> Result<Config, Error> {
     config.check()?;
     if !config.on_miss.is_empty() {
         return Err(Error::BadInput(
-            "--on-miss: nothing is late in real time on a simulated machine".into(),
+            "--on-miss: a simulated machine does not run in real time".into(),
         ));
     }
     if config.frames != 1 {
         return Err(Error::BadInput(format!(
-            "--frames {}: the simulated task has frames of its own, which its jobs go over by turns; leave the option out",
+            "--frames {}: the simulated task has its own number of frames; leave the option out",
             config.frames
         )));
     }

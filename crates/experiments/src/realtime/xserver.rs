@@ -160,7 +160,7 @@ fn display(server: &mut Group, interrupt: &Interrupt) -> Result<String, Error> {
     while !text.ends_with('\n') {
         interrupt.check()?;
         if begin.elapsed() > UP_WITHIN {
-            return Err(broken("told no display: it isn't up"));
+            return Err(broken("reported no display: it isn't up"));
         }
         if readable(&output, SERVER)? {
             let mut byte = [0];

@@ -172,7 +172,7 @@ impl Engines {
     fn check(given: Option<&Vec<Self>>) -> anyhow::Result<()> {
         let given = given.map_or(&[][..], Vec::as_slice);
         if given.len() > 1 && given.iter().any(|one| one.0.is_empty()) {
-            anyhow::bail!("--engine all: it names every engine already; give it alone");
+            anyhow::bail!("--engine all: this already includes every engine; give it alone");
         }
         Ok(())
     }

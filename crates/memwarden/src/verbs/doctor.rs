@@ -15,8 +15,8 @@ use super::output::print;
 /// Reports what this machine can measure and regulate, and how to change that.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exits with 0 when the guard could run here, with 1 otherwise. Changes nothing; --report runs a regulator for each \
-    event that it tries.\n\
+    after_help = "Exits with 0 if the guard can run here, with 1 otherwise. Changes nothing; --report runs a regulator \
+                  for each event that it tries.\n\
     Examples:\n  memwarden doctor\n  memwarden doctor --report my-board.json"
 )]
 pub struct Args {

@@ -182,7 +182,7 @@ const RUN_EXAMPLES: &str = "Examples:
   memwarden guard run --mb 1000,100 -- make         budgets for CPU0 and CPU1, the command anywhere
   memwarden guard run --cpus 2-3 --mb 200 -- make   the command on CPU2 and CPU3, 200 MB/s each
   memwarden guard run --cgroup batch --mb 200 -- make -j8
-                                                    the command in group batch, 200 MB/s for all of it";
+                                                    the command in group batch, with 200 MB/s in total";
 
 #[derive(clap::Args)]
 struct Run {
@@ -315,7 +315,7 @@ impl Options {
         let counted = if control.user_only {
             "user-only"
         } else {
-            "the kernel's traffic too"
+            "including the kernel's traffic"
         };
         for (option, asked, running) in [
             ("--backend", backend, guard.name().to_owned()),
@@ -340,8 +340,8 @@ impl Options {
         ] {
             if let Some(asked) = asked.filter(|asked| *asked != running) {
                 bail!(
-                    "{option}: {asked} was asked for, and the guard that is running has {running}: leave the option \
-                     out, or end that guard first (`memwarden guard stop`)"
+                    "{option}: {asked} was requested, but the running guard has {running}: leave the option out, or \
+                     end that guard first (`memwarden guard stop`)"
                 );
             }
         }

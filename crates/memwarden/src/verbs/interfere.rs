@@ -21,7 +21,7 @@ use super::on_lab::{Lab, not_native};
 #[command(
     mut_arg("on", |on| on.help(ON_OR_A_MODEL)),
     after_help = "Budgets are MB/s (2^20 bytes), one a core in core order.\n\
-    --on lab is --on lab:raspberry-pi-3, where the published experiment was made.\n\
+    --on lab means --on lab:raspberry-pi-3, the platform of the published experiment.\n\
     Examples:\n  memwarden interfere --victim latency --aggressors bandwidth:write --cpus 1-3 --guard 1000,100,100,100\n  \
     memwarden interfere --victim 'cmd: ./my-program' --jobs-by line --cpus 1-3\n  \
     memwarden interfere --on lab\n  \
@@ -193,7 +193,7 @@ mod tests {
         for (words, expected) in [
             (&["--victim", "stress"][..], "workload `stress`"),
             (&["--victim", "cmd:"], "workload `cmd:`"),
-            (&["--aggressors", "cmd: true"], "can be the victim alone"),
+            (&["--aggressors", "cmd: true"], "can only be the victim"),
             (&["--jobs-by", "second"], "give one of exit, line, mark"),
             (
                 &["--aggressors", "bandwidth:reed"],

@@ -20,7 +20,7 @@ use super::{output, workload};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "exit: a job is a run of the program. line: memwarden writes a line to the program's standard input, and\n\
-    the next line of its standard output ends the job. mark: the program marks begin and end of each job, with\n\
+    the next line of its standard output ends the job. mark: the program marks the begin and end of each job, with\n\
     memwarden_job.h, .rs or .py from share/memwarden. The first job warms up and is left out.\n\
     Examples:\n  memwarden jobs --jobs 20 -- sort -o /dev/null words\n  \
     memwarden jobs --by mark --period 20ms --deadline 13ms -c 1 -r 50 -- ./player"

@@ -60,14 +60,14 @@ enum Verb {
     /// Build the lab's own kernel: Linux 6.12 with Rust and our patches (cached)
     #[command(
         after_help = "Then: memwarden lab run --kernel own -- COMMAND (own-debug: the debug flavour).\n\
-        The flavour raspberry-pi-3 is own-raspberry-pi-3 there. With --linux the tree's folder stays as it is, our patches are not applied, and the build\n\
-        tree that is printed goes to --kernel.\n\
+        The flavour raspberry-pi-3 is own-raspberry-pi-3 there. With --linux the source tree is not changed, our\n\
+        patches are not applied, and --kernel takes the path of the build tree that is printed.\n\
         Examples:\n  memwarden lab kernel\n  memwarden lab kernel --flavour debug"
     )]
     Kernel(KernelArgs),
     /// Build the lab's own emulator: QEMU with our patches (cached)
     #[command(
-        after_help = "It is what the counted clock runs on; memwarden lab run builds it, too, if need be.\n\
+        after_help = "The counted clock needs it; memwarden lab run also builds it if it is missing.\n\
         Examples:\n  memwarden lab qemu\n  memwarden lab qemu --json"
     )]
     Qemu {
@@ -316,7 +316,7 @@ fn exit_code(outcome: &LabOutcome, talkative: bool) -> anyhow::Result<ExitCode> 
     match outcome.exit_code {
         Some(code) => Ok(ExitCode::from(code)),
         None => bail!(
-            "the guest did not say how the command ended; its log is in {}",
+            "the guest did not report how the command ended; its log is in {}",
             outcome.console.display()
         ),
     }

@@ -12,7 +12,7 @@ use super::output::print;
 use super::terminal::{lines, table};
 
 const EXAMPLES: &str = "\
-KiB are 1024 bytes; a dash is what the kernel doesn't tell; the notes say why. Changes nothing.
+KiB are 1024 bytes; a dash is a figure that the kernel does not report, with the reason in the notes. Changes nothing.
 Another user's process takes root.
 
 Examples:
@@ -200,7 +200,7 @@ fn aslr(aslr: &Aslr) -> String {
     let outcome = match aslr.moved {
         Some(true) => "this process was moved",
         Some(false) => "nothing was moved",
-        None => "whether anything was moved cannot be told",
+        None => "it is unknown whether anything was moved",
     };
     let mut rows = table(&["part", "address", "without ASLR", "moved by", ""]);
     let address = |address: Option<Address>| address.map_or("-".to_owned(), |it| it.to_string());

@@ -20,11 +20,11 @@ use super::on_lab::MachineArgs;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Each outer step picks a place and walks the 32 KiB that begin there as often as --locality says, storing to\n\
-    every eighth line and loading the others. The mapping is filled before, and the data caches are emptied.\n\
+    after_help = "Each outer step picks a place and walks --locality times over the 32 KiB there, storing to every eighth line and\n\
+    loading the others. Before the walk the mapping is filled, and the data caches are emptied.\n\
     Mappings: shared, private, private-populate (of a file), shared-anonymous, private-anonymous,\n\
     private-populate-anonymous. Platforms: this-machine, i5-2467m, raspberry-pi-3, xeon-w3530.\n\
-    Where the machine counts nothing itself, a model is told the same accesses, and every table says so.\n\
+    If the machine has no counters, a model replays the accesses, and every table says so.\n\
     Examples:\n  memwarden mmap --outer 65536\n  \
     memwarden mmap --flags private-anonymous --locality 2,4,8,16,32 --outer 65536\n  \
     memwarden mmap --flags private-anonymous --compete none,fork --size 256M --outer 65536\n  \
@@ -220,7 +220,7 @@ mod tests {
             (&["--access", "any"], "give one of random, sequential"),
             (&["--locality", "0"], "--locality 0"),
             (&["--size", "0"], "a size cannot be 0"),
-            (&["--size", "16K"], "no room in it"),
+            (&["--size", "16K"], "does not fit"),
             (&["--size", "9999999G"], "--size"),
             (&["--outer", "0"], "--outer 0"),
             (&["--outer", "2^20"], "invalid digit"),
@@ -231,7 +231,7 @@ mod tests {
             ),
             (&["--prefetcher", "maybe"], "give one of on, off"),
             (&["--compete", "all"], "give one of none, fork, background"),
-            (&["--compete-limit", "1G"], "nobody competes"),
+            (&["--compete-limit", "1G"], "there is no competitor"),
             (&["--flush", "all"], "give one of lines, read, off"),
             (&["--repeat", "0"], "--repeat 0"),
             (&["--seed", "-1"], "unexpected argument"),

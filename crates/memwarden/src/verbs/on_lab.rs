@@ -61,7 +61,7 @@ impl MachineArgs {
         if let Target::Lab(Some(platform)) = on {
             if self.clock.is_some() || self.cpus.is_some() {
                 bail!(
-                    "--on lab:{platform}: the platform has its clock and its CPUs: leave --clock and --cpus out"
+                    "--on lab:{platform}: the platform sets the clock and the CPUs: leave --clock and --cpus out"
                 );
             }
         }
@@ -221,8 +221,8 @@ impl Lab {
                  one with them, in 6 to 20 minutes"
             );
             self.notes.push(
-                "This ran on Debian's kernel, since the lab's own (`memwarden lab kernel`) was not built: mymem_rust and the \
-                 hooks of our patches are missing."
+                "This ran on Debian's kernel, because the lab's own (`memwarden lab kernel`) was not built: mymem_rust \
+                 and the hooks of our patches are missing."
                     .to_owned(),
             );
         }
@@ -330,7 +330,7 @@ fn check(outcome: &LabOutcome, command: &[OsString], complete: bool) -> anyhow::
             )
         }
         None => bail!(
-            "the guest did not say how the command ended; its log is in {}",
+            "the guest did not report how the command ended; its log is in {}",
             outcome.console.display()
         ),
     }

@@ -24,8 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug, clap::Args)]
 #[command(
     about = DESCRIPTOR.help,
-    after_help = "A job that still runs when the next is released takes its turn: that one is skipped, and counts as \
-                  a miss.\nExamples:\n  memwarden periodic -a screen --frames 4 --jobs 100 --json\n  memwarden periodic -c 0 -r 50 --period 20ms --deadline 13ms"
+    after_help = "If a job still runs when the next one is released, the next one is skipped and counts as a \
+                  miss.\nExamples:\n  memwarden periodic -a screen --frames 4 --jobs 100 --json\n  memwarden periodic -c 0 -r 50 --period 20ms --deadline 13ms"
 )]
 pub struct Args {
     /// Size of the frame that a job goes over: KiB, or with a unit [default: 1920 x 1080 pixels of 4 bytes]
@@ -150,7 +150,7 @@ fn telling(
         drop(done);
         watcher
             .join()
-            .map_err(|_| anyhow::anyhow!("the thread that tells of misses fell over"))
+            .map_err(|_| anyhow::anyhow!("the thread that reports misses panicked"))
             .and_then(|outcome| outcome)
             .context("telling of a miss")?;
         Ok(outcome?)

@@ -26,11 +26,11 @@ use super::{outcome, output};
 /// Find budgets with which a task meets its deadline while the load beside it keeps as much bandwidth as possible
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is what\n\
-    `memwarden interfere` and `realtime` take, and its cores. Budgets are MB/s (2^20 bytes).\n\
-    The model's numbers that no datasheet gives are each taken to be 10 %, at least 1, less and more: the setting is robust\n\
-    if it reaches the goal with all of them. If the best is fragile, the best robust setting stands beside it.\n\
-    A goal that allows late jobs is shown with --confidence: --miss-ratio 0.01 takes 368 jobs, all in time.\n\
+    after_help = "A task is NAME:frame=BYTES,period=TIME,deadline=TIME@CORE; each job reads the frame once. A load is a\n\
+    workload of `memwarden interfere` and `realtime`, with its cores. Budgets are MB/s (2^20 bytes).\n\
+    Each of the model's numbers that is in no datasheet is changed by -10 % and +10 %, at least 1: the setting is robust if\n\
+    it reaches the goal with all changes. If the best setting is fragile, the best robust one is shown, too.\n\
+    A goal that allows late jobs is shown with --confidence: --miss-ratio 0.01 needs 368 jobs, all in time.\n\
     --verify runs the deadline case without a guard and with the recommended setting: natively, or in the lab on\n\
     the platform's caches and memory, behind a real kernel.\n\
     Examples:\n  memwarden plan --platform raspberry-pi-3 --task hrt:frame=8294400,period=20ms,deadline=13ms@0 --load bandwidth:write@1-3\n  \
@@ -169,7 +169,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             };
             let verified = verify(options, summary, setting, problem, platform.machine.cores);
             verified.map(Some).map_err(|error| match interrupt.came() {
-                true => Interrupted("the plan is kept, its setting is not verified").into(),
+                true => Interrupted("the plan is kept, but its setting is not verified").into(),
                 false => error,
             })
         },
@@ -207,7 +207,7 @@ impl Measured {
             .iter()
             .filter(loaded)
             .find(|case| case.guard.is_some() == guarded)
-            .context("--verify: memwarden realtime measured no such case")?;
+            .context("--verify: memwarden realtime did not measure the case")?;
         Ok(Self {
             miss_share: case
                 .miss_share
@@ -284,7 +284,7 @@ fn verification(
                 );
             }
             if workload == "xserver" {
-                bail!("--verify lab: there is no X server in the lab: give a load such as screen");
+                bail!("--verify lab: the lab has no X server: give a load such as screen");
             }
             let jobs = config.jobs.max(20);
             // Four runs: alone and beside the load, without a guard and with it.

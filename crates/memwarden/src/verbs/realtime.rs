@@ -25,7 +25,7 @@ use super::on_lab::{Lab, not_native};
     after_help = "Loads: screen (a frame buffer that scrolls), xserver (Xvfb with a scrolling xterm, where installed), \
     latency, bandwidth:KIND\nas in `memwarden interfere`, 'cmd: COMMAND', or a command behind --. A load runs until it is ended.\n\
     Budgets are MB/s (2^20 bytes), one a core in core order.\n\
-    --on lab is --on lab:xeon-w3530, where the published case was measured: it has two CPUs.\n\
+    --on lab means --on lab:xeon-w3530, the platform of the published case; it has two CPUs.\n\
     --on-miss has MEMWARDEN_CASE, MEMWARDEN_JOB, MEMWARDEN_LATE_NS and MEMWARDEN_DEADLINE_NS in its environment.\n\
     Examples:\n  memwarden realtime --load screen --guard none --guard 600,600 --guard 600,600+ps\n  \
     memwarden realtime --victim 'cmd: ./player' --period 20ms --deadline 13ms --load bandwidth:write\n  \

@@ -37,7 +37,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// Watch each core's traffic against its budget, and change budgets interactively
 #[derive(clap::Args)]
 #[command(
-    after_help = "On a terminal a screen (? lists its keys), otherwise a line for each core and interval: - is not known,\n\
+    after_help = "Shows a screen on a terminal (? lists its keys), otherwise a line for each core and interval: - means unknown,\n\
     max no budget. MB/s are 2^20 bytes a second. NO_COLOR is respected. Needs a running guard: memwarden guard start.\n\
     Examples:\n  memwarden top\n  memwarden top --once --json"
 )]

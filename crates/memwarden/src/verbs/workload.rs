@@ -200,7 +200,7 @@ impl Observer for Reporter {
     fn expected(&mut self, time: Duration) -> Result<(), Error> {
         if time > LONG && !self.json {
             errln!(
-                "memwarden: this takes about {}; Ctrl-C ends it and prints what was measured",
+                "memwarden: this takes about {}; Ctrl-C ends the run and prints its result",
                 about(time)
             );
             self.bar = Some(Bar::new());

@@ -55,7 +55,7 @@ pub(super) fn pmu(patient: &Patient) -> Finding {
     );
     let mut found = format!("counts {counting}");
     if !silent.is_empty() {
-        found += &format!("; {silent} opens and counts nothing");
+        found += &format!("; {silent} opens but counts nothing");
     }
     if !refused.is_empty() {
         found += &format!("; not supported: {refused}");
@@ -122,13 +122,13 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
             Level::Missing,
             name,
             "neither LLC misses nor page faults count",
-            "nothing to regulate by",
+            "no event to regulate by",
         )
         .change("run as root on a kernel with CONFIG_PERF_EVENTS"),
         Traffic::PageFaults => Finding::new(
             Level::Limited,
             name,
-            "page-faults alone",
+            "only page-faults",
             "the guard regulates the zeroing of new pages (4096 bytes a fault), not all traffic",
         )
         .change("memwarden guard start --event page-faults, or a raw code from this CPU's manual: --event 0xRAW"),
@@ -139,7 +139,7 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
             "the guard needs an --event, and its self-test checks that it counts memory traffic",
         )
         .change(format!(
-            "try memwarden guard start --event {}; memwarden guard events lists what is known",
+            "try memwarden guard start --event {}; memwarden guard events lists the known events",
             unknown.to_try()
         )),
         Traffic::Own(events) => {
@@ -158,17 +158,17 @@ pub(super) fn memory_traffic(patient: &Patient) -> Finding {
                     };
                     match event.write {
                         Some(write) => format!("{whose}{code}, writes {write:#x}"),
-                        None => format!("{whose}{code}: reads alone"),
+                        None => format!("{whose}{code}: only reads"),
                     }
                 })
                 .collect();
             let meaning = if events.iter().all(|(event, _)| event.write.is_some()) {
                 "reads and writes can have budgets; guard start proves both"
             } else if one {
-                "this processor's cores have no event for what is written to memory; guard start proves this one"
+                "this processor's cores have no event for writes to memory; guard start proves this one"
             } else {
-                "not all of these processors have an event for what is written to memory: reads alone can have budgets; \
-                 guard start proves each"
+                "not all of these processors have an event for writes to memory: only reads can have budgets; guard \
+                 start proves each"
             };
             Finding::new(Level::Ok, name, words.join("; "), meaning)
         }
@@ -222,7 +222,7 @@ pub(super) fn page_faults(patient: &Patient) -> Finding {
         }) => Finding::new(
             Level::Limited,
             name,
-            "counts user space alone",
+            "counts user space only",
             "faults in system calls are not counted",
         )
         .change("run as root"),
@@ -233,7 +233,7 @@ pub(super) fn page_faults(patient: &Patient) -> Finding {
         _ => Finding::new(
             Level::Missing,
             name,
-            "opens and counts nothing",
+            "opens but counts nothing",
             "this kernel's perf is broken",
         ),
     }
@@ -284,7 +284,7 @@ pub(super) fn perf_throttle(patient: &Patient) -> Finding {
         return Finding::new(
             Level::Unknown,
             name,
-            "the settings are not there",
+            "the settings do not exist",
             "without perf events there is nothing to throttle",
         );
     };
@@ -301,7 +301,8 @@ pub(super) fn perf_throttle(patient: &Patient) -> Finding {
         Level::Limited,
         name,
         format!("{rate} samples a second, {percent} % of the time"),
-        "perf drops overflow interrupts beyond that, and lowers the rate by itself: a core can then pass its budget unseen",
+        "perf drops overflow interrupts beyond that, and may lower the rate: a core can then exceed its budget \
+         undetected",
     )
     // In this order: while the time limit is off, the kernel refuses to set the rate.
     .change("sysctl -w kernel.perf_event_max_sample_rate=1000000 && sysctl -w kernel.perf_cpu_time_max_percent=100")

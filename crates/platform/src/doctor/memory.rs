@@ -18,8 +18,9 @@ pub(super) fn caches(patient: &Patient) -> Finding {
         return Finding::new(
             Level::Unknown,
             "caches",
-            "the kernel does not know their sizes",
-            "no run can say whether it measured cache or memory: choose -m well above the CPU's manual",
+            "the kernel does not report their sizes",
+            "runs cannot report whether they measured cache or memory: choose -m well above the size in the CPU's \
+             manual",
         );
     }
     // Sorted by level and kind, so that equal ones are adjacent.
@@ -31,7 +32,7 @@ pub(super) fn caches(patient: &Patient) -> Finding {
         Level::Ok,
         "caches",
         text.join(", "),
-        "runs say whether they measured cache or memory",
+        "runs report whether they measured cache or memory",
     )
 }
 
@@ -47,12 +48,11 @@ pub(super) fn prefetchers(patient: &Patient) -> Finding {
         Some("GenuineIntel") => {}
         Some(_) => {
             return Finding::new(Level::Unknown, name, "Linux does not report them", hides)
-                .change("the firmware's setup, where it has a switch");
+                .change("the firmware's setup, if it has a switch");
         }
         None => {
-            return Finding::new(Level::Unknown, name, "Linux does not report them", hides).change(
-                "the firmware (a Cortex-A53's CPUACTLR_EL1 can be written from EL3 alone)",
-            );
+            return Finding::new(Level::Unknown, name, "Linux does not report them", hides)
+                .change("the firmware (a Cortex-A53's CPUACTLR_EL1 can be written only from EL3)");
         }
     }
     let mut register = [0; 8];
@@ -63,7 +63,7 @@ pub(super) fn prefetchers(patient: &Patient) -> Finding {
             .change("modprobe msr, then run as root; wrmsr -a 0x1a4 0xf turns them off");
     }
     match u64::from_le_bytes(register) & 0xf {
-        0xf => Finding::new(Level::Ok, name, "off", "what is moved was asked for"),
+        0xf => Finding::new(Level::Ok, name, "off", "only requested lines are fetched"),
         off => Finding::new(
             Level::Limited,
             name,
@@ -130,7 +130,7 @@ pub(super) fn transparent_huge_pages(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             "always",
-            "a fault may bring in a huge page, so that page faults are no measure of other programs' traffic",
+            "a fault may bring in a huge page, so page faults do not measure other programs' traffic",
         )
         .change("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
         Some(mode) => Finding::new(Level::Ok, name, mode, "a fault brings in one page, unless a program asks for more"),

@@ -27,13 +27,13 @@ fn state(patient: &Patient) -> Module {
         Module::NotBuilt
     } else if root.number("/proc/sys/kernel/modules_disabled") == Some(1) {
         Module::Refused(
-            "this kernel takes no more modules until it is restarted (kernel.modules_disabled=1)",
+            "this kernel loads no more modules until the next boot (kernel.modules_disabled=1)",
         )
     } else if root
         .text("/sys/kernel/security/lockdown")
         .is_some_and(|text| !text.contains("[none]"))
     {
-        Module::Refused("this kernel is locked down and takes signed modules alone")
+        Module::Refused("this kernel is locked down and loads only signed modules")
     } else if !patient.live.root {
         Module::Refused("only root can load it")
     } else {
@@ -72,12 +72,15 @@ pub(super) fn verdict(patient: &Patient) -> Verdict {
         reason: reason.into(),
     };
     match state(patient) {
-        _ if !patient.live.root => cannot("regulating takes root: run this as root"),
+        _ if !patient.live.root => cannot("regulation needs root: run this as root"),
         Module::Loaded => can("module", "the memguard module is loaded"),
-        Module::Loadable => can("module", "the memguard module is there and can be loaded"),
+        Module::Loadable => can(
+            "module",
+            "the memguard module is installed and can be loaded",
+        ),
         _ if event.is_none() => cannot("no event to regulate by counts here"),
         _ if patient.live.fifo_refused.is_some() => {
-            cannot("there is no module, and without SCHED_FIFO user space cannot hold a core")
+            cannot("there is no module, and without SCHED_FIFO user space cannot throttle a core")
         }
         _ => can(
             "user",
@@ -92,7 +95,7 @@ pub(super) fn privileges(patient: &Patient) -> Finding {
             Level::Ok,
             "privileges",
             "root",
-            "all settings below can be changed from here",
+            "the settings below can be changed",
         )
     } else {
         Finding::new(
@@ -111,7 +114,8 @@ pub(super) fn module(patient: &Patient) -> Finding {
         Module::Loaded if patient.root.has("/dev/memguard") => {
             Finding::new(Level::Ok, name, "loaded", "the kernel regulates")
         }
-        Module::Loaded => Finding::new(Level::Limited, name, "loaded, but its files are not visible", "it runs, but cannot be set from here")
+        Module::Loaded => Finding::new(Level::Limited, name, "loaded, but its files are not visible", "it runs, but \
+            its settings cannot be changed")
             .change("in a container, bind /dev/memguard into it; its files are devices, which udev or devtmpfs makes"),
         Module::Loadable => Finding::new(Level::Ok, name, "can be loaded", "memwarden guard start loads it"),
         Module::Refused(why) => Finding::new(Level::Limited, name, format!("built, but {why}"), "user space can regulate, with later throttling")
@@ -181,9 +185,10 @@ pub(super) fn tracefs(patient: &Patient) -> Finding {
 
 pub(super) fn fifo(patient: &Patient) -> Finding {
     match &patient.live.fifo_refused {
-        None => Finding::new(Level::Ok, "SCHED_FIFO", "granted", "a thread can hold a core"),
+        None => Finding::new(Level::Ok, "SCHED_FIFO", "granted", "a thread can throttle a core"),
         Some(reason) => {
-            Finding::new(Level::Missing, "SCHED_FIFO", reason, "user space cannot hold a core; victims run without real-time priority")
+            Finding::new(Level::Missing, "SCHED_FIFO", reason, "user space cannot throttle a core; victims run without \
+                real-time priority")
                 .change("run as root (or with CAP_SYS_NICE), in a cgroup that has real-time time (cpu.rt_runtime_us)")
         }
     }
@@ -197,16 +202,18 @@ pub(super) fn rt_throttling(patient: &Patient) -> Finding {
         .unwrap_or(1_000_000);
     match patient.root.number("/proc/sys/kernel/sched_rt_runtime_us") {
         Some(runtime) if runtime < 0 || runtime >= period => {
-            Finding::new(Level::Ok, name, "off", "a real-time thread can hold a core as long as it must")
+            Finding::new(Level::Ok, name, "off", "a real-time thread can throttle a core for any time")
         }
         Some(runtime) => Finding::new(
             Level::Limited,
             name,
             format!("{} ms in each {} ms", runtime / 1000, period / 1000),
-            "the user-space regulator cannot hold a core for longer, and a SCHED_FIFO victim is stopped after it (the module is exempt)",
+            "the user-space regulator cannot throttle a core for longer, and a SCHED_FIFO victim is stopped after that \
+             time (the module is exempt)",
         )
         .change("sysctl -w kernel.sched_rt_runtime_us=-1"),
-        None => Finding::new(Level::Unknown, name, "the setting is not there", "cannot say how long a real-time thread may run"),
+        None => Finding::new(Level::Unknown, name, "the setting does not exist", "it is unknown how long a real-time \
+            thread may run"),
     }
 }
 
@@ -225,13 +232,12 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
             Level::Ok,
             name,
             format!("not in Linux {}.{}", version.0, version.1),
-            "RT throttling alone limits real-time threads",
+            "only RT throttling limits real-time threads",
         );
     }
     if !root.has(DIRECTORY) {
         let found = "its settings are in debugfs, which cannot be read";
-        let meaning =
-            "it gives normal tasks up to 50 ms of each second under a real-time thread, by default";
+        let meaning = "by default it gives normal tasks up to 50 ms of each second ahead of a real-time thread";
         return if mounted(patient, "debugfs") {
             Finding::new(Level::Unknown, name, found, meaning)
                 .change("a kernel with CONFIG_SCHED_DEBUG shows it")
@@ -250,11 +256,13 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
             Level::Limited,
             name,
             format!("CPU {}: {} ms", cpu.trim_start_matches("cpu"), runtime / 1_000_000),
-            "normal tasks get that much of each second under a real-time thread: the user-space regulator cannot hold a core throughout (the module can)",
+            "normal tasks get that much of each second ahead of a real-time thread: the user-space regulator cannot \
+             throttle a core permanently (the module can)",
         )
         .change(format!("for f in {DIRECTORY}/cpu*/runtime; do echo 0 > $f; done")),
-        Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can hold a core as long as it must"),
-        None => Finding::new(Level::Unknown, name, "its settings cannot be read", "cannot say how long a real-time thread may run")
+        Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can throttle a core for any time"),
+        None => Finding::new(Level::Unknown, name, "its settings cannot be read", "it is unknown how long a real-time \
+            thread may run")
             .change("run as root"),
     }
 }

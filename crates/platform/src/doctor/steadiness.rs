@@ -26,7 +26,7 @@ pub(super) fn virtualised(patient: &Patient) -> Finding {
         None => Finding::new(
             Level::Unknown,
             name,
-            "the machine does not say",
+            "not reported by the machine",
             "a hypervisor's other guests would share the memory",
         ),
     }
@@ -35,14 +35,17 @@ pub(super) fn virtualised(patient: &Patient) -> Finding {
 pub(super) fn isolated(patient: &Patient) -> Finding {
     let name = "isolated CPUs";
     match patient.root.text("/sys/devices/system/cpu/isolated") {
-        Some(cpus) if !cpus.is_empty() => {
-            Finding::new(Level::Ok, name, cpus, "no other task is put there")
-        }
+        Some(cpus) if !cpus.is_empty() => Finding::new(
+            Level::Ok,
+            name,
+            cpus,
+            "the scheduler puts no other task there",
+        ),
         _ => Finding::new(
             Level::Limited,
             name,
             "none",
-            "the scheduler may put other tasks beside what is measured",
+            "the scheduler may run other tasks on the measured CPUs",
         )
         .change("add to the kernel's command line: isolcpus=LIST nohz_full=LIST"),
     }
@@ -61,7 +64,7 @@ pub(super) fn smt(patient: &Patient) -> Finding {
         None => Finding::new(
             Level::Unknown,
             "SMT",
-            "the kernel does not say",
+            "not reported by the kernel",
             "CPUs that share a core would contend for more than memory",
         ),
     }
@@ -71,7 +74,7 @@ pub(super) fn governor(patient: &Patient) -> Finding {
     let name = "frequency governor";
     let online = cpus::online_in(patient.root).unwrap_or_default();
     match machine::governor(patient.root, &online) {
-        Some(governor) if governor == "performance" => Finding::new(Level::Ok, name, governor, "the frequency stays where it is"),
+        Some(governor) if governor == "performance" => Finding::new(Level::Ok, name, governor, "the frequency is fixed"),
         Some(governor) => Finding::new(Level::Limited, name, governor, "the frequency follows the load, and figures with it")
             .change("for f in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance > $f; done"),
         None => Finding::new(Level::Unknown, name, "no cpufreq here", "the firmware or the hypervisor sets the frequency"),
@@ -109,7 +112,7 @@ pub(super) fn boost(patient: &Patient) -> Finding {
             Level::Ok,
             name,
             "off",
-            "a core is as fast alone as beside busy cores",
+            "a core's speed does not depend on its neighbours",
         )
     }
 }
@@ -125,6 +128,6 @@ pub(super) fn clock(patient: &Patient) -> Finding {
         }
         Some(name) => Finding::new(Level::Limited, "clock", name, "reading the time is a system call, or worse: short runs measure the clock")
             .change("add to the kernel's command line: clocksource=tsc (if /sys/devices/system/clocksource/clocksource0/available_clocksource has it)"),
-        None => Finding::new(Level::Unknown, "clock", "the kernel does not say", "reading the time may be slow"),
+        None => Finding::new(Level::Unknown, "clock", "not reported by the kernel", "reading the time may be slow"),
     }
 }

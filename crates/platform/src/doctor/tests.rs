@@ -176,13 +176,13 @@ fn on_a_sound_machine_all_is_well() {
 #[test]
 fn the_event_is_the_processor_s_own() {
     let found = |machine: Machine| machine.finding("memory traffic event").found;
-    assert_eq!(found(Machine::sound()), "skylake-x (0x412e): reads alone");
+    assert_eq!(found(Machine::sound()), "skylake-x (0x412e): only reads");
     let midr = "sys/devices/system/cpu/cpu0/regs/identification/midr_el1";
     let arm = Machine::sound().with(midr, "0x00000000410fd034\n");
     assert_eq!(found(arm), "cortex-a53 (0x17), writes 0x18");
     let hybrid = "processor : 0\nvendor_id : GenuineIntel\ncpu family : 6\nmodel : 151";
     let hybrid = Machine::sound().with("proc/cpuinfo", hybrid);
-    assert_eq!(found(hybrid), "alderlake: reads alone");
+    assert_eq!(found(hybrid), "alderlake: only reads");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn every_fault_is_found_and_says_what_changes_it() {
             sound().without(&format!("{cpu}/cpu0/cache/index0/size")),
             "caches",
             Unknown,
-            "does not know",
+            "does not report",
             "",
         ),
         (
@@ -490,7 +490,7 @@ fn a_counter_that_opens_and_stays_at_0_is_not_ok() {
     assert!(
         finding
             .found
-            .contains("instructions opens and counts nothing"),
+            .contains("instructions opens but counts nothing"),
         "{finding:?}"
     );
 }

@@ -129,7 +129,7 @@ fn base(part: &'static str, address: Option<u64>, default: Result<u64, String>) 
         default_address: default.as_ref().ok().copied().map(Address),
         moved_bytes: moved,
         note: match (address, default) {
-            (None, _) => Some("the process has none, or it cannot be told".to_owned()),
+            (None, _) => Some("the process has none, or it is unknown".to_owned()),
             (_, Err(why)) => Some(why),
             _ => None,
         },
@@ -160,13 +160,13 @@ fn layout(facts: &Facts) -> Result<Layout, String> {
         (Machine::Arm64, 64) => {
             let end = facts
                 .stack_end
-                .ok_or("arm64 has address spaces of several sizes: only the stack tells which")?;
+                .ok_or("arm64 has address spaces of several sizes, which only the stack reveals")?;
             // CONFIG_ARM64_VA_BITS; with 52 bits, programs get 48 unless they request more.
             let bits = [36_u32, 39, 42, 47, 48].into_iter().find(|bits| {
                 let top = 1_u64 << bits;
                 end <= top && top - end <= ARM64_STACK_RANDOM
             });
-            let bits = bits.ok_or("the stack is at no address that arm64's kernels give it")?;
+            let bits = bits.ok_or("the stack is at no known address of arm64 kernels")?;
             Ok(Layout {
                 top: 1 << bits,
                 program: (2 << bits) / 3,
@@ -396,7 +396,7 @@ mod tests {
             base.note
                 .as_ref()
                 .unwrap()
-                .contains("no address that arm64")
+                .contains("no known address of arm64")
         );
     }
 

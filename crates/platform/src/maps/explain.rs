@@ -450,7 +450,7 @@ fn stacks(root: &Root, pid: u32, explained: &mut [Explained], notes: &mut Vec<St
     }
     if threads.unknown > 0 {
         notes.push(format!(
-            "{} threads were running, or may not be traced: only of one that waits the kernel tells the stack",
+            "{} threads were running or may not be traced: the kernel reports the stack only of a waiting thread",
             threads.unknown
         ));
     }

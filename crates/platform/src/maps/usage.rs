@@ -181,7 +181,7 @@ impl Totals {
         let huge = |region: &&Explained| region.kind == Kind::HugePages;
         if regions.iter().any(|region| huge(&region)) {
             notes.push(
-                "huge pages of hugetlbfs are counted as resident; the kernel doesn't tell which of them are dirty"
+                "huge pages of hugetlbfs are counted as resident; the kernel doesn't report which of them are dirty"
                     .to_owned(),
             );
         }

@@ -447,6 +447,6 @@ pub fn trace(directory: &Path) -> Result<()> {
     ] {
         summary.whole.insert(key.into(), Figure::Other(value));
     }
-    summary.note("12 copies found their ring full and are in no figure but `dropped`.");
+    summary.note("12 copies found their ring full and count only in `dropped`.");
     write(directory, run, &samples, &summary)
 }

@@ -449,8 +449,8 @@ fn realtime(directory: &Path) -> Result<()> {
         }
         summary.cases.push(case);
     }
-    summary.note("2 jobs were skipped because the one before them was still running when they were released: they count \
-         as misses, and have no time in the distributions.");
+    summary.note("2 jobs were skipped because the previous job was still running at their release: they count as \
+        misses, and have no time in the distributions.");
     write(directory, run, &samples, &summary)
 }
 

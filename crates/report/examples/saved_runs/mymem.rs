@@ -56,8 +56,8 @@ pub fn throughput(directory: &Path) -> Result<()> {
     let shortest = Figure::Other(json!(16));
     summary.whole.insert("clock_shortest_ns".into(), shortest);
     summary.note(
-        "The shortest time that the clock tells here is 16 ns (its step, or what reading it costs). The medians of these \
-         cases are below five times that and no more exact than it: in-kernel, write, 1 byte; in-kernel, read, 1 byte.",
+        "The shortest time that this clock measures is 16 ns (its step, or the cost of reading it). The medians of \
+         these cases are below five times that and no more exact: in-kernel, write, 1 byte; in-kernel, read, 1 byte.",
     );
     write(directory, run, &samples, &summary)
 }

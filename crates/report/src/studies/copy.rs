@@ -8,7 +8,7 @@ pub(super) fn operation_text(name: &str) -> &str {
         "to" => "to user memory",
         "from_nc" => "from user memory, not cached",
         "to_nc" => "to user memory, not cached",
-        "from+to" => "from and to user memory by turns",
+        "from+to" => "from and to user memory alternately",
         other => other,
     }
 }

@@ -10,7 +10,8 @@ use crate::by_size::{self, texts};
 use crate::number::{NOT_MEASURED, bytes, count, figure, interval, optional, percent};
 
 pub(crate) const QUESTION: &str = "Every CPU copies at once between user and kernel memory, with its own instructions or \
-    with the DMA channels. How much is copied in all, by size, and which channel gets what part of it under each policy?";
+    with the DMA channels. What is the total bandwidth by size, and which share does each channel get under each \
+    policy?";
 
 fn operations(summary: &Summary) -> Vec<&str> {
     texts(summary, |case| &case.operation)
@@ -56,7 +57,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let share = find(summary, operation, "dma-priority", last).and_then(|c| c.high_share?);
     if let Some(share) = share {
         text += &format!(
-            "; under dma-priority {} of it was the high channels'",
+            "; under dma-priority the high channels copied {} of it",
             percent(share)
         );
     }
@@ -194,7 +195,7 @@ fn shares(summary: &Summary, operation: &str) -> Table {
         }
     }
     table.drop_columns_of("-");
-    table.caption("By the channels' own counts of what they copied.")
+    table.caption("From the channels' counters.")
 }
 
 #[cfg(feature = "html")]

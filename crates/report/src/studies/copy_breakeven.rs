@@ -8,8 +8,8 @@ use super::copy::operation_text;
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, interval, optional, times};
 
-pub(crate) const QUESTION: &str = "From which size on is a copy by the DMA engine better than the CPU's: in its time, in the \
-    CPU time that it costs the copying thread, and in what an application on another CPU loses?";
+pub(crate) const QUESTION: &str = "From which size is a copy by the DMA engine better than one by the CPU: in time, in \
+    CPU time of the copying thread, and in the slowdown of an application on another CPU?";
 
 /// An answer: its key, its criterion in words, the size, and the reason if there is none.
 type Answer<'a> = (&'a str, &'a str, Option<u64>, Option<&'a str>);
@@ -41,7 +41,7 @@ fn answers(whole: &Whole) -> [Answer<'_>; 3] {
         ),
         (
             "slowdown",
-            "what another CPU's application loses",
+            "the slowdown of another CPU's application",
             *slowdown_bytes,
             slowdown_reason.as_deref(),
         ),
@@ -67,10 +67,10 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     if summary.cases.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new("From which size on the engine wins")
+    let mut table = Table::new("The size from which the engine wins")
         .words("By")
         .words("From")
-        .words("Why there is none");
+        .words("Reason if there is none");
     for (_, by, size, reason) in answers(&summary.whole) {
         table.row(vec![
             by.into(),

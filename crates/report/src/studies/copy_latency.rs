@@ -10,8 +10,8 @@ use crate::by_size::{self, distinct, texts, time_text};
 use crate::number::{bytes, interval, optional};
 
 pub(crate) const QUESTION: &str = "Bytes are copied between user memory and a region of kernel memory, by the CPU (as \
-    copy_from_user() and copy_to_user() do it) and by a DMA engine. What does one copy take, by size, and from which size on \
-    is the engine the faster one?";
+    copy_from_user() and copy_to_user() do it) and by a DMA engine. How long does one copy take, by size, and from \
+    which size is the engine faster?";
 
 /// Engine, operation and load of a line.
 #[derive(Clone, Copy, PartialEq)]
@@ -95,8 +95,8 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         // From the largest size down, while the engine is faster.
         let wins = |size: &&u64| matches!((median(engine, **size), median("cpu", **size)), (Some(dma), Some(cpu)) if dma < cpu);
         text += &match sizes.iter().rev().take_while(wins).last() {
-            Some(first) => format!("; {engine} is the faster from {} on", bytes(*first)),
-            None => format!("; {engine} is not the faster up to there"),
+            Some(first) => format!("; {engine} is faster from {} on", bytes(*first)),
+            None => format!("; {engine} is not faster up to there"),
         };
     }
     Some(text + " (medians).")
@@ -195,8 +195,8 @@ mod charts {
                         Middle::Mean => "are its 95 % interval (1.96 standard errors)",
                     };
                     let how = format!(
-                        "The {name} of each size; the bars {bars}. Both axes are logarithmic; lines are set apart by a \
-                         little at each size."
+                        "The {name} of each size; the bars {bars}. Both axes are logarithmic; lines are shifted \
+                         slightly at each size."
                     );
                     if let Some(chart) = chart(summary, recorded, operation, load, middle, name) {
                         let file = format!("{name}-{}-{load}", file_name(operation));

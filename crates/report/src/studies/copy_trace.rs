@@ -7,8 +7,8 @@ use memwarden_run::studies::copy_trace::{Caller, Case, Summary};
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, figure, optional, percent};
 
-pub(crate) const QUESTION: &str = "Every copy between user and kernel memory on the whole machine was recorded: its size, what \
-    it took, and the place in the kernel that asked for it. Who copies how much, and how often?";
+pub(crate) const QUESTION: &str = "Every copy between user and kernel memory on the whole machine was recorded: its \
+    size, its time, and its caller in the kernel. Which callers copy how much, and how often?";
 
 /// Rows of a function's sizes; the summary has more.
 const SIZES: usize = 12;
@@ -147,7 +147,7 @@ fn totals(summary: &Summary) -> Table {
     let seen = match summary.whole.source.as_str() {
         "hooks" => "Seen by hooks in the kernel: all calls, inlined ones too.",
         "probes" if summary.whole.merged => {
-            "Seen by probes, which can't tell the __ forms from the others."
+            "Seen by probes, which can't distinguish the __ forms from the others."
         }
         "probes" => "Seen by probes, which don't see inlined calls.",
         _ => "",
@@ -210,8 +210,8 @@ fn by_size(summary: &Summary, function: &str) -> Table {
 }
 
 fn callers(summary: &Summary) -> Table {
-    let mut table = Table::new("Who copied most often")
-        .words("Place in the kernel")
+    let mut table = Table::new("Most frequent callers")
+        .words("Caller")
         .words("Function")
         .figures("calls", "")
         .figures("bytes", "");
@@ -230,7 +230,9 @@ fn callers(summary: &Summary) -> Table {
             bytes(*moved),
         ]);
     }
-    table.caption("Where the function returned to: name and offset, or the address where the kernel tells no names.")
+    table.caption(
+        "The return address: name and offset, or the number if the kernel reports no names.",
+    )
 }
 
 #[cfg(feature = "html")]
@@ -252,8 +254,8 @@ mod charts {
         let mut figures = Vec::new();
         for (plain, bare, way) in PAIRS {
             if let Some(chart) = calls(summary, plain, bare, way) {
-                let caption = "How many copies had that size. Both axes are logarithmic; copies of 0 bytes have no place on \
-                     them. `together` is drawn where both functions have the size; elsewhere it is the one's own.";
+                let caption = "Number of copies of each size. Both axes are logarithmic, so copies of 0 bytes are not \
+                    shown. `together` is drawn at sizes that both functions have.";
                 figures.push(Figure::new(
                     &format!("calls-{}", file_name(plain)),
                     caption,

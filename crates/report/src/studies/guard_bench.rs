@@ -10,9 +10,9 @@ use crate::Table;
 use crate::generic::table_of;
 use crate::number::{figure, percent};
 
-pub(crate) const QUESTION: &str = "How well does the guard do its work: how near do the cores come to their budgets, how \
-    far past them before the throttle holds, how quickly does it take hold and let go, what does it cost, does it keep \
-    its periods, and does any of that grow with the number of CPUs?";
+pub(crate) const QUESTION: &str = "How well does the guard regulate: how close do the cores come to their budgets, how \
+    large is the overshoot before a throttle, how quickly does it throttle and release, what does it cost, does it \
+    keep its periods, and does any of that grow with the number of CPUs?";
 
 /// The figures in the report's order, with their headings.
 const FIGURES: [(&str, &str); 9] = [
@@ -23,7 +23,7 @@ const FIGURES: [(&str, &str); 9] = [
     ),
     (
         "overshoot",
-        "Overshoot: events past the budget before the throttle holds",
+        "Overshoot: events past the budget before the throttle takes effect",
     ),
     (
         "reaction",
@@ -31,14 +31,17 @@ const FIGURES: [(&str, &str); 9] = [
     ),
     (
         "overhead",
-        "Overhead: what an armed guard that never throttles costs",
+        "Overhead: cost of an armed guard that never throttles",
     ),
     ("boundaries", "Boundaries: periods begun late or missed"),
     (
         "scaling",
         "Scaling: overflow to throttled, by number of CPUs",
     ),
-    ("sharing", "Sharing: what best effort and reclaim hand out"),
+    (
+        "sharing",
+        "Sharing: events granted by best effort and reclaim",
+    ),
     (
         "pmu",
         "Through the PMU: overflow interrupts of a hardware counter",
@@ -303,7 +306,7 @@ mod charts {
                 });
             }
         }
-        let cost = "What an armed guard costs";
+        let cost = "Cost of an armed guard";
         let overhead: Vec<Shared> = of!(summary, Overhead)
             .map(|(case, one)| Shared {
                 variant: Variant::of(case, Some(&one.event), None),
@@ -418,9 +421,9 @@ mod charts {
         (!lines.is_empty()).then(|| {
             Figure::new(
                 "accuracy",
-                "Mean of the events achieved in a period over the budget, less 1; between the dashed lines is near enough.",
+                "Mean of the events used in a period over the budget, minus 1; the dashed lines are the limits.",
                 Chart::Xy(XyChart {
-                    title: "How near the cores come to their budgets".into(),
+                    title: "Used events against the budget".into(),
                     x: Axis::new("budget", "events per period").log(),
                     y: Axis::new("achieved over budget, less 1", "%"),
                     x_ticks: ticks(&lines),
@@ -590,7 +593,7 @@ mod charts {
                 "scaling",
                 "From overflow to throttled; a flat line does not grow with the number of CPUs.",
                 Chart::Xy(XyChart {
-                    title: "Reaction with more and more CPUs".into(),
+                    title: "Reaction by number of CPUs".into(),
                     x: Axis::new("CPUs", "").log(),
                     y: if low > 0.0 && high / low > 30.0 {
                         y.log()
@@ -639,7 +642,7 @@ mod charts {
                 "sharing",
                 "Events that each core used in a period, beside its budget.",
                 Chart::Bars(BarChart {
-                    title: "What sharing and reclaim hand out".into(),
+                    title: "Events granted by sharing and reclaim".into(),
                     axis: Axis::new("events per period", ""),
                     series: vec![
                         ("budget".into(), Colour::nth(5)),

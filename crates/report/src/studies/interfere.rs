@@ -109,7 +109,8 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 }
 
 /// Note for a victim whose buffer is small.
-const CACHE: &str = "The last-level cache keeps a good part of the victim's buffer: this is interference in that cache, \
+const CACHE: &str = "The last-level cache holds a good part of the victim's buffer: this is interference in that \
+    cache, \
     not in memory (--victim-memory).";
 
 fn slowed_down(summary: &Summary) -> Option<String> {
@@ -321,7 +322,7 @@ fn throttled(case: &Case) -> Option<f64> {
 }
 
 fn aggressor_table(summary: &Summary) -> Table {
-    let mut table = Table::new("The aggressors: what they achieved")
+    let mut table = Table::new("Aggressors: achieved bandwidth")
         .words("Aggressors")
         .words("Guard")
         .figures("each", "MiB/s")
@@ -501,7 +502,7 @@ mod charts {
             "victim",
             "Median of the victim in each case, with its 95 % interval; the dashed line is the victim alone.",
             Chart::Bars(BarChart {
-                title: format!("The victim's {name}, alone and in company"),
+                title: format!("The victim's {name}, alone and beside aggressors"),
                 axis: Axis::new(name, unit),
                 series,
                 groups,
@@ -597,7 +598,7 @@ mod charts {
             "slowdown",
             "The victim's median over its median alone, with 95 % intervals; 1 is as fast as alone.",
             Chart::Xy(XyChart {
-                title: "The victim's slowdown with more and more aggressors".into(),
+                title: "The victim's slowdown by number of aggressors".into(),
                 x: Axis::new("aggressors", ""),
                 y: Axis::new("slowdown of the victim", "times"),
                 lines,
@@ -632,7 +633,7 @@ mod charts {
                 "aggressors",
                 "Mean of the aggressors of a case; the whiskers reach from the slowest to the fastest of them.",
                 Chart::Bars(BarChart {
-                    title: "What each aggressor achieved".into(),
+                    title: "Achieved bandwidth of each aggressor".into(),
                     axis: Axis::new("bandwidth of each aggressor", "MiB/s"),
                     series,
                     groups,
@@ -655,9 +656,9 @@ mod charts {
         (!groups.is_empty()).then(|| {
             Figure::new(
                 "throttled",
-                "Share of the time in which the guard kept an aggressor's core still, mean over the aggressors.",
+                "Share of the time in which the guard throttled an aggressor's core, mean over the aggressors.",
                 Chart::Bars(BarChart {
-                    title: "How long the aggressors were throttled".into(),
+                    title: "Throttled time of the aggressors".into(),
                     axis: Axis::new("throttled", "% of the time"),
                     series,
                     groups,

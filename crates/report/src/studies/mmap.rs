@@ -224,7 +224,7 @@ const SHARES: [Share; 7] = [
 ];
 
 fn shares(summary: &Summary) -> Table {
-    let mut table = titled("Shares of misses");
+    let mut table = titled("Miss ratios");
     for (name, _) in SHARES {
         table = table.figures(name, "");
     }
@@ -311,7 +311,7 @@ fn reasons(case: &Case) -> String {
 
 /// Cost of a mapping before its walk.
 fn setup(summary: &Summary) -> Table {
-    let mut table = titled("What the mapping costs")
+    let mut table = titled("Cost of the mapping")
         .figures("mmap()", "us")
         .figures("first touch", "ms")
         .figures("soft faults", "")
@@ -369,8 +369,8 @@ fn write_back(summary: &Summary) -> Table {
         table.row(row);
     }
     table.caption(
-        "The share of the bytes written into the mapping that a reader of the file sees there. Writes to a shared mapping are seen at once, and \
-         msync has them on the disk; those to a private one are never seen.",
+        "The share of the bytes written into the mapping that a reader of the file sees there. A reader sees writes to \
+         a shared mapping at once, and msync writes them to disk; it never sees writes to a private one.",
     )
 }
 
@@ -405,7 +405,8 @@ fn usage(summary: &Summary) -> Table {
         table.row(row);
     }
     table.caption(
-        "Measured on the real walk alone, medians. Peak memory is the process's since its start. Blocks are of 512 bytes.",
+        "Medians, measured only during the real walk. Peak memory is that of the process since its start. Blocks are \
+         of 512 bytes.",
     )
 }
 
@@ -414,7 +415,7 @@ fn competition(summary: &Summary) -> Table {
         .figures("time", "over alone")
         .figures("user", "over alone")
         .figures("involuntary switches", "over alone")
-        .figures("walks that came to their end", "")
+        .figures("completed walks", "")
         .figures("killed by the OOM killer", "competitors")
         .figures("it took", "MiB")
         .words("the last competitor");
@@ -454,8 +455,8 @@ fn competition(summary: &Summary) -> Table {
         table.row(row);
     }
     table.caption(
-        "Ratios of medians to the same walk alone; - where that was not measured, or was 0. What the competitor took is the \
-         median. It is the first that the kernel kills when memory runs out, and that is a result.",
+        "Ratios of medians to the same walk alone; - if that was not measured, or was 0. The competitor's memory is a \
+         median. The kernel kills it first when memory runs out, which is a result.",
     )
 }
 

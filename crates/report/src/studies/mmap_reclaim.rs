@@ -7,9 +7,9 @@ use memwarden_run::studies::mmap_reclaim::{Case, Summary};
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, figure, interval, optional, percent, times};
 
-pub(crate) const QUESTION: &str = "Some pages are in use while others pass through, with too little memory for both. How \
-    often must the pages in use be fetched back, when the kernel gives pages in use a second chance (vm.reclaim_active 0) \
-    and when it does not (1)?";
+pub(crate) const QUESTION: &str = "Some pages are in use while others stream through, with too little memory for both. \
+    How often must the pages in use be read back, when the kernel gives pages in use a second chance \
+    (vm.reclaim_active 0) and when it does not (1)?";
 
 fn faults(summary: &Summary, switch: u8) -> Option<f64> {
     let with_switch = |case: &&Case| case.reclaim_active == switch;
@@ -25,7 +25,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
         String::new()
     };
     Some(format!(
-        "Pages in use had to be fetched back {} times with vm.reclaim_active 0, and {} times with 1{ratio} (medians).",
+        "Pages in use were read back {} times with vm.reclaim_active 0, and {} times with 1{ratio} (medians).",
         figure(off),
         figure(on)
     ))
@@ -36,7 +36,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let Some(first) = summary.cases.first() else {
         return Vec::new();
     };
-    let mut table = Table::new("Pages in use while others pass through").words("Figure");
+    let mut table = Table::new("Pages in use while others stream through").words("Figure");
     for case in &summary.cases {
         table = table.figures(case.name.clone(), "");
     }
@@ -97,7 +97,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
         cold_fault_share: _,
     } = first;
     vec![table.caption(format!(
-        "{} in use, {} that pass through, {} of memory.",
+        "{} in use, {} that stream through, {} of memory.",
         bytes(*hot_bytes),
         bytes(*cold_bytes),
         bytes(*memory_bytes)
@@ -129,7 +129,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
         axis: Axis::new("major faults", ""),
         series: vec![
             ("pages in use".into(), Colour::nth(0)),
-            ("pages that pass through".into(), Colour::nth(1)),
+            ("pages that stream through".into(), Colour::nth(1)),
         ],
         groups: groups.collect(),
         ..BarChart::default()

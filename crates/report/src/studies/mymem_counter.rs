@@ -138,8 +138,8 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     // A single run has no interval.
     table.drop_columns_of(NOT_MEASURED);
     vec![table.caption(
-        "The error is |counted - expected| / expected. An increment's time is that of the whole run over all increments, of \
-         all workers together. Medians over the runs.",
+        "The error is |counted - expected| / expected. An increment's time is the whole run's time over the increments \
+         of all workers. Medians over the runs.",
     )]
 }
 
@@ -158,8 +158,8 @@ mod charts {
     use crate::plot::{Axis, Chart, Colour, Line, Point, XyChart};
 
     /// Explains why points are not exactly over their numbers.
-    const SET_APART: &str = "Lines are set apart by a little, so that none at 0 hides another; bars \
-        go from the lowest to the highest of several runs.";
+    const SET_APART: &str = "Lines are shifted slightly, so that none at 0 hides another; bars go from the lowest to \
+        the highest of several runs.";
 
     /// Ratio of the most to the fewest workers from which the axis is logarithmic.
     const MANY: u64 = 10;

@@ -7,8 +7,9 @@ use crate::Table;
 use crate::by_size::distinct;
 use crate::number::{counted, percent};
 
-pub(crate) const QUESTION: &str = "Mistakes that a program can make with a memory device, each provoked once: its descriptor is \
-    closed under its workers, an offset lies beyond the end, several programs have it open, a counter is incremented by two \
+pub(crate) const QUESTION: &str = "Mistakes that a program can make with a memory device, each provoked once: its \
+    descriptor is closed while workers use it, an offset lies beyond the end, several programs have it open, a counter \
+    is incremented by two \
     calls. What does the device do about each?";
 
 fn lost(summary: &Summary, by_device: bool) -> Option<f64> {
@@ -64,7 +65,7 @@ pub(crate) fn finding(summary: &Summary) -> Option<String> {
 pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
     let subjects = distinct(summary.cases.iter().map(|case| case.subject.as_str()));
     let table = |subject: &str| {
-        let mut table = Table::new(format!("What goes wrong: {subject}"))
+        let mut table = Table::new(format!("Mistakes: {subject}"))
             .words("Mistake")
             .words("what was done")
             .words("expected")
@@ -122,7 +123,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
     };
     vec![crate::Figure::new(
         "lost-updates",
-        "An increment by two calls reads the counter and writes it back; in between another worker can write it.",
+        "An increment by two calls reads the counter and writes it back; another worker can write it in between.",
         Chart::Bars(chart),
     )]
 }

@@ -9,8 +9,8 @@ use crate::Table;
 use crate::by_size::{self, texts, time_text};
 use crate::number::{bytes, counted, interval, optional};
 
-pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. What does a call take, by size: on \
-    the device in C, on the one in Rust, and inside the kernel, where there is no system call?";
+pub(crate) const QUESTION: &str = "Bytes are written to a memory device and read back. How long does a call take, by \
+    size: on the device in C, on the one in Rust, and inside the kernel, without system calls?";
 
 /// Both directions of a transfer.
 const DIRECTIONS: [&str; 2] = ["write", "read"];
@@ -137,7 +137,7 @@ mod charts {
 
     pub(crate) fn figures(summary: &Summary, recorded: &Recorded) -> Vec<Figure> {
         let how = "Medians; the bars go from the 10th to the 90th percentile. Both axes are logarithmic; \
-            devices are set apart by a little at each size.";
+            devices are shifted slightly at each size.";
         let mut figures = Vec::new();
         for (shown, name) in [(Shown::Time, "time"), (Shown::Throughput, "throughput")] {
             for direction in DIRECTIONS {

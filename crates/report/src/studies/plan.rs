@@ -9,8 +9,9 @@ use super::interfere::budgets_text;
 use crate::Table;
 use crate::number::{NOT_MEASURED, bytes, count, counted, percent};
 
-pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. With \
-    which budgets does it, while the load beside it keeps as much of memory as possible? The figures are a model's.";
+pub(crate) const QUESTION: &str = "A task reads its frame once a period and must finish each time before its deadline. \
+    Which budgets achieve that while the load beside it keeps as much bandwidth as possible? The figures are a \
+    model's.";
 
 /// A figure with a fixed number of decimals, so that the figures of a column align.
 fn fixed(value: f64, digits: usize) -> String {
@@ -295,7 +296,7 @@ pub(crate) fn tables(summary: &Summary) -> Vec<Table> {
             format!(" Not tried: {}.", choice.untried.join(", "))
         };
         tables.push(table.caption(format!(
-            "Each number that no datasheet gives is taken to be 10 %, at least 1, less and more, in a run of {}.{untried}",
+            "Each number that is in no datasheet is changed by -10 % and +10 %, at least 1, in a run of {}.{untried}",
             counted(usize::try_from(choice.jobs).unwrap_or(usize::MAX), "job"),
         )));
     }
@@ -395,7 +396,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
     let ms = |us: u64| us as f64 / 1e3;
     let limit = whole.deadline_us - whole.margin_us.min(whole.deadline_us);
     let tried = XyChart {
-        title: "What the load keeps, and when the longest job ends".into(),
+        title: "The load's traffic and the longest job's time".into(),
         x: Axis::new("load", "MB/s"),
         y: Axis::new("longest job", "ms"),
         lines,
@@ -408,7 +409,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
     };
     let mut figures = vec![crate::Figure::new(
         "settings",
-        "Each point is a setting that was tried; lines join those of a way of sharing. A good one is low and to the right.",
+        "Each point is a tried setting; lines join those with the same sharing. Good settings are at the bottom right.",
         Chart::Xy(tried),
     )];
     for (title, name, choice) in [
@@ -438,7 +439,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             }
         }
         let chart = BarChart {
-            title: format!("Margin of the {title} where a number of the platform is wrong"),
+            title: format!("Margin of the {title} if a number of the platform is wrong"),
             axis: Axis::new("from the longest job's end to its deadline", "ms"),
             series: vec![
                 ("10 %, at least 1, less".into(), Colour::nth(0)),
@@ -448,7 +449,7 @@ pub(crate) fn figures(summary: &Summary, _: &memwarden_run::Recorded) -> Vec<cra
             reference: Some(Reference {
                 value: ms(whole.margin_us),
                 label: if whole.margin_us > 0 {
-                    "the margin that is asked for"
+                    "the requested margin"
                 } else {
                     "deadline"
                 }

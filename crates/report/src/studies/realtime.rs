@@ -294,7 +294,7 @@ fn loads(cases: &[&Case]) -> Table {
 }
 
 fn apart(cases: &[&Case]) -> Table {
-    let mut table = Table::new("Apart: release jitter, and the job itself")
+    let mut table = Table::new("Release jitter and execution time")
         .words("Beside the task")
         .words("Guard")
         .figures("jitter, median", "us")

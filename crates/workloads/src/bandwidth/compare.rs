@@ -33,7 +33,7 @@ unsafe fn touch(arrays: [*mut u64; 3], lines: usize, stride: usize) -> u64 {
 pub(super) static KIND: Kind = Kind {
     descriptor: Descriptor {
         name: "compare",
-        help: "load every word, and compare it with the one before",
+        help: "load every word, and compare it with the previous one",
         limits: &[],
     },
     traffic: "each line is read from memory once",

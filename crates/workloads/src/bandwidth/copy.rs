@@ -28,8 +28,8 @@ pub(super) static KIND: Kind = Kind {
         help: "a = b, one word a line, each array half of the buffer",
         limits: &[],
     },
-    traffic: "two lines counted, a read and a written one; the cache reads the written one too before it writes it \
-              back: memory sees three lines",
+    traffic: "two lines counted, a read and a written one; the cache also reads the written line before it writes it \
+        back: memory sees three lines",
     arrays: 2,
     touch,
     sum_per_line: 0,

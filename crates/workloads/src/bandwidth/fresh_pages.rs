@@ -27,7 +27,7 @@ impl FreshPages {
     pub(super) fn new(config: &BufferConfig) -> Result<Self> {
         if config.bank_mask.is_some() || config.huge_pages {
             return Err(Error::Invalid(
-                "fresh pages are normal pages from anywhere: neither -x nor a bank mask applies"
+                "fresh pages are normal pages at any address: neither -x nor a bank mask applies"
                     .into(),
             ));
         }
@@ -92,8 +92,8 @@ impl Load for FreshPages {
 }
 
 /// Traffic between cache and memory.
-pub(super) const TRAFFIC: &str = "each page is written full of zeros by the kernel, in a page fault; \
-                                  whether that goes to memory or stays in the cache is the kernel's and the CPU's affair";
+pub(super) const TRAFFIC: &str = "each page is zeroed by the kernel in a page fault; whether the zeros go to memory or \
+    stay in the cache depends on the kernel and the CPU";
 
 pub(super) static DESCRIPTOR: Descriptor = Descriptor {
     name: "fresh-pages",

@@ -60,7 +60,7 @@ impl Screen {
     pub(super) fn new(config: &BufferConfig) -> Result<Self> {
         if config.bank_mask.is_some() || config.stride != LINE_BYTES {
             return Err(Error::Invalid(
-                "a screen is moved as a whole: neither a stride nor a bank mask applies".into(),
+                "a screen is scrolled as a whole: neither a stride nor a bank mask applies".into(),
             ));
         }
         let rows = config.bytes / ROW_BYTES;
@@ -170,8 +170,8 @@ impl Load for Screen {
 }
 
 /// Traffic between cache and memory.
-pub(super) const TRAFFIC: &str = "each line of the screen is counted when it is written; one below it is read for that, \
-                                  and the cache reads the written one too before it writes it back: memory sees three lines";
+pub(super) const TRAFFIC: &str = "each line of the screen is counted when it is written; a line below it is read for \
+    that, and the cache also reads the written line before it writes it back: memory sees three lines";
 
 pub(super) static DESCRIPTOR: Descriptor = Descriptor {
     name: "screen",

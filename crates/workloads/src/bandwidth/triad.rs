@@ -34,8 +34,8 @@ pub(super) static KIND: Kind = Kind {
         help: "a = b + 3c, one word a line, each array a third of the buffer",
         limits: &[],
     },
-    traffic: "three lines counted, two read and one written; the cache reads the written one too before it writes it \
-              back: memory sees four lines",
+    traffic: "three lines counted, two read and one written; the cache also reads the written line before it writes it \
+        back: memory sees four lines",
     arrays: 3,
     touch,
     sum_per_line: 0,

@@ -169,18 +169,18 @@ fn callers(traced: &Traced) -> Vec<Caller> {
 fn source_text(traced: &Traced) -> &'static str {
     match (traced.info.source, traced.info.merged) {
         (Source::Hooks, _) => {
-            "The kernel has hooks in the functions themselves: all of their calls were seen, inlined ones too, and those of \
-             reads and writes of files and sockets (iov_iter)."
+            "The kernel has hooks in the functions themselves: they saw all calls, including inlined ones and those \
+             for reads and writes of files and sockets (iov_iter)."
         }
         (Source::Probes, true) => {
-            "The kernel has no hooks: probes saw calls of what the functions have in common. The __ forms, and those for \
-             callers that must not sleep, are counted with the others; __from and __to have none. A probe costs time, which \
-             is in the times."
+            "The kernel has no hooks: probes saw calls of the functions' common part. The __ forms, and those for \
+             callers that must not sleep, count with the others; __from and __to have no counts. The times include the \
+             cost of a probe."
         }
         (Source::Probes, false) => {
-            "The kernel has no hooks: probes saw calls of functions. Copies that are inlined were not seen: the __ forms, \
-             those for callers that must not sleep, and those of reads and writes of files and sockets (iov_iter). A probe \
-             costs time, which is in the times."
+            "The kernel has no hooks: probes saw calls of functions, but no inlined copies: the __ forms, those for \
+             callers that must not sleep, and those for reads and writes of files and sockets (iov_iter). The times \
+             include the cost of a probe."
         }
     }
 }
@@ -192,39 +192,39 @@ pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
         summary.note(source_text(traced));
     } else {
         summary.note(
-            "No kernel had a part in this (--device null): the records are of a fixed pattern. The figures try the commands \
-             and tell nothing else.",
+            "No kernel was involved (--device null): the records have a fixed pattern. The figures only exercise the \
+             commands.",
         );
     }
     summary.note(
-        "All copies of the whole machine are in this, the trace's own too; a copy counts where it ended.",
+        "The trace includes all copies of the machine, its own too; a copy counts on the CPU where it ended.",
     );
     summary.note(
-        "Least, mean, deviation and most are of all calls; medians and percentiles of some, picked evenly (samples.csv has \
-         them).",
+        "Minimum, mean, deviation and maximum are of all calls; medians and percentiles are of a uniform sample (in \
+         samples.csv).",
     );
     let dropped: u64 = traced.rings.iter().map(|ring| ring.counts.dropped).sum();
     if dropped > 0 {
         summary.note(format!(
-            "{dropped} copies found their ring full and are in no figure but `dropped`. Load the module with larger rings \
-             before (modprobe copytrace records={}), read more often (--every), or trace less (--ops).",
+            "{dropped} copies found their ring full and count only in `dropped`. Load the module with larger rings \
+             first (modprobe copytrace records={}), read more often (--every), or trace less (--ops).",
             u64::from(traced.info.records) * 4
         ));
     }
     if traced.missed > 0 {
         summary.note(format!(
-            "{} copies were missed by the probes, which had no room to follow them: they are in no figure but `missed`.",
+            "The probes missed {} copies, for lack of space: they count only in `missed`.",
             traced.missed
         ));
     }
     if !traced.info.addresses {
         summary.note(
-            "No caller is told: the kernel keeps its addresses from processes without CAP_PERFMON.",
+            "Callers are unknown: the kernel hides addresses from processes without CAP_PERFMON.",
         );
     }
     if of_kernel && summary.whole.callers.iter().any(|one| one.symbol.is_none()) {
         summary.note(
-            "Some callers have no name: /proc/kallsyms tells addresses to root alone (kernel.kptr_restrict).",
+            "Some callers have no name: only root sees addresses in /proc/kallsyms (kernel.kptr_restrict).",
         );
     }
     for (function, statistics) in traced.functions.iter().zip(&traced.statistics) {
@@ -234,8 +234,8 @@ pub(super) fn remarks(summary: &mut Summary, config: &Config, traced: &Traced) {
         );
         if sizes > 0 || callers > 0 {
             summary.note(format!(
-                "{function}: too many different ones to keep apart, so {sizes} calls are in no size but `other`, and \
-                 {callers} in no caller."
+                "{function}: too many different sizes or callers, so {sizes} calls count as size `other`, and \
+                 {callers} count for no caller."
             ));
         }
     }

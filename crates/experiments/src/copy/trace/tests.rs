@@ -64,7 +64,7 @@ fn every_record_is_in_the_figures_and_in_the_classic_files() {
         (Some(20.0), Some(20.0), Some(20.0))
     );
     let notes = summary.notes.join("\n");
-    assert!(notes.contains("No kernel had a part"), "{notes}");
+    assert!(notes.contains("No kernel was involved"), "{notes}");
     assert!(notes.contains("copies found their ring full"), "{notes}");
     assert!(notes.contains("records=16384"), "{notes}");
     let counted = run

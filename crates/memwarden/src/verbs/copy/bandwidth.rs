@@ -14,10 +14,10 @@ use super::{Common, Dat, Engines, parse_max};
 /// Copy on every CPU at once; report each channel's rate and the total, by size
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "One thread on each CPU. from and to copy out of and into user memory, from+to by turns.\n\
+    after_help = "One thread on each CPU. from and to copy out of and into user memory, from+to alternates between them.\n\
     cpu is copy_from_user() and copy_to_user(); dma-exclusive gives each CPU a channel, dma-shared takes the least loaded,\n\
-    dma-priority has windows whose first part is the high channels' alone. MB/s is 2^20 bytes a second.\n\
-    Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
+    dma-priority has windows in whose first part only the high channels run. MB/s is 2^20 bytes a second.\n\
+    Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy bandwidth --engine cpu,dma-shared\n  \
     memwarden copy bandwidth --engine dma-priority --high 0 --quantum-high 60000 --quantum-low 30000\n  \
     memwarden copy bandwidth --on lab"

@@ -18,10 +18,10 @@ use crate::verbs::output::outln;
 /// Find the size from which DMA wins: by copy time, by CPU time, and by another application's slowdown
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "Three answers, each null with its reason where the engine never wins. With --apply the one that --answer\n\
-    names is written to /sys/module/cftu/parameters/min_bytes: shorter copies then go by CPU. cftu must be loaded for that\n\
-    (modprobe cftu). The line for /etc/modprobe.d is printed either way; nothing is written there.\n\
-    Each copy pins its user memory, within the time, as those do for which the threshold is.\n\
+    after_help = "Three answers, each null with its reason if the engine never wins. --apply writes the answer that --answer names to\n\
+    /sys/module/cftu/parameters/min_bytes; the CPU then makes shorter copies. For this cftu must be loaded (modprobe cftu).\n\
+    The line for /etc/modprobe.d is printed in any case; nothing is written there.\n\
+    Each copy by the engine pins its user memory within the time, as the copies do that the threshold decides on.\n\
     Examples:\n  memwarden copy breakeven\n  \
     memwarden copy breakeven --engine dma-exclusive --answer cpu-time --apply\n  \
     memwarden copy breakeven --on lab --machine zcu102"
@@ -67,14 +67,12 @@ pub(super) struct Args {
 impl Args {
     fn settings(&self) -> anyhow::Result<Config> {
         if self.apply && self.common.place.on.is_lab() {
-            bail!(
-                "--apply: the lab's machine is gone after the measurement, and its answer is none for this one"
-            );
+            bail!("--apply: the answer is for the lab's machine, not for this one");
         }
         let config: Config = self.common.settings(self)?;
         config.check()?;
         if self.apply && config.device == Path::new(NULL) {
-            bail!("--apply: --device null has no engine, and its answer is none for cftu");
+            bail!("--apply: --device null has no engine, so its answer is not valid for cftu");
         }
         Ok(config)
     }
@@ -84,7 +82,7 @@ impl Args {
         let Some(bytes) = breakeven::answer(whole, self.answer) else {
             if self.apply {
                 bail!(
-                    "--apply: by {} there is no size from which the engine wins; nothing was written",
+                    "--apply: by {} the engine wins at no size; nothing was written",
                     self.answer
                 );
             }
@@ -160,7 +158,7 @@ mod tests {
             ),
             (
                 &["--apply", "--on", "lab"],
-                "--apply: the lab's machine is gone",
+                "--apply: the answer is for the lab's machine",
             ),
             #[cfg(feature = "host")]
             (

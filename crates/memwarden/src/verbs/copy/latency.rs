@@ -15,12 +15,12 @@ use crate::verbs::experiment::on;
 /// Time copies of each size, out of and into user memory, by the CPU and by DMA
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "from and to copy out of and into user memory; from_nc and to_nc drop both sides' cache lines before.\n\
+    after_help = "from and to copy out of and into user memory; from_nc and to_nc first flush the cache lines of both sides.\n\
     cpu is copy_from_user() and copy_to_user(); dma-exclusive gives each CPU a channel, dma-shared takes the least loaded,\n\
-    dma-priority has windows whose first part is the high channels' alone.\n\
-    The heavy load: on every other CPU a process that writes 16 MiB again and again (bandwidth -a write) and a thread\n\
+    dma-priority has windows in whose first part only the high channels run.\n\
+    The heavy load: on every other CPU a process that repeatedly writes 16 MiB (bandwidth -a write) and a thread\n\
     that writes and reads 1 MiB of a file in memory.\n\
-    Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
+    Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy latency --max 2M\n  \
     memwarden copy latency --engine cpu,dma-shared --operation from --load idle,heavy\n  \
     memwarden copy latency --on lab"

@@ -16,7 +16,7 @@ use super::{Common, Dat};
     after_help = "One CPU repeats a copy; another runs an application, whose time, cache references and misses are measured.\n\
     Systems: ideal (no copies), cpu (copies by the CPU), dma (by --engine).\n\
     Applications: susan_smoothing_, susan_edges_ and susan_corners_ with small, medium or large; qsort_small, qsort_large.\n\
-    Modules that are not there are loaded (cftu, and swdma where no DMA channel is free) and unloaded after.\n\
+    Missing modules are loaded (cftu, and swdma if no DMA channel is free) and unloaded afterwards.\n\
     Examples:\n  memwarden copy pollution --application susan_edges_large --pairs to:4096\n  \
     memwarden copy pollution --count 50\n  \
     memwarden copy pollution --on lab:raspberry-pi-3"

@@ -18,7 +18,8 @@ use crate::verbs::terminal::Bar;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Each figure stands beside the kernel module's target; user space is judged by its accuracy alone (5 %).\n\
+    after_help = "Each figure is shown with the kernel module's target; the regulator in user space is judged only by \
+                  its accuracy (5 %).\n\
                   The exit code is 1 when a figure that is judged misses its target.\n\
                   Examples:\n  memwarden guard bench --backend user\n  memwarden guard bench --on lab:raspberry-pi-3"
 )]
@@ -90,7 +91,7 @@ impl Args {
         Ok(match self.event.as_deref().or(otherwise) {
             Some(name) => Event::named(name, self.user_only)?,
             None if self.user_only => anyhow::bail!(
-                "--user-only: all page faults are the tasks' own; name an event of the PMU with --event"
+                "--user-only: page faults have no kernel part; name an event of the PMU with --event"
             ),
             None => Event::page_faults(),
         })
@@ -250,7 +251,7 @@ mod in_lab {
         let event = args.event(Some(simulated.platform.memory_event()))?;
         if let Some(part) = part.filter(|part| !Part::OF_ANY_EVENT.contains(part)) {
             bail!(
-                "--on lab:{name}: the part {part} has no traffic of its own; give lab, or one of {}",
+                "--on lab:{name}: the part {part} makes no memory traffic; give lab, or one of {}",
                 Part::OF_ANY_EVENT.map(|part| part.to_string()).join(", ")
             );
         }

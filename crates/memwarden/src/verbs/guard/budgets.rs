@@ -219,8 +219,8 @@ fn warning(settings: &Settings) -> Option<String> {
     let control = &settings.control;
     (control.maxbw_mib_s > 0 && control.guaranteed_mib_s > control.maxbw_mib_s).then(|| {
         format!(
-            "the budgets sum up to {} MB/s, more than the {} MB/s that memory is said to give in the worst case \
-             (maxbw): a core may then get less than its budget. `memwarden guard calibrate` measures maxbw",
+            "the budgets sum up to {} MB/s, more than the memory's worst-case {} MB/s (maxbw): a core may then get \
+             less than its budget. `memwarden guard calibrate` measures maxbw",
             control.guaranteed_mib_s, control.maxbw_mib_s
         )
     })

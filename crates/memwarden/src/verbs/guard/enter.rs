@@ -71,7 +71,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let processes = cgroup.join("cgroup.procs");
         std::fs::write(&processes, "0").with_context(|| {
             format!(
-                "moving the command into {} (a group that is threaded, or hands on controllers, takes no processes)",
+                "moving the command into {} (a group that is threaded, or that delegates controllers, accepts no \
+                 processes)",
                 cgroup.display()
             )
         })?;

@@ -61,8 +61,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     outln!("{}", lines(all, 0..0))?;
     outln!(
-        "Processors are part numbers of MIDR_EL1 (Arm) or family:models of CPUID, in hexadecimal. Counts: what is in the reads, \
-         beside the lines that loads wait for."
+        "Processors are part numbers of MIDR_EL1 (Arm) or family:models of CPUID, in hexadecimal. Counts: what the \
+         reads include besides lines that loads wait for."
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -25,7 +25,7 @@ pub(super) enum StopWithName {
 
 pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result<ExitCode> {
     if matches!(args.options.backend, BackendName::Module) {
-        bail!("--backend module: a group's budget is kept in user space; leave the option out");
+        bail!("--backend module: only user space regulates groups; leave the option out");
     }
     let meaning = meaning_of(&args.options.start_options())?;
     args.options.check(&meaning)?;
@@ -126,7 +126,7 @@ fn text(summary: &Summary) -> String {
     }
     if summary.used_events == 0 {
         lines.push(format!(
-            "nothing was counted: does event {} count here? `memwarden doctor` says what does",
+            "nothing was counted: event {} may not count on this machine; `memwarden doctor` lists events that do",
             terms.event
         ));
     }

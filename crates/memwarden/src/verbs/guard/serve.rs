@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[command(
     after_help = "Paths: /metrics (Prometheus), /show.json (as guard show --json), /healthz, / (this list).\n\
     With --config: SIGHUP reads the file again; a bad one is refused and the old settings stay. SIGTERM and SIGINT end\n\
-    it: a guard that it started is stopped, one that it took over is put back as it was found.\n\
+    the service: it stops a guard that it started, and restores the settings of a guard that it took over.\n\
     Examples:\n  memwarden guard serve\n  \
     memwarden guard serve --listen 127.0.0.1:9751 --config /etc/memwarden/guard.toml"
 )]
@@ -175,7 +175,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
 fn reload(source: &Source) {
     let mut keeper = source.keeper.borrow_mut();
     let Some(keeper) = keeper.as_mut() else {
-        log("SIGHUP: there is no --config to read again");
+        log("SIGHUP: there is no --config file to read again");
         return;
     };
     notify("RELOADING=1");

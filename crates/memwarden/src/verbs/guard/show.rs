@@ -71,7 +71,7 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
         control.event,
         control.bytes_per_event,
         if control.user_only {
-            ", user space alone"
+            ", user space only"
         } else {
             ""
         },

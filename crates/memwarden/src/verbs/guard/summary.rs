@@ -93,7 +93,7 @@ impl Watch {
                     error => error.to_string(),
                 };
                 errln!(
-                    "memwarden: the guard has ended, and the command goes on without a budget: {why}"
+                    "memwarden: the guard has ended, and the command continues without a budget: {why}"
                 );
                 self.lost = Some(why);
             }

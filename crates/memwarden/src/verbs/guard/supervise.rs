@@ -67,7 +67,7 @@ fn take(args: &Run, session: &mut Session) -> anyhow::Result<Vec<usize>> {
     if args.budgets.are_shares() {
         if let Some(other) = session.another()? {
             bail!(
-                "--weights: {other} has budgets already, which shares would change: give --mb, --events or --percent"
+                "--weights: {other} already has budgets, which weights would change: give --mb, --events or --percent"
             );
         }
     }

@@ -15,8 +15,8 @@ use crate::verbs::on_lab::MachineArgs;
 /// Count how often pages in use must be read back while others stream through, with vm.reclaim_active off and on
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "The switch is in kernels with kernel/patches/6.12 (CONFIG_RECLAIM_ACTIVE), as the lab's own. It is put back\n\
-    afterwards. The pages are in a control group of their own, and go to a swap: --swap makes one of a disk in memory.\n\
+    after_help = "The switch is in kernels with kernel/patches/6.12 (CONFIG_RECLAIM_ACTIVE), such as the lab's own. It is restored\n\
+    afterwards. The pages are in a control group and go to a swap, which --swap makes on a RAM disk.\n\
     Examples:\n  memwarden mmap reclaim --on lab\n  \
     memwarden mmap reclaim --swap /dev/ram0 --hot 4M --cold 24M --memory 12M"
 )]
@@ -97,7 +97,7 @@ mod tests {
     fn bad_input_gets_one_line_that_names_it() {
         for (words, expected) in [
             (&["--hot", "6M"][..], "--hot"),
-            (&["--memory", "1G"], "nothing is ever taken back"),
+            (&["--memory", "1G"], "no page is ever reclaimed"),
             (&["--rounds", "0"], "--rounds 0"),
             (&["--repeat", "x"], "invalid digit"),
             (&["--swap", "/dev/sda"], "would be lost"),

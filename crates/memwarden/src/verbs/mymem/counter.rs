@@ -17,8 +17,8 @@ use crate::verbs::output::errln;
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "Each worker has its own file descriptor and reads the 64-bit counter, adds one, and writes it back.\n\
-    The exit code is 1 when an update is lost with mutex or fetch-add; without a lock that is what is measured.\n\
-    A device's module is loaded if it is not there, and unloaded after.\n\
+    The exit code is 1 if an update is lost with mutex or fetch-add; without a lock, lost updates are the result.\n\
+    A missing device's module is loaded, and unloaded afterwards.\n\
     Examples:\n  memwarden mymem counter --workers 1-8,16,50,100\n  \
     memwarden mymem counter --device in-kernel --workers 50 --lock none\n  \
     memwarden mymem counter --on lab"

@@ -13,9 +13,9 @@ use crate::verbs::output::errln;
 /// Make the mistakes that a program can make with a device, and report the device's reaction to each
 #[derive(clap::Args, Serialize)]
 #[command(
-    after_help = "The mistakes: a descriptor closed under its workers, its number given to another file, offsets at and beyond\n\
+    after_help = "The mistakes: a descriptor closed while workers use it, its number given to another file, offsets at and beyond\n\
     the end, several programs at once without and with the module's `exclusive`, an increment by two calls.\n\
-    The exit code is 1 if a device does something else than it should.\n\
+    The exit code is 1 if a device's reaction is not the expected one.\n\
     If a device is missing, the command loads its module and unloads it at the end; only then does it try `exclusive`.\n\
     Examples:\n  memwarden mymem mistakes\n  \
     memwarden mymem mistakes --on lab"

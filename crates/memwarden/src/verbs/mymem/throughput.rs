@@ -14,7 +14,7 @@ use super::Common;
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "MB/s is 10^6 bytes a second. Each write is of fresh random bytes, and each read is\n\
-    compared with it, both outside the timing. A device's module is loaded if it is not there, and unloaded after.\n\
+    compared with it, both outside the timing. A missing device's module is loaded, and unloaded afterwards.\n\
     Examples:\n  memwarden mymem throughput --sweep\n  \
     memwarden mymem throughput --device /dev/mymem --sizes 64,4096\n  \
     memwarden mymem throughput --on lab"

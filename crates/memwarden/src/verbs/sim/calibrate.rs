@@ -34,9 +34,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// Fit a platform to published figures without a guard, and predict the rest
 #[derive(clap::Args)]
 #[command(
-    after_help = "What the platform's [fit] table names may change, each within its range; the cases without a guard that have\n\
-    published figures decide (\"fitted\"). All else is \"predicted\": of a case with a guard only what the facts name in its fit decides. A difference\n\
-    is in %, of shares in percentage points. The exit code is 0 however far the figures are from each other.\n\
+    after_help = "The parameters in the platform's [fit] table change within their ranges, to fit the published figures of cases without\n\
+    a guard (\"fitted\"). All other figures are \"predicted\"; of a case with a guard, only the figures that the facts name in its\n\
+    fit are fitted. Differences are in %, of shares in percentage points. The exit code is 0 whatever the differences.\n\
     Examples:\n  memwarden sim calibrate raspberry-pi-3 --compare-only\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --measure out/pi\n  \
     memwarden sim calibrate raspberry-pi-3 --compare-only --lab out/pi\n  \
@@ -172,7 +172,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let measured = Measured::read(lab)?;
     if let Some(run) = measured.unused(&facts.cases).next() {
         bail!(
-            "--lab {}: none of its cases was published: give a run with the published workloads, memory and guard",
+            "--lab {}: none of its cases is published: give a run with the published workloads, memory and guard",
             run.display()
         );
     }
@@ -187,13 +187,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     if !args.compare_only {
         if platform.fit.is_empty() {
             bail!(
-                "{} has no [fit] table that says what may change: only --compare-only",
+                "{} has no [fit] table with parameters to fit: only --compare-only works",
                 args.platform
             );
         }
         if !facts.cases.iter().any(is_fitted_to) {
             bail!(
-                "none of the facts is published and without a guard or named in a fit: only --compare-only"
+                "no fact can be fitted (published, and without a guard or named in a fit): only --compare-only works"
             );
         }
     }
@@ -314,7 +314,7 @@ fn aside<T: Send + 'static>(
         std::panic::resume_unwind(panic);
     }
     match found {
-        Some(found) => found?.context("nobody ended it"),
+        Some(found) => found?.context("the calculation was stopped"),
         None => bail!("nothing was calculated"),
     }
 }
@@ -437,7 +437,7 @@ fn text(
             "worst fitted difference: {}; nothing was changed",
             percent(worst(&one))
         ),
-        (None, None) => "nothing to fit to was published; nothing was changed".to_owned(),
+        (None, None) => "no published figure can be fitted; nothing was changed".to_owned(),
     };
     for one in beyond(compared) {
         text += &format!(

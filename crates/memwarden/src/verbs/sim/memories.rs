@@ -15,7 +15,7 @@ use crate::verbs::terminal::{lines, number, table};
 #[derive(clap::Args)]
 #[command(
     after_help = "GB/s are 10^9 bytes a second, of all channels together. The idle latency is tRCD, tCL and the burst, in\n\
-    whole clocks. With --json all that the model knows of each memory.\n\
+    whole clocks. --json prints all parameters of each memory.\n\
     Examples:\n  memwarden sim memories\n  memwarden sim memories --json"
 )]
 pub(super) struct Args {

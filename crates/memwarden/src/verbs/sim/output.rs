@@ -30,7 +30,7 @@ fn may_write(path: &Path, replace: bool) -> Result<()> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(|| format!("looking at {shown}")),
-        Ok(found) if !found.is_file() => bail!("{shown} is there, and no plain file"),
+        Ok(found) if !found.is_file() => bail!("{shown} exists and is not a plain file"),
         Ok(_) if !replace => {
             bail!("{shown} exists already: choose another --output, or --replace it")
         }
@@ -94,7 +94,7 @@ mod tests {
     fn a_folder_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let error = may_write(folder.path(), true).unwrap_err();
-        assert!(error.to_string().contains("no plain file"), "{error}");
+        assert!(error.to_string().contains("not a plain file"), "{error}");
         assert!(may_write(&folder.path().join("new"), false).is_ok());
     }
 }

@@ -16,8 +16,8 @@ use crate::verbs::terminal::{lines, number, table};
 #[derive(clap::Args)]
 #[command(
     after_help = "A platform is a whole machine: `memwarden interfere --on sim:PLATFORM`, `memwarden realtime --on sim:PLATFORM`.\n\
-    GB/s are 10^9 bytes a second, of all channels together. Facts are what was published of the machine: a platform\n\
-    with facts can be fitted to them (`memwarden sim calibrate PLATFORM`). With --json all that the model knows of each.\n\
+    GB/s are 10^9 bytes a second, of all channels together. Facts are published figures of the machine: a platform\n\
+    with facts can be fitted to them (`memwarden sim calibrate PLATFORM`). --json prints all parameters of each.\n\
     Examples:\n  memwarden sim platforms\n  memwarden sim platforms --json"
 )]
 pub(super) struct Args {

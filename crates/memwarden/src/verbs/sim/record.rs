@@ -21,8 +21,8 @@ use crate::verbs::terminal::Bar;
 #[derive(clap::Args)]
 #[command(
     after_help = "A workload is latency, bandwidth:KIND, xserver or trace:FILE, and its cores; the other cores are idle.\n\
-    A request's time is when it arrives at the memory, from the end of --settle on: `memwarden sim replay` makes the\n\
-    same of it, or what another memory would. The file appears when it is complete.\n\
+    A request's time is its arrival at the memory, from the end of --settle on: `memwarden sim replay` gives the same\n\
+    result for it, or that of another memory. The file appears when it is complete.\n\
     Examples:\n  memwarden sim record --platform raspberry-pi-3 --workload latency@0 --workload bandwidth:write@1-3 -o pi.trace\n  \
     memwarden sim replay pi.trace --memory lpddr4-3200"
 )]
@@ -113,7 +113,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     writer.into_inner().finish().with_context(writing)?;
     if reads + writes == 0 {
         bail!(
-            "in {} nothing reached memory: the workloads' buffers are in the caches; give a larger --memory, or --for",
+            "in {} no request reached memory, as the workloads' buffers fit into the caches; give a larger --memory or \
+             --for",
             args.time
         );
     }

@@ -27,9 +27,9 @@ const SHOWN: usize = 5;
 /// Replay a trace of requests through a memory's controller
 #[derive(clap::Args)]
 #[command(
-    after_help = "A trace has a request a line: R or W, a byte address, and perhaps the time in ns at which it arrives; or it is\n\
-    binary (`sim generate --binary`). Requests without times come as fast as the controller takes them. GB/s are\n\
-    10^9 bytes a second. How fast the model was, and its memory, is on standard error, or under \"speed\" in JSON.\n\
+    after_help = "A trace has one request in each line: R or W, a byte address and, optionally, the arrival time in ns; or it is\n\
+    binary (`sim generate --binary`). Requests without times arrive as fast as the controller takes them. GB/s are\n\
+    10^9 bytes a second. The model's speed and its memory are on standard error, or under \"speed\" in JSON.\n\
     Examples:\n  memwarden sim replay random.trace --memory ddr4-2400 --json\n  \
     memwarden sim replay random.trace --memory ddr3-1333 --page-policy timeout:100 --check"
 )]

@@ -144,7 +144,7 @@ fn told(guard: &mut dyn Regulator, command: &Command) -> Result<String, Error> {
         }
         Command::Reset => {
             guard.reset_statistics()?;
-            Ok("statistics begin anew".into())
+            Ok("statistics reset".into())
         }
     }
 }

@@ -258,7 +258,7 @@ impl State {
     fn change(&mut self, more: bool) -> Option<Command> {
         let Some(events) = self.budget() else {
             self.message = Some(Message::Refused(format!(
-                "CPU{} has no budget: e types one",
+                "CPU{} has no budget: type one with e",
                 self.selected
             )));
             return None;
@@ -411,7 +411,9 @@ mod tests {
         assert_eq!(press(&mut state, KeyCode::Char('+')), None);
         assert_eq!(
             state.message,
-            Some(Message::Refused("CPU2 has no budget: e types one".into()))
+            Some(Message::Refused(
+                "CPU2 has no budget: type one with e".into()
+            ))
         );
         // The next key removes the message.
         press(&mut state, KeyCode::Up);

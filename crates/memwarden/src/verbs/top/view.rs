@@ -253,7 +253,7 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
         Span::raw(format!("throttled now: {throttled}")),
     ];
     if control.user_only {
-        words.insert(2, Span::raw("user space alone"));
+        words.insert(2, Span::raw("user space only"));
     }
     if !meaning(control).memory_traffic {
         words.insert(2, Span::styled("not memory traffic", theme.loud()));
@@ -310,7 +310,7 @@ const KEYS: [(&str, &str, &str); 11] = [
         "reclaim",
         "cores donate what they don't need, or keep it",
     ),
-    ("z", "zero", "begins the statistics anew"),
+    ("z", "zero", "resets the statistics"),
     ("?", "help", "this list; any key closes it"),
     ("q", "quit", "ends; the guard stays as it is"),
 ];

@@ -22,9 +22,9 @@ use crate::verbs::on_lab::MachineArgs;
 #[derive(clap::Args, Serialize)]
 #[command(
     after_help = "from and to are copy_from_user() and copy_to_user(), __from and __to their forms with two underscores.\n\
-    The whole machine is traced, whatever the command is: without one, until --for has passed or Ctrl-C. Both leave a\n\
-    complete run. The exit code is the command's. On a kernel without the hooks it says what it cannot see.\n\
-    The module copytrace is loaded if it is not, and then unloaded after.\n\
+    The whole machine is traced, not only the command. Without a command the trace lasts until --for has passed or Ctrl-C;\n\
+    both leave a complete run. The exit code is the command's. On a kernel without the hooks, the notes say which copies\n\
+    the trace cannot see. If the module copytrace is missing, it is loaded, and unloaded afterwards.\n\
     Examples:\n  memwarden trace copies --for 100s\n  \
     memwarden trace copies -- tar cf /dev/null /etc\n  \
     memwarden trace copies --ops from,to --dat --out out/copies\n  \

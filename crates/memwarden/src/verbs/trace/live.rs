@@ -61,7 +61,7 @@ fn text(elapsed: Duration, live: &[Live]) -> String {
         table.add_row(row);
     }
     format!(
-        "traced for {} s; Ctrl-C ends it\n{table}",
+        "traced for {} s; Ctrl-C ends the trace\n{table}",
         elapsed.as_secs()
     )
 }

@@ -221,7 +221,7 @@ fn times(summary: &Summary) -> Option<Figure> {
     };
     let beside = summary.cases.iter().any(Case::competes);
     let more = if beside {
-        " With company and without."
+        " Alone and beside a competitor."
     } else {
         ""
     };

@@ -60,7 +60,7 @@ pub fn page(source: &Source, path: &str) -> Page {
         _ => (
             StatusCode::NOT_FOUND,
             PLAIN,
-            "not here; / lists what is\n".to_owned(),
+            "not found; / lists the pages\n".to_owned(),
         ),
     };
     Page {
@@ -89,7 +89,7 @@ fn metrics_text(source: &Source) -> String {
     page.metric(
         "memwarden_build_info",
         Kind::Gauge,
-        "The program that serves this.",
+        "The program that serves these metrics.",
         [(one().with("version", env!("CARGO_PKG_VERSION")), 1)],
     );
     let found = source.read(|guard| Ok((guard.name(), guard.settings()?, guard.statistics()?)));
@@ -103,20 +103,20 @@ fn metrics_text(source: &Source) -> String {
         page.metric(
             "memwarden_config_reload_ok",
             Kind::Gauge,
-            "1 when the budget file was good when it was last read; 0: the settings of before stay.",
+            "1 if the last read of the budget file succeeded; 0 if the previous settings stay.",
             [(one(), u8::from(file.reload_ok))],
         );
         let since = file.reloaded_at.duration_since(SystemTime::UNIX_EPOCH);
         page.metric(
             "memwarden_config_reload_timestamp_seconds",
             Kind::Gauge,
-            "When the budget file was last taken.",
+            "Time of the last successful read of the budget file.",
             since.into_iter().map(|since| (one(), since.as_secs())),
         );
         page.metric(
             "memwarden_config_applied",
             Kind::Gauge,
-            "1 while the guard is as the budget file says.",
+            "1 while the guard's settings match the budget file.",
             [(one(), u8::from(file.applied))],
         );
     }
