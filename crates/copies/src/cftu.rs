@@ -312,8 +312,7 @@ pub trait Copier: Sync {
     fn statistics(&self) -> Result<Statistics>;
 
     /// Allocates user memory and a region of `bytes` bytes each, for one thread's copies. With `pinned` the user memory
-    /// is
-    /// pinned now, otherwise by each copy.
+    /// is pinned now, otherwise by each copy.
     ///
     /// # Errors
     /// When the kernel has too little memory, or may not pin it.

@@ -108,8 +108,7 @@ pub fn provide_copies(path: &Path, channels: usize, parameters: &[&str]) -> Resu
     match provide_with(path, parameters) {
         Ok(loaded) => providers.loaded.extend(loaded),
         // modprobe's text for ENODEV, which cftu returns if it finds no channel. If swdma is loaded already, its
-        // channels are
-        // all taken, and loading it again does not help.
+        // channels are all taken, and loading it again does not help.
         Err(Error::NotLoaded { reason, .. })
             if reason.contains("No such device") && !Path::new("/sys/module/swdma").exists() =>
         {

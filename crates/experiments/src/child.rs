@@ -61,8 +61,7 @@ impl Child {
         end_with_us(&mut command, Signal::KILL.as_raw());
         let ready = if tells_when_ready {
             // Standard input is free, and besides stdout and stderr the only descriptor that a child inherits by
-            // default: the
-            // workload writes its ready line there.
+            // default: the workload writes its ready line there.
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)
                 .map_err(io::Error::from)
                 .map_err(failed)?;

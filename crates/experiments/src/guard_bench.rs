@@ -195,8 +195,7 @@ impl Bench<'_> {
     }
 
     /// True if the guard accepted the budgets of `case`. A budget that the guard's own work would use up is refused;
-    /// the
-    /// refusal is reported and the case misses its target.
+    /// the refusal is reported and the case misses its target.
     fn takes(&mut self, case: &str, budgets: Result<(), Error>) -> Result<bool, Error> {
         match budgets {
             Err(Error::Guard(error @ GuardError::RefusedSetting { .. })) => {

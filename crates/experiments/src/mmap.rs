@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cost of a mapping: walks over memory that is mapped in six ways, with their effect on caches, TLB and pages, alone
-//! and
-//! beside a competitor for memory.
+//! and beside a competitor for memory.
 
 mod config;
 mod counting;

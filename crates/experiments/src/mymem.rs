@@ -138,8 +138,7 @@ impl Drop for Clients {
 }
 
 /// Opens the subjects in `wanted`, and loads their modules if necessary. If `wanted` is empty it opens all, and leaves
-/// out
-/// unavailable ones with a note.
+/// out unavailable ones with a note.
 fn open<W: Whole>(wanted: &[Subject], summary: &mut Summary<W>) -> Result<Clients, Error> {
     let mut clients = Clients::default();
     if !wanted.is_empty() {

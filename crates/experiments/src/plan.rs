@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a deadline to budgets: the regulator settings that the model tries, and the recommended setting. The search is
-//! in
-//! [`memwarden_sim::plan`].
+//! in [`memwarden_sim::plan`].
 
 use std::fmt;
 use std::path::{Path, PathBuf};

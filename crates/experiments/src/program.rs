@@ -128,8 +128,7 @@ pub fn run(config: &Config, stop: &Stop, late: &mut Late) -> Result<Outcome, Err
     config.placement.apply()?;
     match config.placement.fifo_priority {
         // Above the program's priority from its first instruction on: at the same priority the driver would wait until
-        // the
-        // program sleeps.
+        // the program sleeps.
         Some(priority) => sched::set_fifo((priority + 1).min(99))?,
         // With timer slack the kernel merges wake-ups, and each release would be up to 50 us late.
         None if config.release.is_some() => sched::no_timer_slack()?,
@@ -653,9 +652,8 @@ impl Driver<'_> {
 ///
 /// The program has its own schedule. Periods are counted from one release to the next, so that a drifting timer skips
 /// none. If the program marks no release, the begin of the job stands for it. A late begin after a punctual one makes
-/// the
-/// gap longer than the distance of the releases, so a period counts as skipped only if three quarters of it are in the
-/// gap.
+/// the gap longer than the distance of the releases, so a period counts as skipped only if three quarters of it are in
+/// the gap.
 fn periods_between(before: u64, release: u64, begin: u64, period_ns: u64) -> u64 {
     let is_marked = release < begin;
     let early = if is_marked {

@@ -82,8 +82,7 @@ impl CoreProof {
     }
 
     /// Events per period for each entry of `used`. An entry of several periods means that the core was nearly idle: its
-    /// counter
-    /// then interrupts once all these periods together have used one budget. Such an entry gives its mean.
+    /// counter then interrupts once all these periods together have used one budget. Such an entry gives its mean.
     pub fn in_a_period(&self) -> impl Iterator<Item = u64> + '_ {
         let spans = self.spans.iter().copied().chain(std::iter::repeat(1));
         self.used
@@ -93,18 +92,15 @@ impl CoreProof {
     }
 
     /// The most events that a period with this `budget` may have if every throttle worked: the budget, the largest
-    /// overshoot
-    /// of a throttle, and the events of interrupts on a throttled core, at most another budget. The last two are known
-    /// only
-    /// from periods with a throttle.
+    /// overshoot of a throttle, and the events of interrupts on a throttled core, at most another budget. The last two
+    /// are known only from periods with a throttle.
     pub fn most_when_held(&self, budget: u64) -> u64 {
         let most = |values: &[u64]| values.iter().max().copied().unwrap_or(0);
         budget + most(&self.overshoot) + most(&self.while_held).min(budget)
     }
 
     /// True if no entry of several periods used more than one budget, plus the delay of its counter's interrupt, at
-    /// most a
-    /// 32nd. All of an entry's events may belong to one of its periods.
+    /// most a 32nd. All of an entry's events may belong to one of its periods.
     pub fn rested_within(&self, budget: u64) -> bool {
         let most = self.most_when_held(budget) + budget / 32;
         let entries = self.used.iter().zip(&self.spans);
@@ -114,8 +110,7 @@ impl CoreProof {
     }
 
     /// Events of the periods in which the core exhausted its budget. In other periods it demanded less, or the machine
-    /// gave it
-    /// no time.
+    /// gave it no time.
     pub fn exhausted(&self) -> impl Iterator<Item = u64> + '_ {
         self.used
             .iter()

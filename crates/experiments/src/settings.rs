@@ -18,8 +18,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     type Whole: Whole;
 
     /// Default platform whose caches and memory the emulated machine gets. Without a platform its memory accesses take
-    /// no
-    /// time.
+    /// no time.
     const PLATFORM: Option<&'static str> = None;
 
     /// The settings for the emulated machine.
@@ -81,8 +80,7 @@ pub trait Settings: Default + Serialize + DeserializeOwned {
     }
 
     /// These settings, overridden by a TOML file and then by options. The options serialise under the settings' names;
-    /// an
-    /// option that was not given is null.
+    /// an option that was not given is null.
     ///
     /// # Errors
     /// When the file can't be read or does not match these settings.

@@ -3,8 +3,7 @@
 //! or panics: the group runs again, and is removed if it was created for the command.
 //!
 //! Groups are stopped for nearly a second at a time here, so that every fault falls into a stop. The time that the
-//! group
-//! stayed stopped is printed and not judged: it depends on the host's load.
+//! group stayed stopped is printed and not judged: it depends on the host's load.
 
 mod processes;
 

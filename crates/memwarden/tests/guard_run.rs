@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `guard run` as one or several users run it: its output, its refusals, and what it leaves behind. The regulator is
-//! the
-//! one in user space, on this machine.
+//! the one in user space, on this machine.
 
 #[allow(dead_code)]
 mod processes;

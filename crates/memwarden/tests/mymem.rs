@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands of `mymem` and their expected output, with an ordinary file instead of a device: it supports reads and
-//! writes
-//! but no atomic requests. No time is judged here.
+//! writes but no atomic requests. No time is judged here.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

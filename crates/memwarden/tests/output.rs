@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Readers that close the pipe: `| head -1` and `| true` with each verb. Nothing panics, the exit code is the same as
-//! with
-//! a reader, and a report is complete.
+//! with a reader, and a report is complete.
 
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The regulator in user space on this machine, and the fate of the cores when it is killed, stopped, stuck or panics:
-//! no
-//! core stays blocked, and the scheduler's settings are restored.
+//! no core stays blocked, and the scheduler's settings are restored.
 //!
 //! Cores are throttled for nearly a second at a time here, so that every fault falls into a throttle. The time that the
 //! core stayed blocked is printed and not judged, as it depends on the host's load. (The tests fail if a core stays
-//! blocked
-//! for good.)
+//! blocked for good.)
 
 mod processes;
 

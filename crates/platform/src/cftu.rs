@@ -2,8 +2,7 @@
 //! The requests of /dev/cftu (`kernel/include/uapi/memwarden/cftu.h`), and the memory that they refer to.
 //!
 //! The kernel writes to the addresses in a request. Here they are always inside a [`Memory`] that the caller lends for
-//! the
-//! call, so that no request can reach other memory.
+//! the call, so that no request can reach other memory.
 
 #![allow(unsafe_code)]
 
@@ -272,8 +271,7 @@ pub fn copy(device: &impl AsFd, memory: &mut Memory, copy: &mut Copy) -> io::Res
         ..*copy
     };
     // SAFETY: the record is the request's own, and the kernel writes only inside the memory, which is borrowed mutably
-    // for
-    // the call.
+    // for the call.
     let result = unsafe { request(device, COPY, &raw mut record) };
     *copy = Copy {
         at: copy.at,
@@ -304,8 +302,7 @@ pub fn batch(
         done: 0,
     };
     // SAFETY: the record is the request's own. It points to `count` copies, borrowed mutably, and each of them points
-    // into
-    // the memory, which is borrowed mutably, too.
+    // into the memory, which is borrowed mutably, too.
     let result = unsafe { request(device, BATCH, &raw mut record) };
     copies.iter_mut().for_each(|copy| copy.at -= start);
     (record.done, result)
@@ -338,8 +335,7 @@ pub fn statistics(device: &impl AsFd) -> io::Result<Statistics> {
 
 /// # Safety
 /// `number` is a request for a `T`, and any bits that the kernel stores in it are a valid value; if the record points
-/// to
-/// other memory, that memory may be read and written during the call.
+/// to other memory, that memory may be read and written during the call.
 unsafe fn request<T>(device: &impl AsFd, number: libc::Ioctl, record: *mut T) -> io::Result<()> {
     // SAFETY: as the caller promises.
     match unsafe { libc::ioctl(device.as_fd().as_raw_fd(), number, record) } {

@@ -50,8 +50,7 @@ pub fn cost() -> f64 {
 }
 
 /// The shortest time above 0 between two readings of the clock, in nanoseconds: its step, or the cost of a reading if
-/// that
-/// is longer. ([`resolution`] is what the kernel reports, 1 ns even if the hardware counts in steps of 40.)
+/// that is longer. ([`resolution`] is what the kernel reports, 1 ns even if the hardware counts in steps of 40.)
 #[must_use]
 pub fn shortest_ns() -> u64 {
     // 4096 readings take about 0.1 ms with a vDSO: long compared with an interrupt, which lengthens only a few of them.

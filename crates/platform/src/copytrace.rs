@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The requests of the devices in /dev/copytrace (`kernel/include/uapi/memwarden/copytrace.h`), and the rings of
-//! records
-//! that they provide.
+//! records that they provide.
 //!
 //! A ring is shared with the kernel, which writes to it at any time. Here it is accessed only through atomics: a record
-//! is
-//! read after its sequence, and the kernel does not overwrite it until the tail says that it was read.
+//! is read after its sequence, and the kernel does not overwrite it until the tail says that it was read.
 
 #![allow(unsafe_code)]
 
@@ -28,8 +26,7 @@ pub const MERGED: u32 = 1;
 pub const NO_ADDRESSES: u32 = 2;
 
 /// Records that are read before their space is freed: the ring is full only briefly, and the kernel's cache line with
-/// the
-/// tail is not invalidated at each record.
+/// the tail is not invalidated at each record.
 const GIVE_BACK: usize = 256;
 
 /// `struct copytrace_info`.
@@ -206,8 +203,7 @@ pub fn counts(device: &impl AsFd) -> io::Result<Counts> {
 }
 
 /// Waits until one of the files' rings is a quarter full, for at most `timeout`; returns true if one is. A signal ends
-/// the
-/// wait.
+/// the wait.
 ///
 /// # Errors
 /// When the kernel refuses, or a file has no ring.

@@ -122,8 +122,7 @@ pub const OF_ARM: [Event; 4] = {
 };
 
 /// The events for references to and misses of the cache that `cpu` shares with others. On Arm, perf's cache-references
-/// and
-/// cache-misses are those of the L1D.
+/// and cache-misses are those of the L1D.
 #[must_use]
 pub fn of_last_level(root: &Root, cpu: usize) -> [&'static str; 2] {
     if !cfg!(target_arch = "aarch64") {

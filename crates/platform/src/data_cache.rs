@@ -12,8 +12,7 @@ const STEP: usize = 64;
 pub const BY_ADDRESS: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
 /// Writes back and drops every line of `mapping` from all caches: `clflush` on x86-64, `dc civac` on arm64. Does
-/// nothing on
-/// other architectures ([`BY_ADDRESS`]).
+/// nothing on other architectures ([`BY_ADDRESS`]).
 pub fn flush(mapping: &Mapping) {
     for offset in (0..mapping.bytes()).step_by(STEP) {
         // SAFETY: within the mapping, which is ours.

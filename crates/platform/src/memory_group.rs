@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A control group with a memory limit; its own OOM killer ends processes that exceed it. Uses whichever version of
-//! control
-//! groups has the memory controller.
+//! control groups has the memory controller.
 
 use std::fs;
 use std::path::{Path, PathBuf};

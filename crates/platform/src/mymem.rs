@@ -44,8 +44,7 @@ pub fn fetch_add(device: &impl AsFd, offset: u64, operand: u64) -> io::Result<u6
 }
 
 /// Replaces the 64-bit word at `offset` in the device's memory by `desired` if it is `expected`, and returns its
-/// previous
-/// value: the word was replaced if that is `expected`.
+/// previous value: the word was replaced if that is `expected`.
 ///
 /// # Errors
 /// The driver's errno; ENOTTY from a file of another driver.

@@ -93,8 +93,7 @@ pub const FAR: u64 = 1 << 50;
 const SAMPLE_TIME: u64 = 1 << 2;
 
 /// Data pages of a buffer; a power of two. They hold two thousand overflows: more than occur while a group is stopped
-/// for
-/// some milliseconds.
+/// for some milliseconds.
 const COUNTER_PAGES: usize = 8;
 /// Data pages for about a thousand context switches a period.
 const WITNESS_PAGES: usize = 16;
@@ -199,8 +198,7 @@ impl OverflowCounter {
     }
 
     /// Events since the counter was opened; `None` while it does not count, because a pinned event lost its counter to
-    /// another
-    /// user or to an error of the PMU. [`OverflowCounter::revive`] tries to get a counter again.
+    /// another user or to an error of the PMU. [`OverflowCounter::revive`] tries to get a counter again.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -238,9 +236,8 @@ impl OverflowCounter {
     /// Makes the counter overflow after `events` more events (at least 1).
     ///
     /// Call it on the counter's CPU, so that nothing is counted between the steps. Setting the period of a running
-    /// software
-    /// event would make it overflow at the next event, whatever the period: perf clears the remaining count and counts
-    /// up to
+    /// software event would make it overflow at the next event, whatever the period: perf clears the remaining count
+    /// and counts up to
     /// 0. Stopped, set and started, it begins a whole period. A counter that was lost cannot overflow and is left as it
     /// is.
     ///
@@ -272,8 +269,7 @@ impl OverflowCounter {
     }
 
     /// Times of the first and the last overflow since the last call, nanoseconds of CLOCK_MONOTONIC. Overflows beyond
-    /// the
-    /// buffer's capacity are unknown.
+    /// the buffer's capacity are unknown.
     pub fn take_span(&mut self) -> Option<(u64, u64)> {
         let mut span: Option<(u64, u64)> = None;
         self.buffer.drain(|record| {
@@ -427,8 +423,7 @@ impl Buffer {
 
     fn head(&self) -> &bindings::perf_event_mmap_page {
         // SAFETY: the mapping's first page is this structure (perf_event_open(2), "MMAP layout"); fields that the
-        // kernel writes
-        // concurrently are read only through the atomics below.
+        // kernel writes concurrently are read only through the atomics below.
         unsafe { self.start.cast().as_ref() }
     }
 

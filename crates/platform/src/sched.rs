@@ -44,8 +44,7 @@ pub fn set_fifo(priority: i32) -> Result<()> {
 
 /// Puts the calling thread under SCHED_DEADLINE: `runtime_ns` of each `period_ns` are reserved for it, ahead of all
 /// SCHED_FIFO threads and (from Linux 6.12 on) of the fair server, which lets ordinary threads run ahead of SCHED_FIFO.
-/// Such
-/// a thread can't be pinned and can't start threads.
+/// Such a thread can't be pinned and can't start threads.
 ///
 /// # Errors
 /// When the kernel can't reserve the time, or the thread is pinned.

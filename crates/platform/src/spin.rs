@@ -22,8 +22,7 @@ pub fn relax() {
 }
 
 /// Waits for a moment or, on CPUs that can sleep in user space, for up to [`COARSE_NS`]. Returns at once when another
-/// CPU
-/// writes `word`, if its value was `seen`.
+/// CPU writes `word`, if its value was `seen`.
 #[inline]
 pub fn wait_for_change(word: &AtomicU64, seen: u64) {
     #[cfg(target_arch = "aarch64")]

@@ -7,8 +7,7 @@ use std::io::{BufRead, BufReader};
 use crate::Root;
 
 /// For each address its function with the offset: `vfs_read+0x1c [module]`. None if the kernel does not report
-/// addresses
-/// (only root sees them), or the address is before the first function.
+/// addresses (only root sees them), or the address is before the first function.
 #[must_use]
 pub fn of(root: &Root, addresses: &[u64]) -> Vec<Option<String>> {
     let mut found: Vec<Option<(u64, String)>> = vec![None; addresses.len()];

@@ -57,8 +57,7 @@ pub fn of_lab(run: &Run) -> Vec<&'static str> {
     let copies = experiment.starts_with("mymem-") || experiment.starts_with("copy-");
     let mapping = experiment.starts_with("mmap");
     // In runs from before November 2026 the CPUs of the counted clock shared one stream of instructions. Such a run's
-    // own
-    // notes explain it.
+    // own notes explain it.
     if lab.clock == "counted" && lab.more.contains_key("tick_us") {
         return if copies || mapping {
             Vec::new()

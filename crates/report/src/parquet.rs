@@ -2,10 +2,8 @@
 //! samples.parquet: the columns of samples.csv, typed.
 //!
 //! An Arrow reader sees `case, role, metric, unit: string`, `repeat, cpu: uint32`, `value: double`, `t_ns: uint64`;
-//! `cpu`,
-//! `value` and `t_ns` may be null. The file is written through the format's own column writers: the `arrow` crates
-//! would
-//! take several times as long to compile and write the same file.
+//! `cpu`, `value` and `t_ns` may be null. The file is written through the format's own column writers: the `arrow`
+//! crates would take several times as long to compile and write the same file.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -31,8 +31,7 @@ impl Existing {
 }
 
 /// A run folder being written, as `DIR.partial` until [`RunFolder::finish`] renames it. When dropped unfinished it
-/// stays as
-/// `DIR.partial` with the samples so far and reports that on stderr; without a sample it is removed.
+/// stays as `DIR.partial` with the samples so far and reports that on stderr; without a sample it is removed.
 pub struct RunFolder {
     directory: PathBuf,
     partial: PathBuf,
@@ -333,9 +332,8 @@ impl Recorded {
     }
 
     /// Moves the folder to `directory` (none: [`default_directory`]), with the record and the summary from `self`. This
-    /// imports
-    /// a run that was made elsewhere (in the lab's guest, on a board). The samples and all other files are copied
-    /// unchanged.
+    /// imports a run that was made elsewhere (in the lab's guest, on a board). The samples and all other files are
+    /// copied unchanged.
     ///
     /// # Errors
     /// As for [`RunFolder::create`], or a file cannot be copied; the source folder is then unchanged.

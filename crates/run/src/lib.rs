@@ -2,8 +2,7 @@
 //! The run folder: the only interface between measurements and everything that reads them.
 //!
 //! An experiment fills a [`Run`] (what ran, where, how), appends [`Sample`]s during the measurement, and finishes with
-//! a
-//! [`Summary`]:
+//! a [`Summary`]:
 //!
 //! ```no_run
 //! use memwarden_run::{Case, Existing, Metric, Run, RunFolder, Sample, Summary};
@@ -17,8 +16,7 @@
 //! ```
 //!
 //! A reader opens the folder with [`Recorded::read`]. This crate does not depend on the target of a run. The figures of
-//! a
-//! study have a type in [`studies`], which its experiment fills and its report reads.
+//! a study have a type in [`studies`], which its experiment fills and its report reads.
 
 mod error;
 mod folder;

@@ -12,8 +12,7 @@ use crate::schema;
 static GIT_REVISION: OnceLock<String> = OnceLock::new();
 
 /// Sets the source revision that the program was built from; every later [`Run::new`] records it. The program calls it
-/// once
-/// at its start; a second call changes nothing.
+/// once at its start; a second call changes nothing.
 pub fn set_git_revision(revision: &str) {
     if !revision.is_empty() {
         let _ = GIT_REVISION.set(revision.to_owned());

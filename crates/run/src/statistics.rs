@@ -19,9 +19,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Resamples of a bootstrap. The interval's ends are the 2.5 % and 97.5 % quantiles of the resampled medians. The share
-/// of
-/// resamples below such a quantile has a standard error of sqrt(0.025 x 0.975 / 4000) = 0.25 %, so the interval covers
-/// 95 +- 0.35 %: more exact than a few samples are.
+/// of resamples below such a quantile has a standard error of sqrt(0.025 x 0.975 / 4000) = 0.25 %, so the interval
+/// covers 95 +- 0.35 %: more exact than a few samples are.
 const RESAMPLES: usize = 4000;
 
 /// Above this number of samples a resample is not drawn sample by sample: see [`Resampler`].
@@ -255,9 +254,8 @@ fn interval(values: &mut [f64]) -> Option<[f64; 2]> {
 /// Draws medians of resamples.
 ///
 /// The middle of a resample of n draws from n sorted samples is the sample of rank ceil(n x U), where U is the median
-/// of n
-/// uniform numbers: a Beta variable with mean 1/2 and variance 1/(4(n+2)). For many samples that rank is drawn directly
-/// (Beta by its normal limit, off by less than 1/n), so that a million samples cost no more than a thousand.
+/// of n uniform numbers: a Beta variable with mean 1/2 and variance 1/(4(n+2)). For many samples that rank is drawn
+/// directly (Beta by its normal limit, off by less than 1/n), so that a million samples cost no more than a thousand.
 struct Resampler<'a> {
     sorted: &'a [f64],
     drawn: Vec<u32>,

@@ -4,8 +4,7 @@
 //! The experiment with that name fills them, and the report with that name reads them.
 //!
 //! A figure that was not measured is null; one that does not apply to a case is left out. Figures that an older run
-//! lacks
-//! have their defaults.
+//! lacks have their defaults.
 
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};

@@ -198,8 +198,7 @@ impl Case {
 }
 
 /// Writes the figures that the case has. `slowdown` is written whenever there is a victim, so that a slowdown that
-/// could not
-/// be measured appears as null.
+/// could not be measured appears as null.
 impl Serialize for Case {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;

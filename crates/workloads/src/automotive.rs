@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Applications of a car's computer, used as victims of memory traffic: SUSAN's three image algorithms and the C
-//! library's
-//! qsort. SUSAN is S.M. Smith and J.M. Brady, "SUSAN - A New Approach to Low Level Image Processing", International
-//! Journal
-//! of Computer Vision 23(1), 1997.
+//! library's qsort. SUSAN is S.M. Smith and J.M. Brady, "SUSAN - A New Approach to Low Level Image Processing",
+//! International Journal of Computer Vision 23(1), 1997.
 //!
 //! In the pollution benchmark one application runs on a core while another core copies. They are implemented from the
 //! publications. Inputs are generated from a seed; all arithmetic is on integers, so that an application gives the same
@@ -80,8 +78,7 @@ impl Application {
     /// Prepares the application from a seed, and runs it until the memory is in the state of every later run.
     ///
     /// This takes two runs. The first one touches all pages. glibc maps qsort's array anew the first time that it is
-    /// this
-    /// large, and keeps it afterwards.
+    /// this large, and keeps it afterwards.
     #[must_use]
     pub fn prepare(&self, seed: u64) -> Prepared {
         let mut program = (self.program)(seed);

@@ -266,8 +266,7 @@ pub fn run(config: &Config, stop: &Stop, observer: &mut dyn Observer) -> Result<
 }
 
 /// Bytes between clock readings: tens of microseconds from the first-level cache, so that reading the clock costs less
-/// than
-/// a thousandth; and 10 ms on a core throttled to 100 MB/s.
+/// than a thousandth; and 10 ms on a core throttled to 100 MB/s.
 const BYTES_A_LOOK: u64 = 1 << 20;
 
 /// Runs steps; between steps checks the clock, the pace and `stop`.

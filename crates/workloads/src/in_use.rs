@@ -2,8 +2,7 @@
 //! Pages in use while other pages stream through: counts how often pages in use must be read back.
 //!
 //! Each hot page is read once between the parts of a pass over the cold pages. With less memory than both need, the
-//! kernel
-//! must reclaim pages, and the faults show which ones.
+//! kernel must reclaim pages, and the faults show which ones.
 
 #![allow(unsafe_code)]
 

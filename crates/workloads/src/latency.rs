@@ -78,16 +78,14 @@ pub struct Outcome {
 }
 
 /// Minimum loads between checks of the clock and of `stop`: tens of microseconds from the first-level cache, so that
-/// the
-/// checks cost nothing even with a buffer of one line.
+/// the checks cost nothing even with a buffer of one line.
 const LOADS_A_LOOK: u64 = 1 << 16;
 
 /// The same within a lap of a large buffer: about a tenth of a second of memory, a delay that is acceptable for Ctrl-C.
 const LOADS_A_PIECE: u64 = 1 << 20;
 
 /// Loads before the clock starts, which fill TLB and caches. A buffer of 256 MiB has this number of lines. No cache
-/// keeps
-/// lines of a larger one from lap to lap, so a whole lap would not warm up more.
+/// keeps lines of a larger one from lap to lap, so a whole lap would not warm up more.
 const WARM_LOADS: u64 = 1 << 22;
 
 /// Runs the chase until its iterations are over or `stop` is requested.

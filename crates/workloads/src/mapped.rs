@@ -2,10 +2,8 @@
 //! Walks over a mapping, in random or sequential order.
 //!
 //! An outer step picks a place and walks the span of lines there, as many times as the locality says; it stores to
-//! every
-//! eighth line and loads the others. The walk is also available as a list of accesses ([`Walk::steps`] and [`span`]),
-//! for
-//! cache models.
+//! every eighth line and loads the others. The walk is also available as a list of accesses ([`Walk::steps`] and
+//! [`span`]), for cache models.
 
 #![allow(unsafe_code)]
 

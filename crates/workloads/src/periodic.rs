@@ -2,10 +2,8 @@
 //! `periodic`: a real-time task that goes over a frame of memory once a period; each of these jobs has a deadline.
 //!
 //! If a job is still running at the next releases, these are skipped, as a video player drops frames, and the task
-//! continues
-//! with the first release that is still ahead. So lateness does not accumulate: every job begins at its own release,
-//! and
-//! the delay between the two is only the release jitter.
+//! continues with the first release that is still ahead. So lateness does not accumulate: every job begins at its own
+//! release, and the delay between the two is only the release jitter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -16,8 +16,7 @@ use super::{
 use crate::{Error, Result};
 
 /// Simulated channels: few, so that a test can name them all; on larger machines one for each CPU, at most the bits of
-/// a
-/// mask.
+/// a mask.
 const CHANNELS: RangeInclusive<u32> = 4..=64;
 
 /// Replaces the device.

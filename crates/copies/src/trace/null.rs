@@ -2,10 +2,9 @@
 //! Records of a fixed pattern, to test traces on any machine.
 //!
 //! Each ring begins with [`BATCH`] records and gets as many at each wait, up to [`MOST`]. Record n copies the n-th size
-//! of
-//! [`SIZES`] and takes 20 ns plus 1 ns for each 16 bytes; n % 3 chooses its caller. Every 10th record is by an engine,
-//! and
-//! every 50th leaves its last 4 bytes uncopied. Records are 1000 ns apart. `to` drops one record for each batch.
+//! of [`SIZES`] and takes 20 ns plus 1 ns for each 16 bytes; n % 3 chooses its caller. Every 10th record is by an
+//! engine, and every 50th leaves its last 4 bytes uncopied. Records are 1000 ns apart. `to` drops one record for each
+//! batch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The size from which the engine wins: by the time of a copy, by the CPU time of the copying thread, and by the
-//! slowdown
-//! of an application on another CPU.
+//! slowdown of an application on another CPU.
 //!
 //! Each copy by the engine pins its user memory, as the copies do that the threshold decides on.
 

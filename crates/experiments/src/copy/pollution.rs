@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Slowdown and cache misses of an application while another CPU copies: without copies, with copies by the CPU, and
-//! with
-//! copies by a DMA engine.
+//! with copies by a DMA engine.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

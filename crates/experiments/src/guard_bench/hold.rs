@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Long-term regulation: hungry cores for a minute, so that everything the kernel does once a second to a core that
-//! gets
-//! no CPU time (the fair server, real-time throttling, watchdogs) happens many times.
+//! gets no CPU time (the fair server, real-time throttling, watchdogs) happens many times.
 
 use memwarden_run::Metric;
 use memwarden_run::studies::guard_bench::{Case, Figure, Hold};
@@ -62,8 +61,7 @@ struct Kept {
     /// The same over the whole second with the most events.
     worst_second: f64,
     /// Mean over the periods in which the core exhausted its budget. In other periods it demanded less, or the machine
-    /// gave
-    /// it no time.
+    /// gave it no time.
     exhausted: Option<f64>,
     /// Events of the fullest period.
     largest: u64,

@@ -13,8 +13,7 @@ use crate::workload::{Task, Until};
 use crate::{Child, Error, Workload};
 
 /// Periods, and the share of a core's instructions that the guard may use. The targets of 1 ms and 100 us are given;
-/// the
-/// two between them are interpolated.
+/// the two between them are interpolated.
 const PERIODS: [(u64, f64); 4] = [(1000, 0.005), (500, 0.0075), (200, 0.0125), (100, 0.02)];
 
 /// More than a core can use in a period: the guard is armed but never throttles.

@@ -20,14 +20,12 @@ const BUDGET: u64 = 500 * PERIOD_US;
 const PERIODS: u32 = 400;
 
 /// Limits by which perf slows down a counter that interrupts too often; they must be lifted in this order. A
-/// regulator's
-/// counter interrupts once a period by design.
+/// regulator's counter interrupts once a period by design.
 const PERF_RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 const PERF_TIME: &str = "/proc/sys/kernel/perf_cpu_time_max_percent";
 
 /// In the lab a cycle is a nanosecond: the overshoot is the throttle latency, plus the time between the overflow and
-/// the
-/// interrupt's first reading of the clock.
+/// the interrupt's first reading of the clock.
 const INTERRUPT_NS: u64 = 2000;
 
 /// perf's previous limits; restored when dropped.

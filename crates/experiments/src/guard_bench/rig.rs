@@ -202,8 +202,7 @@ impl<'a> Rig<'a> {
     }
 
     /// Watches `loads` for `length`. The recording is read after the loads have ended and the budgets are lifted:
-    /// reading
-    /// causes page faults and would take minutes on throttled cores.
+    /// reading causes page faults and would take minutes on throttled cores.
     pub fn hold(&mut self, loads: &[Load], length: Duration) -> Result<Held, Error> {
         let period_ns = self.period_us * 1000;
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);

@@ -16,8 +16,7 @@ use crate::Error;
 const BUDGET_TOGETHER: u64 = 5;
 
 /// Budget of the single hungry core: 100 faults take about 0.4 ms, so the overflow comes well after the other cores
-/// have
-/// begun their periods.
+/// have begun their periods.
 const BUDGET_ALONE: u64 = 100;
 
 /// Periods watched; even two CPUs give hundreds of throttles.

@@ -86,8 +86,7 @@ pub struct Config {
     #[schemars(with = "String")]
     pub settle: Time,
     /// Minimum time for which each case with a guard is watched without a break: after the victim's last run the
-    /// aggressors
-    /// go on until then.
+    /// aggressors go on until then.
     #[schemars(with = "String")]
     pub hold: Time,
     /// Minimum duration of a last case, with all aggressors under a guard, watched without a break; 0s leaves it out.
@@ -255,8 +254,7 @@ impl Config {
     }
 
     /// Sets the size of buffers without a size: so large that the caches of CPU `victim_cpu` hold at most a quarter of
-    /// a
-    /// buffer, within the free memory.
+    /// a buffer, within the free memory.
     pub(super) fn size_buffers(&mut self, root: &Root) {
         let enough = remarks::memory_bytes(root, self.victim_cpu).unwrap_or(0);
         let all = self.cpus.iter().count() as u64 + 1;

@@ -204,8 +204,7 @@ impl Watch {
 }
 
 /// Keeps the periods of the case. A core without a timer records its periods only when it is read, and the reading at
-/// the
-/// case's begin records earlier ones.
+/// the case's begin records earlier ones.
 fn of_the_case(mut recording: Recording, begun_ns: u64) -> Recording {
     recording.events.retain(|event| event.t_ns >= begun_ns);
     recording

@@ -252,8 +252,7 @@ impl Default for Config {
             platform: THIS_MACHINE.into(),
             prefetcher: Switch::On,
             // 256 MiB of lines in order, seven times the last level of a server; with fewer, misses of the initial fill
-            // would
-            // dominate. 67 million accesses take the model one to two seconds.
+            // would dominate. 67 million accesses take the model one to two seconds.
             model_outer: 1 << 13,
             compete: vec![Compete::None],
             compete_limit_bytes: 0,

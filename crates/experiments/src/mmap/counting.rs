@@ -2,8 +2,7 @@
 //! Counts a walk's effect on caches and TLBs: by the machine's counters, or by a model that replays the accesses.
 //!
 //! The model runs after the walk, so that neither its time nor its memory affects what is measured. It uses the
-//! addresses
-//! of the real mapping.
+//! addresses of the real mapping.
 
 use memwarden_cachesim::{Access, Counts, Geometry, Model, PageSize, platforms};
 use memwarden_platform::counters::groups::{Groups, Reading, Times};

@@ -113,16 +113,14 @@ impl Bench<'_> {
             _ => Ok(None),
         };
         // Start a program before the mapping exists: starting one write-protects the parent's pages for a moment, and
-        // each then
-        // costs a fault. A fork copies the mapping; there such faults are part of what is measured.
+        // each then costs a fault. A fork copies the mapping; there such faults are part of what is measured.
         let program = start(Compete::Background)?;
         let mut mapped = Mapped::new(plan.way.0, bytes, &config.directory())?;
         let setup = Self::first_touch(&mapped)?;
         mapped.fill(1);
         let written_back = || config.msync.then(|| WriteBack::of(&mapped)).transpose();
         // Check before a competitor takes memory: reading the whole mapping swaps its pages back in, and the walk would
-        // then
-        // find them in memory.
+        // then find them in memory.
         let synced_before = written_back()?;
         let huge_bytes = mapped.huge_bytes();
         let mut rival = program.map_or_else(|| start(Compete::Fork), |one| Ok(Some(one)))?;

@@ -165,8 +165,7 @@ impl Drop for Switch {
 ///
 /// # Errors
 /// When the kernel lacks the switch, swap or memory control groups, or the run is interrupted; what was measured is
-/// then in
-/// `DIR.partial`.
+/// then in `DIR.partial`.
 pub fn run(
     config: &Config,
     out: Option<&Path>,

@@ -2,8 +2,7 @@
 //! The competitor for memory: its start, its memory, and how it ended.
 //!
 //! The kernel kills it first when memory runs out, which is a result. It never outlives the measurement: it is killed
-//! on
-//! every path out of this module, and by the kernel if this process dies.
+//! on every path out of this module, and by the kernel if this process dies.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -78,8 +77,7 @@ impl Process {
 }
 
 /// The default memory of a competitor: what is free, less a tenth of the machine's memory and less a mapping. A
-/// background
-/// program starts before the mapping is filled, and a fork copies the mapping on write.
+/// background program starts before the mapping is filled, and a fork copies the mapping on write.
 fn limit_bytes(config: &Config) -> Result<u64, Error> {
     if config.compete_limit_bytes != 0 {
         return Ok(config.compete_limit_bytes);

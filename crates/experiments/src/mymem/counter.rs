@@ -294,8 +294,7 @@ fn case(plan: &Plan<'_>) -> Case {
 }
 
 /// The cases in which an update was lost under a lock, a fault of the device or of the lock, in one line. None if there
-/// is
-/// no such case.
+/// is no such case.
 #[must_use]
 pub fn faults(summary: &Summary) -> Option<String> {
     let wrong = |case: &&Case| case.lock != Lock::None.to_string() && case.wrong_runs > 0;

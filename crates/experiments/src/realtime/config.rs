@@ -175,10 +175,8 @@ impl Settings for Config {
     const PLATFORM: Option<&'static str> = Some("xeon-w3530");
 
     /// The case study with fewer jobs: its frame, period and deadline, more frames than a last-level cache of 8 MiB can
-    /// hold,
-    /// and its guard settings, which give the task a half or three quarters of the guaranteed bandwidth and the other
-    /// cores
-    /// the rest.
+    /// hold, and its guard settings, which give the task a half or three quarters of the guaranteed bandwidth and the
+    /// other cores the rest.
     fn for_modelled(platform: &Platform) -> Self {
         let others = platform.machine.cores.saturating_sub(1).max(1);
         let guarded = [(600, ""), (600, "+ps"), (900, ""), (900, "+ps")].map(|(task, mode)| {

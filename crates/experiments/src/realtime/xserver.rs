@@ -21,8 +21,7 @@ const TERMINAL: &str = "xterm";
 const SCREEN: &str = "1920x1080x24";
 
 /// Columns and rows that fill the screen: a cell of the server's font `fixed` is 6 x 13 pixels, and the terminal's
-/// border
-/// takes the space of 4 columns and a row.
+/// border takes the space of 4 columns and a row.
 const CELLS: &str = "316x82+0+0";
 
 /// A line that fills the window's width, so that all of its pixels change.

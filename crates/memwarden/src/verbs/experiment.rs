@@ -118,8 +118,7 @@ impl Place {
     }
 
     /// Runs the experiment on its target: `native` here, or `command` on the machine that `lab` returns. None if only
-    /// the
-    /// settings were requested, which are then printed.
+    /// the settings were requested, which are then printed.
     pub fn carry_out<S: Settings>(
         &self,
         command: &[&str],
@@ -232,8 +231,7 @@ pub(crate) mod options {
     ];
 
     /// Gives each of a command's options alone. Each must be a field of the settings below it, and must accept a sample
-    /// value,
-    /// except those in `except`, which need more than one word.
+    /// value, except those in `except`, which need more than one word.
     pub(crate) fn are_settings<T>(
         command: &Command,
         except: &[&str],

@@ -122,8 +122,7 @@ struct Options {
     backend: BackendName,
     /// Event to count: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
     /// 0x17 or 0xb7:config1=0x10800; if CPUs differ, EVENT@FIRST-LAST,... [default: each processor's own event for
-    /// memory
-    /// traffic]
+    /// memory traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// Event that counts write-backs: a raw code such as 0x18; if CPUs differ, CODE@FIRST-LAST,...
@@ -192,8 +191,7 @@ struct Run {
     #[arg(long, value_name = "LIST", conflicts_with = "cpu", value_parser = some_cpus)]
     cpus: Option<CpuSet>,
     /// Give the budget to a control group (cgroup v2), and run the command in it: a directory, absolute or below the
-    /// mount
-    /// point of cgroup2; created if missing, and then removed at the end
+    /// mount point of cgroup2; created if missing, and then removed at the end
     #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "maxbw", "module"])]
     cgroup: Option<PathBuf>,
     /// How the group is stopped when it has used its budget

@@ -79,8 +79,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     settle: Option<Time>,
     /// Minimum time for which each guarded case is watched without a break, every period of it: its aggressors go on
-    /// after
-    /// the victim's last run [default: 2.5s]
+    /// after the victim's last run [default: 2.5s]
     #[arg(long, value_name = "TIME")]
     hold: Option<Time>,
     /// Minimum time of a last case with all aggressors, watched without a break; 0s leaves it out

@@ -27,8 +27,7 @@ const SETTINGS: &str = "settings.toml";
 #[derive(clap::Args)]
 pub struct MachineArgs {
     /// The lab's kernel: own, own-debug, stock, or the path of a build tree [default: own if it is built, otherwise
-    /// stock; on
-    /// lab:PLATFORM stock, unless our patches are measured]
+    /// stock; on lab:PLATFORM stock, unless our patches are measured]
     #[arg(long, value_name = "KERNEL")]
     kernel: Option<KernelChoice>,
     /// The lab's clock: counted (one ns for each instruction of each CPU, repeatable) or free [default: counted]

@@ -253,8 +253,7 @@ fn guard_options(setting: &Setting, budgets: &str) -> Vec<String> {
 }
 
 /// The options of `memwarden realtime` for the deadline case without a guard. Checked before the plan is made, so that
-/// an
-/// impossible verification fails early.
+/// an impossible verification fails early.
 fn verification(
     place: Verify,
     config: &Config,

@@ -286,8 +286,7 @@ fn scaled(count: u64, enabled: u64, running: u64) -> Option<f64> {
 }
 
 /// Opens the groups with the kernel's work if permitted, otherwise without. Returns the reason if neither way offers
-/// the
-/// event `needed`.
+/// the event `needed`.
 fn with_or_without_kernel(needed: &str, open: impl Fn(bool) -> Groups) -> (Groups, Option<String>) {
     let refusal = |groups: &Groups| {
         let refused = groups.refused.iter().find(|refused| refused.name == needed);

@@ -154,8 +154,7 @@ impl Mapped {
     }
 
     /// Of the bytes written to the mapping (those that are not 0, as the file is initially), the share that a reader of
-    /// the
-    /// file sees; none without a file.
+    /// the file sees; none without a file.
     ///
     /// # Errors
     /// When the file can't be read.

@@ -263,8 +263,7 @@ pub(super) mod samples {
     //! Small ELF files, written field by field after elf(5).
 
     /// A library of 64 or 32 bits: headers and `.text` in a code segment at 0, `.data` and `.bss` in a segment at
-    /// 0x1e00
-    /// (file offset 0xe00), in a file of 4 KiB.
+    /// 0x1e00 (file offset 0xe00), in a file of 4 KiB.
     pub fn library(bits: u8, little: bool) -> Vec<u8> {
         let wide = bits == 64;
         let mut file = vec![0; 4096];

@@ -27,8 +27,7 @@ pub(super) struct Mapped {
 /// Finds and opens the file that `region` maps. `program` is the target of /proc/PID/exe.
 ///
 /// Opens only a regular file with the region's inode. The device number is not compared: btrfs and overlayfs report
-/// another
-/// one in maps than stat(2) does.
+/// another one in maps than stat(2) does.
 pub(super) fn find(root: &Root, pid: u32, region: &Region, program: Option<&OsStr>) -> Mapped {
     let literal = region.name.clone().unwrap_or_default();
     let link = root.path(&format!(
@@ -75,8 +74,7 @@ pub(super) fn find(root: &Root, pid: u32, region: &Region, program: Option<&OsSt
 }
 
 /// The file with this name if it is the mapped one: as the process sees the name, then as this process sees it. (The
-/// names
-/// of a process with another root directory in our mount namespace begin at our root.)
+/// names of a process with another root directory in our mount namespace begin at our root.)
 fn at_name(root: &Root, pid: u32, name: &OsStr, inode: u64) -> Option<Result<File, String>> {
     let below = |prefix: &str| -> Option<PathBuf> {
         let name = name.as_bytes().strip_prefix(b"/")?;

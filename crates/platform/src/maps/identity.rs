@@ -129,8 +129,7 @@ pub(super) fn program(root: &Root, pid: u32) -> Option<OsString> {
 }
 
 /// Address of the dynamic loader in a process with words of `bits` bits; `None` without a loader, or if the auxiliary
-/// vector
-/// is hidden.
+/// vector is hidden.
 pub(super) fn loader(root: &Root, pid: u32, bits: u8) -> Option<u64> {
     let bytes = fs::read(root.path(&format!("/proc/{pid}/auxv"))).ok()?;
     let word_bytes = usize::from(bits / 8);

@@ -2,8 +2,7 @@
 //! Regenerates the saved runs under `tests/data`: `cargo run -p memwarden-report --example saved_runs`.
 //!
 //! Their figures are invented, of about the size that the lab gives, so that every table and plot has content. They
-//! serve
-//! tests and the review of pages, and describe no machine.
+//! serve tests and the review of pages, and describe no machine.
 
 mod copy;
 mod mmap;

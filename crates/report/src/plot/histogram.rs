@@ -111,8 +111,7 @@ impl Histogram {
     }
 
     /// Draws name and figures, then bars of at least 4 pixels. A bar's height is its share of the samples; the highest
-    /// fills the
-    /// panel.
+    /// fills the panel.
     fn draw_panel(
         &self,
         canvas: &mut Canvas,

@@ -30,8 +30,7 @@ pub struct XyChart {
     /// Shift lines with points at the same places by some pixels, so that none hides another.
     pub apart: bool,
     /// Draw each point alone, on a stem from the x axis: counts of many single values. No line joins them, since there
-    /// is
-    /// nothing between two values. Of points that nearly overlap, only the tallest has a mark.
+    /// is nothing between two values. Of points that nearly overlap, only the tallest has a mark.
     pub stems: bool,
 }
 
@@ -205,8 +204,7 @@ impl XyChart {
     }
 
     /// Horizontal shift of each line: 9 pixels from line to line, so that two marks barely touch, or less, so that all
-    /// lines
-    /// fit into three fifths of the narrowest gap between places.
+    /// lines fit into three fifths of the narrowest gap between places.
     #[allow(clippy::cast_precision_loss)]
     fn shifts(&self, x: &Place<'_>) -> Vec<f64> {
         let count = self.lines.len();

@@ -58,8 +58,7 @@ fn find<'a>(
 }
 
 /// For the first operation and load: the time at the largest size by each engine, and the size from which the best
-/// engine
-/// wins.
+/// engine wins.
 pub(crate) fn finding(summary: &Summary) -> Option<String> {
     let operation = *operations(summary).first()?;
     let load = *loads(summary).first()?;

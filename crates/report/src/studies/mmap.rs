@@ -124,9 +124,8 @@ fn within([low, high]: [f64; 2]) -> String {
 }
 
 /// Ratio of the random walk's time to the sequential walk's. Its interval is computed from the medians' intervals, from
-/// the
-/// closest ends to the farthest: wider than a bootstrapped interval, but it needs only the summary. If it contains 1,
-/// no difference is shown.
+/// the closest ends to the farthest: wider than a bootstrapped interval, but it needs only the summary. If it contains
+/// 1, no difference is shown.
 fn times_as_long([random, sequential]: [&Case; 2]) -> Option<String> {
     let ratio = median(&random.time)? / median(&sequential.time)?;
     let ends = |case: &Case| case.time.as_ref()?.median_ci95;

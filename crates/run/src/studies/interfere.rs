@@ -22,8 +22,7 @@ pub struct Whole {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_test: Option<Value>,
     /// True if the last-level cache holds a good part of the victim's buffer, so that the figures are not the memory's;
-    /// absent
-    /// if the caches are unknown.
+    /// absent if the caches are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub victim_in_cache: Option<bool>,
 }

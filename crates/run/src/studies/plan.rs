@@ -94,8 +94,7 @@ pub struct Choice {
     /// Its number among the tested candidates, from 1; 0 if not recorded.
     pub candidate: u64,
     /// Upper limit of the share of late jobs (Clopper and Pearson). The permitted error probability is divided among
-    /// the tested
-    /// candidates: candidate k gets 1/(k (k + 1)) of it.
+    /// the tested candidates: candidate k gets 1/(k (k + 1)) of it.
     pub most_late: f64,
     /// Result of the runs with changed numbers of the platform.
     pub verdict: Verdict,

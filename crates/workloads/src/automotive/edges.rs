@@ -3,10 +3,8 @@
 //!
 //! A pixel's response is the distance of its USAN below the geometric threshold, 3/4 of the maximum. The USAN's moments
 //! give the direction of the edge, and only the largest response across it stays. Thinning then makes lines of one
-//! pixel,
-//! closes gaps of up to three pixels, and removes single points. The three pixels at the border have no response,
-//! because
-//! their mask is incomplete.
+//! pixel, closes gaps of up to three pixels, and removes single points. The three pixels at the border have no
+//! response, because their mask is incomplete.
 
 use super::image::{Image, LARGE, MEDIUM, SMALL, Scene, Size};
 use super::similarity::FULL;
@@ -101,8 +99,7 @@ fn across(moments: &Moments, area: u16, width: usize) -> usize {
         };
     }
     // A USAN along the edge, as of a line: the edge runs in the direction of the large second moments. For a line at
-    // 22.5
-    // degrees the moment in y would be 1/6 of that in x; a line of some thickness has more, so 1/4.
+    // 22.5 degrees the moment in y would be 1/6 of that in x; a line of some thickness has more, so 1/4.
     if 4 * moments.yy < moments.xx {
         down
     } else if 4 * moments.xx < moments.yy {

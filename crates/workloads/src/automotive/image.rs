@@ -2,8 +2,7 @@
 //! Grey images, and the synthetic inputs of SUSAN.
 //!
 //! A scene is known by construction, so that a test knows where its edges and corners are: cells of 96x72 pixels, each
-//! with
-//! a rectangle and a disc, on a background that gets brighter from left to right, with noise over everything.
+//! with a rectangle and a disc, on a background that gets brighter from left to right, with noise over everything.
 
 use super::Checksum;
 use crate::splitmix::SplitMix;
@@ -79,8 +78,7 @@ const CELL_HEIGHT: usize = 72;
 const BACKGROUND: (usize, usize) = (96, 64);
 
 /// Noise is the sum of two numbers between -3 and 3: at most 6 grey levels, with a standard deviation of 2.8. Within a
-/// mask
-/// this is a small part of the brightness threshold.
+/// mask this is a small part of the brightness threshold.
 const NOISE: usize = 3;
 
 /// A shape with edges. Its contrast to the background is at least 48 grey levels, more than twice the brightness

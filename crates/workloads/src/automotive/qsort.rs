@@ -3,10 +3,9 @@
 //!
 //! These are the two kinds of input of MiBench's qsort (Guthaus et al., "MiBench: A free, commercially representative
 //! embedded benchmark suite", WWC-4, 2001). The library's own function is called, with a function pointer that compares
-//! two
-//! records, to be comparable with MiBench: Rust's sort would inline the comparison and move memory in another way. The
-//! memory traffic therefore depends on the library. glibc's qsort is a merge sort with its own array from malloc (of
-//! pointers if records are long), which is not in the footprint. musl's qsort sorts in place.
+//! two records, to be comparable with MiBench: Rust's sort would inline the comparison and move memory in another way.
+//! The memory traffic therefore depends on the library. glibc's qsort is a merge sort with its own array from malloc
+//! (of pointers if records are long), which is not in the footprint. musl's qsort sorts in place.
 //!
 //! No two different records compare as equal, so every correct sort gives the same order, stable or not.
 

@@ -5,8 +5,7 @@
 //! computed at compile time in integers ([`hundredths_of_exp`]), so no libm affects the rounding.
 
 /// The brightness threshold t, in grey levels. This is the usual default: well above the noise of a camera and of our
-/// images,
-/// and below the contrast of a visible edge.
+/// images, and below the contrast of a visible edge.
 pub(super) const BRIGHTNESS_THRESHOLD: u128 = 20;
 
 /// Weight of a pixel with the same brightness, in every table.
@@ -38,10 +37,8 @@ const BITS: u32 = 60;
 /// `100 * exp(-numerator / denominator)`, rounded to the nearest integer.
 ///
 /// In fixed point with 60 fractional bits: the argument is halved eight times, to below 1/16; nine terms of the power
-/// series
-/// are then exact to 2^-54; and the result is squared eight times. The total error is below 10^-13, and no entry of a
-/// table
-/// is that close to a rounding boundary.
+/// series are then exact to 2^-54; and the result is squared eight times. The total error is below 10^-13, and no entry
+/// of a table is that close to a rounding boundary.
 pub(super) const fn hundredths_of_exp(numerator: u128, denominator: u128) -> u8 {
     // 100 * exp(-16) rounds to 0.
     if numerator >= 16 * denominator {

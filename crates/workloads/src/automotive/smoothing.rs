@@ -2,10 +2,8 @@
 //! SUSAN smoothing: removes noise and preserves edges (Smith and Brady 1997).
 //!
 //! Each pixel becomes the mean of its neighbours, weighted by distance (a Gaussian in space) and by similarity (a
-//! Gaussian
-//! in brightness); the pixel itself is excluded. So a mean never crosses an edge, and a single wrong pixel does not
-//! affect
-//! its replacement. If no neighbour is similar, the pixel becomes the median of the eight around it.
+//! Gaussian in brightness); the pixel itself is excluded. So a mean never crosses an edge, and a single wrong pixel
+//! does not affect its replacement. If no neighbour is similar, the pixel becomes the median of the eight around it.
 
 use super::image::{Image, LARGE, MEDIUM, SMALL, Scene, Size};
 use super::similarity::{GAUSSIAN, hundredths_of_exp};

@@ -6,13 +6,11 @@
 //! change it steps back by two pixels and two rows, to apply the rules that the change enables.
 //!
 //! A pixel can only change from empty to a point, and from a point to a removed one. So no two rules can undo each
-//! other
-//! forever: there are at most two changes for each pixel.
-//! undo each other for ever: there are at most two changes a pixel.
+//! other forever: there are at most two changes for each pixel. undo each other for ever: there are at most two changes
+//! a pixel.
 
 /// State of a pixel: empty, a removed point, or a point. A point that was added to the end of a line knows how many
-/// were
-/// added before it.
+/// were added before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Nothing,
@@ -66,8 +64,7 @@ impl Neighbours {
     }
 
     /// True if the neighbouring points stay connected without the one in the middle: Yokoi's connectivity number is 1.
-    /// (It is 0
-    /// within an area, and above 1 where lines meet.)
+    /// (It is 0 within an area, and above 1 where lines meet.)
     fn hold_together(self) -> bool {
         let free = |direction: usize| !self.has(direction);
         let connections = [0, 2, 4, 6]
@@ -145,8 +142,7 @@ impl Points {
     }
 
     /// One neighbour: the end of a line. Extends the line to the pixel ahead with the largest response; of the three,
-    /// the one
-    /// straight ahead counts a quarter more.
+    /// the one straight ahead counts a quarter more.
     fn extend(
         &mut self,
         place: usize,
@@ -171,8 +167,7 @@ impl Points {
     }
 
     /// Two neighbours: removes a point beside a line. A point that sticks out moves into the line if the response there
-    /// is above
-    /// 0.7 of its own.
+    /// is above 0.7 of its own.
     fn straighten(
         &mut self,
         place: usize,
@@ -181,8 +176,7 @@ impl Points {
         responses: &[u16],
     ) -> bool {
         // Beside a diagonal, the two neighbours touch each other. (At the end of a line they may touch, too; removing
-        // such an
-        // end would consume the line, end by end.)
+        // such an end would consume the line, end by end.)
         if [0, 2, 4, 6]
             .into_iter()
             .any(|d| neighbours.has(d) && neighbours.has(d + 2))
@@ -208,8 +202,7 @@ impl Points {
     }
 
     /// More neighbours: removes the point with the smallest response among this one and its neighbours that are no
-    /// links
-    /// either.
+    /// links either.
     fn thin_out(&mut self, place: usize, neighbours: Neighbours, responses: &[u16]) -> bool {
         if !neighbours.hold_together() {
             return false;

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The USAN, the "univalue segment assimilating nucleus": the part of a round mask with about the same brightness as
-//! the
-//! pixel at its centre (Smith and Brady 1997).
+//! the pixel at its centre (Smith and Brady 1997).
 //!
 //! The mask has 37 pixels, including the nucleus: all within 3.4 pixels. Areas and moments are in hundredths of a
-//! pixel, the
-//! unit of the similarity tables.
+//! pixel, the unit of the similarity tables.
 
 use super::image::Image;
 use super::similarity::{FULL, STEEP};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `-a compare`: loads every word of each line and compares it with the previous one, like a program that searches a
-//! picture
-//! for changes.
+//! picture for changes.
 
 #![allow(unsafe_code)]
 

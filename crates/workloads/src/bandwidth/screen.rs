@@ -83,8 +83,7 @@ impl Screen {
     }
 
     /// Contents of a row after that many complete scrolls: a value drawn at the bottom that has moved up since, or the
-    /// initial
-    /// 0.
+    /// initial 0.
     fn expected(&self, row: usize, scrolls: u64) -> u64 {
         let moves = (self.rows - 1 - row) / TEXT_ROWS;
         match scrolls.checked_sub(moves as u64 + 1) {

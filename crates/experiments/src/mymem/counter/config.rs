@@ -55,8 +55,7 @@ impl Settings for Config {
     type Whole = memwarden_run::studies::mymem_counter::Whole;
 
     /// The settings for the emulated machine, where system calls are slow: few increments from user space; inside the
-    /// kernel,
-    /// without system calls, the course's own 50 workers with 150,000 each.
+    /// kernel, without system calls, the course's own 50 workers with 150,000 each.
     fn for_lab() -> Self {
         Self {
             workers: [1, 2, 4, 8, 50].into_iter().collect(),

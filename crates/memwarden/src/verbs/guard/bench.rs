@@ -25,8 +25,7 @@ use crate::verbs::terminal::Bar;
 )]
 pub(super) struct Args {
     /// Target: native (this machine), lab (emulated machines, as many as the parts need) or lab:PLATFORM (the parts
-    /// with real
-    /// traffic, on a platform's caches, memory and PMU)
+    /// with real traffic, on a platform's caches, memory and PMU)
     #[arg(long, value_name = "PLACE", default_value = "native")]
     on: Target,
     /// Run only this part: alone, together, hold, overhead, scaling, sharing or pmu
@@ -41,8 +40,7 @@ pub(super) struct Args {
     )]
     backend: Vec<Backend>,
     /// Event that the guard counts: page-faults, or an event of the PMU that counts traffic, as guard start takes it
-    /// (parts
-    /// alone, together, hold and sharing) [default: page-faults; lab:PLATFORM: refills of its last-level cache]
+    /// (parts alone, together, hold and sharing) [default: page-faults; lab:PLATFORM: refills of its last-level cache]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// Don't count the kernel's own events
@@ -281,8 +279,7 @@ mod in_lab {
     }
 
     /// Runs every part on the machine that it needs, and merges the results in one run folder. A part that fails is
-    /// reported,
-    /// and the other parts still run.
+    /// reported, and the other parts still run.
     pub(super) fn on_lab(
         platform: Option<&str>,
         part: Option<Part>,

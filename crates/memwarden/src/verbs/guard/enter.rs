@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memwarden guard enter`, a hidden verb: moves this process to its cores and into its group, then executes the
-//! command
-//! in its place. The command and all its children are thus regulated from their first instruction.
+//! command in its place. The command and all its children are thus regulated from their first instruction.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
