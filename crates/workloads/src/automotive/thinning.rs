@@ -6,8 +6,7 @@
 //! change it steps back by two pixels and two rows, to apply the rules that the change enables.
 //!
 //! A pixel can only change from empty to a point, and from a point to a removed one. So no two rules can undo each
-//! other forever: there are at most two changes for each pixel. undo each other for ever: there are at most two changes
-//! a pixel.
+//! other forever: there are at most two changes for each pixel.
 
 /// State of a pixel: empty, a removed point, or a point. A point that was added to the end of a line knows how many
 /// were added before it.
