@@ -12,8 +12,9 @@ use crate::{Result, Root, affinity, sched};
 
 /// The name by which `ps` and `top` show this program's processes.
 pub const TITLE: &str = "memwarden";
+const TITLE_C: &std::ffi::CStr = c"memwarden";
 
-/// This program, to be started once more: from its own file, even if that was replaced since, and under its name.
+/// A command that starts this program again: from its own file, even if that was replaced since, and under its name.
 #[must_use]
 pub fn this_program() -> Command {
     let mut command = Command::new("/proc/self/exe");
@@ -21,10 +22,11 @@ pub fn this_program() -> Command {
     command
 }
 
-/// Names the process [`TITLE`]: one that was started by [`this_program`] is called `exe` by the kernel.
+/// Names the process [`TITLE`]; the kernel names one that [`this_program`] started `exe`.
 pub fn set_title() {
-    // A process that keeps its old name works just as well.
-    let _ = rustix::thread::set_name(c"memwarden");
+    // A process that keeps its old name works just as well, so the result is ignored.
+    // SAFETY: the name is a C string, which the kernel copies.
+    unsafe { libc::prctl(libc::PR_SET_NAME, TITLE_C.as_ptr()) };
 }
 
 /// Makes the kernel send `signal` to the process of `command` when the thread that started it ends, for any reason.
