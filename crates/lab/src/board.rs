@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::architecture::Architecture;
 use crate::error::{Error, Result};
 use crate::guest::Carry;
 use crate::machine::{Clock, KernelChoice, Machine};
@@ -32,6 +33,8 @@ pub enum Board {
     /// A Xilinx ZCU102: up to four Cortex-A53, up to 2 GiB, either clock, sixteen DMA channels. Results come over the
     /// serial line here too.
     Zcu102,
+    /// A PC (QEMU's q35) with amd64 CPUs: any number of them, any memory, either clock, no PMU. Debian's kernels only.
+    Amd64,
 }
 
 impl Board {
@@ -42,13 +45,23 @@ impl Board {
             Self::Virt => "virt",
             Self::Raspi3b => "raspi3b",
             Self::Zcu102 => "zcu102",
+            Self::Amd64 => "amd64",
+        }
+    }
+
+    /// That of its CPUs.
+    #[must_use]
+    pub fn architecture(self) -> Architecture {
+        match self {
+            Self::Virt | Self::Raspi3b | Self::Zcu102 => Architecture::Arm64,
+            Self::Amd64 => Architecture::Amd64,
         }
     }
 
     /// The emulated CPU.
     pub(crate) fn cpu(self) -> &'static str {
         match self {
-            Self::Virt => "max",
+            Self::Virt | Self::Amd64 => "max",
             Self::Raspi3b | Self::Zcu102 => "cortex-a53",
         }
     }
@@ -57,7 +70,7 @@ impl Board {
     #[must_use]
     pub fn default_kernel(self) -> KernelChoice {
         match self {
-            Self::Virt | Self::Raspi3b => KernelChoice::default(),
+            Self::Virt | Self::Raspi3b | Self::Amd64 => KernelChoice::default(),
             Self::Zcu102 => KernelChoice::Own(Flavour::Plain),
         }
     }
@@ -68,6 +81,7 @@ impl Board {
             Self::Virt | Self::Raspi3b => "console=ttyAMA0",
             // The port's driver comes late: with all checkers on, on a busy host, after a minute without a word.
             Self::Zcu102 => "console=ttyPS0 earlycon",
+            Self::Amd64 => "console=ttyS0",
         }
     }
 
@@ -84,21 +98,39 @@ impl Board {
             ],
             Self::Raspi3b => &["-M", "raspi3b"],
             Self::Zcu102 => &["-M", "xlnx-zcu102"],
+            // Each step of a string instruction counts as an instruction: with these a page would be cleared by bytes, in
+            // 4096 steps, and without them by words.
+            Self::Amd64 => &["-M", "q35", "-cpu", "max,erms=off,fsrm=off"],
         }
     }
 
     /// How results come back.
     pub(crate) fn carry(self) -> Carry {
         match self {
-            Self::Virt => Carry::Ninep,
+            Self::Virt | Self::Amd64 => Carry::Ninep,
             Self::Raspi3b | Self::Zcu102 => Carry::Serial,
         }
+    }
+
+    /// The serial ports for the command's output and errors, as the guest's kernel names them, where results come by 9p.
+    pub(crate) fn ports(self) -> [&'static str; 2] {
+        match self {
+            Self::Virt | Self::Raspi3b | Self::Zcu102 => ["ttyS0", "ttyS1"],
+            // The first one is its console.
+            Self::Amd64 => ["ttyS1", "ttyS2"],
+        }
+    }
+
+    /// True if the counted clock has a clock for each CPU: the lab's own emulator is for arm64. On Debian's all CPUs
+    /// share one, in turns.
+    pub(crate) fn has_quantum(self) -> bool {
+        self.architecture() == Architecture::Arm64
     }
 
     /// True if it has a real-time clock, which QEMU sets.
     pub(crate) fn has_clock(self) -> bool {
         match self {
-            Self::Virt => true,
+            Self::Virt | Self::Amd64 => true,
             Self::Raspi3b | Self::Zcu102 => false,
         }
     }
@@ -113,7 +145,7 @@ impl Board {
     /// all checkers on is until its port's driver is there.
     pub(crate) fn boot_silence(self) -> Duration {
         match self {
-            Self::Virt => Duration::from_secs(60),
+            Self::Virt | Self::Amd64 => Duration::from_secs(60),
             Self::Raspi3b | Self::Zcu102 => Duration::from_secs(240),
         }
     }
@@ -125,6 +157,14 @@ impl Board {
             return Err(Error::BadInput(format!(
                 "--cpus {cpus}: the emulated machine has 1 to {MAX_CPUS} CPUs"
             )));
+        }
+        if self == Self::Amd64 {
+            if let KernelChoice::Own(_) = machine.kernel {
+                return Err(Error::BadInput(
+                    "--machine amd64: the lab's own kernels are for arm64: give --kernel stock, stock:NAME or a build tree"
+                        .to_owned(),
+                ));
+            }
         }
         if self == Self::Raspi3b && (cpus, memory.mib(), machine.clock) != (4, 1024, Clock::Free) {
             return Err(Error::BadInput(
@@ -206,6 +246,15 @@ mod tests {
                 "1G",
                 Some("--cpus 5: a zcu102 has 1 to 4 CPUs"),
             ),
+            (Board::Amd64, free, 32, "64G", None),
+            (Board::Amd64, counted, 1, "256M", None),
+            (
+                Board::Amd64,
+                counted,
+                33,
+                "1G",
+                Some("--cpus 33: the emulated machine has 1 to 32 CPUs"),
+            ),
             (
                 Board::Zcu102,
                 free,
@@ -226,8 +275,25 @@ mod tests {
     }
 
     #[test]
+    fn an_amd64_machine_has_none_of_our_kernels() {
+        let machine = |kernel: &str| Machine {
+            board: Board::Amd64,
+            kernel: kernel.parse().unwrap(),
+            ..Machine::default()
+        };
+        Board::Amd64.check(&machine("stock:6.1-rt")).unwrap();
+        for kernel in ["own", "own-debug", "own-raspberry-pi-3"] {
+            let said = Board::Amd64.check(&machine(kernel)).unwrap_err();
+            let said = said.to_string();
+            let expected = "--machine amd64: the lab's own kernels are for arm64: give";
+            assert!(said.starts_with(expected) && !said.contains('\n'), "{said}");
+        }
+    }
+
+    #[test]
     fn a_shell_is_refused_where_results_come_over_the_console() {
         Board::Virt.check_shell().unwrap();
+        Board::Amd64.check_shell().unwrap();
         for board in [Board::Raspi3b, Board::Zcu102] {
             let said = board.check_shell().unwrap_err().to_string();
             let expected = format!(

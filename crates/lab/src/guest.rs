@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
 use crate::error::{OnFile, Result};
@@ -20,16 +21,13 @@ use crate::source::Source;
 /// last one drives a DMA channel, to see that it works.
 const KERNEL_MODULES: [&str; 4] = ["9p", "9pnet_virtio", "virtio_pci", "dmatest"];
 
-/// The target that the guest's programs are compiled for.
-const TARGET: &str = "aarch64-unknown-linux-gnu";
-
 /// The guest's `memwarden`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum GuestProgram {
     /// Compiled from the checkout.
     #[default]
     Build,
-    /// This static arm64 program.
+    /// This static program of the machine's architecture.
     File(PathBuf),
     /// No program: for work on the lab or the kernel modules.
     None,
@@ -47,10 +45,14 @@ pub(crate) enum Carry {
 /// The job of a boot.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
+    /// The machine's.
+    pub architecture: Architecture,
     /// The command's words; none for an interactive shell.
     pub command: &'a [OsString],
     /// How results come back.
     pub carry: Carry,
+    /// The serial ports for its output and errors.
+    pub ports: [&'static str; 2],
     /// The date at its start, as busybox's `date -u -s` takes it, for a machine that has no clock to tell it.
     pub date: Option<String>,
     /// Files and folders of the host, for /host.
@@ -80,17 +82,20 @@ pub(crate) fn assemble(
     archive.link("bin", "usr/bin");
     archive.link("sbin", "usr/sbin");
     archive.link("lib", "usr/lib");
+    if job.architecture == Architecture::Amd64 {
+        archive.link("lib64", "usr/lib64");
+    }
     // First, since the next files are unpacked over it.
     if !job.packages.is_empty() {
-        let folder = packages::unpacked(cache, job.packages, say)?;
+        let folder = packages::unpacked(cache, job.packages, job.architecture, say)?;
         archive.overlay(&folder, &packages::place)?;
     }
-    archive.copy("usr/bin/busybox", &busybox(cache, say)?)?;
+    archive.copy("usr/bin/busybox", &busybox(cache, job.architecture, say)?)?;
     archive.link("usr/bin/sh", "busybox");
     let init = source.root().join("lab/init");
     archive.file("init", 0o755, &fs::read(&init).on("read", &init)?);
 
-    if let Some(program) = guest_program(guest, source, say)? {
+    if let Some(program) = guest_program(guest, job.architecture, source, say)? {
         archive.copy("usr/bin/memwarden", &program)?;
         archive.link("usr/bin/latency", "memwarden");
         archive.link("usr/bin/bandwidth", "memwarden");
@@ -113,7 +118,8 @@ pub(crate) fn assemble(
         Carry::Ninep => "9p",
         Carry::Serial => "serial",
     };
-    let mut settings = format!("mode={mode}\ncarry={carry}\n");
+    let [out, err] = job.ports;
+    let mut settings = format!("mode={mode}\ncarry={carry}\nout=/dev/{out}\nerr=/dev/{err}\n");
     if let Some(date) = &job.date {
         settings += &format!("date='{date}'\n");
     }
@@ -122,13 +128,17 @@ pub(crate) fn assemble(
     fs::write(file, archive.finish()).on("write", file)
 }
 
-/// A static arm64 busybox from Debian.
-fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
-    let kept = cache.names("busybox").pop();
+/// A static busybox from Debian.
+fn busybox(cache: &Cache, architecture: Architecture, say: &dyn Fn(&str)) -> Result<PathBuf> {
+    let id = format!("busybox-static:{architecture}");
+    let entries = cache.names("busybox");
+    let kept = entries
+        .into_iter()
+        .rfind(|name| name.starts_with(&format!("busybox-static_{architecture}_")));
     let name = match kept {
         Some(name) => name,
         None => {
-            let package = Apt::Machine.find("busybox-static:arm64")?;
+            let package = Apt::Machine.find(&id)?;
             cache.entry("busybox", &package.cache_name(), |folder, _| {
                 say("fetching busybox");
                 package.unpack_to(folder)
@@ -149,23 +159,26 @@ fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
 /// The guest's memwarden, without debug symbols.
 fn guest_program(
     guest: &GuestProgram,
+    architecture: Architecture,
     source: &Source,
     say: &dyn Fn(&str),
 ) -> Result<Option<PathBuf>> {
     let built = match guest {
         GuestProgram::None => return Ok(None),
         GuestProgram::File(path) => path.clone(),
-        GuestProgram::Build => build_program(source, say)?,
+        GuestProgram::Build => build_program(source, architecture, say)?,
     };
     let facts = fs::metadata(&built).on("read the guest's program", &built)?;
-    let stripped = source.built("guest")?.join("memwarden");
+    let stripped = source
+        .built(&format!("guest/{architecture}"))?
+        .join("memwarden");
     let fresh = fs::metadata(&stripped)
         .and_then(|kept| Ok(kept.modified()? >= facts.modified()?))
         .unwrap_or(false);
     if !fresh || *guest != GuestProgram::Build {
         program::run(
             &format!("strip {}", built.display()),
-            program::command("aarch64-linux-gnu-strip")
+            program::command(architecture.strip())
                 .arg("-o")
                 .arg(&stripped)
                 .arg(&built),
@@ -174,8 +187,16 @@ fn guest_program(
     Ok(Some(stripped))
 }
 
-fn build_program(source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
+/// Builds it static, so that it needs nothing but a kernel.
+fn build_program(
+    source: &Source,
+    architecture: Architecture,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf> {
     say("building memwarden for the guest");
+    let rust_target = architecture.rust_target();
+    // Here, since in .cargo/config.toml it would be meant for programs that run on an amd64 host, too.
+    let is_static = format!("target.{rust_target}.rustflags=['-C', 'target-feature=+crt-static']");
     let target = program::cargo(
         "build memwarden for the guest",
         source,
@@ -184,13 +205,15 @@ fn build_program(source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
             "--release",
             "--quiet",
             "--target",
-            TARGET,
+            rust_target,
             "--package",
             "memwarden",
             "--no-default-features",
+            "--config",
+            &is_static,
         ],
     )?;
-    Ok(target.join(TARGET).join("release/memwarden"))
+    Ok(target.join(rust_target).join("release/memwarden"))
 }
 
 /// lib/modules as the guest gets it: the kernel's modules that it needs, ours

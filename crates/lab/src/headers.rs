@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
 use crate::error::{Error, OnFile, Result};
@@ -32,8 +33,8 @@ const NOT_HERE: [&str; 5] = [
 pub struct Headers {
     /// The kernel's release.
     pub release: String,
-    /// `arm64` or `amd64`.
-    pub architecture: String,
+    /// The kernel's.
+    pub architecture: Architecture,
     /// The folder for `make -C`.
     pub(crate) path: PathBuf,
     /// The major version of clang, if that built the kernel; gcc otherwise.
@@ -55,7 +56,7 @@ impl Headers {
     pub fn debian(
         cache: &Cache,
         stock: &Stock,
-        architecture: &str,
+        architecture: Architecture,
         say: &dyn Fn(&str),
     ) -> Result<Self> {
         let apt = stock.apt(cache, say)?;
@@ -71,7 +72,7 @@ impl Headers {
         cache: &Cache,
         apt: &Apt,
         release: &str,
-        architecture: &str,
+        architecture: Architecture,
         say: &dyn Fn(&str),
     ) -> Result<Self> {
         let package = format!("linux-headers-{release}");
@@ -98,7 +99,7 @@ impl Headers {
         };
         Ok(Self {
             release: release.to_owned(),
-            architecture: architecture.to_owned(),
+            architecture,
             path: entry.join("usr/src").join(package),
             clang: None,
         })

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
 use crate::error::{Error, OnFile, Result};
@@ -44,56 +45,72 @@ struct Newest {
 }
 
 impl Newest {
-    fn path(cache: &Cache, stock: &Stock) -> PathBuf {
-        cache.root().join(format!("newest-{}.json", stock.name))
+    fn path(cache: &Cache, stock: &Stock, architecture: Architecture) -> PathBuf {
+        let name = match architecture {
+            Architecture::Arm64 => format!("newest-{}.json", stock.name),
+            Architecture::Amd64 => format!("newest-{}-{architecture}.json", stock.name),
+        };
+        cache.root().join(name)
     }
 
     /// The note, if its kernel is still in the cache.
-    fn read(cache: &Cache, stock: &Stock) -> Option<Self> {
-        let text = fs::read_to_string(Self::path(cache, stock)).ok()?;
+    fn read(cache: &Cache, stock: &Stock, architecture: Architecture) -> Option<Self> {
+        let text = fs::read_to_string(Self::path(cache, stock, architecture)).ok()?;
         let note: Self = serde_json::from_str(&text).ok()?;
         cache.names("kernel").contains(&note.kernel).then_some(note)
     }
 
-    fn write(&self, cache: &Cache, stock: &Stock) -> Result<()> {
-        let path = Self::path(cache, stock);
+    fn write(&self, cache: &Cache, stock: &Stock, architecture: Architecture) -> Result<()> {
+        let path = Self::path(cache, stock, architecture);
         let text = serde_json::to_string(self).unwrap_or_default();
         fs::write(&path, text).on("write", &path)
     }
 }
 
 impl Kernel {
-    /// One of Debian's arm64 kernels, newest version of its series, fetched if need be.
+    /// One of Debian's kernels, newest version of its series, fetched if need be.
     ///
     /// # Errors
     /// When apt does not know it, or it cannot be fetched or unpacked.
-    pub fn stock(cache: &Cache, stock: &Stock, say: &dyn Fn(&str)) -> Result<Self> {
-        let note = Newest::read(cache, stock);
+    pub fn stock(
+        cache: &Cache,
+        stock: &Stock,
+        architecture: Architecture,
+        say: &dyn Fn(&str),
+    ) -> Result<Self> {
+        let noted = |note: &Newest| {
+            // The headers were fetched before the note was written.
+            let release = &note.release;
+            let headers = Headers::of_release(cache, &Apt::Machine, release, architecture, say)?;
+            Self::at(cache, note, headers)
+        };
+        let note = Newest::read(cache, stock, architecture);
         let apt = match stock.apt(cache, say) {
             Ok(apt) => apt,
-            Err(error) => return Self::noted(cache, &note.ok_or(error)?, say),
+            Err(error) => return noted(&note.ok_or(error)?),
         };
         let lists_changed_s = apt.lists_changed_s();
         if let Some(note) = &note {
             if note.lists_changed_s == lists_changed_s {
-                return Self::noted(cache, note, say);
+                return noted(note);
             }
         }
-        let meta = match apt.find(&stock.image()) {
+        let meta = match apt.find(&stock.image(architecture)) {
             Ok(meta) => meta,
             // Without apt's lists (offline, or removed) the cached version serves.
-            Err(error) => return Self::noted(cache, &note.ok_or(error)?, say),
+            Err(error) => return noted(&note.ok_or(error)?),
         };
         let image = meta.dependency("linux-image-")?.to_owned();
         let release = image.trim_start_matches("linux-image-").to_owned();
-        let package = apt.find(&format!("{image}:arm64"))?;
+        let package = apt.find(&format!("{image}:{architecture}"))?;
         let name = package.cache_name();
         cache.entry("kernel", &name, |folder, _| {
             say(&format!("fetching the kernel {release} (about 100 MB)"));
             package.unpack_to(folder)?;
             for part in PARTS {
                 if let Ok(part) = package.dependency(part) {
-                    apt.find(&format!("{part}:arm64"))?.unpack_to(folder)?;
+                    apt.find(&format!("{part}:{architecture}"))?
+                        .unpack_to(folder)?;
                 }
             }
             Ok(())
@@ -106,22 +123,20 @@ impl Kernel {
         let kernel = Self::at(
             cache,
             &note,
-            Headers::of_release(cache, &apt, &note.release, "arm64", say)?,
+            Headers::of_release(cache, &apt, &note.release, architecture, say)?,
         )?;
-        note.write(cache, stock)?;
+        note.write(cache, stock, architecture)?;
         Ok(kernel)
     }
 
     /// The release of a series in the cache, if it was fetched.
     #[must_use]
-    pub fn cached_release(cache: &Cache, stock: &Stock) -> Option<String> {
-        Newest::read(cache, stock).map(|note| note.release)
-    }
-
-    fn noted(cache: &Cache, note: &Newest, say: &dyn Fn(&str)) -> Result<Self> {
-        // The headers were fetched before the note was written.
-        let headers = Headers::of_release(cache, &Apt::Machine, &note.release, "arm64", say)?;
-        Self::at(cache, note, headers)
+    pub fn cached_release(
+        cache: &Cache,
+        stock: &Stock,
+        architecture: Architecture,
+    ) -> Option<String> {
+        Newest::read(cache, stock, architecture).map(|note| note.release)
     }
 
     fn at(cache: &Cache, note: &Newest, headers: Headers) -> Result<Self> {
@@ -159,17 +174,22 @@ impl Kernel {
     ///
     /// # Errors
     /// When the folder is not such a tree.
-    pub fn built(tree: &Path) -> Result<Self> {
+    pub fn built(tree: &Path, architecture: Architecture) -> Result<Self> {
         let refuse = |why: &str| {
+            let target = architecture.image_target();
+            let own = match architecture {
+                Architecture::Arm64 => ", `stock:NAME`, `own`, `own-debug` or `own-raspberry-pi-3`",
+                Architecture::Amd64 => " or `stock:NAME`",
+            };
             Error::BadInput(format!(
-                "--kernel {}: {why}; give the build tree of an arm64 kernel (built with `make Image modules`), `stock`, `stock:NAME`, `own`, `own-debug` or `own-raspberry-pi-3`",
+                "--kernel {}: {why}; give the build tree of an {architecture} kernel (built with `make {target} modules`), `stock`{own}",
                 tree.display()
             ))
         };
         let tree = tree.canonicalize().map_err(|_| refuse("no such folder"))?;
-        let image = tree.join("arch/arm64/boot/Image");
+        let image = tree.join(architecture.image());
         if !image.is_file() {
-            return Err(refuse("it has no arch/arm64/boot/Image"));
+            return Err(refuse(&format!("it has no {}", architecture.image())));
         }
         let release =
             release(&tree).map_err(|_| refuse("it has no include/config/kernel.release"))?;
@@ -181,7 +201,7 @@ impl Kernel {
             modules: tree.clone(),
             headers: Headers {
                 release: release.clone(),
-                architecture: "arm64".to_owned(),
+                architecture,
                 path: tree,
                 clang: clang(&config),
             },
@@ -295,11 +315,21 @@ mod tests {
     #[test]
     fn a_folder_that_is_no_kernel_is_refused_in_one_line() {
         let folder = tempfile::tempdir().unwrap();
-        for (path, why) in [
-            (folder.path().join("absent"), "no such folder"),
-            (folder.path().to_owned(), "it has no arch/arm64/boot/Image"),
+        let (arm64, amd64) = (Architecture::Arm64, Architecture::Amd64);
+        for (path, architecture, why) in [
+            (folder.path().join("absent"), arm64, "no such folder"),
+            (
+                folder.path().to_owned(),
+                arm64,
+                "it has no arch/arm64/boot/Image; give the build tree of an arm64 kernel",
+            ),
+            (
+                folder.path().to_owned(),
+                amd64,
+                "it has no arch/x86/boot/bzImage; give the build tree of an amd64 kernel (built with `make bzImage modules`), `stock` or `stock:NAME`",
+            ),
         ] {
-            let said = Kernel::built(&path).unwrap_err().to_string();
+            let said = Kernel::built(&path, architecture).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
             assert!(!said.contains('\n'), "{said}");
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds and boots an emulated arm64 machine with a real Linux kernel, runs one
+//! Builds and boots an emulated machine, arm64 or amd64, with a real Linux kernel, runs one
 //! command in it with memwarden's kernel modules at hand, and brings the results back.
 //!
 //! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
@@ -11,6 +11,7 @@
 //!
 //! How it works, and what an emulator can and cannot show, is in docs/lab.md.
 
+mod architecture;
 mod board;
 mod build;
 mod cache;
@@ -34,6 +35,7 @@ mod program;
 mod source;
 mod stock;
 
+pub use architecture::Architecture;
 pub use board::Board;
 pub use cache::{Cache, Entry, size as size_on_disk};
 pub use console::Step;

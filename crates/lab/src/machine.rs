@@ -42,8 +42,6 @@ const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
 /// Further parameters of Debian's kernel, on which budgets are measured. Our kernels need memory limits of groups.
 const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
-const QEMU: &str = "qemu-system-aarch64";
-
 /// Instructions of each CPU in a round of the counted clock; at a round's end all CPUs have the same time.
 const QUANTUM: u64 = 1000;
 
@@ -187,7 +185,7 @@ pub struct Machine {
     pub guest: GuestProgram,
     /// Files and folders of the host that the guest finds in /host.
     pub with: Vec<PathBuf>,
-    /// Packages of Debian's arm64 archive that the guest has, with what they depend on.
+    /// Packages of Debian's archive that the guest has, with what they depend on.
     pub packages: BTreeSet<String>,
     /// Whether the command's output is passed on while it runs.
     pub live: bool,
@@ -324,13 +322,14 @@ impl Machine {
         if let GuestProgram::File(path) = &self.guest {
             if !path.is_file() {
                 return Err(Error::BadInput(format!(
-                    "--guest {}: no such file; give a static arm64 program, `build` or `none`",
-                    path.display()
+                    "--guest {}: no such file; give a static {} program, `build` or `none`",
+                    path.display(),
+                    self.board.architecture()
                 )));
             }
         }
         if let KernelChoice::Tree(tree) = &self.kernel {
-            Kernel::built(tree)?;
+            Kernel::built(tree, self.board.architecture())?;
         }
         Ok(())
     }
@@ -417,7 +416,7 @@ impl Machine {
             .qemu(&["-serial", "mon:stdio"])
             .stdin(Stdio::inherit())
             .status()
-            .map_err(|source| program::not_started("boot the guest", QEMU, &source))?;
+            .map_err(|source| boot.not_started(&source))?;
         if !status.success() {
             return Err(Error::Boot {
                 reason: format!("the emulator ended with {status}"),
@@ -464,15 +463,18 @@ impl<'a> Boot<'a> {
         let source = Source::find()?;
         let cache = Cache::of_user()?;
         let say = |what: &str| machine.say(what);
+        let architecture = machine.board.architecture();
         let program = match machine.clock {
-            Clock::Counted => Emulator::own(&cache, &source, &say)?.program,
-            Clock::Free => PathBuf::from(QEMU),
+            Clock::Counted if machine.board.has_quantum() => {
+                Emulator::own(&cache, &source, &say)?.program
+            }
+            Clock::Counted | Clock::Free => PathBuf::from(architecture.qemu()),
         };
         version(&program)?;
         let kernel = match &machine.kernel {
-            KernelChoice::Stock(stock) => Kernel::stock(&cache, stock, &say)?,
+            KernelChoice::Stock(stock) => Kernel::stock(&cache, stock, architecture, &say)?,
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
-            KernelChoice::Tree(tree) => Kernel::built(tree)?,
+            KernelChoice::Tree(tree) => Kernel::built(tree, architecture)?,
         };
         let jobs = source.built("jobs")?;
         let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
@@ -487,13 +489,14 @@ impl<'a> Boot<'a> {
                 None => None,
             },
             Board::Raspi3b => Some(
-                Kernel::stock(&cache, Stock::usual(), &say)?
+                Kernel::stock(&cache, Stock::usual(), architecture, &say)?
                     .device_tree("broadcom/bcm2837-rpi-3-b.dtb"),
             ),
             Board::Zcu102 => {
                 let tree = source.root().join("lab/zcu102.dts");
                 Some(device_tree::compile(&tree, machine.cpus, folder.path())?)
             }
+            Board::Amd64 => None,
         };
         let memory = match &machine.modelled {
             Some(memory) => {
@@ -503,8 +506,10 @@ impl<'a> Boot<'a> {
             None => None,
         };
         let job = Job {
+            architecture,
             command,
             carry: machine.board.carry(),
+            ports: machine.board.ports(),
             date: (!machine.board.has_clock()).then(|| machine.clock.date()),
             with: &machine.with,
             packages: &machine.packages,
@@ -535,6 +540,10 @@ impl<'a> Boot<'a> {
         })
     }
 
+    fn not_started(&self, source: &std::io::Error) -> Error {
+        program::not_started("boot the guest", &self.program.to_string_lossy(), source)
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -553,7 +562,10 @@ impl<'a> Boot<'a> {
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
         match machine.clock {
             Clock::Counted => {
-                let icount = format!("shift=0,sleep=off,align=off,quantum={QUANTUM}");
+                let mut icount = "shift=0,sleep=off,align=off".to_owned();
+                if machine.board.has_quantum() {
+                    icount += &format!(",quantum={QUANTUM}");
+                }
                 qemu.args(["-icount", &icount]);
                 qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
                 qemu.args(["-seed", "1"]);
@@ -605,9 +617,7 @@ impl<'a> Boot<'a> {
         qemu.stdout(Stdio::null()).stderr(said);
         // A process group of its own, so that Ctrl-C reaches only this process, which cleans up.
         std::os::unix::process::CommandExt::process_group(&mut qemu, 0);
-        let child = qemu
-            .spawn()
-            .map_err(|source| program::not_started("boot the guest", QEMU, &source))?;
+        let child = qemu.spawn().map_err(|source| self.not_started(&source))?;
         let mut guest = Running(child);
         let watched = self.watch(&mut guest.0, stop, tell);
         drop(guest);
@@ -664,7 +674,7 @@ impl<'a> Boot<'a> {
         let mut last_word = Instant::now();
         let mut boot_s = None;
         loop {
-            let ended = guest.try_wait().on("wait for", Path::new(QEMU))?.is_some();
+            let ended = guest.try_wait().on("wait for", &self.program)?.is_some();
             let news = console.read();
             if !news.is_empty() && boot_s.is_none() {
                 last_word = Instant::now();

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::architecture::Architecture;
 use crate::cache;
 use crate::digest;
 use crate::error::{OnFile, Result};
@@ -47,8 +48,8 @@ pub(crate) fn build(source: &Source, headers: &Headers) -> Result<Vec<PathBuf>> 
 pub struct Check {
     /// The kernel's release.
     pub release: String,
-    /// `arm64` or `amd64`.
-    pub architecture: String,
+    /// The kernel's.
+    pub architecture: Architecture,
     /// Warnings and errors, one a line; empty when the build is clean.
     pub complaints: Vec<String>,
     /// Everything that make said.
@@ -90,7 +91,7 @@ pub fn check(source: &Source, headers: &Headers) -> Result<Check> {
     fs::write(&path, log).on("write", &path)?;
     Ok(Check {
         release: headers.release.clone(),
-        architecture: headers.architecture.clone(),
+        architecture: headers.architecture,
         complaints,
         log: path,
     })
@@ -113,9 +114,9 @@ fn is_complaint(line: &str) -> bool {
 }
 
 fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
-    let (architecture, prefix) = match headers.architecture.as_str() {
-        "arm64" => ("arm64", "aarch64-linux-gnu-"),
-        _ => ("x86_64", ""),
+    let (architecture, prefix) = match headers.architecture {
+        Architecture::Arm64 => ("arm64", "aarch64-linux-gnu-"),
+        Architecture::Amd64 => ("x86_64", ""),
     };
     // Modules are built by the compiler that built the kernel.
     let compiler = match headers.clang {

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::architecture::Architecture;
 use crate::build::{self, Watched};
 use crate::cache::Cache;
 use crate::debian::Apt;
@@ -485,7 +486,7 @@ impl Kernel {
                 error
             }
         })?;
-        let mut kernel = Self::built(&tree)?;
+        let mut kernel = Self::built(&tree, Architecture::Arm64)?;
         kernel.origin = name_of(&tree);
         Ok((kernel, built(&tree)?))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian's arm64 programs in the guest: packages and what they depend on, unpacked over its root. Nothing of them is
+//! Debian's programs in the guest: packages and what they depend on, unpacked over its root. Nothing of them is
 //! installed, there or here: their maintainer scripts do not run.
 
 use std::collections::BTreeSet;
@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::digest;
 use crate::error::{OnFile, Result};
@@ -23,28 +24,31 @@ const LEFT_OUT: [&str; 6] = ["doc", "info", "lintian", "locale", "man", "bash-co
 pub(crate) fn unpacked(
     cache: &Cache,
     names: &BTreeSet<String>,
+    architecture: Architecture,
     say: &dyn Fn(&str),
 ) -> Result<PathBuf> {
     let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
     let wanted = wanted.join(" ");
     let listed = program::run(
-        &format!("look up the packages {wanted} for arm64"),
-        apt().args(["--print-uris", "install"]).args(names),
+        &format!("look up the packages {wanted} for {architecture}"),
+        apt(architecture)
+            .args(["--print-uris", "install"])
+            .args(names),
     )?;
     let listed = String::from_utf8_lossy(&listed.stdout);
     let files = files(&listed);
-    let name = format!("arm64_{}", digest::short(&files));
+    let name = format!("{architecture}_{}", digest::short(&files));
     cache.entry("packages", &name, |folder, _| {
         say(&format!(
-            "fetching {wanted} ({} packages for arm64)",
+            "fetching {wanted} ({} packages for {architecture})",
             files.len()
         ));
         let archives = folder.join(".archives");
         let partial = archives.join("partial");
         fs::create_dir_all(&partial).on("create", &partial)?;
         program::run(
-            &format!("fetch the packages {wanted} for arm64"),
-            apt()
+            &format!("fetch the packages {wanted} for {architecture}"),
+            apt(architecture)
                 .arg("-o")
                 .arg(format!("Dir::Cache::archives={}", archives.display()))
                 .args(["--download-only", "install"])
@@ -81,14 +85,14 @@ pub fn is_package_name(name: &str) -> bool {
         })
 }
 
-/// An apt-get for an arm64 machine on which nothing is installed yet, with this machine's lists.
-fn apt() -> Command {
+/// An apt-get for a machine on which nothing is installed yet, with this machine's lists.
+fn apt(architecture: Architecture) -> Command {
     let mut command = program::command("apt-get");
     command.args(["-qq", "-y", "--no-install-recommends"]);
     for option in [
         "Dir::State::status=/dev/null",
-        "APT::Architecture=arm64",
-        "APT::Architectures::=arm64",
+        &format!("APT::Architecture={architecture}"),
+        &format!("APT::Architectures::={architecture}"),
         "APT::Sandbox::User=root",
         "Debug::NoLocking=1",
     ] {
@@ -106,9 +110,9 @@ fn files(uris: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Where a file of a package is in the guest, whose `/bin`, `/sbin` and `/lib` are those below `/usr`.
+/// Where a file of a package is in the guest, whose `/bin`, `/sbin`, `/lib` and `/lib64` are those below `/usr`.
 pub(crate) fn place(inside: &Path) -> PathBuf {
-    let merged = ["bin", "sbin", "lib"]
+    let merged = ["bin", "sbin", "lib", "lib64"]
         .iter()
         .any(|name| inside.starts_with(name));
     if merged {
@@ -144,6 +148,10 @@ mod tests {
     fn what_was_beside_usr_is_below_it() {
         for (inside, in_guest) in [
             ("lib/ld-linux-aarch64.so.1", "usr/lib/ld-linux-aarch64.so.1"),
+            (
+                "lib64/ld-linux-x86-64.so.2",
+                "usr/lib64/ld-linux-x86-64.so.2",
+            ),
             ("bin/sh", "usr/bin/sh"),
             ("usr/bin/perf", "usr/bin/perf"),
             ("library/x", "library/x"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Debian's kernels that the lab boots and that the modules are built for: the one list of them.
 
+use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
 use crate::error::Result;
@@ -83,12 +84,12 @@ impl Stock {
     }
 
     /// The package that depends on the newest image.
-    pub(crate) fn image(&self) -> String {
-        format!("linux-image-{}arm64:arm64", self.series)
+    pub(crate) fn image(&self, architecture: Architecture) -> String {
+        format!("linux-image-{}{architecture}:{architecture}", self.series)
     }
 
     /// The package that depends on the newest headers.
-    pub(crate) fn headers(&self, architecture: &str) -> String {
+    pub(crate) fn headers(&self, architecture: Architecture) -> String {
         format!("linux-headers-{}{architecture}", self.series)
     }
 }

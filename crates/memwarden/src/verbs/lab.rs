@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
-    Board, BuiltEmulator, Cache, Check, Clock, Emulator, Flavour, GuestProgram, Headers, Kernel,
-    KernelChoice, LabOutcome, Machine, Memory, ModelledMemory, STOCK, Source, Stock,
+    Architecture, Board, BuiltEmulator, Cache, Check, Clock, Emulator, Flavour, GuestProgram,
+    Headers, Kernel, KernelChoice, LabOutcome, Machine, Memory, ModelledMemory, STOCK, Source,
+    Stock,
 };
 use serde::Serialize;
 
@@ -20,7 +21,7 @@ use super::interfere;
 use super::on_lab::parse_limit;
 use crate::verbs::output::{errln, outln};
 
-/// Boot an emulated 4-core arm64 machine with a real Linux kernel and our modules
+/// Boot an emulated 4-core machine, arm64 or amd64, with a real Linux kernel and our modules
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -35,7 +36,8 @@ enum Verb {
         kernel logged a warning, an oops, a stall or the like.\n\
         In the guest: memwarden, latency, bandwidth, busybox; modules memguard, mymem, swdma, cftu, copytrace, and with\n\
         an own kernel mymem_rust, mymem_test and dmatest.\n\
-        Examples:\n  memwarden lab run -- memwarden doctor\n  memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'"
+        Examples:\n  memwarden lab run -- memwarden doctor\n  memwarden lab run --clock free -- sh -c 'modprobe memguard && dmesg | tail'\n  \
+        memwarden lab run --machine amd64 -- uname -rm"
     )]
     Run(RunArgs),
     /// Boot to a shell on this terminal (leave it with exit, or kill it with Ctrl-A X)
@@ -125,7 +127,7 @@ struct MachineArgs {
     /// Install this Debian package in the guest, with its dependencies (repeatable), such as linux-perf
     #[arg(long, value_name = "NAME", value_parser = parse_package)]
     package: Vec<String>,
-    /// The guest's memwarden: compile it, none, or the path of a static arm64 program
+    /// The guest's memwarden: compile it, none, or the path of a static program of the machine's architecture
     #[arg(long, value_name = "build|none|PATH", default_value = "build", value_parser = parse_guest)]
     guest: GuestProgram,
 }
@@ -190,6 +192,8 @@ enum MachineName {
     Raspi3b,
     /// A Xilinx ZCU102, with 16 DMA channels (1 to 4 CPUs, up to 2G)
     Zcu102,
+    /// A PC with amd64 CPUs, without a PMU; any number of CPUs; Debian's kernels
+    Amd64,
 }
 
 impl MachineName {
@@ -198,13 +202,15 @@ impl MachineName {
             Self::Virt => Board::Virt,
             Self::Raspi3b => Board::Raspi3b,
             Self::Zcu102 => Board::Zcu102,
+            Self::Amd64 => Board::Amd64,
         }
     }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockName {
-    /// One ns for each instruction, on all CPUs in parallel; repeatable; builds the lab's own emulator (lab qemu)
+    /// One ns for each instruction, on all CPUs in parallel (amd64: CPUs take turns); repeatable; builds the lab's own
+    /// emulator (lab qemu)
     Counted,
     /// The host's clock; faster, and on Debian's emulator
     Free,
@@ -238,7 +244,7 @@ fn parse_guest(text: &str) -> Result<GuestProgram, String> {
     match text {
         "build" => Ok(GuestProgram::Build),
         "none" => Ok(GuestProgram::None),
-        "" => Err("give `build`, `none` or the path of a static arm64 program".to_owned()),
+        "" => Err("give `build`, `none` or the path of a static program".to_owned()),
         path => Ok(GuestProgram::File(PathBuf::from(path))),
     }
 }
@@ -355,14 +361,15 @@ const OWN: &str = "6.12-own-debug";
 
 /// A kernel to build the modules against.
 enum Target {
-    Debian(&'static Stock, &'static str),
+    Debian(&'static Stock, Architecture),
     Own,
 }
 
 impl Target {
     fn all() -> Vec<Self> {
         let debian = STOCK.iter().flat_map(|stock| {
-            ["amd64", "arm64"].map(|architecture| Self::Debian(stock, architecture))
+            [Architecture::Amd64, Architecture::Arm64]
+                .map(|architecture| Self::Debian(stock, architecture))
         });
         debian.chain([Self::Own]).collect()
     }
@@ -378,7 +385,7 @@ impl Target {
     fn headers(&self, cache: &Cache, source: &Source) -> memwarden_lab::Result<Headers> {
         let say = |what: &str| errln!("lab: {what}");
         match self {
-            Self::Debian(stock, architecture) => Headers::debian(cache, stock, architecture, &say),
+            Self::Debian(stock, architecture) => Headers::debian(cache, stock, *architecture, &say),
             Self::Own => {
                 let (kernel, _) = Kernel::own(cache, source, Flavour::Debug, &say)?;
                 Ok(kernel.headers().clone())
@@ -489,7 +496,7 @@ fn kernel(args: &KernelArgs) -> anyhow::Result<ExitCode> {
         Some(linux) => memwarden_lab::build_tree(&cache, &source, linux, flavour, &say).and_then(
             |(tree, options_not_taken)| {
                 Ok(KernelOutcome {
-                    release: Kernel::built(&tree)?.release,
+                    release: Kernel::built(&tree, Architecture::Arm64)?.release,
                     bytes: memwarden_lab::size_on_disk(&tree),
                     tree,
                     cached: false,
@@ -575,8 +582,10 @@ fn patches(names: &[String]) -> String {
 #[derive(Serialize)]
 struct StockStatus {
     kernel: String,
-    /// None if not fetched.
+    /// The release for arm64; none if it was not fetched.
     release: Option<String>,
+    /// The release for amd64.
+    release_amd64: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -598,7 +607,8 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|stock| StockStatus {
                 kernel: format!("stock:{}", stock.name),
-                release: Kernel::cached_release(&cache, stock),
+                release: Kernel::cached_release(&cache, stock, Architecture::Arm64),
+                release_amd64: Kernel::cached_release(&cache, stock, Architecture::Amd64),
             })
             .collect(),
         entries,
@@ -623,11 +633,15 @@ fn status(json: bool) -> anyhow::Result<ExitCode> {
     outln!("{:>6} MB  in all", megabytes(status.bytes))?;
     outln!("kernels of Debian:")?;
     for stock in &status.kernels {
-        outln!(
-            "{:<15} {}",
-            stock.kernel,
-            stock.release.as_deref().unwrap_or("not fetched")
-        )?;
+        let releases: Vec<&str> = [&stock.release, &stock.release_amd64]
+            .into_iter()
+            .filter_map(Option::as_deref)
+            .collect();
+        let releases = match releases.as_slice() {
+            [] => "not fetched".to_owned(),
+            all => all.join(", "),
+        };
+        outln!("{:<15} {releases}", stock.kernel)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -743,6 +757,14 @@ mod tests {
                 "--memory 3072M: a zcu102 has up to 2G here",
             ),
             (
+                "run --machine amd64 --kernel own -- true",
+                "--machine amd64: the lab's own kernels are for arm64",
+            ),
+            (
+                "run --machine amd64 --platform raspberry-pi-3 -- true",
+                "--platform raspberry-pi-3: a modelled memory is on the machine virt",
+            ),
+            (
                 "kernel --linux /no/such",
                 "--linux /no/such: no such folder",
             ),
@@ -764,6 +786,7 @@ mod tests {
             ("run -- true", "stock"),
             ("run --machine raspi3b -- true", "stock"),
             ("run --machine zcu102 -- true", "own"),
+            ("run --machine amd64 -- true", "stock"),
             ("run --machine zcu102 --kernel stock -- true", "stock"),
             ("run --kernel own-debug -- true", "own-debug"),
             ("run --kernel stock:6.12 -- true", "stock"),

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The architectures of emulated machines, and the names that they have: in Debian, in a kernel's tree, among Rust's
+//! targets, and for QEMU.
+
+use std::fmt;
+
+/// An architecture that a guest may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Architecture {
+    /// 64-bit Arm.
+    Arm64,
+    /// 64-bit x86.
+    Amd64,
+}
+
+impl Architecture {
+    /// Both, the one of most machines first.
+    pub const ALL: [Self; 2] = [Self::Arm64, Self::Amd64];
+
+    /// Debian's name.
+    #[must_use]
+    pub fn debian(self) -> &'static str {
+        match self {
+            Self::Arm64 => "arm64",
+            Self::Amd64 => "amd64",
+        }
+    }
+
+    /// The bootable image in a kernel's build tree.
+    pub(crate) fn image(self) -> &'static str {
+        match self {
+            Self::Arm64 => "arch/arm64/boot/Image",
+            Self::Amd64 => "arch/x86/boot/bzImage",
+        }
+    }
+
+    /// The make target of that image.
+    pub(crate) fn image_target(self) -> &'static str {
+        match self {
+            Self::Arm64 => "Image",
+            Self::Amd64 => "bzImage",
+        }
+    }
+
+    /// The target that the guest's programs are compiled for.
+    pub(crate) fn rust_target(self) -> &'static str {
+        match self {
+            Self::Arm64 => "aarch64-unknown-linux-gnu",
+            Self::Amd64 => "x86_64-unknown-linux-gnu",
+        }
+    }
+
+    /// The program that strips the guest's.
+    pub(crate) fn strip(self) -> &'static str {
+        match self {
+            Self::Arm64 => "aarch64-linux-gnu-strip",
+            Self::Amd64 => "strip",
+        }
+    }
+
+    /// The emulator.
+    pub(crate) fn qemu(self) -> &'static str {
+        match self {
+            Self::Arm64 => "qemu-system-aarch64",
+            Self::Amd64 => "qemu-system-x86_64",
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.debian())
+    }
+}
