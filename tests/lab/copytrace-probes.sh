@@ -6,7 +6,14 @@
 
 check "the kernel has no hooks" "modprobe copytrace from=hooks; dmesg | tail -n 2" 0 'from=hooks: this kernel has none'
 check "it loads" "modprobe copytrace" 0 ''
-check "each copy of five kinds has its record" "/host/lab/copytrace-count count 100" 0 'dropped 0 missed 0'
-check "  the __ forms count with the others" "/host/lab/copytrace-count count 100 | grep -c ': 400 of 400$'" 0 '^5$'
-rmmod copytrace
+check "no record is dropped or missed" "/host/lab/copytrace-count count 100" 0 'dropped 0 missed 0'
+if [ "$(uname -m)" = aarch64 ]; then
+	check "each copy of five kinds has its record, those of the __ forms too" \
+		"/host/lab/copytrace-count count 100 | grep -c ': 400 of 400$'" 0 '^5$'
+else
+	check "each copy of three kinds has its record" \
+		"/host/lab/copytrace-count count 100 | grep -c ': 400 of 400$'" 0 '^3$'
+	skip "  the __ forms count with the others" "on amd64 they call no function that can be probed"
+fi
+check "it unloads" "rmmod copytrace" 0 ''
 finish

@@ -31,13 +31,11 @@ timers() {
 	"$here/paced" 1 200000 1 &
 	pids=$!
 	usleep 100000
-	before=$(timer_interrupts)
+	before=$(timers_of_0)
 	usleep 200000
-	echo $(($(timer_interrupts) - before))
+	echo $(($(timers_of_0) - before))
 	stop_traffic
 }
-
-timer_interrupts() { sed -n 's/.* \([0-9][0-9]*\)  *GIC.*arch_timer$/\1/p' /proc/interrupts; }
 
 # cost: instructions per period; on the counted clock each takes a nanosecond.
 cost() {
@@ -83,6 +81,10 @@ check "  and none if cores share" "is $(timers) -lt 120" 0 yes
 set_to control "exclusive 0"
 check "unloads" "unload" 0 ""
 
+if ! has_pmu; then
+	skip "a core near its budget pays for its timer and its counter" "this machine counts no instructions"
+	finish
+fi
 # The instructions of a program that never sleeps count both as reads and as writes; no period
 # uses 1/32768 of the write budget.
 modprobe memguard period_us=100 user_only=1 g_hw_type=0x08 g_write_counter_id=0x08

@@ -50,7 +50,6 @@ check "reclaim: core 2 took it" "is $(stat 2 reclaimed read) -gt 1000" 0 yes
 
 # Core 0 is busy and uses almost no budget: no period begins for it, and other cores can still
 # use the rest of its budget.
-timers_of_0() { sed -n 's/^ *[0-9]*: *\([0-9]*\) .*arch_timer$/\1/p' /proc/interrupts; }
 taskset 1 "$here/paced" 1 200000 10 &
 pids="$pids $!"
 usleep 300000

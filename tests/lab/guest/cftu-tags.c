@@ -6,6 +6,8 @@
  *   ignored   they are enabled: the tag is ignored, and the engine copies
  *   checked   memory with tags (PROT_MTE): "right" through its own tag, and the CPU copies;
  *             "stopped" through another tag; it can't be pinned. "no MTE" without MTE.
+ *
+ * For arm64 only: elsewhere a pointer has no tag.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -50,8 +50,12 @@ static void pin_to(long cpu)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Instructions of each loop below: 47 pairs, and 6 around them as gcc 12 compiles it. */
+/* Instructions of each loop below: 47 pairs, and those around them as gcc 12 compiles it. */
+#ifdef __aarch64__
 #define INSTRUCTIONS	100
+#else
+#define INSTRUCTIONS	101
+#endif
 
 static void *keep_busy(void *cpu)
 {
@@ -59,7 +63,11 @@ static void *keep_busy(void *cpu)
 	while (!stop) {
 		uint64_t n = 47;
 
+#ifdef __aarch64__
 		asm volatile("1: subs %0, %0, #1\n\tb.ne 1b" : "+r"(n) : : "cc");
+#else
+		asm volatile("1: sub $1, %0\n\tjnz 1b" : "+r"(n) : : "cc");
+#endif
 		loops[(long)cpu]++;
 	}
 	return NULL;

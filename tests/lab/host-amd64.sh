@@ -1,0 +1,96 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The amd64 machine: what its guest has, and the modules there. The guest tests of memguard, copytrace, mymem and cftu that
+# need no PMU run in two boots, on the counted clock and on the host's; each of their checks is one here.
+# shellcheck source=tests/lab/check.sh
+. "$(dirname "$0")/check.sh"
+
+memwarden=${MEMWARDEN:-memwarden}
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$said"' EXIT
+
+# The guest finds its tests in /host/lab here, too, with programs for amd64 (tests/lab/run).
+lab() { "$memwarden" lab run --machine amd64 --with target/lab/tests/amd64/lab "$@"; }
+
+# One after the other, each from /results.
+cat >"$work/all.sh" <<'END'
+for test; do
+	echo "# begin $test"
+	sh "/host/lab/$test.sh" 2>&1
+	echo "# end $test"
+done
+END
+
+# adopt FILE: the checks of the guest's tests become checks of this one, and each test is one more: that it came to its end.
+adopt() {
+	test=none count=0 planned=
+	while IFS= read -r line; do
+		case $line in
+		'# begin '*) test=${line#\# begin } count=0 planned= ;;
+		'# end '*) check "$test came to its end" "echo $count" 0 "^${planned:-no plan}$" ;;
+		'ok '*' # SKIP '*)
+			count=$((count + 1)) what=${line#ok * - }
+			skip "$test: ${what% # SKIP *}" "${what#* # SKIP }"
+			;;
+		'ok '*)
+			count=$((count + 1)) checks=$((checks + 1))
+			echo "ok $checks - $test: ${line#ok * - }"
+			;;
+		'not ok '*)
+			count=$((count + 1)) checks=$((checks + 1)) failures=$((failures + 1))
+			echo "not ok $checks - $test: ${line#not ok * - }"
+			;;
+		1..*) planned=${line#1..} ;;
+		*) echo "# ${line#\# }" ;;
+		esac
+	done <"$1"
+}
+
+# tests FILE OPTION... -- TEST...: runs these tests in one boot.
+tests() {
+	file=$1
+	shift
+	lab --with "$work/all.sh" "$@" >"$work/$file" 2>"$work/$file.err"
+	code=$?
+	tail -n 3 "$work/$file.err"
+	return $code
+}
+
+cat >"$work/facts.sh" <<'END'
+echo "release $(uname -r) $(uname -m) cpus $(nproc)"
+modinfo memguard | grep '^filename'
+printf '%s|' "$@"; echo
+echo to the errors >&2
+mkdir -p deep; echo content >deep/file
+exit 7
+END
+facts() {
+	lab --guest none --results "$work/results" --with "$work/facts.sh" -- \
+		sh /host/facts.sh 'two  words' "it's" >"$work/facts" 2>"$work/facts.err"
+}
+check "an exit code is carried back" facts 7 ''
+check "Debian's 6.12 for amd64 with four CPUs" "cat $work/facts" 0 '^release 6\.12\..*-amd64 x86_64 cpus 4$'
+check "memguard can be loaded" "cat $work/facts" 0 '^filename: .*/extra/memguard.ko$'
+check "arguments come through unchanged" "cat $work/facts" 0 "^two  words[|]it's[|]$"
+check "errors come on the error output" "cat $work/facts.err" 0 '^to the errors$'
+check "files are carried back" "cat $work/results/deep/file" 0 '^content$'
+check "  with the console" "cat $work/results/console.log" 0 'Linux version 6\.12'
+check "--platform is refused" "lab --platform raspberry-pi-3 -- true" 1 'on the machine virt'
+
+# On one CPU the counted clock is exact there, too.
+check "tests of one CPU on the counted clock" \
+	"tests counted --clock counted --cpus 1 -- env HOLD=1 sh /host/all.sh memguard-hold-one memguard-far-below" 0 ''
+adopt "$work/counted"
+
+# The CPUs run at once. Last the test that locks the kernel down, after which no module loads.
+check "tests of four CPUs on the host's clock" \
+	"tests free --clock free -- env CYCLES=2 WRITES=100 OPERATIONS=1000 sh /host/all.sh mymem copytrace-probes cftu memguard-stress memguard-cores memguard-interface" \
+	0 ''
+adopt "$work/free"
+
+for test in memguard-policy memguard-hold memguard-hungry guard-run guard-cgroup; do
+	skip "$test" "its figures need a clock for each CPU, which the lab's emulator has for arm64 only"
+done
+skip "memguard-cpus" "it needs a PMU"
+skip "swdma and cftu-faults" "they need the lab's own kernel"
+finish
