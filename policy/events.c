@@ -27,6 +27,8 @@
 #define L2_LINES_IN 0x07f1
 #define OFFCORE_DATA_READS 0x08b0
 #define L2_LINES_IN_SELF 0x7024
+/* Of Intel: BUS_TRANS_BURST.SELF, full lines on the bus: refills and write-backs. */
+#define BUS_BURSTS_SELF 0x406e
 /* Of AMD: data cache fills from DRAM here and elsewhere; demanded ones, any. */
 #define DEMAND_FILLS 0x4843
 #define ANY_FILLS 0x4844
@@ -34,21 +36,21 @@
 /* A core whose L2 is the last level. The cores of a cluster count what each of them asks for. */
 #define L2_LAST(name, source, sure) \
 	{ name, source, L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES, sure }
+	  MW_PREFETCHES | MW_WRITES, sure, 0 }
 /*
  * A core with a cluster's L3 behind its own L2. Its write-backs go to the L3: not counted.
  * Where a cluster has no private L2s, it has no such event either: then L2_REFILL is the
  * cluster's.
  */
 #define L3_LAST(name, source, sure) \
-	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure }
+	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
 /* One that counts misses of the system's cache, or of the L3 where CPUECTLR_EL1.EXTLLC is 0. */
 #define SYSTEM_LAST(name, source, sure) \
-	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure }
+	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
 /* From Skylake on: the core's prefetches into L1 and L2 count, those into the L3 don't. */
 #define INTEL(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED }
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0 }
 /*
  * Sandy Bridge to Broadwell: prefetches into the L2 are no misses of the last
  * level there, so that a stream would pass uncounted. All lines that come to the
@@ -56,18 +58,18 @@
  */
 #define INTEL_L2(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), L2_LINES_IN, 0, MW_EVENT_RAW, 64, \
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED }
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 }
 /*
  * A raw code reaches one of a hybrid's two PMUs; perf's name is the same event on
  * both. Of the small cores it has the L1's prefetches alone.
  */
 #define INTEL_HYBRID(name, source) \
 	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_CACHE_MISSES, 64, \
-	  MW_WRITES, MW_LISTED }
+	  MW_WRITES, MW_LISTED, 0 }
 /* Atoms: misses of the L2, or of an L3 where there is one. The L1's prefetches count. */
 #define ATOM(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
-	  MW_WRITES, MW_LISTED }
+	  MW_WRITES, MW_LISTED, 0 }
 
 static const struct mw_event events[] = {
 	/* MemGuard's names. */
@@ -75,7 +77,7 @@ static const struct mw_event events[] = {
 	L2_LAST("armv8", ARM_ARM, MW_MANUAL),
 	/* No lines that are fetched to be written to. */
 	{ "snb", PMU_EVENTS("x86/sandybridge"), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED },
+	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0 },
 
 	L2_LAST("cortex-a7", ARM_DATA("cortex-a7"), MW_MANUAL),
 	L2_LAST("cortex-a15", ARM_DATA("cortex-a15"), MW_MANUAL),
@@ -111,26 +113,26 @@ static const struct mw_event events[] = {
 	SYSTEM_LAST("neoverse-v3", PMU_EVENTS_7_3("arm64/arm/neoverse-v3"), MW_LISTED),
 	/* Its lines are of 256 bytes. */
 	{ "a64fx", PMU_EVENTS("arm64/fujitsu/a64fx"), L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 256,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0 },
 	L3_LAST("olympus", PMU_EVENTS_7_3("arm64/nvidia/t410"), MW_LISTED),
 	/* Their L3, a system's cache, has no event in the core. */
 	{ "emag", PMU_EVENTS("arm64/ampere/emag"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED },
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
 	{ "ampereone", PMU_EVENTS("arm64/ampere/ampereone"), L2_REFILL, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED },
+	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
 	/* The core counts no misses of its cluster's L2. */
 	{ "apple", "Linux 7.3, drivers/perf/apple_m1_cpu_pmu.c", 0, 0, MW_EVENT_NONE, 64, 0,
-	  MW_LISTED },
+	  MW_LISTED, 0 },
 
 	{ "core2", SDM ", Core 2", L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_MANUAL },
+	  MW_PREFETCHES | MW_WRITES, MW_MANUAL, BUS_BURSTS_SELF },
 	{ "bonnell", PMU_EVENTS("x86/bonnell"), L2_LINES_IN_SELF, 0, MW_EVENT_RAW, 64,
-	  MW_PREFETCHES | MW_WRITES, MW_LISTED },
+	  MW_PREFETCHES | MW_WRITES, MW_LISTED, BUS_BURSTS_SELF },
 	/* SDM: "excludes cache line fills due to a L2 hardware-prefetch". */
 	{ "nehalem", PMU_EVENTS("x86/nehalemep"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED },
+	  MW_WRITES, MW_LISTED, 0 },
 	{ "westmere", PMU_EVENTS("x86/westmereep-sp"), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED },
+	  MW_WRITES, MW_LISTED, 0 },
 	INTEL_L2("sandybridge", "sandybridge"),
 	INTEL_L2("ivybridge", "ivybridge"),
 	INTEL_L2("haswell", "haswell"),
@@ -163,25 +165,26 @@ static const struct mw_event events[] = {
 	 * comes from the L2, and doesn't count. Streams are undercounted by what that fetches.
 	 */
 	{ "zen1", "AMD PPR for family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_MANUAL },
+	  MW_WRITES, MW_MANUAL, 0 },
 	{ "zen2", PMU_EVENTS("x86/amdzen2"), DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
-	  MW_WRITES, MW_LISTED },
-	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED },
-	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED },
-	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED },
+	  MW_WRITES, MW_LISTED, 0 },
+	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
+	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
+	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
 
 	/* The SBI's PMU extension: what its firmware has for perf's name. */
 	{ "riscv", "RISC-V SBI, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
-	  MW_MANUAL },
-	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64, 0, MW_LISTED },
+	  MW_MANUAL, 0 },
+	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64, 0, MW_LISTED, 0 },
 
 	/* perf's names, whatever the processor. */
-	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL },
-	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL },
-	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL },
+	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0 },
+	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0 },
+	{ "minor-faults", PERF, 0, 0, MW_EVENT_MINOR_FAULTS, 0, 0, MW_MANUAL, 0 },
+	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0 },
 	/* Not memory traffic: for trying the machine out. */
-	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL },
-	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL },
+	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL, 0 },
+	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL, 0 },
 };
 
 /*

@@ -18,6 +18,7 @@ enum mw_event_type {
 	MW_EVENT_CACHE_MISSES, /* perf's names */
 	MW_EVENT_LAST_LEVEL_READ_MISSES,
 	MW_EVENT_PAGE_FAULTS,
+	MW_EVENT_MINOR_FAULTS,
 	MW_EVENT_CYCLES,
 	MW_EVENT_INSTRUCTIONS,
 	MW_EVENT_NONE, /* the processor has none that would do */
@@ -51,6 +52,7 @@ struct mw_event {
 	u32 bytes; /* memory traffic of an event; 0: a page */
 	u32 includes; /* enum mw_includes, a bit each */
 	u32 sure; /* enum mw_sure */
+	u64 combined; /* lines read and written in one count; 0: no such event */
 };
 
 /* Makers of processors: Arm's numbers for implementers (MIDR_EL1), and ours. */

@@ -11,7 +11,9 @@ mod mutants;
 fn main() {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let policy = here.join("../../policy");
-    for watched in ["policy.c", "policy.h", "types.h", "events.c", "events.h"] {
+    for watched in [
+        "policy.c", "policy.h", "types.h", "events.c", "events.h", "split.c", "split.h",
+    ] {
         println!("cargo::rerun-if-changed={}", policy.join(watched).display());
     }
     for watched in ["build.rs", "tests/c", "tests/explore/mutants.rs"] {
@@ -21,6 +23,7 @@ fn main() {
     c_compiler(&policy)
         .file(policy.join("policy.c"))
         .file(policy.join("events.c"))
+        .file(policy.join("split.c"))
         .compile("memwarden_policy");
     if env::var("TARGET") == env::var("HOST") {
         compile_for_tests(&here, &policy);

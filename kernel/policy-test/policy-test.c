@@ -10,6 +10,7 @@
 #include <linux/smp.h>
 
 #include "policy.h"
+#include "split.h"
 
 #define BUDGET 1000
 #define PERIODS 200
@@ -80,6 +81,33 @@ static void a_core_that_went_offline_changes_nothing(struct kunit *test)
 	mw_core_offline(&policy, core);
 	KUNIT_EXPECT_EQ(test, mw_overflow(&policy, core, MW_READ, BUDGET), MW_CONTINUE);
 	KUNIT_EXPECT_EQ(test, mw_census_read(&policy).online, 0);
+}
+
+/* Until one of two counters interrupts, their sum is below what is left. */
+static void two_counters_share_one_budget(struct kunit *test)
+{
+	static const u64 kinds[][MW_SPLIT] = { { BUDGET, 0 }, { 0, BUDGET }, { 300, 700 } };
+	u64 counted[MW_SPLIT], share[MW_SPLIT], left;
+	struct mw_split split = {};
+	int i, interrupts;
+
+	for (i = 0; i < ARRAY_SIZE(kinds); i++) {
+		mw_split_left(&split, kinds[i], BUDGET, share);
+		for (left = BUDGET, interrupts = 0; left; interrupts++) {
+			int most = kinds[i][1] > kinds[i][0];
+
+			KUNIT_ASSERT_EQ(test, share[0] - 1 + share[1] - 1, left - 1);
+			counted[most] = share[most];
+			counted[!most] = 0;
+			left -= share[most];
+			if (left)
+				mw_split_left(&split, counted, left, share);
+		}
+		KUNIT_EXPECT_LE(test, interrupts, 12);
+	}
+	mw_split_left(&split, counted, MW_UNLIMITED, share);
+	KUNIT_EXPECT_EQ(test, share[0], MW_UNLIMITED);
+	KUNIT_EXPECT_EQ(test, share[1], MW_UNLIMITED);
 }
 
 /* What each CPU does with interrupts off, all of them at once. */
@@ -181,6 +209,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(a_new_period_lets_it_run_again),
 	KUNIT_CASE(a_budget_beyond_the_largest_is_refused),
 	KUNIT_CASE(a_core_that_went_offline_changes_nothing),
+	KUNIT_CASE(two_counters_share_one_budget),
 	KUNIT_CASE(no_event_is_granted_twice),
 	KUNIT_CASE(the_last_core_to_be_exhausted_is_told_once),
 	{}

@@ -109,6 +109,9 @@ impl Simulated {
         spec.apply(&mut null)?;
         let mut settings = null.settings()?;
         settings.control.event = "refills of the last cache".into();
+        if settings.control.combined {
+            settings.control.write_event = Some("write-backs of the last cache".into());
+        }
         let control = &settings.control;
         let limit = |events: Option<&Events>| match events {
             Some(Some(events)) => *events,
@@ -125,6 +128,7 @@ impl Simulated {
                     ]
                 })
                 .collect(),
+            combined: control.combined,
             best_effort: match control.best_effort {
                 BestEffort::None => memwarden_sim::BestEffort::None,
                 BestEffort::Spare => memwarden_sim::BestEffort::Spare,

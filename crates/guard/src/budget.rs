@@ -140,6 +140,10 @@ fn parse_amount(word: &str, list: &str) -> Result<Amount, Error> {
     }
 }
 
+/// Why a guard that was started with `combined` refuses a budget for writes.
+pub const COMBINED_ALONE: &str =
+    "the guard has one budget for reads and write-backs together (combined): set that one";
+
 /// One core's budget as the module holds it: events a period, `None` for unlimited.
 pub type Events = Option<u64>;
 

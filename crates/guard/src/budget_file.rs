@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 use toml::Spanned;
 
-use crate::budget::Amount;
+use crate::budget::{Amount, COMBINED_ALONE};
 use crate::event_list::same_events;
 use crate::units::{
     PERIOD_US_MAX, PERIOD_US_MIN, events_per_period, mib_s, parse_period_us as parse_period,
@@ -50,6 +50,7 @@ pub struct BudgetFile {
     backend: Option<Placed<String>>,
     event: Option<Placed<String>>,
     write_event: Option<Placed<String>>,
+    combined: Option<Placed<bool>>,
     bytes_per_event: Option<Placed<u64>>,
     user_only: Option<Placed<bool>>,
     cpus: Option<Placed<CpuSet>>,
@@ -70,6 +71,7 @@ struct Written {
     module: Option<PathBuf>,
     event: Option<Spanned<Word>>,
     write_event: Option<Spanned<Word>>,
+    combined: Option<Spanned<bool>>,
     bytes_per_event: Option<Spanned<Whole<BYTES_PER_EVENT_MAX>>>,
     user_only: Option<Spanned<bool>>,
     cpus: Option<Spanned<CpuSet>>,
@@ -286,6 +288,7 @@ impl BudgetFile {
             keep: written.keep.unwrap_or(true),
             event: placed(written.event, &place, |word| word.0),
             write_event: placed(written.write_event, &place, |word| word.0),
+            combined: placed(written.combined, &place, |combined| combined),
             bytes_per_event: placed(written.bytes_per_event, &place, |bytes| bytes.0),
             user_only: placed(written.user_only, &place, |user_only| user_only),
             cpus: placed(written.cpus, &place, |cpus| cpus),
@@ -364,6 +367,7 @@ impl BudgetFile {
         StartOptions {
             event: value(self.event.as_ref()),
             write_event: value(self.write_event.as_ref()),
+            combined: value(self.combined.as_ref()).unwrap_or(defaults.combined),
             bytes_per_event: value(self.bytes_per_event.as_ref()),
             period_us: self.period_us.unwrap_or(defaults.period_us),
             maxbw_mib_s: self.maxbw_mib_s,
@@ -382,6 +386,7 @@ impl BudgetFile {
         self.same_backend(other)
             && same(&self.event, &other.event)
             && same(&self.write_event, &other.write_event)
+            && same(&self.combined, &other.combined)
             && same(&self.bytes_per_event, &other.bytes_per_event)
             && same(&self.user_only, &other.user_only)
             && same(&self.cpus, &other.cpus)
@@ -446,6 +451,11 @@ impl BudgetFile {
                 return refuse(event.line, "write_event", running);
             }
         }
+        if let Some(combined) = &self.combined {
+            if differs(&self.combined, &control.combined) {
+                return refuse(combined.line, "combined", &control.combined.to_string());
+            }
+        }
         if let Some(bytes) = &self.bytes_per_event {
             if differs(&self.bytes_per_event, &control.bytes_per_event) {
                 let running = control.bytes_per_event.to_string();
@@ -462,7 +472,11 @@ impl BudgetFile {
                 return refuse(cpus.line, "cpus", &control.cpus.to_string());
             }
         }
-        if let (None, Some(first)) = (&control.write_event, self.write_mb.values().next()) {
+        let first = self.write_mb.values().next();
+        if let Some(first) = first.filter(|_| control.combined) {
+            return Err(self.bad(first.line, &first.key, COMBINED_ALONE));
+        }
+        if let (None, Some(first)) = (&control.write_event, first) {
             let why = format!(
                 "event {} counts no write-backs: give write_event as well",
                 control.event
@@ -620,6 +634,7 @@ rt = false
             StartOptions {
                 event: Some("page-faults".into()),
                 write_event: Some("0x18".into()),
+                combined: false,
                 bytes_per_event: Some(4096),
                 period_us: 1000,
                 maxbw_mib_s: Some(1200),
@@ -791,6 +806,7 @@ rt = false
                 "running has false",
             ),
             ("cpus = \"1-3\"", "line 1, cpus:", "running has 0-3"),
+            ("combined = true", "line 1, combined:", "running has false"),
         ] {
             let message = wanted(text).unwrap_err();
             assert!(
@@ -803,6 +819,16 @@ rt = false
             write_event: None,
             ..control("page-faults")
         };
+        let both = Control {
+            combined: true,
+            ..control("page-faults")
+        };
+        let one = parse("combined = true\nmb = [100]").unwrap();
+        assert!(one.start_options().combined);
+        assert_eq!(one.wanted(&both, &(0..4).collect()).unwrap().read.len(), 1);
+        let two = parse("combined = true\nwrite_mb = [100]").unwrap();
+        let error = two.wanted(&both, &(0..4).collect()).unwrap_err();
+        assert!(error.to_string().contains("line 2, write_mb"), "{error}");
         let file = parse("write_mb = [100]").unwrap();
         let error = file.wanted(&no_writes, &(0..4).collect()).unwrap_err();
         assert!(

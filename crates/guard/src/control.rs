@@ -57,6 +57,9 @@ pub struct Control {
     pub event: String,
     /// What counts write-backs, where something does.
     pub write_event: Option<String>,
+    /// One budget holds reads and write-backs together: `limit` and the figures of reads are of their sum.
+    #[serde(default)]
+    pub combined: bool,
     /// Bytes that one event stands for.
     pub bytes_per_event: u64,
     /// The kernel's own traffic is not counted.
@@ -80,6 +83,12 @@ pub struct Control {
 }
 
 impl Control {
+    /// Write-backs are counted, and have budgets of their own.
+    #[must_use]
+    pub fn has_write_budgets(&self) -> bool {
+        self.write_event.is_some() && !self.combined
+    }
+
     /// Reads the file. Keys that this version does not know are passed over.
     ///
     /// # Errors
@@ -128,6 +137,8 @@ impl Control {
                 .filter(|name| *name != "none")
                 .and_then(|text| text.split_whitespace().last())
                 .map(str::to_owned),
+            // Modules before it had none.
+            combined: value("combined").is_ok_and(|text| text != "0"),
             bytes_per_event: number("bytes_per_event")?,
             user_only: number("user_only")? != 0,
             idle: value("idle")?.to_owned(),
@@ -174,6 +185,9 @@ pub(crate) mod tests {
         let written = SAMPLE.replace("write_event: none", "write_event: armv8 0x18");
         let written = Control::parse(&written).unwrap().write_event;
         assert_eq!(written.as_deref(), Some("0x18"));
+        assert!(!control.combined);
+        let combined = SAMPLE.replace("user_only", "combined: 1\nuser_only");
+        assert!(Control::parse(&combined).unwrap().combined);
         assert_eq!(control.active.to_string(), "0-1,3");
         assert_eq!(control.rt.len(), 0);
         assert_eq!(control.guaranteed_mib_s, 1300);

@@ -31,6 +31,8 @@ pub(crate) struct Event {
     own: bool,
     /// The bytes were asked for, whatever the table says.
     bytes_given: bool,
+    /// One budget holds the sum of reads and writes.
+    pub combined: bool,
 }
 
 /// What one CPU counts.
@@ -40,7 +42,37 @@ pub(crate) struct Codes {
     pub write: Option<EventCode>,
 }
 
+/// What a name or a raw code stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Coded {
+    read: EventCode,
+    write: Option<EventCode>,
+    /// One that counts both.
+    combined: Option<EventCode>,
+    bytes: u64,
+}
+
+impl Coded {
+    /// What is counted without another write event; `None` where one budget is to hold both and there is no such event.
+    fn codes(self, combined: bool) -> Option<Codes> {
+        let Self { read, write, .. } = self;
+        match self.combined {
+            _ if !combined => Some(Codes { read, write }),
+            Some(both) => Some(Codes {
+                read: both,
+                write: None,
+            }),
+            None => write.is_some().then_some(Codes { read, write }),
+        }
+    }
+}
+
 impl Event {
+    /// Writes have budgets of their own.
+    pub fn has_write_budgets(&self) -> bool {
+        self.write.is_some() && !self.combined
+    }
+
     /// What this CPU counts.
     ///
     /// # Errors
@@ -74,28 +106,37 @@ impl Event {
         }
         let own = processor::own_event(root, cpu)
             .map_err(|unknown| Error::BadInput(unknown.to_string()))?;
-        let (read, write, bytes) = named(own.name).ok_or_else(|| bad("has none"))?;
-        if !self.bytes_given && bytes != self.bytes || write.is_none() && self.write.is_some() {
+        let coded = named(own.name).ok_or_else(|| bad("has none"))?;
+        let codes = coded.codes(self.combined);
+        let Some(Codes { read, write }) = codes.filter(|codes| {
+            (self.bytes_given || coded.bytes == self.bytes)
+                && (codes.write.is_some() || !self.has_write_budgets())
+        }) else {
             return Err(bad("does not count as the others do"));
-        }
-        let write = self.write.as_ref().and(write).map(EventCode::raw);
+        };
+        let write = write.filter(|_| self.combined || self.write.is_some());
         Ok(Codes { read, write })
     }
 }
 
-/// Code for reads, raw code for writes, bytes an event.
-fn named(name: &str) -> Option<(EventCode, Option<u64>, u64)> {
+fn named(name: &str) -> Option<Coded> {
     let event = events::named(name)?;
-    let code = match event.kind {
+    let read = match event.kind {
         Kind::Raw => EventCode::raw(event.read),
         Kind::CacheMisses => EventCode::CACHE_MISSES,
         Kind::LastLevelReadMisses => EventCode::LAST_LEVEL_READ_MISSES,
         Kind::PageFaults => EventCode::PAGE_FAULTS,
+        Kind::MinorFaults => EventCode::MINOR_FAULTS,
         Kind::Cycles => EventCode::CYCLES,
         Kind::Instructions => EventCode::INSTRUCTIONS,
         Kind::None => return None,
     };
-    Some((code, event.write, event.bytes.map_or(PAGE_BYTES, u64::from)))
+    Some(Coded {
+        read,
+        write: event.write.map(EventCode::raw),
+        combined: event.combined.map(EventCode::raw),
+        bytes: event.bytes.map_or(PAGE_BYTES, u64::from),
+    })
 }
 
 /// The code in `0x17` or `0xb7:config1=0x10800`; `None` for a name.
@@ -148,20 +189,24 @@ pub(crate) fn raw_text(code: EventCode) -> String {
     text
 }
 
-/// The codes of a list of write-back events.
+/// The codes of a list of events that count writes: raw ones, or what a name counts.
 ///
 /// # Errors
-/// When one of them is a name.
+/// When a name is unknown.
 pub(crate) fn write_codes(text: &str) -> Result<Vec<(EventCode, Option<CpuSet>)>, Error> {
     let list: EventList = text.parse()?;
     list.iter()
         .map(|(word, cpus)| {
-            let code = raw_code(word)?.ok_or_else(|| {
+            let unknown = || {
                 Error::BadInput(format!(
                     "write event `{word}`: give its raw code, such as 0x18, or one for each kind of CPU, as in \
                      0x18@0-3,0x2c@4-7"
                 ))
-            })?;
+            };
+            let code = match raw_code(word)? {
+                Some(code) => code,
+                None => named(word).ok_or_else(unknown)?.read,
+            };
             Ok((code, cpus.cloned()))
         })
         .collect()
@@ -224,7 +269,8 @@ fn choose_on(
     let mut bytes = options.bytes_per_event;
     let mut kinds = Vec::new();
     for (name, cpus) in list.iter() {
-        let (read, write, own_bytes) = coded(name)?;
+        let coded = coded(name)?;
+        let (read, own_bytes) = (coded.read, coded.bytes);
         if options.bytes_per_event.is_none() && bytes.is_some_and(|bytes| bytes != own_bytes) {
             return Err(Error::BadInput(format!(
                 "event `{list}`: an event of {name} is {own_bytes} bytes of traffic, and those before it are {}: give \
@@ -234,8 +280,13 @@ fn choose_on(
         }
         bytes.get_or_insert(own_bytes);
         if write_codes.is_empty() {
-            let write = write.map(EventCode::raw);
-            kinds.push((cpus.cloned(), Codes { read, write }));
+            let codes = coded.codes(options.combined).ok_or_else(|| {
+                Error::BadInput(format!(
+                    "event {name} counts no write-backs, which a combined budget is to hold too: give --write-event CODE, or \
+                     an event that counts both as a raw code"
+                ))
+            })?;
+            kinds.push((cpus.cloned(), codes));
         }
         for (code, write_cpus) in &write_codes {
             let cpus = both(cpus, write_cpus.as_ref());
@@ -246,7 +297,7 @@ fn choose_on(
         }
     }
     let all_write = kinds.iter().all(|(_, codes)| codes.write.is_some());
-    if !all_write {
+    if !all_write && !options.combined {
         kinds.iter_mut().for_each(|(_, codes)| codes.write = None);
     }
     let write = match &options.write_event {
@@ -264,6 +315,7 @@ fn choose_on(
         kinds,
         own: own.is_some(),
         bytes_given: options.bytes_per_event.is_some(),
+        combined: options.combined,
     })
 }
 
@@ -294,10 +346,15 @@ fn written(kinds: &[(Option<CpuSet>, Codes)]) -> Option<String> {
     Some(words.collect::<Vec<_>>().join(","))
 }
 
-/// Code for reads, raw code for writes, bytes an event, of a name or a raw code.
-fn coded(name: &str) -> Result<(EventCode, Option<u64>, u64), Error> {
+/// Of a name or a raw code, which is taken for one that counts both where that is asked for.
+fn coded(name: &str) -> Result<Coded, Error> {
     match raw_code(name)? {
-        Some(code) => Ok((code, None, LINE_BYTES)),
+        Some(code) => Ok(Coded {
+            read: code,
+            write: None,
+            combined: Some(code),
+            bytes: LINE_BYTES,
+        }),
         None => named(name).ok_or_else(|| {
             Error::BadInput(format!(
                 "event `{name}` is unknown; try armv8, nehalem, cache-misses or page-faults, or a raw code such as 0x17"
@@ -316,7 +373,7 @@ fn of_processors(
     let own = processor::own_events(root, cpus).map_err(Error::platform)?;
     let first = own.as_ref().ok().and_then(|kinds| kinds.first());
     let code = first.and_then(|(event, _)| named(event.name));
-    let has_pmu = code.is_some_and(|(code, ..)| counts(code)) || counts(EventCode::CACHE_MISSES);
+    let has_pmu = code.is_some_and(|coded| counts(coded.read)) || counts(EventCode::CACHE_MISSES);
     match own {
         _ if !has_pmu => Ok((EventList::all("page-faults"), None)),
         Ok(kinds) if kinds.is_empty() => Err(Error::BadInput(
@@ -397,6 +454,7 @@ pub fn meaning(control: &Control) -> Meaning {
         Processor::of_system(),
         &control.event,
         control.write_event.as_deref(),
+        control.combined,
         control.bytes_per_event,
         control.user_only,
     )
@@ -413,7 +471,8 @@ pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
     Ok(tell(
         Processor::of_system(),
         &event.name,
-        None,
+        event.write.as_deref().filter(|_| event.combined),
+        event.combined,
         event.bytes,
         options.user_only,
     ))
@@ -456,6 +515,11 @@ fn tell_of(processor: Processor, event: &str, bytes: u64) -> (bool, String, Stri
             format!("fresh pages ({bytes} bytes each), not memory traffic"),
             "a program that reuses its memory is not held".into(),
         ),
+        ("minor-faults", _) => (
+            false,
+            format!("fresh pages and mapped ones ({bytes} bytes each), not memory traffic"),
+            "a program that reuses its memory is not held".into(),
+        ),
         ("cycles", _) => (
             false,
             "CPU cycles, not memory traffic".into(),
@@ -495,6 +559,7 @@ fn tell(
     processor: Processor,
     events: &str,
     write_event: Option<&str>,
+    combined: bool,
     bytes: u64,
     user_only: bool,
 ) -> Meaning {
@@ -508,7 +573,14 @@ fn tell(
         texts.push(format!("event {event}{whose} counts {what}: {but}"));
     }
     let mut text = texts.join("; ");
-    if memory_traffic {
+    if combined {
+        let writes = match write_event {
+            Some(write) => format!("write-backs ({write})"),
+            None => "write-backs".to_owned(),
+        };
+        text +=
+            &format!("; {writes} count in the same budget; the traffic of devices is not counted");
+    } else if memory_traffic {
         text += &match write_event {
             None => "; write-backs and the traffic of devices are not counted".to_owned(),
             Some(write) => format!(
@@ -540,7 +612,7 @@ mod tests {
 
     #[test]
     fn every_event_says_whether_it_is_memory_traffic_and_what_it_does_not_hold() {
-        let told = |processor, event| tell(processor, event, None, 64, false);
+        let told = |processor, event| tell(processor, event, None, false, 64, false);
         for (processor, event, memory_traffic, word) in [
             (
                 Processor::Other,
@@ -584,9 +656,19 @@ mod tests {
             let required = meaning.require_memory_traffic();
             assert_eq!(required.is_ok(), memory_traffic, "{required:?}");
         }
-        let text = tell(Processor::Other, "armv8", Some("0x18"), 64, true).text;
+        let text = tell(Processor::Other, "armv8", Some("0x18"), false, 64, true).text;
         assert!(text.contains("write-backs (0x18)"), "{text}");
         assert!(text.ends_with("(--user-only)"), "{text}");
+        let text = tell(Processor::Other, "armv8", Some("0x18"), true, 64, false).text;
+        assert!(
+            text.contains("write-backs (0x18) count in the same budget"),
+            "{text}"
+        );
+        let text = tell(Processor::Other, "core2", None, true, 64, false).text;
+        assert!(
+            text.contains("write-backs count in the same budget"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -643,11 +725,52 @@ mod tests {
             Processor::Arm,
             "cortex-a53@0-1,page-faults@2",
             None,
+            false,
             64,
             false,
         );
         assert!(!text.memory_traffic, "{text:?}");
         assert!(text.text.contains("(CPUs 0-1)") && text.text.contains("(CPUs 2)"));
+    }
+
+    #[test]
+    fn one_budget_over_both_takes_one_event_where_there_is_one() {
+        let ask = |event: &str, write: Option<&str>| {
+            let options = StartOptions {
+                event: Some(event.to_owned()),
+                write_event: write.map(str::to_owned),
+                combined: true,
+                ..StartOptions::default()
+            };
+            choose(&options, |_| false)
+        };
+        let two = ask("cortex-a53", None).unwrap();
+        assert_eq!(two.on(0).unwrap(), codes(0x17, Some(0x18)));
+        assert!(two.combined && !two.has_write_budgets());
+        assert_eq!(two.write.as_deref(), Some("0x18"));
+        let one = ask("core2", None).unwrap();
+        assert_eq!(one.on(0).unwrap(), codes(0x406e, None));
+        assert_eq!(one.write, None);
+        // A raw code alone is one that counts both; the self-test tells whether it does.
+        assert_eq!(ask("0x19", None).unwrap().on(0).unwrap(), codes(0x19, None));
+        let asked = ask("0x17", Some("0x18")).unwrap();
+        assert_eq!(asked.on(0).unwrap(), codes(0x17, Some(0x18)));
+        let faults = ask("page-faults", Some("minor-faults")).unwrap();
+        assert_eq!(
+            faults.on(0).unwrap(),
+            Codes {
+                read: EventCode::PAGE_FAULTS,
+                write: Some(EventCode::MINOR_FAULTS),
+            }
+        );
+        // CPUs of both kinds.
+        let mixed = ask("cortex-a53@0,0x19@1", None).unwrap();
+        assert_eq!(mixed.on(0).unwrap(), codes(0x17, Some(0x18)));
+        assert_eq!(mixed.on(1).unwrap(), codes(0x19, None));
+        for event in ["cortex-a76", "page-faults", "cortex-a53@0,cortex-a76@1"] {
+            let said = ask(event, None).unwrap_err().to_string();
+            assert!(said.contains("give --write-event CODE"), "{said}");
+        }
     }
 
     #[test]
@@ -862,7 +985,7 @@ mod tests {
             (Some("0x"), None),
             (Some(""), None),
             (Some("a b"), None),
-            (None, Some("page-faults")),
+            (None, Some("z80")),
             (None, Some("0xg")),
         ] {
             assert!(ask(event, write).is_err(), "{event:?} {write:?}");

@@ -127,6 +127,7 @@ fn whole(page: &mut Page, backend: &str, settings: &Settings) {
         .with("backend", backend)
         .with("event", &control.event)
         .with("write_event", control.write_event.as_deref().unwrap_or(""))
+        .with("combined", control.combined)
         .with("user_only", control.user_only)
         .with("idle", &control.idle);
     let mut gauge = |name: &str, help: &str, value: f64| {
@@ -217,11 +218,20 @@ fn states(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     );
 }
 
+/// Which traffic the figures of reads are of.
+fn read_or_both(settings: &Settings) -> &'static str {
+    if settings.control.combined {
+        "combined"
+    } else {
+        "read"
+    }
+}
+
 fn budgets(page: &mut Page, settings: &Settings) {
     let control = &settings.control;
     let all = || {
         [
-            ("read", &settings.read_budget_events),
+            (read_or_both(settings), &settings.read_budget_events),
             ("write", &settings.write_budget_events),
         ]
         .into_iter()
@@ -359,7 +369,7 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     let all = || {
         cores.iter().flat_map(|core| {
             let write = core.write.as_ref().map(|write| ("write", write));
-            [Some(("read", &core.read)), write]
+            [Some((read_or_both(settings), &core.read)), write]
                 .into_iter()
                 .flatten()
                 .map(|(traffic, of)| (Labels::cpu(core.cpu).with("traffic", traffic), of))

@@ -242,6 +242,9 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
         write_codes(event)?;
         words.push(format!("g_write_counter_id={event}"));
     }
+    if options.combined {
+        words.push("combined=1".into());
+    }
     let bytes = match options.bytes_per_event {
         None if options.event.as_deref() == Some("page-faults") => Some(PAGE_BYTES),
         given => given,
@@ -304,7 +307,7 @@ impl Regulator for Module {
     fn settings(&self) -> Result<Settings, Error> {
         let control = Control::parse(&self.read("control")?)?;
         let read_budget_events = parse_limit(&self.read("limit")?)?;
-        let write_budget_events = if control.write_event.is_some() {
+        let write_budget_events = if control.has_write_budgets() {
             parse_limit(&self.read("write_limit")?)?
         } else {
             BTreeMap::new()
@@ -447,7 +450,7 @@ mod tests {
         );
         assert!(
             line(StartOptions {
-                write_event: Some("armv7".into()),
+                write_event: Some("z80".into()),
                 ..default
             })
             .is_err()

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use memwarden_platform::cpus::CpuSet;
 
-use crate::budget::Request;
+use crate::budget::{COMBINED_ALONE, Request};
 use crate::regulator::{Regulator, Settings, StartOptions};
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
@@ -40,7 +40,11 @@ impl State {
             maxbw_mib_s: control.maxbw_mib_s,
         };
         let read = reservations[0].events(basis)?;
-        let write = reservations[1].events(basis)?;
+        let write = if control.combined {
+            BTreeMap::new()
+        } else {
+            reservations[1].events(basis)?
+        };
         self.settings.control.guaranteed_mib_s = guaranteed_mib_s(&read, basis);
         self.settings.read_budget_events = read;
         self.settings.write_budget_events = write;
@@ -87,6 +91,7 @@ impl Regulator for Null {
                 qmin: 0,
                 event: "null".into(),
                 write_event: Some("null".into()),
+                combined: options.combined,
                 bytes_per_event: options.bytes_per_event.unwrap_or(LINE_BYTES),
                 user_only: options.user_only,
                 idle: "wait".into(),
@@ -98,7 +103,11 @@ impl Regulator for Null {
                 guaranteed_mib_s: 0,
             },
             read_budget_events: budgets.clone(),
-            write_budget_events: budgets,
+            write_budget_events: if options.combined {
+                BTreeMap::new()
+            } else {
+                budgets
+            },
         };
         self.state = Some(State {
             settings,
@@ -118,6 +127,9 @@ impl Regulator for Null {
 
     fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error> {
         let state = self.state_mut()?;
+        if resource == Resource::Write && state.settings.control.combined {
+            return Err(Error::BadInput(COMBINED_ALONE.into()));
+        }
         let index = resource as usize;
         let mut reservations = state.reservations.clone();
         reservations[index] = reservations[index].with(request, &state.settings.control.online)?;

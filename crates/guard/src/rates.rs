@@ -123,6 +123,7 @@ impl Sampler {
             let (then, now) = (&last.settings.control, &sample.settings.control);
             then.event == now.event
                 && then.write_event == now.write_event
+                && then.combined == now.combined
                 && then.bytes_per_event == now.bytes_per_event
         });
         let mut cores: Vec<CoreRates> = sample

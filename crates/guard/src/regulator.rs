@@ -17,6 +17,9 @@ pub struct StartOptions {
     pub event: Option<String>,
     /// The event that counts write-backs.
     pub write_event: Option<String>,
+    /// One budget for each core holds reads and write-backs together.
+    #[serde(default)]
+    pub combined: bool,
     /// Bytes that one event stands for; `None` leaves it to the regulator.
     pub bytes_per_event: Option<u64>,
     /// Length of a period in microseconds.
@@ -41,6 +44,7 @@ impl Default for StartOptions {
         Self {
             event: None,
             write_event: None,
+            combined: false,
             bytes_per_event: None,
             // MemGuard's own: short against a frame or a control loop, long against a period's work.
             period_us: 1000,
@@ -56,9 +60,9 @@ impl Default for StartOptions {
 pub struct Settings {
     /// The settings of all cores together.
     pub control: Control,
-    /// Read budgets in events a period, by core.
+    /// Read budgets in events a period, by core; of a combined guard those of reads and writes together.
     pub read_budget_events: BTreeMap<usize, Events>,
-    /// Write budgets in events a period, by core; empty where writes are not counted.
+    /// Write budgets in events a period, by core; empty where writes have none of their own.
     pub write_budget_events: BTreeMap<usize, Events>,
 }
 

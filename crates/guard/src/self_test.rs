@@ -94,7 +94,8 @@ pub struct Finding {
     pub through: f64,
     /// Periods in which the core was throttled.
     pub throttled_periods: u64,
-    /// The same of write-backs; `None` where they are not counted, or are [refused](Self::writes_refused).
+    /// The same of write-backs; `None` where they are not counted, or are [refused](Self::writes_refused). Of a combined
+    /// budget: of lines that were written, each of which counts twice.
     pub written: Option<Written>,
     /// Why write-backs must have no budget: the regulator counts an event for them that is not theirs.
     pub writes_refused: Option<String>,
@@ -161,10 +162,12 @@ fn test_core(
         control,
         period,
     };
-    let (found, of_last_level) = test.counts(Resource::Read)?;
-    let throttled = test.throttles(Resource::Read, &found)?;
+    let (found, of_last_level) = test.counts(Resource::Read, Resource::Read)?;
+    let throttled = test.throttles(Resource::Read, Resource::Read, &found)?;
     let (mut written, mut writes_refused) = (None, None);
-    if test.control.write_event.is_some() && test.traffic.has(Resource::Write) {
+    if test.control.combined && test.traffic.has(Resource::Write) {
+        written = Some(test.both(&found)?);
+    } else if test.control.has_write_budgets() && test.traffic.has(Resource::Write) {
         match test.written() {
             Ok(found) => written = Some(found),
             Err(Error::SelfTest(why)) => writes_refused = Some(why),
@@ -204,6 +207,11 @@ impl Test<'_> {
     fn event(&self, resource: Resource) -> String {
         match (resource, &self.control.write_event) {
             (Resource::Write, Some(event)) => format!("write event {event}"),
+            (Resource::Read, Some(event)) if self.control.combined => format!(
+                "event {} with {}",
+                of_cpu(&self.control.event, self.cpu),
+                of_cpu(event, self.cpu)
+            ),
             _ => format!("event {}", of_cpu(&self.control.event, self.cpu)),
         }
     }
@@ -225,37 +233,54 @@ impl Test<'_> {
     }
 
     /// Traffic of one kind that goes to memory, until what is counted of it is near what was moved; and the share that is
-    /// counted of what the last cache answers.
-    fn counts(&mut self, resource: Resource) -> Result<(Measured, Option<f64>), Error> {
+    /// counted of what the last cache answers. Of a combined budget a line that is written counts twice: it is fetched
+    /// and written back.
+    fn counts(
+        &mut self,
+        resource: Resource,
+        moved: Resource,
+    ) -> Result<(Measured, Option<f64>), Error> {
+        let each = if moved == resource { 1.0 } else { 2.0 };
         self.guard
             .set_budgets(resource, &Request::events_for_cpu(self.cpu, None))?;
         let event = self.event(resource);
         let mut attempt = 1;
         // What else runs on the core is counted too, and comes and goes; a wrong event stays wrong.
         let found = loop {
-            let Some(found) = self.measure(resource, resource)? else {
+            let Some(found) = self.measure(resource, moved)? else {
                 return Err(self.fail(resource, "there was no traffic"));
             };
             if found.used == 0 {
                 let what = format!("{event} stayed at 0 while {} bytes were moved", found.bytes);
                 return Err(self.fail(resource, &what));
             }
-            let ratio = found.share(self.control.bytes_per_event);
+            let ratio = found.share(self.control.bytes_per_event) / each;
             if !found.whole.comparable || (ratio - 1.0).abs() <= TOLERANCE {
                 break found;
             }
             if attempt == ATTEMPTS {
-                let what = format!(
-                    "{event} counted {} bytes while {} were moved ({:+.0} %)",
-                    self.in_bytes(found.used),
-                    found.bytes,
-                    (ratio - 1.0) * 100.0
-                );
+                let what = if moved == resource {
+                    format!(
+                        "{event} counted {} bytes while {} were moved ({:+.0} %)",
+                        self.in_bytes(found.used),
+                        found.bytes,
+                        (ratio - 1.0) * 100.0
+                    )
+                } else {
+                    format!(
+                        "{event} counted {} bytes while {} were written, each of which is fetched and written back \
+                         ({:+.0} %): one budget is to hold both (--combined), so give a --write-event that counts \
+                         write-backs",
+                        self.in_bytes(found.used),
+                        found.bytes,
+                        (ratio - 1.0) * 100.0
+                    )
+                };
                 return Err(self.fail(resource, &what));
             }
             attempt += 1;
         };
-        let of_last_level = self.least(|test| test.measure_in_last_level(resource))?;
+        let of_last_level = self.least(|test| test.measure_in_last_level(resource, moved))?;
         // Of some processors there is nothing better, and the table says so.
         let known = events::named(&of_cpu(&self.control.event, self.cpu));
         let expected =
@@ -272,7 +297,12 @@ impl Test<'_> {
     }
 
     /// A tenth of what the core does in a period when nothing stops it has to stop it.
-    fn throttles(&mut self, resource: Resource, found: &Measured) -> Result<Throttled, Error> {
+    fn throttles(
+        &mut self,
+        resource: Resource,
+        moved: Resource,
+        found: &Measured,
+    ) -> Result<Throttled, Error> {
         let period_s = self.period.as_secs_f64();
         let in_periods = |time: Duration| time.as_secs_f64() / period_s;
         let free = found.whole.bytes as f64 / in_periods(found.whole.elapsed).max(1.0);
@@ -284,8 +314,7 @@ impl Test<'_> {
             &Request::events_for_cpu(self.cpu, Some(budget_events)),
         )?;
         let bytes = budget_bytes * THROTTLED_PERIODS;
-        let counted =
-            self.counted_while(resource, |traffic, cpu| traffic.run(cpu, resource, bytes));
+        let counted = self.counted_while(resource, |traffic, cpu| traffic.run(cpu, moved, bytes));
         self.guard
             .set_budgets(resource, &Request::events_for_cpu(self.cpu, None))?;
         let counted = counted?;
@@ -317,9 +346,24 @@ impl Test<'_> {
         })
     }
 
+    /// One budget over both: lines that are written count as they are fetched and as they are written back, and the same
+    /// budget holds them.
+    fn both(&mut self, read: &Measured) -> Result<Written, Error> {
+        let of_reads = read.share(self.control.bytes_per_event);
+        let (found, of_last_level) = self.counts(Resource::Read, Resource::Write)?;
+        let throttled = self.throttles(Resource::Read, Resource::Write, &found)?;
+        Ok(Written {
+            moved_bytes: found.bytes,
+            counted_bytes: self.in_bytes(found.used),
+            of_reads,
+            of_last_level,
+            throttled_periods: throttled.periods,
+        })
+    }
+
     /// Write-backs: counted as they are written, not as lines are read, and held to a budget.
     fn written(&mut self) -> Result<Written, Error> {
-        let (found, of_last_level) = self.counts(Resource::Write)?;
+        let (found, of_last_level) = self.counts(Resource::Write, Resource::Write)?;
         let of_reads = self
             .least(|test| test.measure(Resource::Write, Resource::Read))?
             .unwrap_or(0.0);
@@ -331,7 +375,7 @@ impl Test<'_> {
             );
             return Err(self.fail(Resource::Write, &what));
         }
-        let throttled = self.throttles(Resource::Write, &found)?;
+        let throttled = self.throttles(Resource::Write, Resource::Write, &found)?;
         Ok(Written {
             moved_bytes: found.bytes,
             counted_bytes: self.in_bytes(found.used),
@@ -367,9 +411,13 @@ impl Test<'_> {
         })
     }
 
-    fn measure_in_last_level(&mut self, resource: Resource) -> Result<Option<Measured>, Error> {
-        self.measure_by(resource, &mut |traffic, cpu, bytes| {
-            traffic.run_in_last_level(cpu, resource, bytes)
+    fn measure_in_last_level(
+        &mut self,
+        counted: Resource,
+        moved: Resource,
+    ) -> Result<Option<Measured>, Error> {
+        self.measure_by(counted, &mut |traffic, cpu, bytes| {
+            traffic.run_in_last_level(cpu, moved, bytes)
         })
     }
 
@@ -479,6 +527,7 @@ mod tests {
     /// A regulator whose core moves `free` events a period, counted with a factor, throttled or not.
     struct Board {
         null: Null,
+        combined: bool,
         used: Rc<Cell<u64>>,
         written: Option<Rc<Cell<u64>>>,
         throttled: Rc<Cell<u64>>,
@@ -494,6 +543,7 @@ mod tests {
         of_last_level: Option<f64>,
         throttles: bool,
         throttles_writes: bool,
+        combined: bool,
         writes: Writes,
         used: Rc<Cell<u64>>,
         written: Rc<Cell<u64>>,
@@ -541,7 +591,14 @@ mod tests {
                 Resource::Read => self.throttles,
                 Resource::Write => self.throttles_writes,
             };
-            let rate = match self.budgets[resource as usize].get() {
+            // One budget holds both, of which a written line takes two events.
+            let budget = if self.combined {
+                let each = if resource == Resource::Write { 2 } else { 1 };
+                self.budgets[0].get().map(|budget| budget / each)
+            } else {
+                self.budgets[resource as usize].get()
+            };
+            let rate = match budget {
                 Some(budget) if throttles => {
                     self.throttled.set(self.throttled.get() + events / budget);
                     budget
@@ -605,6 +662,7 @@ mod tests {
         fn settings(&self) -> Result<Settings, Error> {
             let mut settings = self.null.settings()?;
             settings.control.write_event = self.written.as_ref().map(|_| "0x18".into());
+            settings.control.combined = self.combined;
             Ok(settings)
         }
         fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error> {
@@ -633,6 +691,10 @@ mod tests {
         fn statistics(&self) -> Result<Vec<CoreStatistics>, Error> {
             let mut cores = self.null.statistics()?;
             cores[0].read.used = self.used.get();
+            if self.combined {
+                let written = self.written.as_ref().map_or(0, |written| written.get());
+                cores[0].read.used += written;
+            }
             cores[0].write = self.written.as_ref().map(|written| {
                 let mut account = cores[0].read.clone();
                 account.used = written.get();
@@ -668,6 +730,24 @@ mod tests {
         writes: Option<Writes>,
         throttles_writes: bool,
     ) -> Result<Vec<Finding>, String> {
+        test_board(
+            count_per_event,
+            throttles,
+            of_last_level,
+            writes,
+            throttles_writes,
+            false,
+        )
+    }
+
+    fn test_board(
+        count_per_event: f64,
+        throttles: bool,
+        of_last_level: Option<f64>,
+        writes: Option<Writes>,
+        throttles_writes: bool,
+        combined: bool,
+    ) -> Result<Vec<Finding>, String> {
         let (used, throttled, budgets) = (Rc::default(), Rc::default(), Budgets::default());
         let written: Rc<Cell<u64>> = Rc::default();
         let mut cores = Cores {
@@ -675,6 +755,7 @@ mod tests {
             of_last_level,
             throttles,
             throttles_writes,
+            combined,
             writes: writes.unwrap_or_default(),
             used: Rc::clone(&used),
             written: Rc::clone(&written),
@@ -683,6 +764,7 @@ mod tests {
         };
         let mut board = Board {
             null: Null::new([0].into_iter().collect()),
+            combined,
             used,
             written: writes.map(|_| written),
             throttled,
@@ -808,6 +890,30 @@ mod tests {
         let said = tested(good, false).writes_refused.unwrap();
         assert!(said.contains("never throttled"), "{said}");
         assert_eq!(test(1.0, true).unwrap()[0].written, None);
+    }
+
+    #[test]
+    fn one_budget_over_both_counts_a_written_line_twice_or_is_refused() {
+        let good = Writes {
+            written: 1.0,
+            read: 0.0,
+            of_last_level: 0.0,
+        };
+        let tested = |writes, throttles_writes| {
+            test_board(1.0, true, Some(0.05), Some(writes), throttles_writes, true)
+        };
+        let finding = tested(good, true).unwrap().remove(0);
+        let written = finding.written.unwrap();
+        assert_eq!(written.counted_bytes, 2 * written.moved_bytes);
+        assert!(written.throttled_periods > 0 && finding.throttled_periods > 0);
+        let none = Writes {
+            written: 0.0,
+            ..good
+        };
+        let said = tested(none, true).unwrap_err();
+        assert!(said.contains("event null with 0x18 counted"), "{said}");
+        assert!(said.contains("written back (-50 %)"), "{said}");
+        assert!(tested(good, false).unwrap_err().contains("never throttled"));
     }
 
     #[test]

@@ -72,6 +72,12 @@ impl EventCode {
         bindings::PERF_COUNT_SW_PAGE_FAULTS as u64,
     );
 
+    /// `PERF_COUNT_SW_PAGE_FAULTS_MIN`: those of them that read nothing from a disk.
+    pub const MINOR_FAULTS: Self = Self::of(
+        bindings::PERF_TYPE_SOFTWARE,
+        bindings::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64,
+    );
+
     const fn hardware(config: u32) -> Self {
         Self::of(bindings::PERF_TYPE_HARDWARE, config as u64)
     }

@@ -19,6 +19,8 @@ pub enum Kind {
     LastLevelReadMisses,
     /// The kernel's page faults.
     PageFaults,
+    /// Those that read nothing from a disk.
+    MinorFaults,
     /// perf's `cycles`.
     Cycles,
     /// perf's `instructions`.
@@ -60,6 +62,8 @@ pub struct Event {
     pub read: u64,
     /// The code of what counts lines that are written to memory.
     pub write: Option<u64>,
+    /// The code of what counts lines that are read and lines that are written in one.
+    pub combined: Option<u64>,
     /// Memory traffic of an event; `None` is a page.
     pub bytes: Option<u32>,
     /// What it has in it.
@@ -150,12 +154,14 @@ fn event(row: &ffi::mw_event) -> Event {
             1 => Kind::CacheMisses,
             2 => Kind::LastLevelReadMisses,
             3 => Kind::PageFaults,
-            4 => Kind::Cycles,
-            5 => Kind::Instructions,
+            4 => Kind::MinorFaults,
+            5 => Kind::Cycles,
+            6 => Kind::Instructions,
             _ => Kind::None,
         },
         read: row.read,
         write: (row.write > 0).then_some(row.write),
+        combined: (row.combined > 0).then_some(row.combined),
         bytes: (row.bytes > 0).then_some(row.bytes),
         includes: Includes {
             prefetches: includes(1),

@@ -120,6 +120,18 @@ unsafe extern "C" {
     pub fn mw_pool_read(policy: *const mw_policy, resource: u32) -> u64;
 }
 
+pub const MW_SPLIT: usize = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
+pub struct mw_split {
+    pub recent: [u64; MW_SPLIT],
+}
+
+unsafe extern "C" {
+    pub fn mw_split_left(split: *mut mw_split, counted: *const u64, left: u64, share: *mut u64);
+}
+
 #[repr(C)]
 pub struct mw_event {
     pub name: *const std::ffi::c_char,
@@ -130,6 +142,7 @@ pub struct mw_event {
     pub bytes: u32,
     pub includes: u32,
     pub sure: u32,
+    pub combined: u64,
 }
 
 #[repr(C)]

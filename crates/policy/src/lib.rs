@@ -38,8 +38,10 @@ pub mod ffi;
 mod core;
 pub mod events;
 mod policy;
+mod split;
 mod words;
 
 pub use crate::core::{Account, Core, CoreSettings};
 pub use crate::policy::{Census, Policy};
+pub use crate::split::Split;
 pub use crate::words::{Action, BestEffort, Error, MAX_CORES, Resource, UNLIMITED};

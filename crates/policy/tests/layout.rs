@@ -27,7 +27,8 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         offset_of!(mw_event, bytes),
         offset_of!(mw_event, includes),
         offset_of!(mw_event, sure),
-        6,
+        offset_of!(mw_event, combined),
+        7,
         4,
         2,
         vendor::INTEL as usize,
@@ -99,6 +100,8 @@ fn rust_and_c_agree_on_every_size_offset_and_constant() {
         MW_UNLIMITED as usize,
         MW_MAX_CORES as usize,
         MW_STOP_SHIFT as usize,
+        size_of::<mw_split>(),
+        MW_SPLIT,
     ];
     assert_eq!(rust, c);
 }

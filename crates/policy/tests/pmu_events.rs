@@ -56,6 +56,7 @@ fn names(code: u64) -> &'static [&'static str] {
         0x412e => &["LONGEST_LAT_CACHE.MISS", "L2_REQUESTS.MISS"],
         0x07f1 => &["L2_LINES_IN.ALL"],
         0x08b0 => &["OFFCORE_REQUESTS.ALL_DATA_RD"],
+        0x406e => &["BUS_TRANS_BURST.SELF"],
         0x7024 => &["L2_LINES_IN.SELF.ANY"],
         0x4843 => &[
             "ls_refills_from_sys.ls_mabresp_lcl_dram",
@@ -112,7 +113,10 @@ fn an_event_is_in_the_list_that_it_names_as_its_source() {
             continue;
         };
         assert_eq!(event.sure, Sure::Listed, "{event:?}");
-        for code in [Some(event.read), event.write].into_iter().flatten() {
+        for code in [Some(event.read), event.write, event.combined]
+            .into_iter()
+            .flatten()
+        {
             assert!(
                 has(&lists, folder, code),
                 "{}: {code:#x} is not in {folder} as one of {:?}",
@@ -171,7 +175,10 @@ fn a_processor_s_own_event_is_in_the_list_that_the_kernel_has_for_it() {
             let Some(folder) = folder_of(&lists, &row, model) else {
                 continue;
             };
-            for code in [Some(event.read), event.write].into_iter().flatten() {
+            for code in [Some(event.read), event.write, event.combined]
+                .into_iter()
+                .flatten()
+            {
                 assert!(
                     has(&lists, &folder, code),
                     "{}, model {model:#x}: {code:#x} is not in {folder}",

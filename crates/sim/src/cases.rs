@@ -513,6 +513,7 @@ impl Budgets {
                 .take(platform.machine.cores)
                 .map(|mib_s| [events(mib_s), UNLIMITED])
                 .collect(),
+            combined: false,
             best_effort: match self.best_effort {
                 Mode::None => BestEffort::None,
                 Mode::Spare => BestEffort::Spare,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use memwarden_policy::{Action, BestEffort, Core, Policy, Resource};
+use memwarden_policy::{Action, BestEffort, Core, Policy, Resource, Split, UNLIMITED};
 use serde::{Deserialize, Serialize};
 
 /// The cost of regulation, as measured on a real machine (`memwarden guard bench`).
@@ -27,6 +27,8 @@ pub struct Reaction {
 pub struct Guard {
     /// Events per period for each core, by resource.
     pub budgets: Vec<[u64; 2]>,
+    /// Whether the budget of reads covers reads and writes together.
+    pub combined: bool,
     /// What happens when all active cores have used their budgets.
     pub best_effort: BestEffort,
     /// Whether a core donates budget that it won't need.
@@ -42,7 +44,7 @@ pub struct EndedPeriod {
     pub core: usize,
     /// When it ended, ps.
     pub at_ps: u64,
-    /// Events in it, by resource.
+    /// Events in it, by budget.
     pub used: [u64; 2],
     /// Events that the core was assigned in it.
     pub assigned: [u64; 2],
@@ -64,13 +66,15 @@ pub(crate) enum Order {
 #[derive(Debug)]
 struct Regulated {
     policy: Core,
-    /// Events of this period.
+    /// Events of this period, by counter.
     used: [u64; 2],
     /// The counter interrupts when `used` reaches this value.
     threshold: [u64; 2],
     /// Whether the interrupt is pending.
     interrupting: [bool; 2],
     overflows: u64,
+    /// Where both counters count one budget: how it is shared, and what was used when it was shared last.
+    split: Option<(Split, [u64; 2])>,
 }
 
 /// The regulator's host.
@@ -105,6 +109,7 @@ impl Regulator {
                 threshold: [0; 2],
                 interrupting: [false; 2],
                 overflows: 0,
+                split: guard.combined.then(Default::default),
             });
         }
         for core in &mut cores {
@@ -140,7 +145,9 @@ impl Regulator {
             return;
         }
         core.overflows += 1;
-        let action = core.policy.overflow(resource, core.used[r]);
+        let resource = core.budget_of(resource);
+        let used = core.used_by_budget()[resource as usize];
+        let action = core.policy.overflow(resource, used);
         core.arm();
         self.carry_out(index, action, orders);
     }
@@ -168,11 +175,12 @@ impl Regulator {
         let core = &mut self.cores[index];
         let throttled = core.policy.is_throttled();
         let assigned = Resource::ALL.map(|resource| core.policy.account(resource).assigned);
-        let action = core.policy.period_begin(number, idle, core.used);
+        let used = core.used_by_budget();
+        let action = core.policy.period_begin(number, idle, used);
         if action == Action::Continue {
             return None;
         }
-        let used = std::mem::take(&mut core.used);
+        core.begin();
         core.arm();
         if throttled {
             orders.push(Order::Run(index));
@@ -219,7 +227,40 @@ impl Regulator {
 }
 
 impl Regulated {
+    fn used_by_budget(&self) -> [u64; 2] {
+        match self.split {
+            Some(_) => [self.used[0] + self.used[1], 0],
+            None => self.used,
+        }
+    }
+
+    /// The resource whose budget a counter counts.
+    fn budget_of(&self, counter: Resource) -> Resource {
+        match self.split {
+            Some(_) => Resource::Read,
+            None => counter,
+        }
+    }
+
+    /// Counts from 0 on. What came since the budget was shared last is still to be told.
+    fn begin(&mut self) {
+        let used = std::mem::take(&mut self.used);
+        if let Some((split, shared)) = &mut self.split {
+            let _ = split.shares([used[0] - shared[0], used[1] - shared[1]], UNLIMITED);
+            *shared = [0; 2];
+        }
+    }
+
     fn arm(&mut self) {
+        let left = self.policy.until_overflow(Resource::Read);
+        if let Some((split, shared)) = &mut self.split {
+            let since = [self.used[0] - shared[0], self.used[1] - shared[1]];
+            *shared = self.used;
+            for (r, share) in split.shares(since, left).into_iter().enumerate() {
+                self.threshold[r] = self.used[r].saturating_add(share);
+            }
+            return;
+        }
         for (r, resource) in Resource::ALL.into_iter().enumerate() {
             self.threshold[r] = self.used[r].saturating_add(self.policy.until_overflow(resource));
         }
@@ -229,16 +270,48 @@ impl Regulated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memwarden_policy::UNLIMITED;
 
     fn regulator(budgets: &[u64], best_effort: BestEffort) -> Regulator {
         Regulator::new(&Guard {
             budgets: budgets.iter().map(|read| [*read, UNLIMITED]).collect(),
+            combined: false,
             best_effort,
             reclaim: false,
             period_ps: 1000,
         })
         .unwrap()
+    }
+
+    #[test]
+    fn one_budget_stops_reads_writes_and_both_together() {
+        use Resource::{Read, Write};
+        for kinds in [&[Read][..], &[Write], &[Read, Write], &[Read, Read, Write]] {
+            let mut regulator = Regulator::new(&Guard {
+                budgets: vec![[100, UNLIMITED]],
+                combined: true,
+                best_effort: BestEffort::None,
+                reclaim: false,
+                period_ps: 1000,
+            })
+            .unwrap();
+            for period in 1..4 {
+                let (mut orders, mut events) = (Vec::new(), 0);
+                for kind in kinds.iter().copied().cycle() {
+                    events += 1;
+                    if regulator.count(0, kind) {
+                        regulator.overflow(0, kind, &mut orders);
+                    }
+                    if !orders.is_empty() {
+                        break;
+                    }
+                }
+                assert_eq!((events, orders), (100, vec![Order::Stop(0)]), "{kinds:?}");
+                let mut orders = Vec::new();
+                let ended = regulator.period_begin(0, period * 1000, false, &mut orders);
+                assert_eq!(ended.unwrap(), [[100, 0], [100, UNLIMITED]]);
+            }
+            assert!(regulator.overflows(0) <= 15, "{}", regulator.overflows(0));
+        }
     }
 
     fn use_up(regulator: &mut Regulator, core: usize, events: u64) -> Vec<Order> {

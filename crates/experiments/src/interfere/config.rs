@@ -71,6 +71,10 @@ pub struct Config {
     pub backend: Backend,
     /// The event that the guard counts; empty uses the guard's default.
     pub event: String,
+    /// The event that counts write-backs; empty uses the guard's default.
+    pub write_event: String,
+    /// Whether each core has one budget for reads and write-backs together.
+    pub combined: bool,
     /// Bytes that one event stands for; 0 uses the guard's default.
     pub bytes_per_event: u64,
     /// The guard does not count the kernel's own traffic.
@@ -120,6 +124,8 @@ impl Default for Config {
             repeat: 5,
             backend: Backend::Auto,
             event: String::new(),
+            write_event: String::new(),
+            combined: false,
             bytes_per_event: 0,
             user_only: false,
             period: Time::ms(1),
@@ -285,6 +291,8 @@ impl Config {
     pub(super) fn start_options(&self) -> Result<StartOptions, Error> {
         Ok(StartOptions {
             event: Some(self.event.clone()).filter(|event| !event.is_empty()),
+            write_event: Some(self.write_event.clone()).filter(|event| !event.is_empty()),
+            combined: self.combined,
             bytes_per_event: Some(self.bytes_per_event).filter(|bytes| *bytes > 0),
             user_only: self.user_only,
             period_us: period_us(self.period)?,

@@ -15,7 +15,7 @@ use memwarden_platform::shared::SharedWords;
 use memwarden_platform::spin::{COARSE_NS, relax, wait_for_change};
 use memwarden_platform::{affinity, sched};
 use memwarden_policy::{
-    Account, Action, BestEffort, Core, CoreSettings, Policy, Resource, UNLIMITED,
+    Account, Action, BestEffort, Core, CoreSettings, Policy, Resource, Split, UNLIMITED,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -187,6 +187,8 @@ struct Counters {
     /// For tests: refills are taken for lost.
     blind: bool,
     reaction: [Reaction; 2],
+    /// Where both count one budget: how it is shared, and the counts when it was shared last.
+    split: Option<(Split, [u64; 2])>,
 }
 
 impl Counters {
@@ -208,6 +210,8 @@ impl Counters {
             lost: [false; 2],
             blind: common.fault.as_ref().is_some_and(|fault| fault.blinds(cpu)),
             reaction: [codes.read, codes.write.unwrap_or(codes.read)].map(Reaction::to),
+            split: (common.event.combined && codes.write.is_some())
+                .then(|| (Split::default(), begin)),
         })
     }
 
@@ -218,7 +222,7 @@ impl Counters {
         }
     }
 
-    /// Events of this period; of a lost counter, those until it was lost.
+    /// Events of this period by budget; of a lost counter, those until it was lost.
     fn used(&mut self) -> Result<[u64; 2], Failure> {
         for resource in Resource::ALL {
             let index = resource as usize;
@@ -230,7 +234,24 @@ impl Counters {
                 _ => self.lost[index] = true,
             }
         }
-        Ok([self.last[0] - self.begin[0], self.last[1] - self.begin[1]])
+        let counted = self.counted();
+        Ok(match self.split {
+            Some(_) => [counted[0] + counted[1], 0],
+            None => counted,
+        })
+    }
+
+    /// By each counter, as they were last read.
+    fn counted(&self) -> [u64; 2] {
+        [self.last[0] - self.begin[0], self.last[1] - self.begin[1]]
+    }
+
+    /// The resource whose budget a counter counts.
+    fn budget_of(&self, counter: Resource) -> Resource {
+        match self.split {
+            Some(_) => Resource::Read,
+            None => counter,
+        }
     }
 
     /// Whether a counter was lost in this period. It is asked to count again, for the next one.
@@ -652,9 +673,7 @@ impl Loop {
         let period_ns = self.common.clock.read().period_ns;
         self.figures.ended(&ended, period_ns, &mut self.second);
         self.number = number;
-        for (begin, used) in self.counters.begin.iter_mut().zip(used) {
-            *begin += used;
-        }
+        self.counters.begin = self.counters.last;
         // What overflowed in the ended period says nothing about this one.
         for resource in Resource::ALL {
             self.counters.get(resource).and_then(OverflowCounter::take);
@@ -670,8 +689,11 @@ impl Loop {
         if self.core.is_throttled() {
             return Ok(());
         }
-        let used = self.counters.used()?[resource as usize];
-        self.counters.reaction[resource as usize].looked(used);
+        let used = self.counters.used()?;
+        let counted = self.counters.counted()[resource as usize];
+        self.counters.reaction[resource as usize].looked(counted);
+        let resource = self.counters.budget_of(resource);
+        let used = used[resource as usize];
         self.figures.overflows += 1;
         self.overflow_ns = when_ns;
         if !self.core.is_active() {
@@ -722,6 +744,9 @@ impl Loop {
 
     /// Each counter's next overflow is where what the core has left ends, but no nearer than a [`Reaction`] reaches.
     fn arm(&mut self) -> Result<(), Failure> {
+        if self.counters.split.is_some() {
+            return self.arm_split();
+        }
         for resource in Resource::ALL {
             let account = self.core.account(resource);
             let left = match self.core.until_overflow(resource) {
@@ -734,6 +759,38 @@ impl Loop {
             };
             if let Some(counter) = self.counters.get(resource) {
                 counter.arm(left)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of one budget each counter has a share, so that their sum can't pass what is left.
+    fn arm_split(&mut self) -> Result<(), Failure> {
+        let left = if self.core.is_throttled() {
+            UNLIMITED
+        } else {
+            self.core.until_overflow(Resource::Read)
+        };
+        let budget = self.core.account(Resource::Read).budget;
+        let counted = self.counters.counted();
+        let last = self.counters.last;
+        let Some((split, shared)) = &mut self.counters.split else {
+            return Ok(());
+        };
+        let since = [last[0] - shared[0], last[1] - shared[1]];
+        *shared = last;
+        let shares = split.shares(since, left);
+        for resource in Resource::ALL {
+            let index = resource as usize;
+            let distance = match shares[index] {
+                UNLIMITED.. => FAR,
+                // As long as a reaction is unknown, both together are a budget away.
+                share => {
+                    self.counters.reaction[index].set(counted[index], share, (budget / 2).max(1))
+                }
+            };
+            if let Some(counter) = self.counters.get(resource) {
+                counter.arm(distance)?;
             }
         }
         Ok(())

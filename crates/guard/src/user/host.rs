@@ -26,6 +26,7 @@ use super::places::Places;
 use super::process::{self, Mailbox, spawn};
 use super::wire::{Plan, Reply, Request, receive, send};
 use super::{core, record};
+use crate::budget::COMBINED_ALONE;
 use crate::control::BestEffort;
 use crate::event;
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
@@ -281,6 +282,9 @@ impl Host {
             Request::Settings => return Ok(Reply::Settings(Box::new(self.settings()?))),
             Request::Statistics => return Ok(Reply::Statistics(self.statistics())),
             Request::Budgets { resource, request } => {
+                if resource == Resource::Write && self.common.event.combined {
+                    return Err(Error::BadInput(COMBINED_ALONE.into()));
+                }
                 if resource == Resource::Write && self.common.event.write.is_none() {
                     return Err(Error::BadInput(format!(
                         "event {} counts no write-backs: start with --write-event CODE",
@@ -405,7 +409,7 @@ impl Host {
             Ok(events)
         };
         let read = of(Resource::Read)?;
-        let write = if self.common.event.write.is_some() {
+        let write = if self.common.event.has_write_budgets() {
             of(Resource::Write)?
         } else {
             BTreeMap::new()
@@ -424,6 +428,7 @@ impl Host {
             qmin: policy.qmin(),
             event: self.common.event.name.clone(),
             write_event: self.common.event.write.clone(),
+            combined: self.common.event.combined,
             bytes_per_event: self.common.event.bytes,
             user_only: self.user_only,
             idle: "spin".into(),
@@ -461,7 +466,7 @@ impl Host {
 
     fn statistics(&self) -> Vec<CoreStatistics> {
         self.wake_quiet_cores();
-        let writes = self.common.event.write.is_some();
+        let writes = self.common.event.has_write_budgets();
         self.common
             .cores
             .iter()

@@ -128,6 +128,9 @@ struct Options {
     /// Event that counts write-backs: a raw code such as 0x18; if CPUs differ, CODE@FIRST-LAST,...
     #[arg(long, value_name = "CODE")]
     write_event: Option<String>,
+    /// One budget for reads and write-backs together, as a DRAM channel sees them: each budget limits their sum
+    #[arg(long)]
+    combined: bool,
     /// Fail if the event isn't memory traffic (such as page-faults and cycles)
     #[arg(long)]
     require_memory_event: bool,
@@ -192,7 +195,7 @@ struct Run {
     cpus: Option<CpuSet>,
     /// Give the budget to a control group (cgroup v2), and run the command in it: a directory, absolute or below the
     /// mount point of cgroup2; created if missing, and then removed at the end
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "maxbw", "module"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["cpu", "weights", "percent", "write_mb", "write_event", "combined", "maxbw", "module"])]
     cgroup: Option<PathBuf>,
     /// How the group is stopped when it has used its budget
     #[arg(long, value_enum, default_value = "freezer", requires = "cgroup")]
@@ -274,6 +277,7 @@ impl Options {
         StartOptions {
             event: self.event.clone(),
             write_event: self.write_event.clone(),
+            combined: self.combined,
             bytes_per_event: self.bytes_per_event,
             maxbw_mib_s: self.maxbw,
             user_only: self.user_only,
@@ -308,6 +312,14 @@ impl Options {
         let text = |number: Option<u64>| number.map(|number| number.to_string());
         let running = |number: u64| number.to_string();
         let user_only = self.user_only.then(|| "user-only".to_owned());
+        let combined = self
+            .combined
+            .then(|| "reads and write-backs together".to_owned());
+        let together = if control.combined {
+            "reads and write-backs together"
+        } else {
+            "budgets of reads"
+        };
         let same = |event: &String| same_events(event, &control.event, &control.cpus);
         let event = self.event.clone().filter(|event| !same(event));
         let counted = if control.user_only {
@@ -323,6 +335,7 @@ impl Options {
                 self.write_event.clone(),
                 control.write_event.unwrap_or_else(|| "none".into()),
             ),
+            ("--combined", combined, together.to_owned()),
             (
                 "--period (us)",
                 text(self.period),
@@ -379,8 +392,13 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         return Err(error);
     }
     let control = guard.settings()?.control;
+    let both = if control.combined {
+        ", reads and write-backs together"
+    } else {
+        ""
+    };
     outln!(
-        "guard: {}, event {} ({} bytes), period {} us, cores {}; no budgets yet: memwarden guard set --mb ...",
+        "guard: {}, event {} ({} bytes{both}), period {} us, cores {}; no budgets yet: memwarden guard set --mb ...",
         guard.name(),
         control.event,
         control.bytes_per_event,
@@ -417,10 +435,15 @@ fn prove(guard: &mut dyn Regulator, writes: bool) -> anyhow::Result<()> {
         }
         if let Some(written) = &finding.written {
             errln!(
-                "CPU{}: {} bytes written, {} counted as write-backs; over a budget of a tenth it stopped in {} periods",
+                "CPU{}: {} bytes written, {} counted as {}; over a budget of a tenth it stopped in {} periods",
                 finding.cpu,
                 written.moved_bytes,
                 written.counted_bytes,
+                if control.combined {
+                    "lines that are fetched and written back"
+                } else {
+                    "write-backs"
+                },
                 written.throttled_periods
             );
         }

@@ -69,6 +69,13 @@ pub struct Args {
     /// Event that the guard counts: a name, or a raw code such as 0x17
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     event: Option<String>,
+    /// What counts write-backs: a raw code such as 0x18
+    #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
+    write_event: Option<String>,
+    /// One budget for reads and write-backs together
+    #[arg(long)]
+    #[serde(serialize_with = "on")]
+    combined: bool,
     /// Bytes that one event stands for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     bytes_per_event: Option<u64>,

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include "policy.h"
 #include "events.h"
+#include "split.h"
 
 #define FIELD(type, field) offsetof(struct type, field)
 
@@ -16,6 +17,7 @@ const size_t mw_layout[] = {
 	FIELD(mw_event, bytes),
 	FIELD(mw_event, includes),
 	FIELD(mw_event, sure),
+	FIELD(mw_event, combined),
 	MW_EVENT_NONE,
 	MW_SHARED_HITS,
 	MW_MANUAL,
@@ -88,5 +90,7 @@ const size_t mw_layout[] = {
 	MW_UNLIMITED,
 	MW_MAX_CORES,
 	MW_STOP_SHIFT,
+	sizeof(struct mw_split),
+	MW_SPLIT,
 };
 const size_t mw_layout_len = sizeof(mw_layout) / sizeof(mw_layout[0]);

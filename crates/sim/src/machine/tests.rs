@@ -208,6 +208,7 @@ fn a_memory_of_one_line_at_a_time_is_shared_evenly() {
 fn a_budget_is_kept_to_the_event_where_reacting_takes_no_time() {
     let guard = Guard {
         budgets: vec![[1000, UNLIMITED], [UNLIMITED, UNLIMITED]],
+        combined: false,
         best_effort: BestEffort::None,
         reclaim: false,
         period_ps: MS,
@@ -227,6 +228,7 @@ fn a_budget_is_kept_to_the_event_where_reacting_takes_no_time() {
 fn a_stored_line_counts_against_the_write_budget_as_well() {
     let guard = Guard {
         budgets: vec![[UNLIMITED, 500]],
+        combined: false,
         best_effort: BestEffort::None,
         reclaim: false,
         period_ps: MS,
@@ -272,6 +274,7 @@ fn a_periodic_task_sleeps_between_its_jobs_and_is_idle_then() {
 fn with_reclaim_an_idle_cores_budget_is_anothers() {
     let guard = |reclaim| Guard {
         budgets: vec![[1000, UNLIMITED], [1000, UNLIMITED]],
+        combined: false,
         best_effort: BestEffort::None,
         reclaim,
         period_ps: MS,
@@ -310,6 +313,7 @@ fn a_guard_or_workloads_that_do_not_fit_are_refused() {
     let new = |workloads, budgets| {
         let guard = Guard {
             budgets,
+            combined: false,
             best_effort: BestEffort::None,
             reclaim: false,
             period_ps: MS,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::verbs::output::errln;
 use anyhow::bail;
-use memwarden_guard::budget::{Amount, Request, Unit};
+use memwarden_guard::budget::{Amount, COMBINED_ALONE, Request, Unit};
 use memwarden_guard::{Control, Regulator, Resource, Settings, Wish, units};
 use memwarden_platform::cpus::CpuSet;
 
@@ -68,6 +68,9 @@ impl Budgets {
         parts: impl Fn(&Request) -> anyhow::Result<Vec<Request>>,
     ) -> anyhow::Result<()> {
         let control = guard.settings()?.control;
+        if self.write_mb.is_some() && control.combined {
+            bail!("--write-mb: {COMBINED_ALONE}");
+        }
         if self.write_mb.is_some() && control.write_event.is_none() {
             bail!(
                 "--write-mb: event {} counts no write-backs; start the guard with --write-event CODE",

@@ -40,6 +40,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "processors",
         "reads",
         "writes",
+        "both",
         "bytes",
         "counts",
         "known by",
@@ -53,6 +54,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             models,
             reads(event),
             event.write.map_or("-".into(), |code| format!("{code:#x}")),
+            event
+                .combined
+                .map_or("-".into(), |code| format!("{code:#x}")),
             event.bytes.map_or("page".into(), |bytes| bytes.to_string()),
             counts(event),
             sure(event.sure).into(),
@@ -82,6 +86,7 @@ fn to_json(event: &Event) -> Value {
         "asked_for_by": kind(event.kind),
         "read": event.read,
         "write": event.write,
+        "combined": event.combined,
         "bytes": event.bytes,
         "prefetches": includes.prefetches,
         "writes_fetched": includes.writes,
@@ -145,6 +150,7 @@ fn kind(kind: Kind) -> &'static str {
         Kind::CacheMisses => "perf's cache-misses",
         Kind::LastLevelReadMisses => "perf's LLC-load-misses",
         Kind::PageFaults => "perf's page-faults",
+        Kind::MinorFaults => "perf's minor-faults",
         Kind::Cycles => "perf's cycles",
         Kind::Instructions => "perf's instructions",
         Kind::None => "nothing",

@@ -66,10 +66,15 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
         .map(|failing| format!("{failing}\n"))
         .collect();
     format!(
-        "{failings}{name}: event {} of {} bytes{}, period {} us, best effort {}, reclaim {}\n\
+        "{failings}{name}: event {} of {} bytes{}{}, period {} us, best effort {}, reclaim {}\n\
          budgets sum up to {}; never throttled: {}; active: {}; throttled: {}\n{rows}\n",
         control.event,
         control.bytes_per_event,
+        match (&control.write_event, control.combined) {
+            (Some(event), true) => format!(" with write event {event} in one budget"),
+            (None, true) => ", reads and write-backs in one budget".to_owned(),
+            (_, false) => String::new(),
+        },
         if control.user_only {
             ", user space only"
         } else {
@@ -193,6 +198,25 @@ mod tests {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!((words[4], words[10], words[11]), ("500.0", "50.0", "%"));
         assert!(text.contains("CPU1") && text.contains("max"));
+    }
+
+    #[test]
+    fn one_budget_over_both_is_told() {
+        let mut guard = Null::new((0..2).collect());
+        guard
+            .start(&StartOptions {
+                combined: true,
+                ..StartOptions::default()
+            })
+            .unwrap();
+        let cores = guard.statistics().unwrap();
+        let text = text("null", &guard.settings().unwrap(), &cores);
+        assert!(
+            text.contains("event null of 64 bytes with write event null in one budget"),
+            "{text}"
+        );
+        let request = Request::parse(Unit::Mb, "100").unwrap();
+        assert!(guard.set_budgets(Resource::Write, &request).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use memwarden_guard::budget::{Amount, Events, Request, Unit};
+use memwarden_guard::budget::{Amount, COMBINED_ALONE, Events, Request, Unit};
 use memwarden_guard::rates::{CoreRates, Rates};
 use memwarden_guard::units::mib_s;
 use memwarden_guard::{BestEffort, Resource, Settings};
@@ -151,7 +151,7 @@ impl State {
             }
         }
         self.settings = settings;
-        if self.settings.control.write_event.is_none() {
+        if !self.settings.control.has_write_budgets() {
             self.resource = Resource::Read;
         }
     }
@@ -241,10 +241,13 @@ impl State {
     }
 
     fn other_resource(&mut self) -> Option<Command> {
-        if self.settings.control.write_event.is_none() {
-            self.message = Some(Message::Refused(
-                "write-backs are not counted: start the guard with --write-event".into(),
-            ));
+        if !self.settings.control.has_write_budgets() {
+            let why = if self.settings.control.combined {
+                COMBINED_ALONE
+            } else {
+                "write-backs are not counted: start the guard with --write-event"
+            };
+            self.message = Some(Message::Refused(why.into()));
             return None;
         }
         self.resource = match self.resource {

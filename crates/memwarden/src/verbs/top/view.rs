@@ -255,6 +255,9 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
     if control.user_only {
         words.insert(2, Span::raw("user space only"));
     }
+    if control.combined {
+        words.insert(2, Span::raw("reads and write-backs in one budget"));
+    }
     if !meaning(control).memory_traffic {
         words.insert(2, Span::styled("not memory traffic", theme.loud()));
     }
