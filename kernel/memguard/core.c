@@ -919,18 +919,19 @@ void mg_unwatch_switches(void)
 
 static int open_counters(struct mg_core *core)
 {
-	const struct mg_event *event = &core->event;
+	const struct mg_code *code;
 	int r, err;
 
 	for (r = 0; r < mg_guard.resources; r++) {
-		err = mg_counter_open(&core->counter[r], core->cpu);
+		err = mg_counter_open(&core->counter[r], core->cpu, &code);
 		if (!err)
 			continue;
 		if (err == -EDOM || err == -EPROTO)
 			return err;
 		pr_err("CPU%u: event %s (%s, %#llx) refused with error %d; try another g_hw_type=, or page-faults where there is no PMU\n",
-		       core->cpu, event->name, r == MW_READ ? "read" : "write",
-		       mg_event_code(event, r)->config, err);
+		       core->cpu, core->event.name,
+		       code == &core->event.read ? "read" : "write", code->config,
+		       err);
 		return err;
 	}
 	return 0;

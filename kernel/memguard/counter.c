@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* One perf event on one CPU: counts, and interrupts when told to. */
+/* A perf event on one CPU, or two of one budget: counts, and interrupts when told to. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/bits.h>
 #include <linux/device.h>
@@ -90,20 +90,11 @@ static bool lacks(struct pmu *pmu, const char *field, u64 value)
 	return value && value & ~field_bits(pmu, field);
 }
 
-/**
- * mg_counter_open() - create the counter's event, counting and unlimited
- * @counter: of a resource that all cores count; others stay without event
- * @cpu: where to count
- *
- * Return: 0, or the errno with which perf refused; -EDOM and -EPROTO, with a line in
- * the log, for an event that perf would take and that would not do.
- */
-int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
+static struct perf_event *open_event(struct mg_counter *counter, unsigned int cpu,
+				     const struct mg_code *code)
 {
-	const struct mg_event *counted = &counter->core->event;
-	const struct mg_code *code = mg_event_code(counted, counter->resource);
 	struct perf_event_attr attr = {
-		.type = counted->type,
+		.type = code->type,
 		.config = code->config,
 		.config1 = code->config1,
 		.config2 = code->config2,
@@ -113,66 +104,141 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu)
 		.exclude_kernel = mg_guard.user_only,
 	};
 	struct perf_event *event;
+	int err;
 
-	counter->overflow = IRQ_WORK_INIT_HARD(counter_work);
 	event = perf_event_create_kernel_counter(&attr, cpu, NULL,
 						 counter_overflowed, counter);
 	if (IS_ERR(event))
-		return PTR_ERR(event);
-	if (event->state != PERF_EVENT_STATE_ACTIVE) {
-		/* Created, but every hardware counter is pinned by others. */
-		perf_event_release_kernel(event);
-		return -EBUSY;
-	}
-	if (event->pmu->capabilities & PERF_PMU_CAP_NO_INTERRUPT) {
-		/* It counts, and nobody would be told that the budget is used up. */
-		perf_event_release_kernel(event);
-		return -EOPNOTSUPP;
-	}
-	if (!fields_are_as_expected(event)) {
-		perf_event_release_kernel(event);
-		return -EPROTO;
-	}
+		return event;
+	/* Created, but every hardware counter is pinned by others. */
+	err = -EBUSY;
+	if (event->state != PERF_EVENT_STATE_ACTIVE)
+		goto release;
+	/* It counts, and nobody would be told that the budget is used up. */
+	err = -EOPNOTSUPP;
+	if (event->pmu->capabilities & PERF_PMU_CAP_NO_INTERRUPT)
+		goto release;
+	err = -EPROTO;
+	if (!fields_are_as_expected(event))
+		goto release;
 	if (lacks(event->pmu, "config1:", code->config1) ||
 	    lacks(event->pmu, "config2:", code->config2)) {
 		/* Some PMUs ignore a field that they do not have. */
 		pr_err("CPU%u: the PMU %s has no such field: see /sys/bus/event_source/devices/%s/format\n",
 		       cpu, event->pmu->name, event->pmu->name);
-		perf_event_release_kernel(event);
-		return -EDOM;
+		err = -EDOM;
+		goto release;
 	}
+	return event;
+
+release:
+	perf_event_release_kernel(event);
+	return ERR_PTR(err);
+}
+
+/**
+ * mg_counter_open() - create the counter's event, or both, counting and unlimited
+ * @counter: of a resource that all cores count; others stay without event
+ * @cpu: where to count
+ * @code: set to the event that was refused, if one was
+ *
+ * Return: 0, or the errno with which perf refused; -EDOM and -EPROTO, with a line in
+ * the log, for an event that perf would take and that would not do.
+ */
+int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
+		    const struct mg_code **code)
+{
+	const struct mg_event *counted = &counter->core->event;
+	struct perf_event *event;
+
+	counter->overflow = IRQ_WORK_INIT_HARD(counter_work);
+	counter->split = (struct mw_split){};
+	memset(counter->shared, 0, sizeof(counter->shared));
+	*code = mg_event_code(counted, counter->resource);
+	event = open_event(counter, cpu, *code);
+	if (IS_ERR(event))
+		return PTR_ERR(event);
 	counter->event = event;
+	if (!mg_guard.combined || !counted->write.config)
+		return 0;
+	*code = &counted->write;
+	event = open_event(counter, cpu, *code);
+	if (IS_ERR(event)) {
+		mg_counter_close(counter);
+		return PTR_ERR(event);
+	}
+	counter->write_event = event;
 	return 0;
 }
 
 /**
- * mg_counter_close() - give the event back; no overflow comes afterwards
+ * mg_counter_close() - give the events back; no overflow comes afterwards
  * @counter: opened or not
  */
 void mg_counter_close(struct mg_counter *counter)
 {
 	if (!counter->event)
 		return;
+	if (counter->write_event)
+		perf_event_release_kernel(counter->write_event);
 	perf_event_release_kernel(counter->event);
 	irq_work_sync(&counter->overflow);
+	counter->write_event = NULL;
 	counter->event = NULL;
+}
+
+static u64 event_count(struct perf_event *event)
+{
+	if (event->state == PERF_EVENT_STATE_ACTIVE)
+		event->pmu->read(event);
+	return local64_read(&event->count);
 }
 
 /**
  * mg_counter_used() - events in this period so far
  * @counter: of this CPU, interrupts off
  *
- * Return: events; 0 without an event.
+ * Return: events, of both where there are two; 0 without an event.
  */
 u64 mg_counter_used(struct mg_counter *counter)
 {
 	struct perf_event *event = counter->event;
+	u64 count;
 
 	if (!event)
 		return 0;
-	if (event->state == PERF_EVENT_STATE_ACTIVE)
-		event->pmu->read(event);
-	return local64_read(&event->count) - counter->begin;
+	count = event_count(event);
+	if (static_branch_unlikely(&mg_two_events) && counter->write_event)
+		count += event_count(counter->write_event);
+	return count - counter->begin;
+}
+
+/**
+ * mg_counter_arm_both() - mg_counter_arm() of a counter with two events
+ * @counter: of this CPU, interrupts off
+ * @events: of their sum, from now on
+ *
+ * Each has a share, and interrupts before the sum can have passed @events.
+ */
+void mg_counter_arm_both(struct mg_counter *counter, u64 events)
+{
+	struct perf_event *event[MW_SPLIT] = { counter->event, counter->write_event };
+	u64 counted[MW_SPLIT], share[MW_SPLIT], sum = 0;
+	int i;
+
+	for (i = 0; i < MW_SPLIT; i++) {
+		u64 count = event_count(event[i]);
+
+		counted[i] = count - counter->shared[i];
+		counter->shared[i] = count;
+	}
+	mw_split_left(&counter->split, counted, events, share);
+	for (i = 0; i < MW_SPLIT; i++) {
+		if (event[i]->state == PERF_EVENT_STATE_ACTIVE)
+			mg_event_arm(event[i], share[i]);
+		sum += local64_read(&event[i]->count);
+	}
+	counter->interrupts_at = sum + events;
 }
 
 /* A period may take four times what the last one took before it ends early. */
@@ -197,6 +263,14 @@ bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events)
 	return left <= events && left >= events >> 1 && used <= left >> SURE_SHIFT;
 }
 
+static void mend(struct perf_event *event)
+{
+	if (!mg_event_lost(event))
+		return;
+	perf_event_disable(event);
+	perf_event_enable(event);
+}
+
 /**
  * mg_counter_mend() - have perf schedule a lost event again
  * @counter: opened or not; the caller may sleep
@@ -210,8 +284,8 @@ bool mg_counter_mend(struct mg_counter *counter)
 	counter->lost = mg_counter_lost(counter);
 	if (!counter->lost)
 		return false;
-	perf_event_disable(counter->event);
-	perf_event_enable(counter->event);
+	mend(counter->event);
+	mend(counter->write_event);
 	return !was_lost;
 }
 

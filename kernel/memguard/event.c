@@ -17,37 +17,50 @@
 
 #define MG_LINE_BYTES 64
 
+/* g_write_counter_id=: writes are counted by it, whatever the table has for them. */
+static bool writes_given;
+
 /* A row of the table as perf has it. */
 static struct mg_event event_of(const struct mw_event *row)
 {
 	struct mg_event event = {
 		.name = row->name,
-		.type = PERF_TYPE_RAW,
+		.read.type = PERF_TYPE_RAW,
 		.read.config = row->read,
+		.write.type = PERF_TYPE_RAW,
 		.write.config = row->write,
 		.bytes = row->bytes ?: PAGE_SIZE,
 	};
 
+	if (mg_guard.combined && !writes_given && row->combined) {
+		event.read.config = row->combined;
+		event.write.config = 0;
+		event.both = true;
+	}
 	switch (row->type) {
 	case MW_EVENT_CACHE_MISSES:
-		event.type = PERF_TYPE_HARDWARE;
+		event.read.type = PERF_TYPE_HARDWARE;
 		event.read.config = PERF_COUNT_HW_CACHE_MISSES;
 		break;
 	case MW_EVENT_LAST_LEVEL_READ_MISSES:
-		event.type = PERF_TYPE_HW_CACHE;
+		event.read.type = PERF_TYPE_HW_CACHE;
 		event.read.config = PERF_COUNT_HW_CACHE_LL | PERF_COUNT_HW_CACHE_OP_READ << 8 |
 			     PERF_COUNT_HW_CACHE_RESULT_MISS << 16;
 		break;
 	case MW_EVENT_PAGE_FAULTS:
-		event.type = PERF_TYPE_SOFTWARE;
+		event.read.type = PERF_TYPE_SOFTWARE;
 		event.read.config = PERF_COUNT_SW_PAGE_FAULTS;
 		break;
+	case MW_EVENT_MINOR_FAULTS:
+		event.read.type = PERF_TYPE_SOFTWARE;
+		event.read.config = PERF_COUNT_SW_PAGE_FAULTS_MIN;
+		break;
 	case MW_EVENT_CYCLES:
-		event.type = PERF_TYPE_HARDWARE;
+		event.read.type = PERF_TYPE_HARDWARE;
 		event.read.config = PERF_COUNT_HW_CPU_CYCLES;
 		break;
 	case MW_EVENT_INSTRUCTIONS:
-		event.type = PERF_TYPE_HARDWARE;
+		event.read.type = PERF_TYPE_HARDWARE;
 		event.read.config = PERF_COUNT_HW_INSTRUCTIONS;
 		break;
 	}
@@ -150,7 +163,7 @@ static int raw_code(const char *what, const char *text, struct mg_code *code)
 	char copy[80], *rest = copy, *word;
 	int err = -EINVAL;
 
-	*code = (struct mg_code){};
+	*code = (struct mg_code){ .type = PERF_TYPE_RAW };
 	if (strscpy(copy, text, sizeof(copy)) > 0) {
 		err = kstrtou64(strsep(&rest, ":"), 0, &code->config);
 		while (!err && (word = strsep(&rest, ":")))
@@ -170,7 +183,7 @@ static int event_named(const char *name, struct mg_event *event)
 
 	if (!strncmp(name, "0x", 2)) {
 		*event = (struct mg_event){
-			.name = "raw", .type = PERF_TYPE_RAW, .bytes = MG_LINE_BYTES,
+			.name = "raw", .both = true, .bytes = MG_LINE_BYTES,
 		};
 		return raw_code("g_hw_type", name, &event->read);
 	}
@@ -181,6 +194,17 @@ static int event_named(const char *name, struct mg_event *event)
 		return -EINVAL;
 	}
 	*event = event_of(row);
+	return 0;
+}
+
+/* A raw code, or what an event of this name counts. */
+static int write_code(const char *what, const char *text, struct mg_code *code)
+{
+	const struct mw_event *row = mw_event_named(text);
+
+	if (!row || row->type == MW_EVENT_NONE)
+		return raw_code(what, text, code);
+	*code = event_of(row).read;
 	return 0;
 }
 
@@ -243,7 +267,7 @@ static int event_for_cpus(const char *what, char *text, give_event give)
 		pr_err("%s: %s is for which CPUs? give EVENT@FIRST-LAST,...\n", what, name);
 		return -EINVAL;
 	}
-	err = give == give_write ? raw_code(what, name, &event.write) :
+	err = give == give_write ? write_code(what, name, &event.write) :
 				   event_named(name, &event);
 	return err ?: give_to(what, &event, name, text, give);
 }
@@ -312,7 +336,7 @@ static int named_or_own(const char *hw_type)
 static int raw_read(const char *code)
 {
 	struct mg_event event = {
-		.name = "raw", .type = PERF_TYPE_RAW, .bytes = MG_LINE_BYTES,
+		.name = "raw", .both = true, .bytes = MG_LINE_BYTES,
 	};
 	int err = raw_code("g_read_counter_id", code, &event.read);
 
@@ -321,27 +345,24 @@ static int raw_read(const char *code)
 	return err;
 }
 
-/* Raw codes for writes, of cores whose read event is one, too. */
-static int raw_writes(const char *text)
+/* What counts writes, whatever counts reads. */
+static int given_writes(const char *text)
 {
 	struct mg_event event = {};
 	int cpu, err;
 
-	for_each_cpu(cpu, &mg_guard.cpus) {
-		const struct mg_event *read = &per_cpu(mg_cores, cpu).event;
-
-		if (read->name && read->type != PERF_TYPE_RAW) {
-			pr_err("g_write_counter_id=%s needs a raw read event too: g_read_counter_id=\n",
-			       text);
-			return -EINVAL;
-		}
-	}
 	if (strpbrk(text, "@,"))
 		return events_by_cpu("g_write_counter_id", text, give_write);
-	err = raw_code("g_write_counter_id", text, &event.write);
+	err = write_code("g_write_counter_id", text, &event.write);
 	for_each_cpu(cpu, &mg_guard.cpus)
 		per_cpu(mg_cores, cpu).event.write = event.write;
 	return err;
+}
+
+/* One budget is to hold both: by an event of each, or by one that counts both. */
+static bool counts_both(const struct mg_event *event)
+{
+	return event->write.config || event->both;
 }
 
 /* Budgets are in one currency: an event is as many bytes on every core. */
@@ -365,7 +386,12 @@ static int agree(unsigned int bytes)
 			       cpu, event->name, event->bytes, mg_guard.bytes);
 			return -EINVAL;
 		}
-		if (!event->write.config)
+		if (mg_guard.combined && !counts_both(event)) {
+			pr_err("CPU%d: event %s counts no writes, which one budget is to hold too (combined=1): give g_write_counter_id=, or in g_read_counter_id= an event that counts both\n",
+			       cpu, event->name);
+			return -EINVAL;
+		}
+		if (!event->write.config || mg_guard.combined)
 			mg_guard.resources = 1;
 		known = true;
 	}
@@ -381,7 +407,7 @@ static int agree(unsigned int bytes)
  * @hw_type: a name of the table or a raw code, or EVENT@FIRST-LAST,... with one for
  *	     each CPU; NULL for what the processors have
  * @read: a raw code that counts reads instead, or NULL
- * @write: a raw code that counts writes, or CODE@FIRST-LAST,..., or NULL
+ * @write: a raw code that counts writes, or a name, or EVENT@FIRST-LAST,..., or NULL
  * @bytes: traffic per event, or 0 for the table's
  *
  * Also which resources all cores count, and how many bytes an event is. The caller
@@ -392,10 +418,12 @@ static int agree(unsigned int bytes)
 int mg_events_choose(const char *hw_type, const char *read, const char *write,
 		     unsigned int bytes)
 {
-	int err = read ? raw_read(read) : named_or_own(hw_type);
+	int err;
 
+	writes_given = write;
+	err = read ? raw_read(read) : named_or_own(hw_type);
 	if (!err && write)
-		err = raw_writes(write);
+		err = given_writes(write);
 	return err ?: agree(bytes);
 }
 
@@ -420,7 +448,8 @@ int mg_event_of_core(struct mg_core *core)
 	if (write.config)
 		event.write = write;
 	if ((!mg_guard.bytes_given && event.bytes != mg_guard.bytes) ||
-	    (mg_counts_writes() && !event.write.config)) {
+	    (mg_counts_writes() && !event.write.config) ||
+	    (mg_guard.combined && !counts_both(&event))) {
 		pr_err("CPU%u: event %s does not count as the other CPUs' do\n", core->cpu,
 		       event.name);
 		return -EINVAL;

@@ -113,6 +113,10 @@ static int limit_show(struct seq_file *m, void *unused)
 
 static int write_limit_show(struct seq_file *m, void *unused)
 {
+	if (mg_guard.combined) {
+		seq_puts(m, "not supported: one budget holds reads and writes together (combined=1): see limit\n");
+		return 0;
+	}
 	if (!mg_counts_writes()) {
 		seq_puts(m, "not supported: no event that counts write-backs (g_write_counter_id=)\n");
 		return 0;
@@ -194,7 +198,7 @@ static bool same_event(const struct mg_event *one, const struct mg_event *other,
 {
 	return !memcmp(mg_event_code(one, resource), mg_event_code(other, resource),
 		       sizeof(struct mg_code)) &&
-	       (resource == MW_WRITE || (one->name == other->name && one->type == other->type));
+	       (resource == MW_WRITE || one->name == other->name);
 }
 
 /* As g_read_counter_id= takes it. */
@@ -267,6 +271,17 @@ static void show_event(struct seq_file *m, enum mw_resource resource)
 	seq_putc(m, '\n');
 }
 
+/* In a budget of their own, or in the one that holds both. */
+static bool counts_write_events(void)
+{
+	int cpu;
+
+	for_each_cpu(cpu, &mg_guard.cpus)
+		if (mg_guard.combined && per_cpu(mg_cores, cpu).event.write.config)
+			return true;
+	return mg_counts_writes();
+}
+
 static int control_show(struct seq_file *m, void *unused)
 {
 	cpus_read_lock();
@@ -279,10 +294,11 @@ static int control_show(struct seq_file *m, void *unused)
 	seq_puts(m, "event: ");
 	show_event(m, MW_READ);
 	seq_puts(m, "write_event: ");
-	if (mg_counts_writes())
+	if (counts_write_events())
 		show_event(m, MW_WRITE);
 	else
 		seq_puts(m, "none\n");
+	seq_printf(m, "combined: %d\n", mg_guard.combined);
 	seq_printf(m, "bytes_per_event: %u\n", mg_guard.bytes);
 	seq_printf(m, "user_only: %d\n", mg_guard.user_only);
 	seq_printf(m, "idle: %s\n", mg_guard.poll ? "poll" : "wait");

@@ -24,7 +24,11 @@ MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17, or
 
 static char *g_write_counter_id;
 module_param(g_write_counter_id, charp, 0444);
-MODULE_PARM_DESC(g_write_counter_id, "raw event that counts write-backs, as in 0x18; different ones as EVENT@FIRST-LAST,...");
+MODULE_PARM_DESC(g_write_counter_id, "event that counts write-backs, raw as in 0x18, or by name; different ones as EVENT@FIRST-LAST,...");
+
+static bool combined;
+module_param(combined, bool, 0444);
+MODULE_PARM_DESC(combined, "one budget for each core holds reads and write-backs together (default: reads, and writes in write_limit)");
 
 static char *cpus;
 module_param(cpus, charp, 0444);
@@ -49,6 +53,8 @@ MODULE_PARM_DESC(maxbw, "guaranteed memory bandwidth in MiB/s, for pct and weigh
 static char *idle = "wait";
 module_param(idle, charp, 0444);
 MODULE_PARM_DESC(idle, "how a throttled core waits: wait (halts, default) or poll (spins)");
+
+DEFINE_STATIC_KEY_FALSE(mg_two_events);
 
 struct mg_guard mg_guard = {
 	.lock = __MUTEX_INITIALIZER(mg_guard.lock),
@@ -240,12 +246,15 @@ static int __init memguard_init(void)
 		return err;
 	mw_policy_init(&mg_guard.policy);
 	mg_cores_init();
+	mg_guard.combined = combined;
 	cpus_read_lock();
 	err = mg_events_choose(g_hw_type, g_read_counter_id, g_write_counter_id,
 			       bytes_per_event);
 	cpus_read_unlock();
 	if (err)
 		return err;
+	if (mg_guard.combined)
+		static_branch_enable(&mg_two_events);
 	raw_spin_lock_init(&mg_guard.clock_lock);
 	seqcount_raw_spinlock_init(&mg_guard.clock_seq, &mg_guard.clock_lock);
 	mg_guard.clock = (struct mg_clock){

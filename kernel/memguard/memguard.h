@@ -13,12 +13,14 @@
  * parse.c     what people write, word by word (no kernel in it)
  * files.c     the files
  * policy.c    the decisions (policy/)
+ * split.c     how two counters share one budget (policy/)
  */
 #ifndef MEMGUARD_H
 #define MEMGUARD_H
 
 #include <linux/hrtimer.h>
 #include <linux/irq_work.h>
+#include <linux/jump_label.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
@@ -27,6 +29,7 @@
 
 #include "parse.h"
 #include "policy.h"
+#include "split.h"
 
 /* Bucket 0: no event too many; bucket k: 2^(k-1) .. 2^k - 1; last: the rest. */
 #define MG_BUCKETS 24
@@ -49,8 +52,9 @@
 #define MG_PERIOD_MIN_US 50
 #define MG_PERIOD_MAX_US 1000000
 
-/* struct mg_code - an event of a PMU; the last two are 0 in most */
+/* struct mg_code - an event: perf's type and codes, of which the last two are 0 in most */
 struct mg_code {
+	u64 type;
 	u64 config;
 	u64 config1;
 	u64 config2;
@@ -59,20 +63,21 @@ struct mg_code {
 /* struct mg_event - what a core counts (event.c) */
 struct mg_event {
 	const char *name; /* NULL: not known before the core is online */
-	u32 type;
 	struct mg_code read;
-	struct mg_code write; /* 0: it has no such event */
+	struct mg_code write; /* no config: it has no such event */
+	bool both; /* the read event counts writes, too */
 	u32 bytes; /* memory traffic per event */
 };
 
 /* struct mg_counter - one resource of one core, counted (counter.c) */
 struct mg_counter {
 	struct perf_event *event; /* NULL: not regulated */
+	struct perf_event *write_event; /* where one budget is of both, or NULL */
 	struct irq_work overflow;
 	struct mg_core *core;
 	enum mw_resource resource;
-	u64 begin; /* the event's count when the period began */
-	u64 interrupts_at; /* the event's count at which it interrupts */
+	u64 begin; /* the event's count when the period began; of two events their sum */
+	u64 interrupts_at; /* the count at which it interrupts; of two events at the latest */
 	u64 mark; /* of a core that goes by chunks: when it was last looked at */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
 	u64 own; /* what the end of a throttle takes of the budget */
@@ -88,6 +93,8 @@ struct mg_counter {
 	bool far; /* of a steady core: not counted before it has used a chunk */
 	u64 passed_from; /* the count when the first of the core's passed periods began */
 	bool lost; /* for mg_counter_mend() alone */
+	struct mw_split split; /* how two events share the budget */
+	u64 shared[MW_SPLIT]; /* their counts when it was shared last */
 	u64 over_periods;
 	u64 used_max; /* in one period, until @second_max began */
 	u64 second_max; /* in one period of this second */
@@ -200,24 +207,27 @@ struct mg_guard {
 	struct mw_policy policy;
 	struct mutex lock; /* settings: one writer at a time */
 	struct cpumask cpus; /* to regulate; all others are left alone */
-	int resources; /* that every core counts: 1, or 2 with writes */
+	int resources; /* that have budgets: 1, or 2 with writes of their own */
 	u32 bytes; /* memory traffic per event, on every core */
 	bool bytes_given; /* by bytes_per_event=, whatever the table says */
 	raw_spinlock_t clock_lock; /* clock: one writer at a time, in any context */
 	seqcount_raw_spinlock_t clock_seq;
 	struct mg_clock clock;
 	u64 maxbw; /* guaranteed bandwidth, MiB/s */
+	bool combined; /* one budget holds reads and writes together */
 	bool user_only;
 	bool poll; /* throttled cores spin instead of halting */
 };
 
 extern struct mg_guard mg_guard;
+/* Some core's budget is counted by two events: all others shall not pay for that. */
+DECLARE_STATIC_KEY_FALSE(mg_two_events);
 DECLARE_PER_CPU(struct mg_core, mg_cores);
 
 /* Those that are online, of the CPUs to regulate. */
 #define for_each_mg_cpu(cpu) for_each_cpu_and(cpu, cpu_online_mask, &mg_guard.cpus)
 
-/* Do all cores count writes, too? */
+/* Does every core have a budget for writes, too? */
 static inline bool mg_counts_writes(void)
 {
 	return mg_guard.resources == MW_RESOURCES;
@@ -282,17 +292,19 @@ void mg_unthrottle(struct mg_core *core, u64 now);
 void mg_throttle_arrived(struct mg_core *core);
 
 /* counter.c */
-int mg_counter_open(struct mg_counter *counter, unsigned int cpu);
+int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
+		    const struct mg_code **code);
 void mg_counter_close(struct mg_counter *counter);
 u64 mg_counter_used(struct mg_counter *counter);
 bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events);
 void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods);
 void mg_counter_overshot(struct mg_counter *counter, u64 events);
 bool mg_counter_mend(struct mg_counter *counter);
+void mg_counter_arm_both(struct mg_counter *counter, u64 events);
 
 /**
- * mg_counter_arm() - interrupt after a number of further events
- * @counter: of this CPU, interrupts off
+ * mg_event_arm() - interrupt after a number of further events
+ * @event: of this CPU, interrupts off
  * @events: from now on; MW_UNLIMITED is too far away to come
  *
  * perf has armed its next overflow before anybody hears of this one, so a new
@@ -300,15 +312,11 @@ bool mg_counter_mend(struct mg_counter *counter);
  * event's distance runs up from minus its length, a hardware event's down.
  * Clearing the interrupt count keeps perf from throttling the event itself.
  */
-static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
+static inline void mg_event_arm(struct perf_event *event, u64 events)
 {
-	struct perf_event *event = counter->event;
-	struct hw_perf_event *hwc;
+	struct hw_perf_event *hwc = &event->hw;
 	s64 left = (s64)events;
 
-	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
-		return;
-	hwc = &event->hw;
 	if (event->attr.type == PERF_TYPE_SOFTWARE)
 		left = -left;
 	event->pmu->stop(event, PERF_EF_UPDATE);
@@ -317,7 +325,30 @@ static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
 	hwc->last_period = events;
 	local64_set(&hwc->period_left, left);
 	event->pmu->start(event, PERF_EF_RELOAD);
+}
+
+/**
+ * mg_counter_arm() - interrupt after a number of further events
+ * @counter: of this CPU, interrupts off
+ * @events: as in mg_event_arm(); of two events, of their sum, and at the latest then
+ */
+static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
+{
+	struct perf_event *event = counter->event;
+
+	if (static_branch_unlikely(&mg_two_events) && counter->write_event) {
+		mg_counter_arm_both(counter, events);
+		return;
+	}
+	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
+		return;
+	mg_event_arm(event, events);
 	counter->interrupts_at = local64_read(&event->count) + events;
+}
+
+static inline bool mg_event_lost(const struct perf_event *event)
+{
+	return event && READ_ONCE(event->state) != PERF_EVENT_STATE_ACTIVE;
 }
 
 /**
@@ -329,8 +360,10 @@ static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
  */
 static inline bool mg_counter_lost(const struct mg_counter *counter)
 {
-	return counter->event &&
-	       READ_ONCE(counter->event->state) != PERF_EVENT_STATE_ACTIVE;
+	if (static_branch_unlikely(&mg_two_events) &&
+	    mg_event_lost(counter->write_event))
+		return true;
+	return mg_event_lost(counter->event);
 }
 
 /* event.c */

@@ -235,7 +235,9 @@ static int set_budgets(enum mw_resource resource, const char *text,
 	struct plan plan = {};
 	int err;
 
-	*why = "this machine counts no writes: give g_write_counter_id= when loading";
+	*why = mg_guard.combined ?
+		       "one budget holds reads and writes together (combined=1): write it to limit" :
+		       "this machine counts no writes: give g_write_counter_id= when loading";
 	if (resource == MW_WRITE && !mg_counts_writes())
 		return -EOPNOTSUPP;
 	cpus_read_lock();

@@ -117,9 +117,12 @@ bool mg_pass_period(struct mg_core *core, u64 now)
 	    trace_period_enabled() || READ_ONCE(core->reset))
 		return false;
 	for (r = 0; r < mg_guard.resources; r++) {
-		if (unlikely(mg_counter_lost(&core->counter[r])))
+		if (unlikely(mg_event_lost(core->counter[r].event)))
 			return false;
 	}
+	if (static_branch_unlikely(&mg_two_events) &&
+	    mg_event_lost(core->counter[MW_READ].write_event))
+		return false;
 	if (!mg_clock_step(core, now))
 		return false;
 	core->stats.late_sum += late;

@@ -112,4 +112,29 @@ set_to control "exclusive 5"
 paced 1 200000
 check "sharing may begin at that time" "stat 0 over_periods read" 0 '^0$'
 check "unloads" "unload" 0 ""
+
+# The same as one budget over both: each instruction counts twice.
+modprobe memguard period_us=100 user_only=1 g_hw_type=0x08 g_write_counter_id=0x08 combined=1
+set_to limit "events 334000"
+cost=$(cost)
+echo "# 60 % of a budget over two events: $cost instructions a period"
+check "a core near a budget over two events pays for both" "is $cost -lt 4000" 0 yes
+set_to limit "events 160000"
+paced 1 200000
+echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most, $(stat 0 overflows) interrupts in $(stat 0 periods) periods"
+check "a smaller one holds it" "within $(($(stat 0 used read) / 100)) $(($(stat 0 periods) * 1600)) 1" 0 yes
+check "  in each period" "is $(stat 0 used_max read) -le 160400" 0 yes
+check "unloads" "unload" 0 ""
+# Instructions alone, then page faults alone: one of the two takes all of the budget.
+modprobe memguard user_only=1 g_hw_type=page-faults g_write_counter_id=0x08 combined=1 bytes_per_event=64
+set_to limit "events 400000"
+paced 1 200000
+echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most, $(stat 0 overflows) interrupts in $(stat 0 periods) periods"
+check "the second event alone uses the budget" "within $(($(stat 0 used read) / 100)) $(($(stat 0 periods) * 4000)) 1" 0 yes
+check "unloads" "unload" 0 ""
+modprobe memguard user_only=1 g_hw_type=0x08 g_write_counter_id=page-faults combined=1 bytes_per_event=64
+set_to limit "events 400000"
+paced 1 200000
+check "so does the first one" "within $(($(stat 0 used read) / 100)) $(($(stat 0 periods) * 4000)) 1" 0 yes
+check "unloads" "unload" 0 ""
 finish

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# One budget over refills and write-backs, on a platform's modelled memory: a reader, two
+# writers and a copier are each held to it, whatever they do.
+# shellcheck source=tests/lab/check.sh
+. "$(dirname "$0")/check.sh"
+
+memwarden=${MEMWARDEN:-memwarden}
+work=$(mktemp -d)
+trap 'rm -rf "$work" "$said"' EXIT
+
+cat >"$work/loads.sh" <<'EOF2'
+for load in "0 read" "1 write" "2 copy" "3 write"; do
+	memwarden bandwidth -m 16M -c ${load% *} -a ${load#* } -t 3 2>&1 | sed -n "s/.*B\/W = /${load#* }: /p" &
+done
+wait
+EOF2
+cat >"$work/combined.sh" <<'EOF2'
+memwarden guard start --combined 2>&1 && memwarden guard show && memwarden guard stop
+echo the module
+memwarden guard run --no-self-test --backend module --combined --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
+echo in user space
+memwarden guard run --backend user --combined --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
+echo no write-backs
+memwarden guard start --combined --event 0x17 2>&1
+echo one event of both
+memwarden guard start --combined --event 0x19 2>&1 && memwarden guard stop
+echo its loads
+memwarden guard run --no-self-test --backend module --combined --event 0x19 --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
+EOF2
+combined() {
+	"$memwarden" lab run --platform raspberry-pi-3 --with "$work/combined.sh" --with "$work/loads.sh" \
+		-- sh /host/combined.sh >"$work/said" 2>&1
+	code=$?
+	sed 's/^/# /' "$work/said"
+	return $code
+}
+
+# part FROM: what was said from that line to the next title.
+part() {
+	sed -n "/^$1$/,\$p" "$work/said" | sed -n '1!{/^the module$\|^in user space$\|^no write-backs$\|^one event of both$\|^its loads$/q;};p'
+}
+
+combined
+check "the guard starts with one budget over both" "grep -c 'lines that are fetched and written back' $work/said" 0 '^8$'
+check "  it counts a line that is written twice" \
+	"grep -m 1 'CPU3: 67108864 bytes written' $work/said" 0 'written, 13[2-9][0-9]{6} counted as lines that are fetched and written back'
+check "  one that is read once" "grep -m 1 'CPU3: 67108864 bytes moved' $work/said" 0 'moved, 6[6-9][0-9]{6} counted'
+check "  and says so" "cat $work/said" 0 'event cortex-a53 .*write-backs \(0x18\) count in the same budget'
+check "  as guard show does" "cat $work/said" 0 'event cortex-a53 of 64 bytes with write event 0x18 in one budget'
+for how in "the module" "in user space" "its loads"; do
+	for cpu in 0 1 2 3; do
+		check "$how: CPU$cpu is held" "part '$how'" 0 "CPU$cpu (19[6-9]|20[01])\.[0-9] of 200\.0 MB/s"
+	done
+	check "  which is what it says" "part '$how'" 0 '!NOT held'
+done
+check "an event of reads alone is refused" "part 'no write-backs'" 0 \
+	'event 0x17 counted [0-9]+ bytes while 67108864 were written, each of which is fetched and written back \(-[0-9]+ %\)'
+check "one that counts both is taken" "part 'one event of both'" 0 '^guard: module, event 0x19 \(64 bytes, reads and write-backs together\)'
+finish
