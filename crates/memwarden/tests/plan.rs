@@ -183,7 +183,7 @@ fn bad_input_to_a_plan_gets_a_clear_line() {
     refused(&and("--miss-ratio=1"), "a share from 0 to below 1");
     refused(&and("--confidence=1"), "above 0 and below 1");
     refused(&and("--jobs=0"), "give 1 to 100000");
-    refused(&and("--miss-ratio=0.00001"), "takes 368887 jobs");
+    refused(&and("--miss-ratio=0.00001"), "needs 368887 jobs");
     refused(&and("--margin=300us"), "less than the deadline");
     refused(
         &and("--margin=1m"),

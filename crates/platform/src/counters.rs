@@ -183,8 +183,7 @@ pub struct Counters {
     /// The events of [`EVENTS`] with their results.
     pub events: Vec<Found>,
     /// Cycle counters that can run at once: the PMU's general-purpose counters that no other user holds; `None` without
-    /// a
-    /// PMU.
+    /// a PMU.
     pub hardware_counters: Option<usize>,
 }
 

@@ -243,9 +243,8 @@ impl OverflowCounter {
     ///
     /// Call it on the counter's CPU, so that nothing is counted between the steps. Setting the period of a running
     /// software event would make it overflow at the next event, whatever the period: perf clears the remaining count
-    /// and counts up to
-    /// 0. Stopped, set and started, it begins a whole period. A counter that was lost cannot overflow and is left as it
-    /// is.
+    /// and counts up to 0. Stopped, set and started, it begins a whole period. A counter that was lost cannot overflow
+    /// and is left as it is.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -160,8 +160,7 @@ pub struct LabFacts {
     /// QEMU's version.
     pub qemu_version: String,
     /// `counted` (time counts each CPU's instructions, repeatable) or `free` (follows the host's clock). Runs from
-    /// before
-    /// November 2026 call the first `parallel`; there `counted` counted all CPUs' instructions together.
+    /// before November 2026 call the first `parallel`; there `counted` counted all CPUs' instructions together.
     pub clock: String,
     /// Other facts.
     #[serde(flatten)]

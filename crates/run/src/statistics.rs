@@ -2,9 +2,8 @@
 //! The statistics of every report.
 //!
 //! - Percentiles are by the nearest-rank definition: the p-th percentile of n sorted samples is the one at rank
-//!   ceil(p/100 x n), counted from 1. It is always a measured value; there is no interpolation. With few samples the
-//! high
-//!   percentiles equal the maximum.
+//!   ceil(p/100 x n), counted from 1. It is always a measured value; there is no interpolation. With few samples
+//!   the high percentiles equal the maximum.
 //! - The median is the middle sample, or the mean of the two middle ones; `p50` is by nearest rank, which for an even
 //!   number of samples is the lower of the two.
 //! - The standard deviation is the sample's, with n - 1; of a single sample it is null.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies within this process, to test measurements on any machine. The times are those of copies in user space, and
-//! the
-//! CPU does the engine's work.
+//! the CPU does the engine's work.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

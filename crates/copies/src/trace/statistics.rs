@@ -16,8 +16,7 @@ const SIZES: usize = 2048;
 const CALLERS: usize = 4096;
 
 /// Times kept for each size: with fewer, the 99th percentile would be the maximum. The times of all sizes of a ring
-/// take 6
-/// MiB.
+/// take 6 MiB.
 const RESERVOIR: usize = 128;
 
 /// An arbitrary constant, so that the same records give the same sample.

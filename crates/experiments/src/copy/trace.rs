@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces every copy between user and kernel memory on the whole machine. The kernel records each copy, and one thread
-//! per
-//! CPU reads and counts the records.
+//! per CPU reads and counts the records.
 
 mod dat;
 mod figures;
@@ -53,8 +52,7 @@ pub struct Config {
     /// Write each record to the classic files as well.
     pub dat: bool,
     /// A command with its arguments; the trace ends when the command ends. Empty means none. In a file, a word that is
-    /// not
-    /// UTF-8 is an array of its bytes.
+    /// not UTF-8 is an array of its bytes.
     #[serde(with = "memwarden_platform::text_or_bytes::list")]
     #[schemars(with = "Vec<String>")]
     pub command: Vec<OsString>,

@@ -2,9 +2,8 @@
 //! Standard output and standard error, whose readers may close them at any time (`| head -1`).
 //!
 //! A closed pipe is no error and ends nothing: a guard is still restored, a run folder still completed. For the same
-//! reason
-//! SIGPIPE stays ignored. Any other failure, such as a full disk, is an error of standard output; failures of standard
-//! error cannot be reported. `print!` and similar macros panic in all these cases, and a lint forbids them.
+//! reason SIGPIPE stays ignored. Any other failure, such as a full disk, is an error of standard output; failures of
+//! standard error cannot be reported. `print!` and similar macros panic in all these cases, and a lint forbids them.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
