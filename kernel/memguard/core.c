@@ -787,6 +787,30 @@ static void core_used_up(struct mg_core *core, u64 now)
 		count_and_arm(core);
 }
 
+/* Of two events one may have used up its share of a chunk, and not both the chunk. */
+static bool chunk_goes_on(struct mg_core *core, struct mg_counter *counter)
+{
+	u64 chunk = max(core->policy.account[counter->resource].budget >> MG_CHUNK_SHIFT, 1ULL);
+	u64 used = counter->begin + mg_counter_used(counter) - counter->mark;
+
+	if (used >= chunk)
+		return false;
+	mg_counter_arm(counter, chunk - used);
+	return true;
+}
+
+static void quiet_overflow(struct mg_core *core, struct mg_counter *counter)
+{
+	bool two = static_branch_unlikely(&mg_two_events) && counter->write_event;
+
+	if (two && core->chunks && chunk_goes_on(core, counter))
+		return;
+	look_again(core, ktime_get_ns(), core_is_idle(), core->chunks);
+	/* Within the same period the other event would keep its old share. */
+	if (two && core->quiet && !core->chunks)
+		count_and_arm(core);
+}
+
 /**
  * mg_core_overflow() - the counter's interrupt, now outside of NMI context
  * @counter: of this CPU; interrupts are off
@@ -798,13 +822,13 @@ void mg_core_overflow(struct mg_counter *counter)
 
 	if (!core->regulated || core->hold || gives_back(core) || core->deferred)
 		return;
-	now = ktime_get_ns();
 	core->steady = false;
 	if (core->quiet) {
 		/* Or interrupts on an idle core. */
-		look_again(core, now, core_is_idle(), core->chunks);
+		quiet_overflow(core, counter);
 		return;
 	}
+	now = ktime_get_ns();
 	if (unlikely(now < core->run_until)) {
 		mg_counter_arm(counter, MW_UNLIMITED);
 		if (core->run_until < core->next) {
@@ -1076,6 +1100,8 @@ void mg_core_stop(unsigned int cpu)
 
 		if (counter->far)
 			core->policy.account[r].total_used += mg_counter_used(counter);
+		/* What is left of a budget may be an event; from now on none is armed anew. */
+		mg_counter_arm(counter, MW_UNLIMITED);
 	}
 	throttled = core->policy.throttled;
 	action = mw_core_offline(&mg_guard.policy, &core->policy);

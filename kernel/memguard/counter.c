@@ -224,6 +224,7 @@ void mg_counter_arm_both(struct mg_counter *counter, u64 events)
 {
 	struct perf_event *event[MW_SPLIT] = { counter->event, counter->write_event };
 	u64 counted[MW_SPLIT], share[MW_SPLIT], sum = 0;
+	bool lost = false;
 	int i;
 
 	for (i = 0; i < MW_SPLIT; i++) {
@@ -236,9 +237,12 @@ void mg_counter_arm_both(struct mg_counter *counter, u64 events)
 	for (i = 0; i < MW_SPLIT; i++) {
 		if (event[i]->state == PERF_EVENT_STATE_ACTIVE)
 			mg_event_arm(event[i], share[i]);
+		else
+			lost = true;
 		sum += local64_read(&event[i]->count);
 	}
-	counter->interrupts_at = sum + events;
+	/* A lost event comes back with an old distance: mg_counter_keep() must not trust it. */
+	counter->interrupts_at = lost ? counter->begin - 1 : sum + events;
 }
 
 /* A period may take four times what the last one took before it ends early. */

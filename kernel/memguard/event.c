@@ -198,14 +198,35 @@ static int event_named(const char *name, struct mg_event *event)
 }
 
 /* A raw code, or what an event of this name counts. */
-static int write_code(const char *what, const char *text, struct mg_code *code)
+static int write_event(const char *what, const char *text, struct mg_event *event)
 {
 	const struct mw_event *row = mw_event_named(text);
+	struct mg_event named;
 
 	if (!row || row->type == MW_EVENT_NONE)
-		return raw_code(what, text, code);
-	*code = event_of(row).read;
+		return raw_code(what, text, &event->write);
+	named = event_of(row);
+	if (named.write.config) {
+		event->write = named.write;
+		return 0;
+	}
+	/* Cycles are 0, which stands for no event. */
+	if (!named.read.config) {
+		pr_err("%s=%s counts no writes: give a raw event code such as 0x18\n", what,
+		       text);
+		return -EINVAL;
+	}
+	event->write = named.read;
+	event->write_name = row->name;
+	event->write_bytes = named.bytes;
 	return 0;
+}
+
+static void take_write_event(struct mg_event *event, const struct mg_event *from)
+{
+	event->write = from->write;
+	event->write_name = from->write_name;
+	event->write_bytes = from->write_bytes;
 }
 
 /* What a list gives a core; -EEXIST if the core has it already. */
@@ -223,7 +244,7 @@ static int give_write(struct mg_core *core, const struct mg_event *event)
 {
 	if (core->write_given)
 		return -EEXIST;
-	core->event.write = event->write;
+	take_write_event(&core->event, event);
 	core->write_given = true;
 	return 0;
 }
@@ -267,7 +288,7 @@ static int event_for_cpus(const char *what, char *text, give_event give)
 		pr_err("%s: %s is for which CPUs? give EVENT@FIRST-LAST,...\n", what, name);
 		return -EINVAL;
 	}
-	err = give == give_write ? write_code(what, name, &event.write) :
+	err = give == give_write ? write_event(what, name, &event) :
 				   event_named(name, &event);
 	return err ?: give_to(what, &event, name, text, give);
 }
@@ -353,9 +374,9 @@ static int given_writes(const char *text)
 
 	if (strpbrk(text, "@,"))
 		return events_by_cpu("g_write_counter_id", text, give_write);
-	err = write_code("g_write_counter_id", text, &event.write);
+	err = write_event("g_write_counter_id", text, &event);
 	for_each_cpu(cpu, &mg_guard.cpus)
-		per_cpu(mg_cores, cpu).event.write = event.write;
+		take_write_event(&per_cpu(mg_cores, cpu).event, &event);
 	return err;
 }
 
@@ -384,6 +405,12 @@ static int agree(unsigned int bytes)
 		if (!bytes && event->bytes != mg_guard.bytes) {
 			pr_err("CPU%d: event %s is %u bytes of traffic, and that of the CPUs before it %u: give bytes_per_event=\n",
 			       cpu, event->name, event->bytes, mg_guard.bytes);
+			return -EINVAL;
+		}
+		if (!bytes && event->write_bytes && event->write_bytes != event->bytes) {
+			pr_err("CPU%d: event %s is %u bytes of traffic, and write event %s %u: give bytes_per_event=\n",
+			       cpu, event->name, event->bytes, event->write_name,
+			       event->write_bytes);
 			return -EINVAL;
 		}
 		if (mg_guard.combined && !counts_both(event)) {
@@ -435,7 +462,7 @@ int mg_events_choose(const char *hw_type, const char *read, const char *write,
  */
 int mg_event_of_core(struct mg_core *core)
 {
-	struct mg_code write = core->event.write; /* g_write_counter_id= */
+	const struct mg_event given = core->event; /* by g_write_counter_id= */
 	const struct mw_event *row;
 	struct mg_event event;
 
@@ -445,9 +472,10 @@ int mg_event_of_core(struct mg_core *core)
 	if (!row)
 		return -EINVAL;
 	event = event_of(row);
-	if (write.config)
-		event.write = write;
+	if (given.write.config)
+		take_write_event(&event, &given);
 	if ((!mg_guard.bytes_given && event.bytes != mg_guard.bytes) ||
+	    (!mg_guard.bytes_given && event.write_bytes && event.write_bytes != event.bytes) ||
 	    (mg_counts_writes() && !event.write.config) ||
 	    (mg_guard.combined && !counts_both(&event))) {
 		pr_err("CPU%u: event %s does not count as the other CPUs' do\n", core->cpu,

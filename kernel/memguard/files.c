@@ -192,13 +192,18 @@ static void show_cores(struct seq_file *m, const char *name,
 	free_cpumask_var(mask);
 }
 
-/* Of writes there is the code alone. */
+/* An event that counts writes is the same if its code is. */
 static bool same_event(const struct mg_event *one, const struct mg_event *other,
 		       enum mw_resource resource)
 {
 	return !memcmp(mg_event_code(one, resource), mg_event_code(other, resource),
 		       sizeof(struct mg_code)) &&
 	       (resource == MW_WRITE || one->name == other->name);
+}
+
+static bool has_event(const struct mg_event *event, enum mw_resource resource)
+{
+	return event->name && (resource == MW_READ || event->write.config);
 }
 
 /* As g_read_counter_id= takes it. */
@@ -215,10 +220,12 @@ static void show_code(struct seq_file *m, const struct mg_code *code)
 static void show_event_of(struct seq_file *m, const struct mg_event *event,
 			  enum mw_resource resource, int first, int last)
 {
-	if (resource == MW_WRITE || !strcmp(event->name, "raw"))
+	const char *name = resource == MW_WRITE ? event->write_name : event->name;
+
+	if (!name || !strcmp(name, "raw"))
 		show_code(m, mg_event_code(event, resource));
 	else
-		seq_puts(m, event->name);
+		seq_puts(m, name);
 	seq_printf(m, "@%d", first);
 	if (last > first)
 		seq_printf(m, "-%d", last);
@@ -234,7 +241,7 @@ static void show_event(struct seq_file *m, enum mw_resource resource)
 	for_each_cpu(cpu, &mg_guard.cpus) {
 		const struct mg_event *other = &per_cpu(mg_cores, cpu).event;
 
-		if (!other->name)
+		if (!has_event(other, resource))
 			continue;
 		if (!first)
 			first = other;
@@ -246,14 +253,17 @@ static void show_event(struct seq_file *m, enum mw_resource resource)
 	}
 	if (!differ) {
 		seq_printf(m, "%s ", first->name);
-		show_code(m, mg_event_code(first, resource));
+		if (resource == MW_WRITE && first->write_name)
+			seq_puts(m, first->write_name);
+		else
+			show_code(m, mg_event_code(first, resource));
 		seq_putc(m, '\n');
 		return;
 	}
 	for_each_cpu(cpu, &mg_guard.cpus) {
 		const struct mg_event *other = &per_cpu(mg_cores, cpu).event;
 
-		if (!other->name)
+		if (!has_event(other, resource))
 			continue;
 		if (event && cpu == end + 1 && same_event(event, other, resource)) {
 			end = cpu;

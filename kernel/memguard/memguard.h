@@ -65,6 +65,8 @@ struct mg_event {
 	const char *name; /* NULL: not known before the core is online */
 	struct mg_code read;
 	struct mg_code write; /* no config: it has no such event */
+	const char *write_name; /* NULL: the write event is known by its code */
+	u32 write_bytes; /* memory traffic per write event; 0: as a read's */
 	bool both; /* the read event counts writes, too */
 	u32 bytes; /* memory traffic per event */
 };

@@ -237,7 +237,7 @@ static int set_budgets(enum mw_resource resource, const char *text,
 
 	*why = mg_guard.combined ?
 		       "one budget holds reads and writes together (combined=1): write it to limit" :
-		       "this machine counts no writes: give g_write_counter_id= when loading";
+		       "this machine counts no writes: load it with g_write_counter_id=";
 	if (resource == MW_WRITE && !mg_counts_writes())
 		return -EOPNOTSUPP;
 	cpus_read_lock();

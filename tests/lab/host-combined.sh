@@ -20,7 +20,7 @@ memwarden guard start --combined 2>&1 && memwarden guard show && memwarden guard
 echo the module
 memwarden guard run --no-self-test --backend module --combined --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
 echo in user space
-memwarden guard run --backend user --combined --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
+memwarden guard run --no-self-test --backend user --combined --cpus 0-3 --mb 200 -- sh /host/loads.sh 2>&1
 echo no write-backs
 memwarden guard start --combined --event 0x17 2>&1
 echo one event of both

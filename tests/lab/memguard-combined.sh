@@ -16,7 +16,7 @@ check "  with a line that says what to give" "dmesg" 0 \
 check "  and nothing is left" "ls $G" 1 ""
 check "two events of one budget are taken" "load g_write_counter_id=minor-faults combined=1" 0 ""
 check "control says so" "setting combined; setting write_event" 0 "^1$"
-check "  and which they are" "setting event; setting write_event" 0 "page-faults 0x5"
+check "  and which they are" "setting event; setting write_event" 0 "page-faults minor-faults"
 check "there is no other budget" "set_to write_limit 'mb 100'" 1 ""
 check "  as a line says" "dmesg" 0 "write_limit: one budget holds reads and writes together"
 check "  and the file" "cat $G/write_limit" 0 "^not supported: one budget holds reads and writes together"

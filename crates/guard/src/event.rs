@@ -189,11 +189,15 @@ pub(crate) fn raw_text(code: EventCode) -> String {
     text
 }
 
-/// The codes of a list of events that count writes: raw ones, or what a name counts.
+/// The codes of a list of events that count writes: raw ones, or what a name counts. `bytes` of a name's event must be those
+/// of a read's, unless it is `None`.
 ///
 /// # Errors
-/// When a name is unknown.
-pub(crate) fn write_codes(text: &str) -> Result<Vec<(EventCode, Option<CpuSet>)>, Error> {
+/// When a name is unknown, counts no writes, or stands for another number of bytes.
+pub(crate) fn write_codes(
+    text: &str,
+    bytes: Option<u64>,
+) -> Result<Vec<(EventCode, Option<CpuSet>)>, Error> {
     let list: EventList = text.parse()?;
     list.iter()
         .map(|(word, cpus)| {
@@ -203,11 +207,21 @@ pub(crate) fn write_codes(text: &str) -> Result<Vec<(EventCode, Option<CpuSet>)>
                      0x18@0-3,0x2c@4-7"
                 ))
             };
-            let code = match raw_code(word)? {
-                Some(code) => code,
-                None => named(word).ok_or_else(unknown)?.read,
-            };
-            Ok((code, cpus.cloned()))
+            if let Some(code) = raw_code(word)? {
+                return Ok((code, cpus.cloned()));
+            }
+            let coded = named(word).ok_or_else(unknown)?;
+            let code = coded.write.unwrap_or(coded.read);
+            if code == EventCode::CYCLES {
+                return Err(unknown());
+            }
+            match bytes {
+                Some(bytes) if bytes != coded.bytes => Err(Error::BadInput(format!(
+                    "write event {word}: it is {} bytes of traffic, and a read event {bytes}: give --bytes-per-event",
+                    coded.bytes
+                ))),
+                _ => Ok((code, cpus.cloned())),
+            }
         })
         .collect()
 }
@@ -261,7 +275,14 @@ fn choose_on(
     };
     let write_codes = match &options.write_event {
         None => Vec::new(),
-        Some(text) => write_codes(text)?,
+        Some(text) => {
+            let first = list.iter().next().map(|(name, _)| coded(name));
+            let read_bytes = first.transpose()?.map(|coded| coded.bytes);
+            write_codes(
+                text,
+                read_bytes.filter(|_| options.bytes_per_event.is_none()),
+            )?
+        }
     };
     if options.bytes_per_event == Some(0) {
         return Err(Error::BadInput("0 bytes per event: give 1 or more".into()));
@@ -692,6 +713,22 @@ mod tests {
             read: EventCode::raw(read),
             write: write.map(EventCode::raw),
         }
+    }
+
+    #[test]
+    fn a_write_event_by_name_counts_writes_in_the_reads_currency() {
+        let event = ask(Some("page-faults"), Some("minor-faults")).unwrap();
+        assert_eq!(event.write, Some("minor-faults".into()));
+        // A processor's name stands for what counts its write-backs.
+        let event = ask(Some("cortex-a53"), Some("cortex-a53")).unwrap();
+        assert_eq!(event.on(0).unwrap(), codes(0x17, Some(0x18)));
+        let said = ask(Some("cortex-a53"), Some("page-faults")).unwrap_err();
+        assert!(
+            said.to_string()
+                .contains("4096 bytes of traffic, and a read event 64")
+        );
+        let said = ask(Some("cortex-a53"), Some("cycles")).unwrap_err();
+        assert!(said.to_string().contains("give its raw code"));
     }
 
     #[test]

@@ -239,7 +239,7 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
         });
     }
     if let Some(event) = &options.write_event {
-        write_codes(event)?;
+        write_codes(event, None)?;
         words.push(format!("g_write_counter_id={event}"));
     }
     if options.combined {
@@ -284,9 +284,20 @@ impl Regulator for Module {
         let path = self.find()?;
         self.load(&path, &parameters)?;
         // Loaded and not to be steered is worse than not loaded.
-        if let Err(error) = self.settings() {
+        let settings = match self.settings() {
+            Ok(settings) => settings,
+            Err(error) => {
+                let _ = self.stop();
+                return Err(error);
+            }
+        };
+        // The kernel ignores a parameter that a module doesn't know.
+        if options.combined && !settings.control.combined {
             let _ = self.stop();
-            return Err(error);
+            return Err(Error::BadInput(format!(
+                "{}: this memguard is older than --combined: install the module of this memwarden, or give --backend user",
+                path.display()
+            )));
         }
         Ok(())
     }

@@ -157,8 +157,15 @@ impl Regulator for User {
                 period_us: settings.control.period_us,
             });
         }
-        // Refuses what can be told here in our own words; what the machine counts is asked where it is opened.
-        crate::event::choose(options, |_| false)?;
+        // Refuses bad names and codes early. The regulator asks what the machine counts; until then an event that was not given
+        // may count writes, too, and stand for any number of bytes.
+        let given = options.event.is_some();
+        let named = StartOptions {
+            combined: options.combined && (given || options.write_event.is_some()),
+            bytes_per_event: options.bytes_per_event.or((!given).then_some(1)),
+            ..options.clone()
+        };
+        crate::event::choose(&named, |_| false)?;
         self.places.create()?;
         let plan = Plan {
             options: options.clone(),

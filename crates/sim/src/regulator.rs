@@ -200,7 +200,7 @@ impl Regulator {
         self.cores[core].policy.is_throttled()
     }
 
-    /// Number of times that a budget was used up.
+    /// Number of counter interrupts: each budget that was used up, and with a combined budget each share.
     pub fn overflows(&self, core: usize) -> u64 {
         self.cores[core].overflows
     }

@@ -125,7 +125,7 @@ struct Options {
     /// memory traffic]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
-    /// Event that counts write-backs: a raw code such as 0x18; if CPUs differ, CODE@FIRST-LAST,...
+    /// Event that counts write-backs: a name, or a raw code such as 0x18; if CPUs differ, EVENT@FIRST-LAST,...
     #[arg(long, value_name = "CODE")]
     write_event: Option<String>,
     /// One budget for reads and write-backs together, as a DRAM channel sees them: each budget limits their sum

@@ -69,7 +69,7 @@ pub struct Args {
     /// Event that the guard counts: a name, or a raw code such as 0x17
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     event: Option<String>,
-    /// What counts write-backs: a raw code such as 0x18
+    /// Event that counts write-backs: a name, or a raw code such as 0x18
     #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
     write_event: Option<String>,
     /// One budget for reads and write-backs together
