@@ -40,8 +40,8 @@ pub enum Error {
     },
     /// Neither apt nor the cache knows a package.
     #[error(
-        "apt does not know the package {0}: run scripts/install-packages (it adds the arm64 \
-         architecture and refreshes the package lists)"
+        "apt does not know the package {0}: run scripts/install-packages, which adds the arm64 architecture, then \
+         apt-get update as root, which refreshes the package lists"
     )]
     UnknownPackage(String),
     /// The lab's own sources are not around.

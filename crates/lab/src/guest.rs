@@ -195,24 +195,23 @@ fn build_program(
 ) -> Result<PathBuf> {
     say("building memwarden for the guest");
     let rust_target = architecture.rust_target();
-    // Here, since in .cargo/config.toml it would be meant for programs that run on an amd64 host, too.
+    // .cargo/config.toml has this flag for arm64. A second one would be another build than that of a plain
+    // `cargo build --target`. For amd64 it is here: in that file it would also hold for the host's programs.
     let is_static = format!("target.{rust_target}.rustflags=['-C', 'target-feature=+crt-static']");
-    let target = program::cargo(
-        "build memwarden for the guest",
-        source,
-        &[
-            "build",
-            "--release",
-            "--quiet",
-            "--target",
-            rust_target,
-            "--package",
-            "memwarden",
-            "--no-default-features",
-            "--config",
-            &is_static,
-        ],
-    )?;
+    let mut arguments = vec![
+        "build",
+        "--release",
+        "--quiet",
+        "--target",
+        rust_target,
+        "--package",
+        "memwarden",
+        "--no-default-features",
+    ];
+    if architecture == Architecture::Amd64 {
+        arguments.extend(["--config", &is_static]);
+    }
+    let target = program::cargo("build memwarden for the guest", source, &arguments)?;
     Ok(target.join(rust_target).join("release/memwarden"))
 }
 

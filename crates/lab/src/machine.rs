@@ -353,9 +353,14 @@ impl Machine {
 
     fn check_modelled(&self, memory: &ModelledMemory) -> Result<()> {
         let (name, cpus) = (memory.name(), memory.cpus());
-        if self.board != Board::Virt || self.clock != Clock::Counted {
+        if self.board != Board::Virt {
             return Err(Error::BadInput(format!(
-                "--platform {name}: a modelled memory is on the machine virt, on the counted clock: give no other"
+                "--platform {name}: a modelled memory is on the machine virt: leave --machine out"
+            )));
+        }
+        if self.clock != Clock::Counted {
+            return Err(Error::BadInput(format!(
+                "--platform {name}: a modelled memory is on the counted clock: leave --clock out"
             )));
         }
         if self.cpus > cpus {

@@ -209,8 +209,8 @@ impl MachineName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockName {
-    /// One ns for each instruction, on all CPUs in parallel (amd64: CPUs take turns); repeatable; builds the lab's own
-    /// emulator (lab qemu)
+    /// One ns for each instruction, on all CPUs in parallel; repeatable; builds the lab's own emulator (lab qemu), except
+    /// for amd64, where CPUs take turns on Debian's
     Counted,
     /// The host's clock; faster, and on Debian's emulator
     Free,
@@ -762,7 +762,11 @@ mod tests {
             ),
             (
                 "run --machine amd64 --platform raspberry-pi-3 -- true",
-                "--platform raspberry-pi-3: a modelled memory is on the machine virt",
+                "--platform raspberry-pi-3: a modelled memory is on the machine virt: leave --machine out",
+            ),
+            (
+                "run --clock free --platform raspberry-pi-3 -- true",
+                "--platform raspberry-pi-3: a modelled memory is on the counted clock: leave --clock out",
             ),
             (
                 "kernel --linux /no/such",
