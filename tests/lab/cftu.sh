@@ -89,9 +89,9 @@ cycle() {
 check "loaded and unloaded again and again" "cycle" 0 ''
 rmmod cftu
 rmmod swdma
-if [ -e /sys/kernel/debug/kmemleak ]; then
-	check "no memory is leaked" "leaks | grep -A 12 -E 'cftu|swdma'" 1 ''
-else
+if [ "$(uname -m)" = x86_64 ] && [ ! -e /sys/kernel/debug/kmemleak ]; then
 	skip "no memory is leaked" "this kernel has no kmemleak"
+else
+	check "no memory is leaked" "leaks | grep -A 12 -E 'cftu|swdma'" 1 ''
 fi
 finish
