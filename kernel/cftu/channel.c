@@ -68,7 +68,7 @@ static const struct kernel_param_ops poll_bytes_operations = {
 	.get = poll_bytes_get,
 };
 module_param_cb(poll_bytes, &poll_bytes_operations, &poll_bytes, 0644);
-MODULE_PARM_DESC(poll_bytes, "up to so many bytes a transfer's end is polled for (default: measured at load)");
+MODULE_PARM_DESC(poll_bytes, "largest transfer whose end is polled for, bytes (default: measured at load)");
 
 struct engine cftu_engine;
 

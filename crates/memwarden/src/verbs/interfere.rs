@@ -43,8 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     victim_memory: Option<Size>,
     /// The victim's passes over its buffer in each repeat; for a program, its jobs [default: as many as fit into
-    /// --window;
-    /// 100 jobs; with --on lab 1]
+    /// --window; 100 jobs; with --on lab 1]
     #[arg(long, value_name = "N")]
     victim_iterations: Option<u64>,
     /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND or trace:FILE
@@ -85,7 +84,7 @@ pub struct Args {
     /// Time between the start of the aggressors and the start of the victim
     #[arg(long, value_name = "TIME")]
     settle: Option<Time>,
-    /// Minimum time for which each guarded case is watched without a break, every period of it: its aggressors go on
+    /// Minimum time for which each guarded case is watched without a break, in every period; its aggressors continue
     /// after the victim's last run [default: 2.5s]
     #[arg(long, value_name = "TIME")]
     hold: Option<Time>,
