@@ -46,7 +46,8 @@
 	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
 /* One that counts misses of the system's cache, or of the L3 where CPUECTLR_EL1.EXTLLC is 0. */
 #define SYSTEM_LAST(name, source, sure) \
-	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
+	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, \
+	  sure, 0 }
 /* From Skylake on: the core's prefetches into L1 and L2 count, those into the L3 don't. */
 #define INTEL(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
@@ -168,14 +169,18 @@ static const struct mw_event events[] = {
 	  MW_WRITES, MW_MANUAL, 0 },
 	{ "zen2", PMU_EVENTS("x86/amdzen2"), DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_LISTED, 0 },
-	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
-	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
-	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
+	{ "zen3", PMU_EVENTS("x86/amdzen3"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED, 0 },
+	{ "zen4", PMU_EVENTS("x86/amdzen4"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED, 0 },
+	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES, MW_LISTED, 0 },
 
 	/* The SBI's PMU extension: what its firmware has for perf's name. */
 	{ "riscv", "RISC-V SBI, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
 	  MW_MANUAL, 0 },
-	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64, 0, MW_LISTED, 0 },
+	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64,
+	  0, MW_LISTED, 0 },
 
 	/* perf's names, whatever the processor. */
 	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0 },

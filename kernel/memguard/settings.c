@@ -236,7 +236,7 @@ static int set_budgets(enum mw_resource resource, const char *text,
 	int err;
 
 	*why = mg_guard.combined ?
-		       "one budget holds reads and writes together (combined=1): write it to limit" :
+		       "one budget holds reads and writes together (combined=1): see limit" :
 		       "this machine counts no writes: load it with g_write_counter_id=";
 	if (resource == MW_WRITE && !mg_counts_writes())
 		return -EOPNOTSUPP;
