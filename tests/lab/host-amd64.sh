@@ -87,10 +87,16 @@ check "tests of one CPU on the counted clock" \
 	"tests counted --clock counted --cpus 1 -- env HOLD=${HOLD:-1} sh /host/all.sh $counted" 0 ''
 adopt "$work/counted"
 
-check "tests of four CPUs on the host's clock" \
-	"tests free --clock free -- env CYCLES=${CYCLES:-2} WRITES=${WRITES:-100} OPERATIONS=${OPERATIONS:-1000} sh /host/all.sh $free" \
-	0 ''
-adopt "$work/free"
+# Debian's emulator runs the CPUs on threads of the host. One may then execute a breakpoint that
+# the kernel has already removed from its code, as it changes a branch (Oops: int3).
+if [ -n "${FULL:-}" ]; then
+	check "tests of four CPUs on the host's clock" \
+		"tests free --clock free -- env CYCLES=${CYCLES:-2} WRITES=${WRITES:-100} OPERATIONS=${OPERATIONS:-1000} sh /host/all.sh $free" \
+		0 ''
+	adopt "$work/free"
+else
+	skip "tests of four CPUs on the host's clock" "the emulator may end them with an oops (int3); FULL=1 runs them"
+fi
 
 # why_not SCRIPT: why that test does not run here.
 why_not() {
