@@ -87,7 +87,7 @@ static void a_core_that_went_offline_changes_nothing(struct kunit *test)
 static void two_counters_share_one_budget(struct kunit *test)
 {
 	static const u64 kinds[][MW_SPLIT] = { { BUDGET, 0 }, { 0, BUDGET }, { 300, 700 } };
-	u64 counted[MW_SPLIT], share[MW_SPLIT], left;
+	u64 counted[MW_SPLIT] = {}, share[MW_SPLIT], left;
 	struct mw_split split = {};
 	int i, interrupts;
 
