@@ -2,7 +2,7 @@
 #include "policy.h"
 #include "split.h"
 
-/* Parts are in 1/128; the counter that counted less has two of them at least. */
+/* Parts are in 1/128; the counter that counted less gets at least two. */
 #define PART_SHIFT 7
 #define LEAST_PART 2
 
@@ -17,7 +17,7 @@ static u64 part_of(u64 part, u64 whole)
 	u64 parts = 0;
 	int bit;
 
-	/* No division: there are machines that have none of 64 bits. */
+	/* 32-bit kernels have no 64-bit division. */
 	for (bit = 0; bit < PART_SHIFT; bit++) {
 		part <<= 1;
 		parts <<= 1;
@@ -30,11 +30,11 @@ static u64 part_of(u64 part, u64 whole)
 }
 
 /**
- * mw_split_left() - share out what is left of a budget among its counters
- * @split: of these counters; zeroed at first
- * @counted: what each has counted since the last call
- * @left: events of their sum, 1 at least; MW_UNLIMITED is shared out by none
- * @share: where to put after how many events each interrupts
+ * mw_split_left() - split the remaining budget among its counters
+ * @split: state of these counters; zero before the first call
+ * @counted: events of each counter since the last call
+ * @left: remaining events of their sum, at least 1; MW_UNLIMITED is not split
+ * @share: set to the number of events after which each counter interrupts
  *
  * The shares add up to one more than @left.
  */
@@ -55,7 +55,7 @@ void mw_split_left(struct mw_split *split, const u64 counted[MW_SPLIT],
 	lesser = recent[1] <= recent[0];
 	sum = recent[0] + recent[1];
 	part = sum ? part_of(recent[lesser], sum) : 1 << (PART_SHIFT - 1);
-	/* One that hardly counts may begin to. */
+	/* A counter that is almost still may start to count. */
 	if (part < LEAST_PART)
 		part = LEAST_PART;
 	spare = left - 1;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * One budget that two counters of a core count together, such as refills and
- * write-backs. Each interrupts after a share of what is left, and then what is
- * left is split again.
+ * One budget that two counters of a core use together, such as refills and
+ * write-backs. Each counter interrupts after a share of the remaining budget; the
+ * rest is then split again.
  *
- * A counter interrupts at its share's last event. As long as none has, each has
- * counted its share less one at most. The shares less one add up to one less than
- * what is left: so the sum cannot have reached that unseen. The counter that
- * counted more of late gets the larger share, and a core that goes on as it did
- * is interrupted a few times in a period.
+ * A counter interrupts at its share's last event. Before the first interrupt each
+ * has counted at most its share less one. These add up to one less than the
+ * remaining budget, so the sum cannot reach it without an interrupt. The counter
+ * that recently counted more gets the larger share, so a steady load causes a few
+ * interrupts in a period.
  */
 #ifndef MEMWARDEN_SPLIT_H
 #define MEMWARDEN_SPLIT_H
@@ -18,8 +18,8 @@
 #define MW_SPLIT 2
 
 /**
- * struct mw_split - what the counters of one budget counted of late
- * @recent: half of the last time's, and what came since
+ * struct mw_split - what the counters of one budget counted recently
+ * @recent: half of the previous value, plus the events since the last split
  */
 struct mw_split {
 	u64 recent[MW_SPLIT];

@@ -787,7 +787,10 @@ static void core_used_up(struct mg_core *core, u64 now)
 		count_and_arm(core);
 }
 
-/* Of two events one may have used up its share of a chunk, and not both the chunk. */
+/*
+ * One of two events may have used up its share while both together have not yet used
+ * the chunk: it is armed for what remains.
+ */
 static bool chunk_goes_on(struct mg_core *core, struct mg_counter *counter)
 {
 	u64 chunk = max(core->policy.account[counter->resource].budget >> MG_CHUNK_SHIFT, 1ULL);
@@ -1100,7 +1103,7 @@ void mg_core_stop(unsigned int cpu)
 
 		if (counter->far)
 			core->policy.account[r].total_used += mg_counter_used(counter);
-		/* What is left of a budget may be an event; from now on none is armed anew. */
+		/* It may be armed for one event: from now on no interrupt arms it for more. */
 		mg_counter_arm(counter, MW_UNLIMITED);
 	}
 	throttled = core->policy.throttled;

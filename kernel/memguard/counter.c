@@ -114,7 +114,7 @@ static struct perf_event *open_event(struct mg_counter *counter, unsigned int cp
 	err = -EBUSY;
 	if (event->state != PERF_EVENT_STATE_ACTIVE)
 		goto release;
-	/* It counts, and nobody would be told that the budget is used up. */
+	/* It counts, but no interrupt would tell that the budget is used up. */
 	err = -EOPNOTSUPP;
 	if (event->pmu->capabilities & PERF_PMU_CAP_NO_INTERRUPT)
 		goto release;

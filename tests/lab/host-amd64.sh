@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
 # The amd64 machine: what its guest has, and the modules there. The guest tests in $counted run in a boot with one CPU, those
-# in $free in one with four CPUs; each of their checks is one here. Each other test of the machine virt is a skip with its
+# in $free, with FULL=1, in one with four CPUs; each of their checks is one here. Each other test of the machine virt is a skip with its
 # reason.
 # shellcheck source=tests/lab/check.sh
 . "$(dirname "$0")/check.sh"
