@@ -65,17 +65,17 @@ check "two boots print the same" "boot second && cmp $work/first $work/second" 0
 # The regulator on refills and their overflow interrupts, and the self-test before it.
 cat >"$work/guard.sh" <<'EOF'
 for backend in module user; do
-	memwarden guard start --backend $backend >/dev/null 2>&1 && memwarden guard show | grep -o -m 1 "cortex-a[0-9]*" &&
+	memwarden guard start --backend $backend --cpus 3 >/dev/null 2>&1 && memwarden guard show | grep -o -m 1 "cortex-a[0-9]*" &&
 		memwarden guard stop
 done
 memwarden guard start --event armv8 2>&1 && memwarden guard stop && echo proven
-memwarden guard start --event 0x03 2>&1
-memwarden guard start --event armv8 --write-event 0x15 2>&1
-memwarden guard start --event 0x17 --write-event 0x60 2>&1
-memwarden guard run --event armv8 --user-only --mb 1000,100,100,100 -- \
+for events in "0x03" "armv8 --write-event 0x15" "0x17 --write-event 0x60"; do
+	memwarden guard start --cpus 3 --event $events 2>&1
+done
+memwarden guard run --no-self-test --event armv8 --user-only --mb 1000,100,100,100 -- \
 	memwarden bandwidth -m 16M -c 3 -t 1 -a read 2>&1
 echo the kernel too
-memwarden guard run --event armv8 --mb 1000,100,100,100 -- memwarden bandwidth -m 16M -c 3 -t 1 -a write 2>&1
+memwarden guard run --no-self-test --event armv8 --mb 1000,100,100,100 -- memwarden bandwidth -m 16M -c 3 -t 1 -a write 2>&1
 EOF
 guard() { lab --with "$work/guard.sh" -- sh /host/guard.sh >"$work/guard"; }
 check "the guard starts on refills of the last level" "guard; cat $work/guard" 0 '^proven$'
@@ -155,7 +155,7 @@ check "each of eight CPUs of a custom platform does" "cpus --platform $work/eigh
 # With an L3 the processor has another memory event, which is found, tested and printed.
 own() {
 	"$memwarden" lab run --platform xeon-w3530 -- sh -c 'for backend in module user; do
-		memwarden guard start --backend $backend 2>&1 || exit
+		memwarden guard start --backend $backend --cpus 1 2>&1 || exit
 		memwarden guard show --json | grep -o "\"event\": *\"[^\"]*\""
 		memwarden guard stop
 	done'
@@ -172,8 +172,8 @@ check "an experiment refuses it, too" "$memwarden mmap --on lab:raspberry-pi-3 -
 
 # On a platform with an L3 the guard uses the event of the L3, not of the L2.
 cat >"$work/levels.sh" <<'EOF2'
-memwarden guard start --event 0x2a && memwarden guard stop && echo proven
-memwarden guard start --event armv8 2>&1
+memwarden guard start --cpus 1 --event 0x2a && memwarden guard stop && echo proven
+memwarden guard start --cpus 1 --event armv8 2>&1
 EOF2
 levels() { "$memwarden" lab run --platform xeon-w3530 --with "$work/levels.sh" -- sh /host/levels.sh >"$work/levels"; }
 check "with an L3 the guard starts on its refills" "levels; cat $work/levels" 0 '^proven$'

@@ -101,7 +101,7 @@ pub(crate) fn assemble(
         archive.link("usr/bin/bandwidth", "memwarden");
     }
 
-    let staged = stage_modules(source, kernel, say)?;
+    let staged = stage_modules(source, cache, kernel, say)?;
     archive.copy("usr/lib/modules", &staged)?;
 
     for path in job.with {
@@ -217,14 +217,21 @@ fn build_program(
 
 /// lib/modules as the guest gets it: the kernel's modules that it needs, ours
 /// under extra/, and depmod's index of both.
-fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result<PathBuf> {
+fn stage_modules(
+    source: &Source,
+    cache: &Cache,
+    kernel: &Kernel,
+    say: &dyn Fn(&str),
+) -> Result<PathBuf> {
     say("building the kernel modules");
-    let ours = modules::build(source, &kernel.headers)?;
+    let ours = modules::build(source, &kernel.headers, cache)?;
     let staged = source.built(&format!("staged/{}", kernel.release))?;
     let home = staged.join("lib/modules").join(&kernel.release);
-    if staged.exists() {
-        fs::remove_dir_all(&staged).on("remove", &staged)?;
+    let stamp = staged.join(".made-from");
+    if ours.made_from.is_some() && fs::read_to_string(&stamp).ok() == ours.made_from {
+        return Ok(staged.join("lib/modules"));
     }
+    fs::remove_dir_all(&staged).on("remove", &staged)?;
     for folder in ["kernel", "extra"] {
         let folder = home.join(folder);
         fs::create_dir_all(&folder).on("create", &folder)?;
@@ -232,7 +239,7 @@ fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result
     for file in kernel::module_files(&kernel.modules, &KERNEL_MODULES)? {
         unpack_module(&file, &home.join("kernel"))?;
     }
-    for file in ours {
+    for file in ours.files {
         let to = home
             .join("extra")
             .join(file.file_name().unwrap_or_default());
@@ -256,6 +263,7 @@ fn stage_modules(source: &Source, kernel: &Kernel, say: &dyn Fn(&str)) -> Result
             .arg(&staged)
             .arg(&kernel.release),
     )?;
+    fs::write(&stamp, ours.made_from.unwrap_or_default()).on("write", &stamp)?;
     Ok(staged.join("lib/modules"))
 }
 

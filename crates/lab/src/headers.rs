@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
+use crate::digest;
 use crate::error::{Error, OnFile, Result};
 use crate::program;
 use crate::stock::Stock;
@@ -19,12 +20,14 @@ use crate::stock::Stock;
 const COMPILER: &str = "gcc-12";
 
 /// Options of a newer Debian's kernel that must be off here: features of a newer compiler, and Rust, whose compiled core
-/// only the kernel's own rustc can read.
-const NOT_HERE: [&str; 5] = [
+/// only the kernel's own rustc can read. gcc 12 does not align cold functions; without the option of "sane" alignment the
+/// kernel marks none as cold, so that ftrace finds all of a module's functions aligned.
+const NOT_HERE: [&str; 6] = [
     "CONFIG_CC_HAS_ASSUME",
     "CONFIG_CC_HAS_COUNTED_BY",
     "CONFIG_CC_HAS_COUNTED_BY_PTR",
     "CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT",
+    "CONFIG_CC_HAS_SANE_FUNCTION_ALIGNMENT",
     "CONFIG_RUST",
 ];
 
@@ -76,13 +79,23 @@ impl Headers {
         say: &dyn Fn(&str),
     ) -> Result<Self> {
         let package = format!("linux-headers-{release}");
-        let kept = |name: &String| name.starts_with(&format!("{package}_{architecture}_"));
+        // Headers that were adapted in another way are replaced.
+        let adapted = digest::short(NOT_HERE.iter().chain(&[COMPILER]));
+        let (of_package, as_now) = (format!("{package}_{architecture}_"), format!("_{adapted}"));
+        let kept = |name: &String| name.starts_with(&of_package) && name.ends_with(&as_now);
         let entry = match cache.names("headers").into_iter().find(kept) {
             Some(name) => cache.root().join("headers").join(name),
             None => {
                 let found = apt.find(&format!("{package}:{architecture}"))?;
                 let libc = apt.libc(cache, say)?;
-                cache.entry("headers", &found.cache_name(), |folder, home| {
+                for old in cache.names("headers") {
+                    if old.starts_with(&of_package) && !old.ends_with(&as_now) {
+                        let old = cache.root().join("headers").join(old);
+                        fs::remove_dir_all(&old).on("remove", &old)?;
+                    }
+                }
+                let name = format!("{}{as_now}", found.cache_name());
+                cache.entry("headers", &name, |folder, home| {
                     say(&format!("fetching the headers of {release}"));
                     found.unpack_to(folder)?;
                     // The build tools run here, so theirs is this machine's architecture.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::architecture::Architecture;
-use crate::cache;
+use crate::cache::{self, Cache};
 use crate::digest;
 use crate::error::{OnFile, Result};
 use crate::headers::Headers;
@@ -21,26 +21,68 @@ use crate::source::Source;
 /// Suffixes of make's products, which are not copied from a checkout with a build in it.
 const PRODUCTS: [&str; 6] = ["o", "ko", "mod", "cmd", "symvers", "order"];
 
-/// Builds all modules and returns their files. Only what changed is compiled.
+/// The file in a tree of modules that keeps the digest of what they were made from.
+const MADE_FROM: &str = ".made-from";
+
+/// All modules for one kernel.
+#[derive(Debug)]
+pub(crate) struct Modules {
+    /// Their files.
+    pub files: Vec<PathBuf>,
+    /// The digest of what they were made from; none if the kernel's tree may have changed, which only make can tell.
+    pub made_from: Option<String>,
+}
+
+/// Builds all modules. Only what changed is compiled, and make, which takes seconds to find that nothing did, is not
+/// started for a kernel in the cache if all sources are those of the last build.
 ///
 /// # Errors
 /// With the compiler's message when a module does not build.
-pub(crate) fn build(source: &Source, headers: &Headers) -> Result<Vec<PathBuf>> {
+pub(crate) fn build(source: &Source, headers: &Headers, cache: &Cache) -> Result<Modules> {
     // Kernels of one release may be configured differently, so each tree needs separate objects.
     let digest = digest::short([headers.path.as_os_str().as_encoded_bytes()]);
     let tree = source.built(&format!("modules/{}-{digest}", headers.release))?;
     let _lock = cache::lock(&tree.join("lock"))?;
-    mirror(source, &tree)?;
-    let mut files = Vec::new();
-    for folder in source.module_folders() {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        program::run(
-            &format!("build module {name} for {}", headers.release),
-            &mut make(headers, &tree.join(&folder), &[]),
-        )?;
-        files.extend(products(&tree.join(&folder))?);
+    let mut made_from = mirror(source, &tree)?;
+    made_from.push(headers.path.display().to_string());
+    made_from.push(compiler(headers)?);
+    let in_cache = headers.path.starts_with(cache.root());
+    let made_from = in_cache.then(|| digest::hex(made_from));
+    let folders: Vec<PathBuf> = (source.module_folders().iter())
+        .map(|folder| tree.join(folder))
+        .collect();
+    let stamp = tree.join(MADE_FROM);
+    if made_from.is_none() || fs::read_to_string(&stamp).ok() != made_from {
+        // Not left beside the objects of a build that failed.
+        fs::write(&stamp, "").on("write", &stamp)?;
+        for folder in &folders {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            program::run(
+                &format!("build module {name} for {}", headers.release),
+                &mut make(headers, folder, &[]),
+            )?;
+        }
+        fs::write(&stamp, made_from.as_deref().unwrap_or_default()).on("write", &stamp)?;
     }
-    Ok(files)
+    let mut files = Vec::new();
+    for folder in &folders {
+        files.extend(products(folder)?);
+    }
+    Ok(Modules { files, made_from })
+}
+
+/// The compiler's name and version.
+fn compiler(headers: &Headers) -> Result<String> {
+    let name = match (headers.clang, headers.architecture) {
+        (Some(version), _) => format!("clang-{version}"),
+        (None, Architecture::Arm64) => "aarch64-linux-gnu-gcc".to_owned(),
+        (None, Architecture::Amd64) => "gcc".to_owned(),
+    };
+    let version = program::run(
+        "build the modules",
+        program::command(&name).arg("--version"),
+    )?;
+    Ok(String::from_utf8_lossy(&version.stdout).into_owned())
 }
 
 /// One module's build with all warnings on.
@@ -138,15 +180,18 @@ fn make(headers: &Headers, folder: &Path, flags: &[&str]) -> Command {
 }
 
 /// Brings `tree` up to the checkout's sources. A file with the same content is
-/// not touched, so that make sees what changed and nothing else.
-fn mirror(source: &Source, tree: &Path) -> Result<()> {
+/// not touched, so that make sees what changed and nothing else. Returns each file's name and digest.
+fn mirror(source: &Source, tree: &Path) -> Result<Vec<String>> {
+    let mut mirrored = Vec::new();
     for room in ["kernel", "policy", "lab"] {
-        mirror_folder(&source.root().join(room), &tree.join(room))?;
+        mirror_folder(&source.root().join(room), &tree.join(room), &mut mirrored)?;
     }
-    Ok(())
+    // A folder's files are read in no order.
+    mirrored.sort();
+    Ok(mirrored)
 }
 
-fn mirror_folder(from: &Path, to: &Path) -> Result<()> {
+fn mirror_folder(from: &Path, to: &Path, mirrored: &mut Vec<String>) -> Result<()> {
     if !from.is_dir() {
         return Ok(());
     }
@@ -161,10 +206,11 @@ fn mirror_folder(from: &Path, to: &Path) -> Result<()> {
         names.insert(entry.file_name());
         let copy = to.join(entry.file_name());
         if path.is_dir() {
-            mirror_folder(&path, &copy)?;
+            mirror_folder(&path, &copy, mirrored)?;
             continue;
         }
         let content = fs::read(&path).on("read", &path)?;
+        mirrored.push(format!("{} {}\n", copy.display(), digest::hex([&content])));
         if fs::read(&copy).ok().as_ref() != Some(&content) {
             fs::write(&copy, content).on("write", &copy)?;
         }
@@ -222,18 +268,27 @@ mod tests {
         fs::write(from.join("sub/x.c"), "1").unwrap();
         fs::write(from.join("y.c"), "1").unwrap();
         fs::write(from.join("y.o"), "object").unwrap();
-        mirror_folder(&from, &to).unwrap();
+        let mirror_now = || {
+            let mut mirrored = Vec::new();
+            mirror_folder(&from, &to, &mut mirrored).unwrap();
+            mirrored.sort();
+            mirrored
+        };
+        let first = mirror_now();
         assert!(!to.join("y.o").exists());
+        assert_eq!(first, mirror_now());
         let before = fs::metadata(to.join("y.c")).unwrap().modified().unwrap();
 
         fs::write(to.join("y.o"), "built here").unwrap();
         fs::write(to.join("y.mod.c"), "built here").unwrap();
         fs::remove_file(from.join("sub/x.c")).unwrap();
-        mirror_folder(&from, &to).unwrap();
+        assert_eq!(mirror_now(), first[1..]);
         assert!(to.join("y.o").exists() && to.join("y.mod.c").exists());
         assert!(!to.join("sub/x.c").exists());
         let after = fs::metadata(to.join("y.c")).unwrap().modified().unwrap();
         assert_eq!(before, after);
+        fs::write(from.join("y.c"), "2").unwrap();
+        assert_ne!(mirror_now(), first[1..]);
     }
 
     #[test]
