@@ -196,7 +196,7 @@ impl GroupGuard {
         let places = Places::of_system();
         let said = self.said.recv_timeout(END).map_err(|_| {
             Error::System(format!(
-                "the regulator of {} does not end (its log: {}); `memwarden guard stop` lets the group go",
+                "the regulator of {} does not end (its log: {}); `memwarden guard stop` releases the group",
                 self.path.display(),
                 places.log().display()
             ))

@@ -107,7 +107,7 @@ impl Keeper {
         kept.online = settings.control.online;
         (self.file, self.wanted) = (file, wanted);
         Ok(if changes.is_empty() {
-            format!("{}: nothing new", self.path.display())
+            format!("{}: no changes", self.path.display())
         } else {
             format!("{}: {}", self.path.display(), wanted::list(&changes))
         })
@@ -162,7 +162,7 @@ impl Keeper {
         }
         wanted::apply(kept.session.guard(), &changes)?;
         let why = if came.is_empty() {
-            "changed by somebody else".to_owned()
+            "changed by another process".to_owned()
         } else {
             format!("CPU {came} came online")
         };
@@ -182,9 +182,7 @@ impl Keeper {
         self.looks_to_wait = LOOKS_BETWEEN_STARTS;
         let (kept, wanted, said) = start(self.host.as_ref(), &self.file)?;
         (self.wanted, self.kept, self.looks_to_wait) = (wanted, Some(kept), 0);
-        Ok(Some(format!(
-            "the guard was ended by somebody else; {said}"
-        )))
+        Ok(Some(format!("the guard had ended; {said}")))
     }
 
     /// Drops the session of a guard that has ended: there is nothing to restore.
@@ -411,7 +409,7 @@ mod tests {
             "{said}"
         );
         assert_eq!(setup.budgets(), [Some(16384), None]);
-        assert!(keeper.reload().unwrap().ends_with("nothing new"));
+        assert!(keeper.reload().unwrap().ends_with("no changes"));
     }
 
     #[test]
@@ -447,7 +445,10 @@ mod tests {
         assert_eq!(keeper.look().unwrap(), None);
         setup.set("5,6");
         let said = keeper.look().unwrap().unwrap();
-        assert_eq!(said, "changed by somebody else; set again: CPU0 1000 MB/s");
+        assert_eq!(
+            said,
+            "changed by another process; set again: CPU0 1000 MB/s"
+        );
         // The file does not name the second core.
         assert_eq!(setup.budgets(), [Some(16384), Some(6)]);
         setup.guard.set_period(2000).unwrap();
@@ -480,7 +481,7 @@ mod tests {
                 .look()
                 .unwrap()
                 .unwrap()
-                .contains("ended by somebody else")
+                .contains("the guard had ended")
         );
         assert_eq!(setup.budgets(), [Some(16384), None]);
         keeper.end().unwrap();

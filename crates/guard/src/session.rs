@@ -172,7 +172,7 @@ impl Session {
         let (living, _) = lock.others(&shared.claim.guard, None);
         if let Some(other) = living.first() {
             return Err(Error::BadInput(format!(
-                "{} uses the guard, and this would change its budgets: wait for its end",
+                "{} uses the guard, and this would change its budgets; wait until it ends",
                 other.holder()
             )));
         }
@@ -208,7 +208,7 @@ impl Session {
         let (living, _) = lock.others(&shared.claim.guard, shared.held.as_ref());
         if let Some(other) = living.iter().find(|other| other.whole) {
             return Err(Error::BadInput(format!(
-                "{} has the guard for itself: wait for its end",
+                "{} uses the whole guard; wait until it ends",
                 other.holder()
             ))
             .into());
@@ -345,8 +345,8 @@ fn compatible(wish: &Wish, living: &[Claim], settings: &Settings) -> Result<(), 
     let firm = |claim: &&Claim| !claim.yields && claim.before.contains_key(&cpu);
     match living.iter().find(firm) {
         Some(other) if now != events => Err(Error::BadInput(format!(
-            "CPU{cpu} has {} for {}, and {} was asked for: wait for its end, give the same budget, or take other cores \
-             with --cpus",
+            "CPU{cpu} has {} for {}, but {} was requested; wait until it ends, give the same budget, or choose other \
+             cores with --cpus",
             budget(now, settings),
             other.holder(),
             budget(events, settings),
@@ -409,7 +409,7 @@ fn leave(
     let now = guard.settings()?;
     if guard.instance().as_ref() != Some(&claim.guard) {
         return Err(Error::System(
-            "the guard was ended, and another one was started, which is left as it is".into(),
+            "the guard has ended and another one was started, which is left unchanged".into(),
         ));
     }
     let (living, _) = lock.others(&claim.guard, shared.held.as_ref());
@@ -430,10 +430,7 @@ fn leave(
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            let _ = writeln!(
-                io::stderr(),
-                "memwarden: putting the guard back as it was: {error}"
-            );
+            let _ = writeln!(io::stderr(), "memwarden: cannot restore the guard: {error}");
         }
     }
 }

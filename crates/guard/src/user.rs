@@ -294,7 +294,7 @@ impl Drop for UserRecorder {
 }
 
 fn unexpected() -> Error {
-    Error::System("the regulator in user space answers something else than it was asked".into())
+    Error::System("the regulator in user space sent an unexpected reply".into())
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ impl Held {
         examine(&plan.path, StopWith::Freezer)?;
         if folder::is_frozen(&plan.path) {
             return Err(Error::BadInput(format!(
-                "{0} is frozen by somebody else: `echo 0 > {0}/cgroup.freeze` lets it go",
+                "{0} is frozen by somebody else: `echo 0 > {0}/cgroup.freeze` releases it",
                 plan.path.display()
             )));
         }

@@ -62,7 +62,7 @@ pub(crate) fn regulate(
         .clone()
         .ok_or_else(|| Error::BadInput("user-regulator: no claim on the group".into()))?;
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|errno| Error::System(format!("make an event descriptor: {errno}")))?;
+        .map_err(|errno| Error::System(format!("cannot make an event descriptor: {errno}")))?;
     let bell = Arc::new(bell);
     let free = {
         let (claim, bell) = (claim.clone(), Arc::clone(&bell));
@@ -279,7 +279,7 @@ impl Loop<'_> {
         }
         match poll(&mut ends, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(format!("waiting for a counter: {errno}")),
+            Err(errno) => Err(format!("cannot wait for a counter: {errno}")),
         }
     }
 

@@ -94,7 +94,7 @@ pub(super) fn examine(path: &Path, with: StopWith) -> Result<Option<String>, Err
     let has = path.join(with.file()).exists();
     match with {
         StopWith::Freezer if !has => Err(Error::BadInput(format!(
-            "{} has no cgroup.freeze: this kernel is older than 5.2, or it is no cgroup2 folder",
+            "{} has no cgroup.freeze: this kernel is older than 5.2, or this is not a cgroup2 folder",
             path.display()
         ))),
         StopWith::Freezer => Ok(None),

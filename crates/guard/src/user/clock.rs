@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The period clock. All cores number their periods by it, so a core that is late still knows which period it is in.
 //!
-//! Only core threads write it. They have the same real-time priority, and each runs alone on its CPU. So a reader that
-//! waits for a writer cannot keep the writer from finishing. (It could preempt a writer with an ordinary priority.)
+//! Only core threads write it. They have the same real-time priority, and each has its own CPU. So a reader that waits
+//! for a writer cannot keep the writer from finishing. (It could preempt a writer with an ordinary priority.)
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -59,7 +59,7 @@ pub(super) struct Handle {
 impl Handle {
     pub fn new(cpu: usize, settings: CoreSettings) -> Result<Self, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::System(format!("make an event descriptor: {errno}")))?;
+            .map_err(|errno| Error::System(format!("cannot make an event descriptor: {errno}")))?;
         Ok(Self {
             cpu,
             settings,
@@ -487,7 +487,7 @@ impl Loop {
         ];
         let count = if write.is_some() { 3 } else { 2 };
         wait_for_any(&mut ends[..count], &wait)
-            .map_err(|errno| Failure::Broken(format!("waiting for a counter: {errno}")))?;
+            .map_err(|errno| Failure::Broken(format!("cannot wait for a counter: {errno}")))?;
         for (end, lost) in ends[1..count].iter().zip(lost) {
             *lost |= end.revents().intersects(PollFlags::ERR | PollFlags::HUP);
         }

@@ -47,7 +47,7 @@ const FRESH_TRIES: u32 = 100;
 const CLIENTS: usize = 16;
 
 /// Priority of a client's thread: above ordinary loads, which may fill the machine, and below all other real-time
-/// threads, above all the core threads. An answer may take milliseconds of CPU time.
+/// threads, especially the core threads. An answer may take milliseconds of CPU time.
 const CLIENT_PRIORITY: i32 = 1;
 
 struct Host {
@@ -196,7 +196,7 @@ impl Host {
     fn serve(self: &Arc<Self>, listener: &UnixListener, told: &Mailbox<Told>) -> Result<(), Error> {
         listener
             .set_nonblocking(true)
-            .map_err(|error| Error::System(format!("listen to clients: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot listen to clients: {error}")))?;
         let clients = Arc::new(AtomicUsize::new(0));
         let mut told_of_lost = BTreeSet::new();
         while !self.stop.load(Ordering::Acquire) {
@@ -239,7 +239,7 @@ impl Host {
             }
             eprintln!(
                 "memwarden: CPU{}: a counter does not count: another user of the PMU or an error took it. The core is \
-                 not regulated until it counts again; guard show tells in how many periods (unregulated).",
+                 not regulated until it counts again; `guard show` reports the number of such periods (unregulated).",
                 core.cpu
             );
         }
@@ -256,7 +256,7 @@ impl Host {
                 Err(error) => {
                     return send(
                         &mut stream,
-                        &Reply::Refused(format!("not understood: {error}")),
+                        &Reply::Refused(format!("cannot parse the request: {error}")),
                     );
                 }
             };

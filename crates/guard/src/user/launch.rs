@@ -74,7 +74,7 @@ pub(crate) fn launch(
     let thread = spawn("lease", body)?;
     let (lease, out) = told
         .recv()
-        .map_err(|_| Error::System("start a supervisor".into()))?
+        .map_err(|_| Error::System("cannot start the supervisor".into()))?
         .map_err(Error::file("starting", program))?;
     let mut said = out.map(|out| BufReader::new(out).lines());
     let first = said.as_mut().and_then(|lines| lines.next()?.ok());

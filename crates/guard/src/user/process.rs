@@ -42,10 +42,12 @@ pub(crate) fn enter(words: OwnedFd) -> Result<(Arc<AtomicBool>, Arc<SharedWords>
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot catch signal {signal}: {error}")))?;
     }
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
-        Error::System(format!("ask to be told of the supervisor's end: {errno}"))
+        Error::System(format!(
+            "cannot request a signal at the supervisor's end: {errno}"
+        ))
     })?;
     sched::lock_memory().map_err(Error::platform)?;
     let words = SharedWords::from_descriptor(words).map_err(Error::platform)?;
@@ -82,7 +84,7 @@ pub(crate) fn start_watcher(
             if age_ns > SUPERVISOR_LOST_NS || rustix::process::getppid() != parent {
                 stop.store(true, Ordering::Release);
                 eprintln!(
-                    "memwarden: the supervisor of the user-space regulator is gone: regulation ends"
+                    "memwarden: the supervisor of the user-space regulator has ended; regulation ends"
                 );
             }
         }
@@ -152,7 +154,7 @@ pub(crate) fn spawn(
         .name(name.into())
         .stack_size(STACK_BYTES)
         .spawn(body)
-        .map_err(|error| Error::System(format!("start a thread: {error}")))
+        .map_err(|error| Error::System(format!("cannot start a thread: {error}")))
 }
 
 #[cfg(test)]

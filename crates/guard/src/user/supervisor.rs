@@ -84,7 +84,7 @@ pub(crate) trait Charge {
 ///
 /// Prints [`READY`] once regulation is on, or one line with the reason why it cannot be.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
-    let bad = || Error::BadInput("user-regulator is started by `memwarden guard` alone".into());
+    let bad = || Error::BadInput("only `memwarden guard` can start user-regulator".into());
     let (plan, rest) = arguments.split_first().ok_or_else(bad)?;
     let plan: Plan = serde_json::from_str(plan).map_err(|_| bad())?;
     let places = Places::of_system();
@@ -117,15 +117,17 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot catch signal {signal}: {error}")))?;
     }
     let client_gone = Arc::new(AtomicBool::new(false));
     if plan.tied {
         // Not a signal that ends the supervisor: another client may use the guard.
         signal_hook::flag::register(SIGUSR1, Arc::clone(&client_gone))
-            .map_err(|error| Error::System(format!("catch signal {SIGUSR1}: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot catch signal {SIGUSR1}: {error}")))?;
         set_parent_process_death_signal(Some(Signal::USR1)).map_err(|errno| {
-            Error::System(format!("ask to be told of the client's end: {errno}"))
+            Error::System(format!(
+                "cannot request a signal at the client's end: {errno}"
+            ))
         })?;
     }
     places.create()?;
@@ -246,7 +248,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Error::System("the regulator has no process number".into()))?;
+    let pid = pid.ok_or_else(|| Error::System("the regulator has no process ID".into()))?;
     let (beat, threads) = words.split_last().expect("one word more than threads");
     let mut asked = false;
     let mut gone = false;
@@ -262,7 +264,8 @@ fn watch(
         if let Ok(Some((_, status))) = waitpid(Some(pid), options) {
             if status.stopped() {
                 return Err(Error::Regulator(
-                    "the regulator was stopped (SIGSTOP or a debugger), and so ended".into(),
+                    "the regulator was stopped (by SIGSTOP or a debugger) and therefore killed"
+                        .into(),
                 ));
             }
             return match (status.exit_status(), status.terminating_signal()) {
