@@ -172,7 +172,7 @@ impl Keeper {
         )))
     }
 
-    /// The guard has ended, although this keeper did not stop it.
+    /// Handles a guard that has ended although this keeper did not stop it: with `keep = true`, starts it again.
     fn start_again(&mut self) -> Result<Option<String>, Error> {
         self.forget();
         if !self.file.keep || self.looks_to_wait > 0 {
@@ -212,8 +212,7 @@ impl Keeper {
     }
 }
 
-/// Starts the guard or takes it over, tests it, and applies the file. If anything fails, the session restores
-/// everything.
+/// Starts the guard or takes it over, tests it, and applies the file. On a failure, the session restores everything.
 fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), Error> {
     let mut session = Session::share(|| host.open(file), &file.start_options())?;
     session.keep_settings();

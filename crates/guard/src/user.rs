@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator in user space. It decides like the module (`policy/`), but needs no module.
+//! The regulator in user space. It shares the module's policy (`policy/`), but needs no module.
 //!
 //! ```text
 //! client  --socket-->  regulator: one real-time thread per core, policy/, perf counters
@@ -7,8 +7,7 @@
 //!                      supervisor: kills a regulator that hangs, restores the scheduler's settings
 //! ```
 //!
-//! [`User`] is the client. The regulator and the supervisor are processes of the same program, started by a hidden
-//! verb.
+//! [`User`] is the client. Regulator and supervisor are processes of the same program, under a hidden verb.
 
 pub(crate) mod clock;
 pub(crate) mod core;

@@ -242,7 +242,7 @@ fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
         },
     };
     let Some(claim) = read() else {
-        // The holder was killed before it had written its plan, and so before it changed anything.
+        // The holder was killed before it had written its claim; it has created the group at most.
         let _ = fs::remove_file(record);
         return Ok(false);
     };

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StopWith;
 
-/// Number of stops whose figures are kept one by one: those of four minutes at a period of 1 ms, of 43 minutes at 10
-/// ms.
+/// Number of stops whose figures are kept: those of four minutes at a period of 1 ms, of 43 minutes at 10 ms.
 const ROOM: usize = 1 << 18;
 
 const SECOND_US: u64 = 1_000_000;
@@ -84,11 +83,11 @@ pub struct Summary {
     /// Lowest bandwidth over such a second, in MiB/s, among those that begin and end with a period
     /// in which the group was stopped.
     pub least_second_mib_s: Option<f64>,
-    /// Most events in a period. Missed periods count with their mean, together with the period before them.
+    /// Most events in a period. A period and the missed ones after it count with their mean.
     pub worst_period_events: u64,
     /// Periods in which the group was stopped.
     pub stopped_periods: u64,
-    /// Periods of these through which the group stayed stopped because of its debt.
+    /// Those of the stopped periods through which the group stayed stopped because of its debt.
     pub held_periods: u64,
     /// Mean number of events in a period in which the group was stopped.
     pub used_events_per_stopped_period: Option<f64>,
@@ -99,8 +98,7 @@ pub struct Summary {
     /// Time from the alarm that showed the budget to be used up to the end of the write that
     /// stops the group, in nanoseconds.
     pub reaction_ns: Option<Spread>,
-    /// Time from the same alarm to the last event that still came, or to the end of that write if later, in
-    /// nanoseconds.
+    /// Time from the same alarm to the group's last event, or to the end of that write if later, in nanoseconds.
     pub stop_ns: Option<Spread>,
     /// Number of times that the counters were read and the alarms set, per period.
     pub looks_per_period: f64,

@@ -56,8 +56,7 @@ impl Ledger {
         }
     }
 
-    /// Events that the period that begins now may use; 0 if the group owes them all and stays stopped until the next
-    /// one.
+    /// Events that the period beginning now may use; 0 if the group owes them all and stays stopped throughout.
     pub fn handed(&self) -> u64 {
         let handed = i128::from(self.budget) + self.balance.min(self.most_extra.into());
         u64::try_from(handed.max(0)).unwrap_or(u64::MAX)

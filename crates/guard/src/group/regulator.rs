@@ -43,7 +43,7 @@ const CPUS_NS: u64 = 100_000_000;
 const RUNTIMES_NS: [u64; 2] = [800_000, 200_000];
 const RUNTIME_PERIOD_NS: u64 = 1_000_000;
 
-/// While the group stops, each alarm records the time after every further part of the budget, one in this many.
+/// While the group stops, each alarm records the time in steps of one part in this many of the budget.
 const LATE_PARTS: u64 = 64;
 
 /// Regulates until a signal or the supervisor's end stops it. Passes [`READY`] to `tell`, and at the end the summary.
@@ -350,7 +350,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Moves the counters to the CPUs that are online now.
+    /// Reopens the counters if the online CPUs have changed.
     fn follow_cpus(&mut self, now_ns: u64) -> Outcome {
         self.counting.looked_ns = now_ns;
         let online = cpus::online().map_err(explain)?;

@@ -373,8 +373,7 @@ fn end_of<'a>(counter: Option<&'a OverflowCounter>, lost: bool, bell: &PollFd<'a
     }
 }
 
-/// Waits until the bell rings, a counter overflows, or `wait` has passed. Clears the bell, which is the first of
-/// `ends`.
+/// Waits until the bell rings, a counter overflows, or `wait` has passed. Clears the bell, the first of `ends`.
 ///
 /// The bell is cleared even if no kick seems pending. A sender increments the count before it rings, so the
 /// core may have handled the kick before the bell rang. A bell that stays set would keep this thread running,
@@ -620,8 +619,7 @@ impl Loop {
         let quiet = self.is_quiet();
         let number = self.common.clock.read().number_at(now_ns);
         if number != self.number && !(throttled || free || self.handle().settings.rt()) {
-            // The period, or several, ended before this thread could throttle the core. Events beyond the budgets are
-            // owed.
+            // The period, or several, ended before this thread could throttle the core: excess events are owed.
             let missed = number.saturating_sub(self.number + 1);
             for (resource, used) in Resource::ALL.into_iter().zip(used) {
                 let account = self.core.account(resource);

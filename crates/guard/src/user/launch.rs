@@ -64,7 +64,7 @@ pub(crate) fn launch(
             }
         };
         if tied {
-            // If this is refused, it is refused to the supervisor too, which reports it.
+            // The supervisor requests the same priority, and reports a refusal.
             let _ = sched::set_fifo(WATCHDOG_PRIORITY);
         }
         let _ = tell.send(Ok((supervisor.stdin.take(), supervisor.stdout.take())));

@@ -118,7 +118,7 @@ impl Places {
         rt_throttling::release(&root).map(drop)
     }
 
-    /// Restores these settings and returns true, if they are changed. Any process may do so at any time.
+    /// If these settings are changed, restores them and returns true. Any process may call it at any time.
     pub fn restore_rt_throttling(&self) -> Result<bool, Error> {
         let path = self.saved();
         let saved = match fs::read(&path) {

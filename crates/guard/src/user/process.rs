@@ -96,7 +96,7 @@ pub(crate) fn start_watcher(
     Ok(thread)
 }
 
-/// Messages of the regulator's threads, which may have any priorities.
+/// Messages between the regulator's threads, whatever their priorities.
 ///
 /// The standard library's channel is unsuitable: while a sender writes its message, the receiver spins. With a higher
 /// priority on the sender's CPU, the receiver would spin forever. A thread that waits for a mutex sleeps.

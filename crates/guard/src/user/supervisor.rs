@@ -321,8 +321,8 @@ impl Overdue {
     }
 }
 
-/// Waits for the next check. A signal, or the end of the lease at the other end of standard input, ends the wait early.
-/// Returns `true` if the lease has ended.
+/// Waits for the next check. A signal ends the wait early, and so does the end of the lease, a hang-up on standard
+/// input. Returns `true` in the latter case.
 fn look_up(leased: bool) -> bool {
     let input = io::stdin();
     let mut lease = [PollFd::new(&input, PollFlags::IN)];
