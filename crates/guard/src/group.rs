@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A budget that belongs to a control group (cgroup v2), wherever its threads run.
+//! A budget for a control group (cgroup v2), wherever its threads run.
 //!
 //! ```text
-//! GroupGuard --lease, plan-->  supervisor: holds the claim on the group, lets it go whatever happens
-//!                                  | parent of, words in shared memory
-//!                              regulator: one real-time thread, policy/, two perf counters a CPU
+//! GroupGuard --lease, plan-->  supervisor: holds the claim on the group, releases the group in any case
+//!                                  | parent of, shared memory
+//!                              regulator: one real-time thread, policy/, two perf counters per CPU
 //! ```
 //!
-//! Supervisor and regulator are those of [`crate::user`], with another charge. What a killed supervisor leaves, the
-//! regulator puts back, or [`GroupGuard`], or `memwarden guard stop` ([`put_back_all`]).
+//! The supervisor and the regulator are those of [`crate::user`], with another charge. If the supervisor is killed, the
+//! regulator, [`GroupGuard`] or `memwarden guard stop` ([`put_back_all`]) restores the group.
 
 mod claim;
 mod counters;
@@ -39,7 +39,7 @@ pub use figures::{Spread, Summary, Terms};
 pub(crate) use regulator::regulate;
 pub use stopper::StopWith;
 
-/// Ending takes a period and some tens of milliseconds.
+/// How long to wait for the end, which takes a period and some tens of milliseconds.
 const END: Duration = Duration::from_secs(10);
 
 /// What a group's supervisor and regulator are started with.
@@ -48,17 +48,17 @@ pub(crate) struct GroupPlan {
     /// The group's folder.
     #[serde(with = "memwarden_platform::text_or_bytes")]
     pub path: PathBuf,
-    /// Where processes go that are left in a group that was made.
+    /// Where the remaining processes go when a created group is removed.
     #[serde(with = "memwarden_platform::text_or_bytes")]
     pub home: PathBuf,
     pub stop_with: StopWith,
-    /// One amount.
+    /// A single amount.
     pub amount: Request,
-    /// What the supervisor tells the regulator.
+    /// Passed from the supervisor to the regulator.
     pub claim: Option<Claim>,
 }
 
-/// What a supervisor has in its charge: one group.
+/// A supervisor's charge: one group.
 pub(crate) struct Charge<'a> {
     plan: &'a Plan,
     places: &'a Places,
@@ -105,21 +105,21 @@ impl supervisor::Charge for Charge<'_> {
     }
 }
 
-/// A group's budget and how it is kept.
+/// A group's budget and how it is enforced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupOptions {
-    /// The group's folder: absolute, or below the place where cgroup2 is mounted. It is made where it is missing, and
-    /// then removed at the end.
+    /// The group's folder: absolute, or relative to the mount point of cgroup2. A missing group is
+    /// created, and removed at the end.
     pub cgroup: PathBuf,
-    /// One amount, in MB/s or events a period.
+    /// A single amount, in MB/s or events per period.
     pub amount: Request,
-    /// How the group is stopped when its budget is used.
+    /// How the group is stopped when its budget is used up.
     pub stop_with: StopWith,
-    /// Event, bytes an event, period, whether the kernel's traffic counts. (Write-backs and `maxbw` have no meaning.)
+    /// Event, bytes per event, period, and whether the kernel's traffic counts. Write-backs and `maxbw` have no effect.
     pub start: StartOptions,
 }
 
-/// A group that is regulated; dropped, or when this process ends, it is let go.
+/// A regulated group. It is released when this is dropped or this process ends.
 #[derive(Debug)]
 pub struct GroupGuard {
     path: PathBuf,
@@ -128,10 +128,10 @@ pub struct GroupGuard {
 }
 
 impl GroupGuard {
-    /// Begins to regulate. Processes that are in the group already are regulated too.
+    /// Starts regulation, also of processes that are already in the group.
     ///
     /// # Errors
-    /// When the group can't be made, counted or stopped, is regulated already, or is this process's own.
+    /// When the group cannot be created, counted or stopped, is already regulated, or contains this process.
     pub fn start(options: &GroupOptions) -> Result<Self, Error> {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::NotRoot("a budget for a control group"));
@@ -160,14 +160,14 @@ impl GroupGuard {
             }),
         };
         let left = places.clone();
-        // A supervisor that is killed can't let the group go, and its regulator may hang.
+        // A killed supervisor cannot release the group, and its regulator may hang.
         let after = move || {
             let _ = sweep(&left, Sweep::LetGo);
         };
         let program = Path::new("/proc/self/exe");
         let launched = launch(program, &places, &plan, "the group's regulator", after)?;
         let (tell, said) = mpsc::channel();
-        // Until both are gone: then nobody stops the group any more.
+        // Reads until both processes have ended. After that, none can stop the group.
         std::thread::spawn(move || {
             let lines = launched.said.into_iter().flatten();
             let _ = tell.send(lines.map_while(Result::ok).collect());
@@ -182,10 +182,11 @@ impl GroupGuard {
         &self.path
     }
 
-    /// Ends regulation: the group is let go, and removed if it was made; processes left in it go on without limits.
+    /// Ends regulation. The group is released, and removed if it was created; its remaining
+    /// processes continue without limits.
     ///
     /// # Errors
-    /// When regulation had ended before, and why; or when something can't be put back.
+    /// When regulation ended earlier, with the reason, or when something cannot be restored.
     pub fn end(mut self) -> Result<Summary, Error> {
         self.finish()
     }
@@ -195,7 +196,7 @@ impl GroupGuard {
         let places = Places::of_system();
         let said = self.said.recv_timeout(END).map_err(|_| {
             Error::System(format!(
-                "the regulator of {} does not end (its log: {}); `memwarden guard stop` lets the group go",
+                "the regulator of {} does not end (its log: {}); `memwarden guard stop` releases the group",
                 self.path.display(),
                 places.log().display()
             ))
@@ -225,10 +226,10 @@ impl Drop for GroupGuard {
     }
 }
 
-/// Ends the regulation of every group, and puts back what killed regulators left. Returns how many groups there were.
+/// Ends the regulation of every group, and restores what killed regulators left. Returns the number of groups.
 ///
 /// # Errors
-/// When a group can't be let go or removed; all others are.
+/// When a group cannot be released or removed; all others are.
 pub fn put_back_all() -> Result<usize, Error> {
     sweep(&Places::of_system(), Sweep::EndAll)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keeps a guard at its budget file: starts it or takes it over, and puts it right again when something changed.
+//! Keeps a guard in line with its budget file: starts it or takes it over, and corrects settings that have changed.
 //!
-//! The caller decides when to look ([`Keeper::look`]) and when to read the file again ([`Keeper::reload`]); what was
-//! done comes back as lines for a log.
+//! The caller decides when to check ([`Keeper::look`]) and when to read the file again ([`Keeper::reload`]). Both
+//! return what was done, as lines for a log.
 
 use std::path::{Path, PathBuf};
 
@@ -12,37 +12,36 @@ use crate::budget_file::BudgetFile;
 use crate::wanted::{self, Change, Wanted};
 use crate::{Error, Hold, Regulator, Session, Settings};
 
-/// Looks to wait after a guard could not be started again: a module that fails to load says so in the kernel's log
-/// each time.
+/// Checks to skip after a failed restart: a module that fails to load reports it in the kernel log each time.
 const LOOKS_BETWEEN_STARTS: u32 = 10;
 
-/// What a keeper needs of the machine.
+/// What a keeper needs from the machine.
 pub trait Host {
-    /// The regulator that a file asks for.
+    /// Opens the regulator that a file requests.
     ///
     /// # Errors
-    /// When the file asks for one that is not known, or the machine can't be read.
+    /// When the regulator is unknown, or the machine cannot be read.
     fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error>;
 
-    /// Proves that a guard that was just started regulates, `writes` as well where the file asks for them.
+    /// Proves that a newly started guard regulates, including writes if `writes` is set.
     ///
     /// # Errors
     /// When it doesn't.
     fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error>;
 
-    /// The CPUs that this machine can have online.
+    /// The CPUs that can be online on this machine.
     fn possible(&self) -> CpuSet;
 }
 
-/// A guard that is kept.
+/// A guard that is kept in line with the file.
 struct Kept {
     session: Session,
-    /// As it was found, or as it was started.
+    /// The settings as they were found, or as the guard started.
     base: Settings,
     online: CpuSet,
 }
 
-/// A guard and the file that it is kept at.
+/// A guard and its budget file.
 pub struct Keeper {
     host: Box<dyn Host>,
     path: PathBuf,
@@ -53,11 +52,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Reads the file, starts the guard or takes over the one that is running, and sets it as the file says. The second
-    /// part of the answer says what was done.
+    /// Reads the file, starts the guard or takes over the running one, and applies the file. Also returns
+    /// a line that says what was done.
     ///
     /// # Errors
-    /// When the file makes no sense, or the guard can't be started, or refuses. Everything is put back then.
+    /// When the file is invalid, or the guard cannot be started or refuses a setting. Everything is restored then.
     pub fn begin(host: Box<dyn Host>, path: &Path) -> Result<(Self, String), Error> {
         let file = BudgetFile::read(path)?;
         let (kept, wanted, said) = start(host.as_ref(), &file)?;
@@ -72,15 +71,17 @@ impl Keeper {
         Ok((keeper, said))
     }
 
-    /// The guard, while there is one.
+    /// The guard, if there is one.
     pub fn regulator(&self) -> Option<&dyn Regulator> {
         self.kept.as_ref().map(|kept| kept.session.regulator())
     }
 
-    /// Reads the file again. A guard that was started here is started anew when the file asks for another event.
+    /// Reads the file again. If it requests another backend, or other start options for a guard that was
+    /// started here, a new guard is started.
     ///
     /// # Errors
-    /// When the file makes no sense, or the guard refuses it: everything stays as it was, and the file of before counts.
+    /// When the file is invalid, or the guard refuses it. Everything stays as it was, and the
+    /// previous file remains in force.
     pub fn reload(&mut self) -> Result<String, Error> {
         let file = BudgetFile::read(&self.path)?;
         let Some(kept) = self
@@ -93,7 +94,7 @@ impl Keeper {
             (self.file, self.wanted, self.kept) = (file, wanted, Some(kept));
             return Ok(said);
         };
-        // Opened too: a backend that isn't known must be refused before anything is stopped.
+        // The backend is opened as well: an unknown one must be refused before anything is stopped.
         drop(self.host.open(&file)?);
         let other = !kept.session.took_over() && !self.file.starts_like(&file);
         if other || !self.file.same_backend(&file) {
@@ -106,13 +107,14 @@ impl Keeper {
         kept.online = settings.control.online;
         (self.file, self.wanted) = (file, wanted);
         Ok(if changes.is_empty() {
-            format!("{}: nothing new", self.path.display())
+            format!("{}: no changes", self.path.display())
         } else {
             format!("{}: {}", self.path.display(), wanted::list(&changes))
         })
     }
 
-    /// Lets go of the guard, which stops one that was started here, and starts one for `file`; when that fails, one for the file of before.
+    /// Releases the guard, which stops one that was started here, and starts one for `file`. If that fails,
+    /// starts one for the previous file.
     fn start_anew(&mut self, file: BudgetFile) -> Result<String, Error> {
         self.end_session()?;
         match start(self.host.as_ref(), &file) {
@@ -128,11 +130,11 @@ impl Keeper {
         }
     }
 
-    /// Looks whether all is as the file says, and puts right what isn't: with `keep = true` whatever differs, otherwise
-    /// the cores that came online. `None` when there was nothing to do.
+    /// Checks whether the settings match the file, and corrects what differs: everything with `keep = true`, otherwise
+    /// only cores that came online. Returns `None` if there was nothing to do.
     ///
     /// # Errors
-    /// When the guard can't be read, or refuses, or was ended by somebody and doesn't start again.
+    /// When the guard cannot be read or refuses a setting, or has ended and cannot be started again.
     pub fn look(&mut self) -> Result<Option<String>, Error> {
         let Some(kept) = self
             .kept
@@ -149,7 +151,7 @@ impl Keeper {
             .filter(|cpu| !kept.online.contains(*cpu))
             .collect();
         kept.online = settings.control.online.clone();
-        // What the budgets come to in events follows the period, whoever changed that.
+        // The events of a budget depend on the period, which another process may have changed.
         self.wanted = self.file.wanted(&settings.control, &self.host.possible())?;
         let mut changes = self.wanted.changes(&settings);
         if !self.file.keep {
@@ -160,7 +162,7 @@ impl Keeper {
         }
         wanted::apply(kept.session.guard(), &changes)?;
         let why = if came.is_empty() {
-            "changed by somebody else".to_owned()
+            "changed by another process".to_owned()
         } else {
             format!("CPU {came} came online")
         };
@@ -170,7 +172,7 @@ impl Keeper {
         )))
     }
 
-    /// The guard is gone, and not by us.
+    /// Handles a guard that has ended although this keeper did not stop it: with `keep = true`, starts it again.
     fn start_again(&mut self) -> Result<Option<String>, Error> {
         self.forget();
         if !self.file.keep || self.looks_to_wait > 0 {
@@ -180,12 +182,10 @@ impl Keeper {
         self.looks_to_wait = LOOKS_BETWEEN_STARTS;
         let (kept, wanted, said) = start(self.host.as_ref(), &self.file)?;
         (self.wanted, self.kept, self.looks_to_wait) = (wanted, Some(kept), 0);
-        Ok(Some(format!(
-            "the guard was ended by somebody else; {said}"
-        )))
+        Ok(Some(format!("the guard had ended; {said}")))
     }
 
-    /// Lets go of a guard that is gone: there is nothing left to put back.
+    /// Drops the session of a guard that has ended: there is nothing to restore.
     fn forget(&mut self) {
         if let Some(kept) = self.kept.take() {
             let _ = kept.session.end();
@@ -203,7 +203,7 @@ impl Keeper {
         }
     }
 
-    /// Stops the guard if it was started here, otherwise puts it back as it was found.
+    /// Stops the guard if it was started here, otherwise restores its settings.
     ///
     /// # Errors
     /// When the guard refuses.
@@ -212,7 +212,7 @@ impl Keeper {
     }
 }
 
-/// Starts or takes over, proves, sets; whatever fails, the session puts everything back.
+/// Starts the guard or takes it over, tests it, and applies the file. On a failure, the session restores everything.
 fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), Error> {
     let mut session = Session::share(|| host.open(file), &file.start_options())?;
     session.keep_settings();
@@ -249,7 +249,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     Ok((kept, wanted, said))
 }
 
-/// Takes the cores that the file names, and makes the changes on them.
+/// Takes the cores that the file names, and applies the changes to them.
 fn take(
     session: &mut Session,
     file: &BudgetFile,
@@ -271,7 +271,7 @@ mod tests {
     use crate::{BestEffort, Resource, StartOptions};
     use std::fs;
 
-    /// A machine of two CPUs with one guard.
+    /// A machine with two CPUs and one guard.
     struct Machine(Shared);
 
     impl Host for Machine {
@@ -284,7 +284,7 @@ mod tests {
             }
         }
         fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
-            // Of half a millisecond it can't regulate writes.
+            // With a period of 0.5 ms it cannot regulate writes.
             let control = guard.settings()?.control;
             if control.user_only || writes && control.period_us == 500 {
                 return Err(Error::SelfTest("it doesn't regulate".into()));
@@ -408,7 +408,7 @@ mod tests {
             "{said}"
         );
         assert_eq!(setup.budgets(), [Some(16384), None]);
-        assert!(keeper.reload().unwrap().ends_with("nothing new"));
+        assert!(keeper.reload().unwrap().ends_with("no changes"));
     }
 
     #[test]
@@ -418,7 +418,7 @@ mod tests {
         setup.write("mb = [1000]\nbytes_per_event = 4096\n");
         keeper.reload().unwrap();
         assert_eq!(setup.budgets(), [Some(256), None]);
-        // This one fails its proof.
+        // With this file the guard fails its test.
         setup.write("mb = [1000]\nuser_only = true\n");
         assert!(keeper.reload().is_err());
         assert_eq!(setup.budgets(), [Some(256), None]);
@@ -444,11 +444,14 @@ mod tests {
         assert_eq!(keeper.look().unwrap(), None);
         setup.set("5,6");
         let said = keeper.look().unwrap().unwrap();
-        assert_eq!(said, "changed by somebody else; set again: CPU0 1000 MB/s");
-        // The second core is not in the file.
+        assert_eq!(
+            said,
+            "changed by another process; set again: CPU0 1000 MB/s"
+        );
+        // The file does not name the second core.
         assert_eq!(setup.budgets(), [Some(16384), Some(6)]);
         setup.guard.set_period(2000).unwrap();
-        // A budget in MB/s is one at any period.
+        // A budget in MB/s is the same at any period.
         assert_eq!(keeper.look().unwrap(), None);
         assert_eq!(setup.budgets(), [Some(32768), Some(6)]);
     }
@@ -477,7 +480,7 @@ mod tests {
                 .look()
                 .unwrap()
                 .unwrap()
-                .contains("ended by somebody else")
+                .contains("the guard had ended")
         );
         assert_eq!(setup.budgets(), [Some(16384), None]);
         keeper.end().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guard for the length of one command or experiment: whatever happens, it is left as it was found.
+//! A guard for the duration of one command or experiment. Whatever happens, its previous state is restored.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,56 +11,55 @@ use crate::units::mib_s;
 use crate::user::places::Places;
 use crate::{Error, Regulator, Resource, Settings, StartOptions};
 
-/// A running guard that is put back at the end: by [`Session::end`], or when dropped, panics included.
+/// A running guard whose previous state is restored at the end: by [`Session::end`], or on drop, also after a panic.
 ///
-/// Several processes may have sessions with one guard, on different cores or with the same budgets. What one of them
-/// changed is put back when it ends, and a guard that was started for a session ends with the last one.
+/// Several processes may have sessions with the same guard, on different cores or with equal budgets. Each session's
+/// changes are undone when it ends. A guard that was started for a session stops with the last one.
 pub struct Session {
     guard: Box<dyn Regulator>,
-    /// `None` when this session started the guard.
+    /// `None` if this session started the guard.
     earlier: Option<Settings>,
     open: bool,
-    /// `None` where the guard is this process's own.
+    /// `None` if no other process can use the guard.
     shared: Option<Shared>,
 }
 
-/// This session among others.
+/// This session's place among those of other processes.
 struct Shared {
     places: Places,
     claim: Claim,
     held: Option<Held>,
-    /// From the beginning until the cores are taken: no other session begins meanwhile.
+    /// Held from the beginning until the cores are taken, so that no other session begins meanwhile.
     lock: Option<Locked>,
-    /// Period, mode and exemptions are put back too.
+    /// Period, mode and exemptions are restored, too.
     settings: bool,
 }
 
-/// A budget that a session wants for a core.
+/// A budget that a session requests for a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wish {
     /// The core.
     pub cpu: usize,
-    /// Of what.
+    /// The traffic that the budget limits.
     pub resource: Resource,
-    /// Events a period.
+    /// Events per period.
     pub events: Events,
 }
 
-/// How a session has its cores.
+/// How a session holds its cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// Another session can't give them other budgets.
+    /// Another session cannot give them other budgets.
     Firm,
-    /// Another session may.
+    /// Another session can.
     Loose,
 }
 
 impl Session {
-    /// Starts the guard, or takes over the one that is running and remembers its settings. No other session can have
-    /// it meanwhile.
+    /// Starts the guard, or takes over the running one and saves its settings. No other session can use it meanwhile.
     ///
     /// # Errors
-    /// When it can't be started or read, or another process has a session with it.
+    /// When the guard cannot be started or read, or another process has a session with it.
     pub fn begin(guard: Box<dyn Regulator>, options: &StartOptions) -> Result<Self, Error> {
         Self::begin_below(&Places::of_system(), guard, options)
     }
@@ -76,11 +75,11 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts the guard that `choose` gives, or joins the sessions with the one that is running. Other sessions wait
-    /// until this one has [taken](Session::take) its cores.
+    /// Starts the guard that `choose` returns, or joins the sessions with the running one. Other sessions wait until
+    /// this one has [taken](Session::take) its cores.
     ///
     /// # Errors
-    /// When it can't be started or read, or another process has all of it.
+    /// When the guard cannot be started or read, or another process holds the lock for more than a minute.
     pub fn share(
         choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
         options: &StartOptions,
@@ -95,7 +94,7 @@ impl Session {
     ) -> Result<Self, Error> {
         let guard = choose()?;
         let lock = lock(places, guard.as_ref())?;
-        // Another session may have started one while this one waited.
+        // Another session may have started a guard while this one waited.
         let guard = if lock.is_some() { choose()? } else { guard };
         Self::open(places, lock, guard, options)
     }
@@ -141,7 +140,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Looks at the other sessions, and puts back what killed ones left.
+    /// Looks for other sessions, and restores what killed ones left.
     fn join(&mut self, runs: bool) -> Result<(), Error> {
         let (guard, shared) = (self.guard.as_mut(), self.shared.as_mut());
         let Some((shared, lock)) = shared.and_then(|shared| {
@@ -162,7 +161,7 @@ impl Session {
         outcome
     }
 
-    /// The whole guard, to be put back as it is now.
+    /// Takes the whole guard; its present settings are restored at the end.
     fn take_all(&mut self) -> Result<(), Error> {
         let Some(shared) = &mut self.shared else {
             return Ok(());
@@ -173,7 +172,7 @@ impl Session {
         let (living, _) = lock.others(&shared.claim.guard, None);
         if let Some(other) = living.first() {
             return Err(Error::BadInput(format!(
-                "{} uses the guard, and this would change its budgets: wait for its end",
+                "{} uses the guard, and this would change its budgets; wait until it ends",
                 other.holder()
             )));
         }
@@ -189,10 +188,10 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the cores of these wishes, in place of those that it has, and has `set` set their budgets.
+    /// Takes the cores of these wishes, in place of those that the session has, and calls `set` to set their budgets.
     ///
     /// # Errors
-    /// When another session holds such a core at another budget, or `set` fails.
+    /// When another session holds such a core at another budget or has the whole guard, or `set` fails.
     pub fn take<E: From<Error>>(
         &mut self,
         wishes: &[Wish],
@@ -209,7 +208,7 @@ impl Session {
         let (living, _) = lock.others(&shared.claim.guard, shared.held.as_ref());
         if let Some(other) = living.iter().find(|other| other.whole) {
             return Err(Error::BadInput(format!(
-                "{} has the guard for itself: wait for its end",
+                "{} uses the whole guard; wait until it ends",
                 other.holder()
             ))
             .into());
@@ -235,17 +234,17 @@ impl Session {
         set(self.guard.as_mut())
     }
 
-    /// Puts back the period, the mode and the exemptions too, at the end.
+    /// Makes the session restore the period, the mode and the exemptions at the end, too.
     pub fn keep_settings(&mut self) {
         if let Some(shared) = &mut self.shared {
             shared.settings = true;
         }
     }
 
-    /// Another process that has a session with this guard, in words.
+    /// Describes another process that has a session with this guard, if there is one.
     ///
     /// # Errors
-    /// Without the right to the runtime folder.
+    /// When this process may not use the runtime folder.
     pub fn another(&self) -> Result<Option<String>, Error> {
         let Some(shared) = &self.shared else {
             return Ok(None);
@@ -259,7 +258,7 @@ impl Session {
         Ok(others.and_then(|(living, _)| Some(living.first()?.holder())))
     }
 
-    /// The guard that this session began with still runs.
+    /// True if the guard that this session began with is still running.
     pub fn lives(&self) -> bool {
         match &self.shared {
             Some(shared) => self.guard.instance().as_ref() == Some(&shared.claim.guard),
@@ -267,25 +266,25 @@ impl Session {
         }
     }
 
-    /// The guard was running before this session.
+    /// True if the guard was running before this session.
     pub fn took_over(&self) -> bool {
         self.earlier.is_some()
     }
 
-    /// The guard, to look at.
+    /// The guard, for reading.
     pub fn regulator(&self) -> &dyn Regulator {
         self.guard.as_ref()
     }
 
-    /// The guard, to be set.
+    /// The guard, for changing its settings.
     pub fn guard(&mut self) -> &mut dyn Regulator {
         self.guard.as_mut()
     }
 
-    /// Puts everything back.
+    /// Restores everything.
     ///
     /// # Errors
-    /// When the guard refuses, or was ended.
+    /// When the guard refuses, or has ended.
     pub fn end(mut self) -> Result<(), Error> {
         self.close()
     }
@@ -312,7 +311,7 @@ impl Session {
     }
 }
 
-/// The claims' lock, where the guard has other users than this process.
+/// The lock of the claims, if other processes can use the guard.
 fn lock(places: &Places, guard: &dyn Regulator) -> Result<Option<Locked>, Error> {
     match guard.instance() {
         Some(_) => Locked::wait(places).map(Some),
@@ -320,7 +319,7 @@ fn lock(places: &Places, guard: &dyn Regulator) -> Result<Option<Locked>, Error>
     }
 }
 
-/// What this process was asked for: `guard run`, `interfere`.
+/// The verb of this process: `guard run`, `interfere`.
 fn own_verb() -> String {
     let mut words = std::env::args_os()
         .skip(1)
@@ -331,7 +330,7 @@ fn own_verb() -> String {
     }
 }
 
-/// A core has one budget at a time.
+/// Refuses a second, different budget for a core.
 fn compatible(wish: &Wish, living: &[Claim], settings: &Settings) -> Result<(), Error> {
     let Wish {
         cpu,
@@ -346,8 +345,8 @@ fn compatible(wish: &Wish, living: &[Claim], settings: &Settings) -> Result<(), 
     let firm = |claim: &&Claim| !claim.yields && claim.before.contains_key(&cpu);
     match living.iter().find(firm) {
         Some(other) if now != events => Err(Error::BadInput(format!(
-            "CPU{cpu} has {} for {}, and {} was asked for: wait for its end, give the same budget, or take other cores \
-             with --cpus",
+            "CPU{cpu} has {} for {}, but {} was requested; wait until it ends, give the same budget, or choose other \
+             cores with --cpus",
             budget(now, settings),
             other.holder(),
             budget(events, settings),
@@ -368,7 +367,7 @@ fn budget(events: Events, settings: &Settings) -> String {
     }
 }
 
-/// The budgets of before these claims, on cores that none of `living` has.
+/// Restores the budgets from before these claims, on cores that none of `living` holds.
 fn put_back<'a>(
     guard: &mut dyn Regulator,
     claims: impl Iterator<Item = &'a Claim>,
@@ -406,11 +405,11 @@ fn leave(
     lock: &Locked,
 ) -> Result<(), Error> {
     let claim = &shared.claim;
-    // Says why it ended, if it did.
+    // If the guard has ended, this returns the reason.
     let now = guard.settings()?;
     if guard.instance().as_ref() != Some(&claim.guard) {
         return Err(Error::System(
-            "the guard was ended, and another one was started, which is left as it is".into(),
+            "the guard has ended and another one was started, which is left unchanged".into(),
         ));
     }
     let (living, _) = lock.others(&claim.guard, shared.held.as_ref());
@@ -431,10 +430,7 @@ fn leave(
 impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            let _ = writeln!(
-                io::stderr(),
-                "memwarden: putting the guard back as it was: {error}"
-            );
+            let _ = writeln!(io::stderr(), "memwarden: cannot restore the guard: {error}");
         }
     }
 }
@@ -449,18 +445,18 @@ pub(crate) mod tests {
     use std::collections::BTreeSet;
     use std::rc::Rc;
 
-    /// One guard behind several handles, as the kernel's module is behind several processes.
+    /// One guard with several handles, like the kernel module with several processes.
     #[derive(Clone)]
     pub(crate) struct Shared {
         null: Rc<RefCell<Null>>,
         offline: Rc<RefCell<BTreeSet<usize>>>,
         refuses: Rc<Cell<bool>>,
-        /// Times that it was started; `None` for a guard that has no sessions of other processes.
+        /// Number of starts; `None` for a guard that no other process can use.
         starts: Option<Rc<Cell<u32>>>,
     }
 
     impl Shared {
-        /// Not started, with two cores.
+        /// A guard with two cores, not started.
         pub(crate) fn new() -> Self {
             Self {
                 null: Rc::new(RefCell::new(Null::new((0..2).collect()))),
@@ -470,7 +466,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// The same, with sessions of several processes.
+        /// The same, for sessions of several processes.
         fn for_all() -> Self {
             Self {
                 starts: Some(Rc::default()),
@@ -478,19 +474,19 @@ pub(crate) mod tests {
             }
         }
 
-        /// The core goes, and forgets its budget.
+        /// Takes the core offline, which loses its budget.
         pub(crate) fn unplug(&mut self, cpu: usize) {
             self.set_budgets(Resource::Read, &Request::events_for_cpu(cpu, None))
                 .unwrap();
             self.offline.borrow_mut().insert(cpu);
         }
 
-        /// It comes back.
+        /// Brings the core back online.
         pub(crate) fn plug(&self, cpu: usize) {
             self.offline.borrow_mut().remove(&cpu);
         }
 
-        /// What a machine does whose module is gone.
+        /// Behaves like a machine without the module.
         pub(crate) fn refuse_to_start(&self, refuse: bool) {
             self.refuses.set(refuse);
         }
@@ -608,7 +604,7 @@ pub(crate) mod tests {
         assert!(guard.is_running());
     }
 
-    /// Sessions of several processes: each claim's lock is its own, in one process as in several.
+    /// Sessions of several processes: each claim has its own lock, in one process as in several.
     struct Processes {
         guard: Shared,
         folder: tempfile::TempDir,
@@ -628,7 +624,7 @@ pub(crate) mod tests {
             let guard = Box::new(self.guard.clone());
             Session::begin_below(&self.places(), guard, &StartOptions::default())
         }
-        /// As `guard run` does it.
+        /// Like `guard run`.
         fn run(&self, cpu: usize, events: u64) -> Result<Session, Error> {
             self.hold(cpu, events, Hold::Firm)
         }
@@ -650,7 +646,7 @@ pub(crate) mod tests {
             let settings = self.guard.settings().unwrap();
             settings.read_budget_events.into_values().collect()
         }
-        /// As the kernel does it: nothing is put back, and the lock is gone.
+        /// Like a kill by the kernel: nothing is restored, and the lock is released.
         fn kill(&self, mut session: Session) {
             session.open = false;
         }
@@ -709,7 +705,7 @@ pub(crate) mod tests {
         assert_eq!(processes.budgets(), [Some(5), None]);
         let next = processes.run(1, 6).unwrap();
         assert_eq!(processes.budgets(), [None, Some(6)]);
-        // The killed one had started it for itself.
+        // The killed session had started the guard.
         next.end().unwrap();
         assert!(!processes.guard.is_running());
     }
@@ -751,7 +747,7 @@ pub(crate) mod tests {
         let run = processes.run(0, 6).unwrap();
         assert_eq!(processes.budgets(), [Some(6), None]);
         run.end().unwrap();
-        // The keeper still has the core.
+        // The keeper still holds the core.
         kept.end().unwrap();
         assert!(processes.guard.is_running());
     }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator in user space: the policy of the module, and no module.
+//! The regulator in user space. It shares the module's policy (`policy/`), but needs no module.
 //!
 //! ```text
-//! client  --socket-->  regulator: a real-time thread a core, policy/, perf counters
-//!                          | child of, words in shared memory
-//!                      supervisor: kills it when it hangs, puts the scheduler's settings back
+//! client  --socket-->  regulator: one real-time thread per core, policy/, perf counters
+//!                          | child of, shared memory
+//!                      supervisor: kills a regulator that hangs, restores the scheduler's settings
 //! ```
 //!
-//! [`User`] is the client. Regulator and supervisor are processes of the same program, under a verb that the help
-//! doesn't list.
+//! [`User`] is the client. Regulator and supervisor are processes of the same program, under a hidden verb.
 
 pub(crate) mod clock;
 pub(crate) mod core;
@@ -40,27 +39,27 @@ use wire::{Plan, Reply, Request, receive, send};
 
 pub use supervisor::run as run_hidden_verb;
 
-/// Above the core threads: they watch them.
+/// Above the core threads' priority, because the watchdogs must preempt them.
 const WATCHDOG_PRIORITY: i32 = 99;
 
-/// A regulator that doesn't answer for so long is not going to.
+/// How long the client waits for an answer. A regulator that takes longer is stuck.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Ending takes a period and some tens of milliseconds.
+/// How long the client waits for the end, which takes a period and some tens of milliseconds.
 const END: Duration = Duration::from_secs(10);
 
-/// The client.
+/// A client of the regulator in user space.
 #[derive(Debug, Clone)]
 pub struct User {
     places: Places,
     program: PathBuf,
     tied: bool,
-    /// As long as one is left of this, a tied regulator runs.
+    /// A tied regulator runs until the last clone of this is dropped.
     lease: Option<Arc<ChildStdin>>,
 }
 
 impl User {
-    /// Of this machine. What it starts goes on until it is stopped.
+    /// A client of this machine's regulator. A regulator that it starts runs until it is stopped.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -71,7 +70,7 @@ impl User {
         }
     }
 
-    /// The same; but what it starts ends with this process, however that ends.
+    /// Like [`User::new`], but a regulator that it starts ends with this process, even if the process is killed.
     #[must_use]
     pub fn tied() -> Self {
         Self {
@@ -94,7 +93,7 @@ impl User {
             Ok(Some(Reply::Refused(why))) => Err(Error::BadInput(why)),
             Ok(Some(reply)) => Ok(reply),
             Ok(None) => Err(self.not_running()),
-            // It was there, and died before it had answered.
+            // The regulator ended before it had answered.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -157,8 +156,8 @@ impl Regulator for User {
                 period_us: settings.control.period_us,
             });
         }
-        // Refuses bad names and codes early. The regulator asks what the machine counts; until then an event that was not given
-        // may count writes, too, and stand for any number of bytes.
+        // Refuses bad names and codes early. Only the regulator finds out what the machine counts. Until then, an event
+        // that was not given may also count writes and stand for any number of bytes.
         let given = options.event.is_some();
         let named = StartOptions {
             combined: options.combined && (given || options.write_event.is_some()),
@@ -183,7 +182,7 @@ impl Regulator for User {
     }
 
     fn instance(&self) -> Option<String> {
-        // A socket that a killed regulator left is no guard.
+        // The socket alone proves nothing: a killed regulator leaves it behind.
         Some(if self.is_running() {
             self.places.instance()
         } else {
@@ -252,7 +251,7 @@ impl Regulator for User {
         let outcome = self.order(&Request::Stop);
         self.lease = None;
         self.wait_for_end()?;
-        // What a regulator left that was killed together with its supervisor.
+        // If the regulator was killed together with its supervisor, this setting is still changed.
         let left = self.places.restore_rt_throttling()?;
         match outcome {
             Err(Error::NotRunning) if left => Ok(()),
@@ -261,7 +260,7 @@ impl Regulator for User {
     }
 }
 
-/// What the regulator keeps for us.
+/// A recording that the regulator keeps for this client.
 struct UserRecorder {
     user: User,
     periods: u64,
@@ -294,7 +293,7 @@ impl Drop for UserRecorder {
 }
 
 fn unexpected() -> Error {
-    Error::System("the regulator in user space answers something else than it was asked".into())
+    Error::System("the regulator in user space sent an unexpected reply".into())
 }
 
 #[cfg(test)]
@@ -314,7 +313,7 @@ mod tests {
         let listener = user.places.listen().unwrap();
         let dies = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // Asked, and gone: what was not read makes it a reset.
+            // Close the connection with the request unread: the client gets a reset.
             poll(&mut [PollFd::new(&stream, PollFlags::IN)], None).unwrap();
         });
         assert!(matches!(user.settings(), Err(Error::NotRunning)));

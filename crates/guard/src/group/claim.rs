@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who regulates a group, and what has to be put back: a record in the runtime folder, locked by the supervisor as long
-//! as it lives. What it left that was killed, anybody who finds the record puts back.
+//! Claims on groups. A claim is a record in the runtime folder of what must be restored. The supervisor locks it as
+//! long as it lives. If the supervisor is killed, any process that finds the record restores the group.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -18,36 +18,37 @@ use super::{GroupPlan, folder};
 use crate::user::places::Places;
 use crate::{Error, file_lock};
 
-/// Between two looks at whether a supervisor has ended. Looks are counted, and not time: a virtual machine that stood still
-/// is nobody's fault.
+/// Pause between two checks whether a supervisor has ended. Checks are counted instead of time, because a
+/// virtual machine may stand still.
 const LOOK: Duration = Duration::from_millis(5);
-/// Looks, 3 s at least. A supervisor that was asked to end has ended within a period and some tens of milliseconds, or
-/// never will: somebody has stopped it.
+/// Checks after the order to end; they take at least 3 s. A supervisor ends within a period and some tens of
+/// milliseconds, or never, because it was stopped (SIGSTOP).
 const ASKED: u32 = 600;
-/// One that was killed is gone when it has run once more.
+/// Checks after a kill. A killed process ends once it has run again.
 const KILLED: u32 = 600;
-/// Whoever looks after the group of a dead supervisor has its lock for a moment, unless somebody has stopped that one too.
+/// Checks while another process holds a dead supervisor's lock. A process that restores the group holds it only for a
+/// moment, unless that process was stopped, too.
 const LOOKED_AFTER: u32 = 100;
 
-/// What was found, and so has to be left.
+/// The state of a group before regulation, to be restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     /// The group's folder.
     #[serde(with = "memwarden_platform::text_or_bytes")]
     pub path: PathBuf,
-    /// It was made for this.
+    /// The group was created for this claim.
     pub made: bool,
-    /// Where its processes go when it is removed.
+    /// Where the group's processes go when it is removed.
     #[serde(with = "memwarden_platform::text_or_bytes")]
     pub home: PathBuf,
-    /// `cpu.max` as it was, if it is used.
+    /// The original `cpu.max`, if regulation uses that file.
     pub cpu_max: Option<String>,
-    /// The supervisor's process.
+    /// The supervisor's process ID.
     pub supervisor: u32,
 }
 
 impl Claim {
-    /// The group runs, whatever it was. Does no harm where nothing is stopped.
+    /// Makes the group run, whatever its state. Harmless if nothing is stopped.
     pub fn let_go(&self) -> Result<(), Error> {
         if !self.path.exists() {
             return Ok(());
@@ -59,7 +60,7 @@ impl Claim {
         }
     }
 
-    /// As it was found: a group that was made is removed.
+    /// Restores the group; removes it if it was created.
     pub fn put_back(&self) -> Result<(), Error> {
         self.let_go()?;
         if self.made && self.path.exists() {
@@ -69,7 +70,7 @@ impl Claim {
     }
 }
 
-/// The claim, while its holder lives.
+/// A claim of this process, with its lock.
 #[derive(Debug)]
 pub(super) struct Held {
     pub claim: Claim,
@@ -91,17 +92,17 @@ fn open(record: &Path) -> Result<File, Error> {
         .map_err(Error::file("opening", record))
 }
 
-/// `None` when somebody holds it.
+/// `None` if another process holds the lock.
 fn lock(file: File, record: &Path) -> Result<Option<File>, Error> {
     let taken = file_lock::try_lock(&file).map_err(Error::file("locking", record))?;
     Ok(taken.then_some(file))
 }
 
 impl Held {
-    /// Makes the group where it is missing, and claims it.
+    /// Creates the group if it is missing, and claims it.
     ///
     /// # Errors
-    /// When somebody else has it, or it can't be stopped in the way asked for.
+    /// When another process has claimed the group, or it cannot be stopped in the requested way.
     pub fn take(places: &Places, plan: &GroupPlan) -> Result<Self, Error> {
         let path = &plan.path;
         let mut made = match fs::create_dir(path) {
@@ -132,7 +133,7 @@ impl Held {
         let _ = file.read_to_string(&mut text);
         if let Ok(earlier) = serde_json::from_str::<Claim>(&text) {
             if earlier.path == *path {
-                // Of one that was killed with its supervisor.
+                // The earlier regulator was killed together with its supervisor.
                 earlier.let_go()?;
                 *made |= earlier.made;
             }
@@ -169,14 +170,14 @@ impl Held {
         examine(&plan.path, StopWith::Freezer)?;
         if folder::is_frozen(&plan.path) {
             return Err(Error::BadInput(format!(
-                "{0} is frozen by somebody else: `echo 0 > {0}/cgroup.freeze` lets it go",
+                "{0} is frozen by somebody else: `echo 0 > {0}/cgroup.freeze` releases it",
                 plan.path.display()
             )));
         }
         examine(&plan.path, plan.stop_with)
     }
 
-    /// It is as it was found, and the claim is over.
+    /// Restores the group and ends the claim.
     pub fn give_back(&self) -> Result<(), Error> {
         let outcome = self.claim.put_back();
         let _ = fs::remove_file(&self.record);
@@ -184,21 +185,21 @@ impl Held {
     }
 }
 
-/// What a [`sweep`] does about a claim.
+/// What a [`sweep`] does with a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sweep {
-    /// Groups whose supervisor is dead run again; their records stay.
+    /// Groups of dead supervisors run again; their records stay.
     LetGo,
-    /// Groups whose supervisor is dead are put back.
+    /// Groups of dead supervisors are restored.
     PutBack,
-    /// Those with a living one too: it is asked to end first.
+    /// Groups of living supervisors are restored, too; each supervisor is first ordered to end.
     EndAll,
 }
 
-/// Goes over all records; returns how many groups it did something about.
+/// Goes through all records. Returns the number of groups that it dealt with.
 ///
 /// # Errors
-/// The first thing that can't be put back, after all others have been.
+/// The first group that cannot be restored, after all others have been.
 pub(crate) fn sweep(places: &Places, what: Sweep) -> Result<usize, Error> {
     let mut done = 0;
     let mut first = Ok(());
@@ -228,7 +229,7 @@ fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
         serde_json::from_slice::<Claim>(&text).ok()
     };
     let Ok(file) = File::open(record) else {
-        // Its holder has just removed it.
+        // The holder has just removed it.
         return Ok(false);
     };
     let lock = match lock(file, record)? {
@@ -241,7 +242,7 @@ fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
         },
     };
     let Some(claim) = read() else {
-        // Killed before it had written what it was going to do, and so before it did.
+        // The holder was killed before it had written its claim; it has created the group at most.
         let _ = fs::remove_file(record);
         return Ok(false);
     };
@@ -254,21 +255,21 @@ fn settle(record: &Path, what: Sweep) -> Result<bool, Error> {
     outcome.map(|()| true)
 }
 
-/// What became of a supervisor that was asked to end.
+/// What became of a supervisor that was ordered to end.
 enum Ended {
-    /// It has put everything back itself.
+    /// It restored everything.
     InOrder,
-    /// It left that, and the claim is ours.
+    /// It restored nothing, and this process has taken its lock.
     Locked(File),
-    /// It left that, and a process that was stopped while it looked after the group holds the lock. What is put back
-    /// twice does no harm.
+    /// It restored nothing, and a process that was stopped while it restored the group holds the
+    /// lock. To restore twice is harmless.
     Dead,
 }
 
-/// Asks the supervisor that holds the claim to end, and kills it if it doesn't.
+/// Orders the supervisor that holds the claim to end, and kills it if it doesn't.
 fn end(record: &Path, supervisor: Option<u32>) -> Result<Ended, Error> {
     let pid = supervisor.and_then(|pid| Pid::from_raw(pid as i32));
-    // Not by number alone: that lives on while nobody has waited for the process.
+    // The process ID alone does not tell: it stays valid until the dead process's parent has waited for it.
     let process = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     let is_dead = || match &process {
         Some(Ok(process)) => {
@@ -317,10 +318,11 @@ mod tests {
 
     use super::*;
 
-    /// A fork has all our locks until it is another program: who forks and who lets a lock go take turns.
+    /// A forked child holds all our locks until it executes another program. So a test that forks and a test
+    /// that releases a lock take turns.
     static FORKS: Mutex<()> = Mutex::new(());
 
-    /// A folder with the files that a group would have.
+    /// A folder with the files of a group.
     fn group(folder: &Path) -> GroupPlan {
         let path = folder.join("cgroup/a");
         fs::create_dir_all(&path).unwrap();
@@ -351,7 +353,7 @@ mod tests {
         assert!(!held.claim.made);
         let message = Held::take(&places, &plan).unwrap_err().to_string();
         assert!(message.contains("regulated already"), "{message}");
-        // Somebody who looks for what the dead left leaves it alone.
+        // A sweep for what dead supervisors left does not touch it.
         assert_eq!(sweep(&places, Sweep::PutBack).unwrap(), 0);
         fs::write(plan.path.join("cpu.max"), "1000 1000000").unwrap();
         held.give_back().unwrap();
@@ -367,7 +369,7 @@ mod tests {
         let path = plan.path.with_file_name(OsStr::from_bytes(b"caf\xe9"));
         fs::rename(&plan.path, &path).unwrap();
         plan.path = path;
-        // What the supervisor is told.
+        // The plan as the supervisor receives it.
         let told = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<GroupPlan>(&told).unwrap(), plan);
         drop(Held::take(&places, &plan).unwrap());
@@ -380,7 +382,7 @@ mod tests {
     fn what_a_killed_one_left_is_put_back() {
         let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let (_folder, places, plan) = rig();
-        // Dropped without a word: the lock is gone, the record is not.
+        // Dropped without clean-up: the lock is gone, the record is not.
         drop(Held::take(&places, &plan).unwrap());
         let stopped = || {
             fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
@@ -390,7 +392,7 @@ mod tests {
         assert_eq!(sweep(&places, Sweep::LetGo).unwrap(), 1);
         assert!(!folder::is_frozen(&plan.path));
         stopped();
-        // The next one finds what was before the killed one.
+        // The next claim finds the state from before the killed one.
         let next = Held::take(&places, &plan).unwrap();
         assert_eq!(next.claim.cpu_max.as_deref(), Some("max 100000"));
         drop(next);
@@ -401,7 +403,7 @@ mod tests {
         assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
     }
 
-    /// A client that was stopped while it let the group of its dead supervisor go.
+    /// A client was stopped while it released the group of its dead supervisor.
     #[test]
     fn who_is_stopped_with_the_lock_keeps_nobody_from_putting_back() {
         let (_folder, places, plan) = rig();
@@ -418,7 +420,7 @@ mod tests {
         assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 1);
         assert_eq!(folder::read(&plan.path, "cgroup.freeze").unwrap(), "0");
         assert!(!held.record.exists());
-        // Until here it was a zombie.
+        // So far, the process was a zombie.
         dead.wait().unwrap();
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group's counters: two on each CPU. One counts, undisturbed. The other is the alarm, stopped and set anew
-//! whenever the shares change; what it misses meanwhile, the first has.
+//! A group's counters: two on each CPU. One counts without interruption. The other, the alarm, is stopped and set again
+//! whenever the shares change; the first one counts what the alarm misses meanwhile.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,31 +13,31 @@ use rustix::event::{PollFd, PollFlags};
 use super::shares;
 use crate::event::Event;
 
-/// A CPU, and why it has no event.
+/// A CPU, and the reason why it has no event.
 type LeftOut = (usize, String);
 
 struct PerCpu {
     count: OverflowCounter,
     alarm: OverflowCounter,
-    /// The count at the period's begin.
+    /// The count at the beginning of the period.
     begin: u64,
 }
 
 pub(super) struct Counters {
     cpus: Vec<PerCpu>,
     pub online: CpuSet,
-    /// Online CPUs that have no event, with the reason: the group is not counted there.
+    /// Online CPUs without an event, with the reason. The group is not counted there.
     pub left_out: Vec<LeftOut>,
-    /// Used in this period, as last read.
+    /// Events of each CPU in this period, as last read.
     used: Vec<u64>,
-    /// What each CPU used in the ended period and in this.
+    /// Events of each CPU in the previous period.
     lately: Vec<u64>,
     shares: Vec<u64>,
-    /// Events that are expected to come while alarms are set.
+    /// Expected number of events while the alarms are set.
     margin: u64,
 }
 
-/// The CPUs that have an event, with it, and those that have none, with the reason.
+/// The CPUs with an event, each with its event, and the CPUs without one, each with the reason.
 fn sort<Code>(
     online: &CpuSet,
     on: impl Fn(usize) -> std::result::Result<Code, crate::Error>,
@@ -53,7 +53,7 @@ fn sort<Code>(
 }
 
 impl Counters {
-    /// `group`: its open folder. A CPU without an event is left out.
+    /// `group` is the group's open folder. A CPU without an event is left out.
     pub fn open(group: &File, online: CpuSet, event: &Event, user_only: bool) -> Result<Self> {
         let open =
             |cpu, code| OverflowCounter::open(cpu, code, Of::Group(group.as_fd()), user_only);
@@ -81,7 +81,7 @@ impl Counters {
         })
     }
 
-    /// Events in this period so far, of all CPUs together.
+    /// Events of this period so far, summed over all CPUs.
     pub fn used(&mut self) -> Result<u64> {
         for (cpu, used) in self.cpus.iter().zip(&mut self.used) {
             *used = cpu.count.read()?.saturating_sub(cpu.begin);
@@ -89,7 +89,7 @@ impl Counters {
         Ok(self.used.iter().sum())
     }
 
-    /// A period ends with what [`Self::used`] said last.
+    /// Ends the period with the counts that [`Self::used`] last read.
     pub fn next_period(&mut self) {
         for (index, cpu) in self.cpus.iter_mut().enumerate() {
             cpu.begin += self.used[index];
@@ -98,8 +98,8 @@ impl Counters {
         }
     }
 
-    /// Sets the alarms so that the sum cannot pass `left` unseen. Returns `false` when so much came meanwhile that it
-    /// could all the same: then look again.
+    /// Sets the alarms so that the sum cannot exceed `left` unnoticed. Returns `false` if so many events came meanwhile
+    /// that it still could; the caller then checks again.
     pub fn arm(&mut self, left: u64) -> Result<bool> {
         let before: u64 = self.used.iter().sum();
         let weights: Vec<u64> = self
@@ -113,17 +113,17 @@ impl Counters {
             cpu.alarm.arm(*share)?;
         }
         let moved = self.used()? - before;
-        // What came this time may come again; what didn't is forgotten by and by.
+        // The events of this time may come again; those of earlier times decay.
         self.margin = moved.max(self.margin - self.margin.div_ceil(4));
         Ok(left > moved && shares::are_sound(left - moved, &self.shares))
     }
 
-    /// No alarm rings.
+    /// Sets all alarms so far away that none rings.
     pub fn disarm(&mut self) -> Result<()> {
         self.arm_each(FAR)
     }
 
-    /// From here on every CPU's alarm notes its time at each `events` more.
+    /// From now on, every CPU's alarm records the time after each further `events` events.
     pub fn arm_each(&mut self, events: u64) -> Result<()> {
         for cpu in &mut self.cpus {
             cpu.alarm.take();
@@ -132,7 +132,7 @@ impl Counters {
         Ok(())
     }
 
-    /// When an alarm rang first and last, since it was asked last.
+    /// Times of the first and the last alarm since the last call.
     pub fn rang(&mut self) -> Option<(u64, u64)> {
         self.cpus
             .iter_mut()
@@ -140,7 +140,7 @@ impl Counters {
             .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
-    /// What to wait for.
+    /// The descriptors to poll.
     pub fn alarms(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.cpus
             .iter()

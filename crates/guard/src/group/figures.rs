@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What became of a group's budget.
+//! How well a group's budget was kept.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StopWith;
 
-/// Stops whose figures are kept one by one: half an hour of the shortest periods that make sense.
+/// Number of stops whose figures are kept: those of four minutes at a period of 1 ms, of 43 minutes at 10 ms.
 const ROOM: usize = 1 << 18;
 
 const SECOND_US: u64 = 1_000_000;
@@ -18,16 +18,16 @@ const SECOND_US: u64 = 1_000_000;
 pub struct Spread {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Half are below.
+    /// Half of the values are not above it.
     pub median: u64,
-    /// 99 of 100 are below.
+    /// 99 of 100 values are not above it.
     pub p99: u64,
-    /// None is above.
+    /// The largest value.
     pub max: u64,
 }
 
 impl Spread {
-    /// Of these, in any order; `None` of none.
+    /// The distribution of these values, in any order; `None` if there are none.
     #[allow(clippy::cast_precision_loss)]
     fn of(mut values: Vec<u64>) -> Option<Self> {
         values.sort_unstable();
@@ -42,13 +42,13 @@ impl Spread {
     }
 }
 
-/// What was asked for, and what it came to.
+/// What was requested, and what it amounts to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// The group's folder; in JSON an array of its bytes if they are not UTF-8.
     #[serde(with = "memwarden_platform::text_or_bytes")]
     pub cgroup: PathBuf,
-    /// What is counted.
+    /// The counted event.
     pub event: String,
     /// Bytes that one event stands for.
     pub bytes_per_event: u64,
@@ -56,57 +56,59 @@ pub struct Terms {
     pub period_us: u64,
     /// How the group is stopped.
     pub stop_with: StopWith,
-    /// Events a period; `None` is no limit.
+    /// Events per period; `None` if there is no limit.
     pub budget_events: Option<u64>,
-    /// The same in MiB/s.
+    /// The budget in MiB/s.
     pub budget_mib_s: Option<f64>,
 }
 
-/// A group's regulation, from the first period to the last.
+/// Summary of a group's regulation, from the first period to the last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// On which terms; in JSON beside the rest.
+    /// What was requested; in JSON, its fields are beside the others.
     #[serde(flatten)]
     pub terms: Terms,
-    /// How long it was regulated, in seconds.
+    /// Duration of the regulation, in seconds.
     pub duration_s: f64,
-    /// Periods that were begun.
+    /// Periods that began.
     pub periods: u64,
-    /// Periods that passed before it was noticed.
+    /// Periods that passed before the regulator noticed.
     pub missed_periods: u64,
     /// Events counted.
     pub used_events: u64,
-    /// The same in MiB/s, over all of the time.
+    /// Mean bandwidth over the whole time, in MiB/s.
     pub achieved_mib_s: f64,
-    /// Most MiB/s over a second, wherever among the periods it begins; `None` if there was no whole second.
+    /// Highest bandwidth over a second that begins with any period, in MiB/s; `None` if there was no whole second.
     pub worst_second_mib_s: Option<f64>,
-    /// Least MiB/s over such a second, among those that begin and end with a period in which the group was stopped.
+    /// Lowest bandwidth over such a second, in MiB/s, among those that begin and end with a period
+    /// in which the group was stopped.
     pub least_second_mib_s: Option<f64>,
-    /// Most events in a period. Where periods were missed: from the first of them to the next that was not, the mean.
+    /// Most events in a period. A period and the missed ones after it count with their mean.
     pub worst_period_events: u64,
     /// Periods in which the group was stopped.
     pub stopped_periods: u64,
-    /// Those of them that it stood still throughout, for what it had used too much before.
+    /// Those of the stopped periods through which the group stayed stopped because of its debt.
     pub held_periods: u64,
-    /// Events in those periods, each.
+    /// Mean number of events in a period in which the group was stopped.
     pub used_events_per_stopped_period: Option<f64>,
-    /// Share of the time that the group was stopped, 0 to 1.
+    /// Share of the time for which the group was stopped, 0 to 1.
     pub stopped_share: f64,
-    /// Events past what a period was handed (its budget, less what was owed, plus what was saved) when it was stopped.
+    /// Events beyond what a stopped period was handed (its budget, less the debt, plus savings).
     pub overshoot_events: Option<Spread>,
-    /// From the alarm that showed the budget to be used to the end of the write that stops the group, in nanoseconds.
+    /// Time from the alarm that showed the budget to be used up to the end of the write that
+    /// stops the group, in nanoseconds.
     pub reaction_ns: Option<Spread>,
-    /// From the same alarm to the last event that came all the same (or the end of that write), in nanoseconds.
+    /// Time from the same alarm to the group's last event, or to the end of that write if later, in nanoseconds.
     pub stop_ns: Option<Spread>,
-    /// How often alarms rang and were set anew, a period.
+    /// Number of times that the counters were read and the alarms set, per period.
     pub looks_per_period: f64,
 }
 
-/// Seconds: as many periods as a second has, wherever they begin.
+/// All intervals of one second, measured in periods and beginning with any period.
 #[derive(Debug)]
 struct Seconds {
     periods: usize,
-    /// Events, and whether the group was stopped.
+    /// For each period: its events, and whether the group was stopped.
     last: VecDeque<(u64, bool)>,
     sum: u64,
     most: Option<u64>,
@@ -125,11 +127,11 @@ impl Seconds {
         }
     }
 
-    /// `periods` periods have passed with this many events, spread evenly as far as the counters tell.
+    /// Adds `periods` periods with `used` events in total, spread evenly: the counters tell no more.
     fn passed(&mut self, periods: u64, used: u64, stopped: bool) {
         let each = used / periods;
         let mut rest = used % periods;
-        // A second that lies within them is like any other that does.
+        // All seconds within these periods are alike, so two seconds' worth of periods is enough.
         for _ in 0..periods.min(2 * self.periods as u64) {
             let one = u64::from(rest > 0);
             rest -= one;
@@ -155,7 +157,7 @@ impl Seconds {
     }
 }
 
-/// What is counted on the way.
+/// Figures collected during the regulation.
 #[derive(Debug)]
 pub(super) struct Figures {
     pub periods: u64,
@@ -200,8 +202,8 @@ impl Figures {
         }
     }
 
-    /// Books `periods` periods (all but the first were missed) with their events. `stood_ns`: how long the group stood still
-    /// in them, if it did.
+    /// Adds `periods` periods (all but the first were missed) and their events. `stood_ns` is the time for which the
+    /// group was stopped in them, if it was.
     pub fn passed(&mut self, periods: u64, used: u64, stood_ns: Option<u64>) {
         self.missed += periods - 1;
         self.used += used;
@@ -214,7 +216,7 @@ impl Figures {
         }
     }
 
-    /// Books how a period's group was stopped; `None`: it stood still from the beginning.
+    /// Records how the group was stopped in a period; `None` if it was stopped from the beginning.
     pub fn stopped(&mut self, stop: Option<Stop>) {
         let Some(stop) = stop else {
             self.held += 1;
@@ -227,7 +229,7 @@ impl Figures {
         }
     }
 
-    /// What they come to.
+    /// Computes the summary.
     #[allow(clippy::cast_precision_loss)]
     pub fn finish(self, duration_ns: u64, terms: Terms) -> Summary {
         let duration_s = duration_ns as f64 / 1e9;
@@ -305,7 +307,7 @@ mod tests {
         assert_eq!(summary.reaction_ns.unwrap().median, 25_000);
         assert_eq!(summary.stop_ns.unwrap().median, 50_000);
         assert_eq!((summary.worst_period_events, summary.held_periods), (26, 0));
-        // It was not regulated for a second.
+        // Regulation lasted less than a second.
         let seconds = (summary.worst_second_mib_s, summary.least_second_mib_s);
         assert_eq!(seconds, (None, None));
     }
@@ -313,7 +315,8 @@ mod tests {
     #[test]
     fn the_worst_second_is_found_wherever_it_begins() {
         let mut figures = Figures::new(1000);
-        // Half a second too little, one too much between two that are as they should be, and an end without demand.
+        // Low demand, then half a second above and half a second below the budget between stretches at
+        // the budget, and low demand again.
         for (periods, events, stopped) in [
             (500, 10, false),
             (700, 25, true),
@@ -330,7 +333,7 @@ mod tests {
         let summary = figures.finish(3_200_000_000, terms());
         let of = |events: f64| Some(events * 4096.0 / f64::from(1 << 20));
         assert_eq!(summary.worst_second_mib_s, of(27_500.0));
-        // What it did not ask for is not counted against the budget.
+        // A lack of demand does not count as a shortfall.
         assert_eq!(summary.least_second_mib_s, of(22_500.0));
         assert_eq!(summary.worst_period_events, 30);
     }

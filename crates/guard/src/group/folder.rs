@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A control group of the second version: where its folder is, and what is in it.
+//! A group of cgroup v2: where its folder is, and the files in it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,10 +11,10 @@ use memwarden_platform::Root;
 
 use crate::Error;
 
-/// Moving processes out races with their forks: so often it is tried again.
+/// Attempts to move the processes out of a group, which races with their forks.
 const MOVES: u32 = 100;
 
-/// Where cgroup2 is mounted, all of it that /proc/mounts shows.
+/// The mount points of cgroup2, as /proc/mounts lists them.
 fn mounts(root: &Root) -> Vec<PathBuf> {
     let text = root.bytes("/proc/mounts").unwrap_or_default();
     text.split(|byte| *byte == b'\n')
@@ -26,7 +26,7 @@ fn mounts(root: &Root) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A folder as /proc/mounts has it: what would end a word is written in octal.
+/// Decodes a path of /proc/mounts, where characters that would end a word are written in octal.
 fn unescaped(place: &[u8]) -> PathBuf {
     let digit = |at: usize| {
         let byte = place.get(at).copied().filter(u8::is_ascii_digit)?;
@@ -46,10 +46,10 @@ fn unescaped(place: &[u8]) -> PathBuf {
     OsStr::from_bytes(&bytes).into()
 }
 
-/// The folder that a person means: absolute, or below the place where cgroup2 is mounted.
+/// The folder that `typed` names: absolute, or relative to the mount point of cgroup2.
 ///
 /// # Errors
-/// When nothing is mounted, or it isn't below that, or is the hierarchy's root.
+/// When cgroup2 is not mounted, or the path contains `..`, is outside the mount point, or is the root of the hierarchy.
 pub(super) fn resolve(root: &Root, typed: &Path) -> Result<PathBuf, Error> {
     let text = typed.display();
     let mounts = mounts(root);
@@ -82,7 +82,7 @@ pub(super) fn resolve(root: &Root, typed: &Path) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// The group of this process, as a folder below the mount that `path` lies in.
+/// This process's group, as a folder below the mount point that contains `path`.
 pub(super) fn own(root: &Root, path: &Path) -> Option<PathBuf> {
     let mount = mounts(root)
         .into_iter()
@@ -93,7 +93,7 @@ pub(super) fn own(root: &Root, path: &Path) -> Option<PathBuf> {
     Some(mount.join(OsStr::from_bytes(own)).components().collect())
 }
 
-/// Why this kernel can't count a group's events, where that shows.
+/// Why this kernel cannot count a group's events, if /proc/mounts shows it.
 pub(super) fn why_uncounted(root: &Root) -> Option<&'static str> {
     let mounts = root.bytes("/proc/mounts")?;
     let taken = String::from_utf8_lossy(&mounts).lines().any(|line| {
@@ -106,7 +106,7 @@ pub(super) fn why_uncounted(root: &Root) -> Option<&'static str> {
     taken.then_some("the perf_event controller is mounted as cgroup v1: unmount it there")
 }
 
-/// A file of the group, in its folder.
+/// Reads a file of the group.
 pub(super) fn read(path: &Path, file: &'static str) -> io::Result<String> {
     fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned())
 }
@@ -117,20 +117,20 @@ pub(super) fn write(path: &Path, file: &'static str, text: &str) -> Result<(), E
     fs::write(&file, text).map_err(Error::file("writing", &file))
 }
 
-/// Whether somebody has frozen it.
+/// True if the group is frozen.
 pub(super) fn is_frozen(path: &Path) -> bool {
     read(path, "cgroup.freeze").is_ok_and(|text| text == "1")
 }
 
-/// Moves every process to another group, and removes the folder.
+/// Moves every process to the group `home`, and removes the folder.
 ///
 /// # Errors
-/// When it can't be removed: somebody made groups in it, or is still moving into it.
+/// When the folder cannot be removed: it contains groups, or processes keep moving into it.
 pub(super) fn empty_and_remove(path: &Path, home: &Path) -> Result<(), Error> {
     let mut last = Ok(());
     for _ in 0..MOVES {
         for pid in read(path, "cgroup.procs").unwrap_or_default().lines() {
-            // One that has ended meanwhile is gone too.
+            // Ignores failures: a process that has ended meanwhile needs no move.
             let _ = fs::write(home.join("cgroup.procs"), pid);
         }
         match fs::remove_dir(path) {

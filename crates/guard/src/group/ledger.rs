@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A group's account over more than one period.
+//! A group's account over several periods.
 //!
-//! A stop takes time, and what the group uses meanwhile is past its budget. Two things keep the mean at the budget all
-//! the same. The alarm is set ahead by what a stop lately took ([`Ledger::alarm_at`]). What a period used past its
-//! budget is owed, and taken off the next periods; what it left is saved, and handed out by and by
-//! ([`Ledger::settle`]). Periods that the regulator missed, because the host or other threads had its CPU, count with
-//! their budgets.
+//! A stop takes time, and the group's events meanwhile exceed its budget. Two mechanisms still keep the mean at
+//! the budget. The alarm is set earlier by the events that recent stops let through ([`Ledger::alarm_at`]).
+//! Events beyond a period's budget are owed and deducted from the next periods; unused budget is saved and
+//! handed out gradually ([`Ledger::settle`]). Periods that the regulator missed, because the host or other
+//! threads had its CPU, add their budgets.
 //!
-//! With budget B, one period is handed 2 B at most (of 10 ms and more: 1.25 B). Over any N periods in a row the group
-//! uses at most N * B, what may be saved, and what it owes at their end. That holds as long as it never owes more than
-//! a second's budget: the rest of such a debt is dropped.
+//! With a budget of B, one period is handed at most 2 B, and at most 1.25 B if it lasts 10 ms or longer. Over any N
+//! consecutive periods the group uses at most N * B, the largest savings, and its debt at their end. That holds as long
+//! as the debt never exceeds one second's budget: debt beyond that is dropped.
 
-/// The most that is saved is the budget of this part of a second: 2.5 %, so that the mean over a second stays within
-/// 5 % of the budget although it is spent.
+/// One part in this many of a second's budget is saved at most: 2.5 %, so that the mean over a second stays within 5 %
+/// of the budget even when the savings are spent.
 const SAVED_PART: u64 = 40;
 
-/// Out of what is saved a period gets the budget of this many microseconds on top, but a quarter of its budget at least
-/// and all of it at most. A group that is let go waits for a CPU that other threads use until the scheduler's next tick,
-/// up to 4 ms: of periods as short as that it loses every second one.
+/// From the savings, a period gets the budget of this many microseconds, but at least a quarter of its budget and at
+/// most all of it. A released group waits for a CPU that other threads use until the scheduler's next tick, up to 4 ms.
+/// If its periods are that short, it loses every second one.
 const EXTRA_US: u64 = 2500;
 
-/// The debt is at most the budget of this many microseconds: a group that ran wild stands still for a second at most.
+/// The debt is at most the budget of this many microseconds, so no group stays stopped for longer than a second.
 const OWED_US: u64 = 1_000_000;
 
-/// A stop's events are averaged with this weight of the last one.
+/// Weight of the last stop in the average of events: one part in this many.
 const WEIGHT_PART: i64 = 8;
-/// The average is kept in this part of an event.
+/// Unit of the average: one part in this many of an event.
 const FRACTION: i64 = 256;
 
-/// What a group with a budget has been handed, and what it used.
+/// The account of a group with a budget.
 #[derive(Debug)]
 pub(super) struct Ledger {
     budget: u64,
     most_extra: u64,
     most_saved: u64,
     most_owed: u64,
-    /// Saved if above 0, owed if below, in events.
+    /// Savings if positive, debt if negative, in events.
     balance: i128,
-    /// Events after the alarm of a stop, averaged over the last ones, in parts of an event.
+    /// Mean number of events after the alarm in recent stops, in units of 1/[`FRACTION`] event.
     ahead: i64,
 }
 
 impl Ledger {
-    /// `budget`: events a period of `period_us`.
+    /// `budget` is in events per period of `period_us`.
     pub fn new(budget: u64, period_us: u64) -> Self {
         let over = |us: u64| u128::from(budget) * u128::from(us) / u128::from(period_us.max(1));
         let events = |events| u64::try_from(events).unwrap_or(u64::MAX);
@@ -56,27 +56,27 @@ impl Ledger {
         }
     }
 
-    /// What the period that begins now may use; 0 when the group owes it all, and stands still until the next one.
+    /// Events that the period beginning now may use; 0 if the group owes them all and stays stopped throughout.
     pub fn handed(&self) -> u64 {
         let handed = i128::from(self.budget) + self.balance.min(self.most_extra.into());
         u64::try_from(handed.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// The event at which the alarm has to ring so that the group stands when it has used what it is handed; at least 1.
+    /// The event at which the alarm must ring so that the group stops when it has used what it is handed; at least 1.
     pub fn alarm_at(&self) -> u64 {
         let ahead = u64::try_from(self.ahead / FRACTION).unwrap_or(0);
         self.handed().saturating_sub(ahead).max(1)
     }
 
-    /// `periods` periods have passed (all but the first were missed), in which the group used this many events.
+    /// Adds `periods` periods (all but the first were missed), in which the group used this many events.
     pub fn settle(&mut self, periods: u64, used: u64) {
         let given = i128::from(self.budget) * i128::from(periods);
         self.balance = (self.balance + given - i128::from(used))
             .clamp(-i128::from(self.most_owed), self.most_saved.into());
     }
 
-    /// So many events came after the alarm until a stop held. Half a budget counts at most: a stop that took longer than
-    /// all others says little of the next.
+    /// Learns how many events came after the alarm before the group stopped. At most half a budget counts: one very
+    /// slow stop says little about the next.
     pub fn learn(&mut self, after_alarm: u64) {
         let most = i64::try_from(self.budget).unwrap_or(i64::MAX) / 2;
         let last = i64::try_from(after_alarm).unwrap_or(i64::MAX).min(most);
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(ledger.handed(), 125);
         ledger.settle(1, 125);
         assert_eq!(ledger.handed(), 125);
-        // However long it stood idle.
+        // However long the group was idle.
         ledger.settle(1000, 0);
         let mut extra = 0;
         while ledger.handed() > 100 {
@@ -141,11 +141,11 @@ mod tests {
     #[test]
     fn missed_periods_count_with_their_budgets() {
         let mut ledger = Ledger::new(25, 1000);
-        // Nine were missed; the group ran on in them.
+        // Nine periods were missed, and the group ran in them.
         ledger.settle(10, 260);
         assert_eq!(ledger.handed(), 15);
         ledger.settle(1, 15);
-        // It stood still in them.
+        // Nine periods were missed, and the group was stopped in them.
         ledger.settle(10, 25);
         assert_eq!(ledger.handed(), 50);
     }
@@ -160,7 +160,7 @@ mod tests {
             stood += 1;
         }
         assert_eq!((stood, ledger.most_owed), (1000, 25_000));
-        // Of a period that is longer, one passes.
+        // If a period is longer than a second, the debt is at most one period's budget.
         assert_eq!(Ledger::new(25, 5_000_000).most_owed, 25);
     }
 
@@ -172,7 +172,7 @@ mod tests {
             ledger.learn(13);
         }
         assert!((37..=38).contains(&ledger.alarm_at()));
-        // One stop that took long does not hold the group back for ever, nor beyond all measure.
+        // One slow stop holds the group back neither forever nor without bound.
         ledger.learn(100_000);
         assert!(ledger.alarm_at() >= 35);
         for _ in 0..100 {
@@ -186,13 +186,14 @@ mod tests {
         assert_eq!((ledger.handed(), ledger.alarm_at()), (1, 1));
     }
 
-    /// Periods passed, what the group asked for, and what came on top before it stood.
+    /// Periods that passed, events that the group wanted, and events that still came before it stopped.
     fn steps() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
         prop::collection::vec((1u64..20, 0u64..3000, 0u64..300), 1..200)
     }
 
     proptest! {
-        /// A group that stands at once uses N budgets and a bounded burst over any N periods, however it idles and wakes.
+        /// A group that stops at once uses at most N budgets and a bounded burst over any N
+        /// periods, however it idles and wakes.
         #[test]
         fn any_window_is_handed_its_budgets_and_a_bounded_burst(
             budget in 1u64..1000, period_us in 100u64..100_000, steps in steps(),
@@ -215,14 +216,14 @@ mod tests {
             }
         }
 
-        /// What is used over any N periods is N budgets, what may be saved, and what is owed at their end.
+        /// Over any N periods a group uses at most N budgets, the largest savings, and its debt at their end.
         #[test]
         fn any_window_uses_its_budgets_a_bounded_burst_and_what_it_then_owes(
             budget in 1u64..1000, period_us in 100u64..100_000, steps in steps(),
         ) {
             let mut ledger = Ledger::new(budget, period_us);
             let (mut given, mut used) = (0_i128, 0_i128);
-            // The least of used - given at any begin so far: the worst window that ends here.
+            // The minimum of `used - given` so far: the worst window that ends here begins there.
             let mut least = 0_i128;
             for (periods, wanted, late) in steps {
                 let took = ledger.handed().min(wanted) + late;
@@ -237,8 +238,8 @@ mod tests {
             }
         }
 
-        /// A hungry group comes to its budget, whatever a stop takes and however many periods are missed, as long as the
-        /// missed ones fit into what may be saved.
+        /// A group with unlimited demand gets its budget, whatever events a stop lets through and however many periods
+        /// are missed, as long as the savings can hold the missed ones.
         #[test]
         fn a_hungry_group_comes_to_its_budget(
             budget in 10u64..1000, late in prop::collection::vec(0u64..2000, 1..20), missed in 0u64..2,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process that regulates a group: one real-time thread, which wakes when a period ends or an alarm rings.
 //!
-//! For `policy/` the group is a machine with one core: it is handed its budget, runs, and is throttled. Where the
-//! group's threads run is the counters' affair.
+//! To `policy/` the group is a machine with one core: it is handed a budget, runs, and is throttled. Only the counters
+//! know where the group's threads run.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,23 +32,24 @@ use crate::user::process;
 use crate::user::supervisor::READY;
 use crate::{Error, StartOptions, units};
 
-/// CPUs that came or went are noticed this late.
+/// How often the online CPUs are checked.
 const CPUS_NS: u64 = 100_000_000;
 
-/// What of a CPU is set aside for the thread, out of each [`RUNTIME_PERIOD_NS`]: the first that the kernel has left. It
-/// needs far less on a board, but waits spinning for other CPUs' counters, and one that has used its share stands still
-/// until the next millisecond. SCHED_DEADLINE and not SCHED_FIFO, because from Linux 6.12 on the fair server lets
-/// ordinary threads run ahead of SCHED_FIFO, where a group that is stopped and let go over and over looks starved.
+/// CPU time reserved for the thread in each [`RUNTIME_PERIOD_NS`]: the first value that the kernel grants. On a board
+/// the thread needs far less, but it spins while it waits for other CPUs' counters, and once it has used its
+/// reservation it cannot run until the next millisecond. The thread uses SCHED_DEADLINE instead of SCHED_FIFO because,
+/// from Linux 6.12 on, the fair server lets starving ordinary threads run ahead of SCHED_FIFO. A group that is stopped
+/// and released repeatedly looks starved.
 const RUNTIMES_NS: [u64; 2] = [800_000, 200_000];
 const RUNTIME_PERIOD_NS: u64 = 1_000_000;
 
-/// While the group stops, the time is noted whenever this part of its budget has passed.
+/// While the group stops, each alarm records the time in steps of one part in this many of the budget.
 const LATE_PARTS: u64 = 64;
 
-/// Regulates until a signal or the supervisor's end says stop. `tell` is given [`READY`], and at the end the summary.
+/// Regulates until a signal or the supervisor's end stops it. Passes [`READY`] to `tell`, and at the end the summary.
 ///
 /// # Errors
-/// Why it can't, or can't any longer.
+/// The reason why it cannot regulate, or no longer can.
 pub(crate) fn regulate(
     options: &StartOptions,
     plan: &GroupPlan,
@@ -61,7 +62,7 @@ pub(crate) fn regulate(
         .clone()
         .ok_or_else(|| Error::BadInput("user-regulator: no claim on the group".into()))?;
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|errno| Error::System(format!("make an event descriptor: {errno}")))?;
+        .map_err(|errno| Error::System(format!("cannot make an event descriptor: {errno}")))?;
     let bell = Arc::new(bell);
     let free = {
         let (claim, bell) = (claim.clone(), Arc::clone(&bell));
@@ -77,10 +78,10 @@ pub(crate) fn regulate(
     let outcome = go(options, plan, &claim, &words, &bell, &stop, || tell(READY));
     stop.store(true, Ordering::Release);
     let _ = watcher.join();
-    // The watcher may have been before us.
+    // The watcher may already have released the group; twice is harmless.
     let freed = claim.let_go();
     if rustix::process::getppid() != supervisor {
-        // Nobody else is left to do it.
+        // No other process is left to restore the group.
         sweep(&Places::of_system(), Sweep::PutBack)?;
         return Err(Error::Regulator(
             "the regulator's supervisor was killed".into(),
@@ -119,7 +120,7 @@ fn go(
         .map_err(|error| Error::BadInput(error.to_string()))?;
     core.online();
     let stopper = Stopper::open(&plan.path, plan.stop_with, claim.cpu_max.as_deref())?;
-    // Where others have taken so much already, a priority has to do.
+    // If other threads have reserved too much CPU time, a real-time priority must do.
     let set_aside = |runtime_ns| sched::set_deadline(runtime_ns, RUNTIME_PERIOD_NS).is_ok();
     if !RUNTIMES_NS.into_iter().any(set_aside) {
         sched::set_fifo(PRIORITY).map_err(Error::platform)?;
@@ -157,20 +158,20 @@ fn go(
         figures: Figures::new(options.period_us),
         fault: Fault::from_environment(),
     };
-    // Until now it was to run by when the supervisor said.
+    // So far, this word has held the supervisor's deadline for the start.
     words[0].store(0, Ordering::Release);
     ready();
     let outcome = going.go_round(stop);
     let end_ns = monotonic_ns();
     words[0].store(0, Ordering::Release);
     let why = |why| Error::Regulator(format!("{}: {why}", plan.path.display()));
-    // Whatever went wrong, the group runs.
+    // Whatever failed, the group must run.
     going.stopper.go().map_err(why)?;
     outcome.map_err(why)?;
     Ok(going.figures.finish(end_ns - begin_ns, terms))
 }
 
-/// Events a period; `None` is no limit.
+/// Events per period; `None` if there is no limit.
 fn budget(plan: &GroupPlan, period_us: u64, bytes: u64) -> Result<Option<u64>, Error> {
     let (unit, amount) = (plan.amount.unit, plan.amount.amounts.first());
     let events = match (unit, amount) {
@@ -185,7 +186,7 @@ fn budget(plan: &GroupPlan, period_us: u64, bytes: u64) -> Result<Option<u64>, E
             ));
         }
     };
-    // Past the largest limit there is no difference to none.
+    // A budget beyond the largest limit is the same as no limit.
     Ok((events < UNLIMITED).then_some(events))
 }
 
@@ -199,7 +200,7 @@ fn uncounted(error: memwarden_platform::Error, plan: &GroupPlan) -> Error {
     ))
 }
 
-/// How its events are counted, to count on other CPUs when they come.
+/// How the group's events are counted; needed again when CPUs come online.
 struct Counting<'a> {
     group: &'a File,
     event: &'a Event,
@@ -207,12 +208,12 @@ struct Counting<'a> {
     looked_ns: u64,
 }
 
-/// A group that is stopped at this moment.
+/// A group that is currently stopped.
 #[derive(Clone, Copy)]
 struct Stopped {
-    /// When the alarm rang; `None` when it stood still before this period began.
+    /// When the alarm rang; `None` if the group was already stopped when this period began.
     overflow_ns: Option<u64>,
-    /// In this period.
+    /// When the group stopped, or when this period began if that is later.
     since_ns: u64,
 }
 
@@ -223,13 +224,13 @@ struct Loop<'a> {
     stopper: Stopper,
     clock: Reading,
     boundary_ns: u64,
-    /// The first one is until when the group may stay stopped, and the thread run; 0 while neither is.
+    /// The first word is the time until which the group may stay stopped and the thread may run; 0 if neither applies.
     words: &'a SharedWords,
     bell: &'a OwnedFd,
     stopped: Option<Stopped>,
-    /// `None` where there is no budget.
+    /// `None` if there is no budget.
     ledger: Option<Ledger>,
-    /// What this period may use.
+    /// Events that this period may use.
     handed: u64,
     figures: Figures,
     fault: Option<Fault>,
@@ -259,7 +260,7 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// Until the period ends, an alarm rings, or it is over.
+    /// Waits until the period ends, an alarm rings, or regulation must end.
     fn sleep(&self) -> Outcome {
         let left_ns = self.boundary_ns.saturating_sub(monotonic_ns());
         let wait = Timespec {
@@ -278,15 +279,15 @@ impl Loop<'_> {
         }
         match poll(&mut ends, Some(&wait)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(format!("waiting for a counter: {errno}")),
+            Err(errno) => Err(format!("cannot wait for a counter: {errno}")),
         }
     }
 
-    /// Ends the period, if one has begun, and begins the one that `now_ns` lies in.
+    /// Ends the period, if one has begun, and begins the one that contains `now_ns`.
     fn end_period(&mut self, now_ns: u64) -> Outcome {
         let used = self.counters.used().map_err(explain)?;
         let stopped = self.stopped.take();
-        // What came before the first period belongs to no period.
+        // Events before the first period belong to no period.
         if self.figures.periods > 0 {
             let late_ns = now_ns.saturating_sub(self.boundary_ns);
             self.settle(1 + late_ns / self.clock.period_ns, used, stopped, now_ns);
@@ -304,7 +305,7 @@ impl Loop<'_> {
             .set_budget(Resource::Read, budget)
             .map_err(|error| error.to_string())?;
         let number = self.clock.number_at(now_ns);
-        // It is Run: the group shares with no other, and a period has ended.
+        // The action is Run: the group shares with no other group, and a period has ended.
         let _ = self.core.period_begin(number, false, [used, 0]);
         self.counters.next_period();
         self.figures.periods += 1;
@@ -325,7 +326,7 @@ impl Loop<'_> {
         self.look(now_ns)
     }
 
-    /// Books `periods` periods that end now, all but the first of which were missed.
+    /// Records `periods` periods that end now; all but the first were missed.
     fn settle(&mut self, periods: u64, used: u64, stopped: Option<Stopped>, now_ns: u64) {
         let stood_ns = stopped.map(|stopped| now_ns.saturating_sub(stopped.since_ns));
         self.figures.passed(periods, used, stood_ns);
@@ -341,7 +342,7 @@ impl Loop<'_> {
         });
         self.figures.stopped(stop);
         let alarm_at = self.core.account(Resource::Read).assigned;
-        // Where nothing was handed out, no alarm was set.
+        // If nothing was handed out, no alarm was set.
         if let Some(ledger) = &mut self.ledger {
             if stop.is_some() && self.handed > 0 {
                 ledger.learn(used.saturating_sub(alarm_at));
@@ -349,7 +350,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Counts on the CPUs that are online now.
+    /// Reopens the counters if the online CPUs have changed.
     fn follow_cpus(&mut self, now_ns: u64) -> Outcome {
         self.counting.looked_ns = now_ns;
         let online = cpus::online().map_err(explain)?;
@@ -362,7 +363,7 @@ impl Loop<'_> {
             } = self.counting;
             let before = std::mem::take(&mut self.counters.left_out);
             self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
-            // What the group does there passes uncounted; on the others it is held all the same.
+            // The group's events on this CPU are not counted; on the others it stays regulated.
             for (cpu, why) in &self.counters.left_out {
                 if !before.iter().any(|(other, _)| other == cpu) {
                     eprintln!("memwarden: {why}: the group is not counted on it");
@@ -372,7 +373,7 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// What has the group used? Sets the alarms anew, or stops it.
+    /// Checks what the group has used. Sets the alarms again, or stops the group.
     fn look(&mut self, overflow_ns: u64) -> Outcome {
         loop {
             self.figures.looks += 1;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How what a group has left is laid out over its CPUs' alarms.
+//! Divides a group's remaining events among the alarms of its CPUs.
 //!
-//! A CPU's alarm rings at its share's last event. As long as none has rung, a CPU with share `s` has counted `s - 1`
-//! events at most; so the sum cannot have reached what is left if the shares less one each stay below it. That is the
-//! one rule ([`are_sound`]). Within it a CPU gets the more the more it used lately: with even shares, a group that runs
-//! on one CPU of many would ring that one's alarm over and over.
+//! A CPU's alarm rings at the last event of its share. While no alarm has rung, a CPU with share `s` has counted at
+//! most `s - 1` events. So the sum stays below the remaining events if the shares, each reduced by one, add up to less.
+//! That is the only rule ([`are_sound`]). Within it, a CPU that recently used more gets a larger share. With equal
+//! shares, a group that runs on one CPU of many would ring that CPU's alarm over and over.
 
-/// Fills `shares` for `left` events (at least 1), `margin` of which are expected to come before the alarms are set.
-/// `weights`: what each CPU used lately.
+/// Fills `shares` for `left` events (at least 1), of which `margin` are expected before the alarms are set. `weights`
+/// are the recent events of each CPU.
 pub(super) fn split(left: u64, margin: u64, weights: &[u64], shares: &mut [u64]) {
     let spare = left.saturating_sub(1).saturating_sub(margin);
-    // One more each: a CPU that was idle so far may become busy.
+    // Plus one, because an idle CPU may become busy.
     let weight = |used: u64| u128::from(used) + 1;
     let sum: u128 = weights.iter().copied().map(weight).sum();
     let mut given = 0;
@@ -28,7 +28,7 @@ pub(super) fn split(left: u64, margin: u64, weights: &[u64], shares: &mut [u64])
     }
 }
 
-/// Whether some alarm rings before `left` events have passed unseen.
+/// True if an alarm rings before `left` events pass unnoticed.
 pub(super) fn are_sound(left: u64, shares: &[u64]) -> bool {
     let unseen: u128 = shares.iter().map(|share| u128::from(share - 1)).sum();
     unseen < u128::from(left)
@@ -67,7 +67,7 @@ mod tests {
             prop_assert_eq!(unseen, (left - 1).saturating_sub(margin));
         }
 
-        /// Whatever each CPU does: before any alarm rings the sum is below what is left.
+        /// Whatever each CPU does, the sum stays below `left` until an alarm rings.
         #[test]
         fn no_sum_passes_unseen(
             left in 1u64..10_000, weights in prop::collection::vec(0u64..1000, 1..9), order in prop::collection::vec(any::<prop::sample::Index>(), 0..20_000),
@@ -84,7 +84,7 @@ mod tests {
             }
         }
 
-        /// A group that goes on as it did is looked at a few times a period and not for each event.
+        /// A group that behaves as before needs a few checks per period, not one per event.
         #[test]
         fn few_looks_are_needed(budget in 1u64..1 << 30, cpus in 1usize..64, busy in 0usize..64) {
             let busy = busy % cpus;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two ways to stop a group: the freezer, and next to no CPU bandwidth.
+//! The two ways to stop a group: the freezer, and almost no CPU bandwidth.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::folder;
 use crate::Error;
 
-/// The least that the kernel takes: 1 ms of CPU time a second (kernel/sched/core.c, tg_set_cfs_bandwidth: quota and
-/// period of 1 ms at least, a period of 1 s at most).
+/// The smallest limit that the kernel accepts: 1 ms of CPU time per second (kernel/sched/core.c, tg_set_cfs_bandwidth:
+/// quota and period are at least 1 ms, the period is at most 1 s).
 const NEXT_TO_NOTHING: &str = "1000 1000000";
 
 /// How a group is stopped.
@@ -21,13 +21,13 @@ pub enum StopWith {
     /// `cgroup.freeze`: every thread stops before it returns to user space.
     #[default]
     Freezer,
-    /// `cpu.max`: the group gets next to no CPU bandwidth. Each stop lets up to 1 ms of CPU time through, and the
-    /// scheduler looks at its ticks only.
+    /// `cpu.max`: the group gets almost no CPU bandwidth. Each stop lets up to 1 ms of CPU time through, and the
+    /// scheduler checks only at its ticks.
     CpuMax,
 }
 
 impl StopWith {
-    /// As on the command line.
+    /// The name on the command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl StopWith {
     }
 }
 
-/// Stops one group and lets it go, with one write each.
+/// Stops and releases one group, with one write each.
 #[derive(Debug)]
 pub(super) struct Stopper {
     file: File,
@@ -53,7 +53,7 @@ pub(super) struct Stopper {
 }
 
 impl Stopper {
-    /// `cpu_max`: what `cpu.max` said before.
+    /// `cpu_max` is the original content of `cpu.max`.
     pub fn open(path: &Path, with: StopWith, cpu_max: Option<&str>) -> Result<Self, Error> {
         let place = path.join(with.file());
         let file = File::options()
@@ -86,15 +86,15 @@ impl Stopper {
     }
 }
 
-/// What has to be there to stop it in this way, and what `cpu.max` is.
+/// Checks that the group can be stopped in this way. Returns the content of `cpu.max` if that is the way.
 ///
 /// # Errors
-/// When the group lacks the file.
+/// When the group lacks the file, or the file cannot be read.
 pub(super) fn examine(path: &Path, with: StopWith) -> Result<Option<String>, Error> {
     let has = path.join(with.file()).exists();
     match with {
         StopWith::Freezer if !has => Err(Error::BadInput(format!(
-            "{} has no cgroup.freeze: this kernel is older than 5.2, or it is no cgroup2 folder",
+            "{} has no cgroup.freeze: this kernel is older than 5.2, or this is not a cgroup2 folder",
             path.display()
         ))),
         StopWith::Freezer => Ok(None),

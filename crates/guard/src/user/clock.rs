@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which period is it? One clock that all cores go by, so that a core that is late still knows which period it is in.
+//! The period clock. All cores number their periods by it, so a core that is late still knows which period it is in.
 //!
-//! Written by core threads alone. They are real-time threads of one priority, each on a CPU of its own: a writer is
-//! never kept from finishing by a reader that waits for it. (An ordinary thread that wrote could be: it would be
-//! preempted by the reader.)
+//! Only core threads write it. They have the same real-time priority, and each has its own CPU. So a reader that waits
+//! for a writer cannot keep the writer from finishing. (It could preempt a writer with an ordinary priority.)
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// What the clock says, consistent.
+/// A consistent reading of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     number: u64,
@@ -17,35 +16,35 @@ pub(crate) struct Reading {
 
 impl Reading {
     fn periods_since_phase(&self, now_ns: u64) -> u64 {
-        // Another core may have set the phase after we looked at the time.
+        // Another core may have set the phase after the caller read the time.
         now_ns.saturating_sub(self.phase_ns) / self.period_ns
     }
 
-    /// The number of the period that `now_ns` lies in.
+    /// Number of the period that contains `now_ns`.
     pub fn number_at(&self, now_ns: u64) -> u64 {
         self.number + self.periods_since_phase(now_ns)
     }
 
-    /// When the next period begins.
+    /// Time at which the next period begins.
     pub fn next_boundary_ns(&self, now_ns: u64) -> u64 {
         self.phase_ns + (self.periods_since_phase(now_ns) + 1) * self.period_ns
     }
 }
 
-/// The clock.
+/// The period clock: a sequence lock protects its fields.
 #[derive(Debug)]
 pub(crate) struct PeriodClock {
-    /// Odd while somebody writes.
+    /// Odd while a thread writes.
     sequence: AtomicU64,
     number: AtomicU64,
     phase_ns: AtomicU64,
     period_ns: AtomicU64,
-    /// What the period shall be; anybody may store it.
+    /// The requested length of a period; any thread may store it.
     wanted_period_ns: AtomicU64,
 }
 
 impl PeriodClock {
-    /// Period 1 begins now.
+    /// Period 1 begins at `now_ns`.
     pub fn new(now_ns: u64, period_ns: u64) -> Self {
         Self {
             sequence: AtomicU64::new(0),
@@ -104,9 +103,9 @@ impl PeriodClock {
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// Best effort has opened period `number`: it is the one that begins now.
+    /// Best effort has opened period `number`, which begins at `now_ns`.
     pub fn restart(&self, number: u64, now_ns: u64) {
-        // A later winner may have been here first.
+        // A core that opened a later period may have written first.
         self.write(|old| {
             (now_ns > old.phase_ns).then_some(Reading {
                 number,
@@ -116,12 +115,12 @@ impl PeriodClock {
         });
     }
 
-    /// Asks for another length; the first core that comes by carries it out.
+    /// Requests another length; the first core thread that checks applies it.
     pub fn ask_for_period(&self, period_ns: u64) {
         self.wanted_period_ns.store(period_ns, Ordering::Release);
     }
 
-    /// Carries out what was asked for: a period of the new length begins now.
+    /// Applies a requested length: a period of that length begins at `now_ns`.
     pub fn take_wanted_period(&self, now_ns: u64) {
         let wanted = self.wanted_period_ns.load(Ordering::Acquire);
         if wanted == self.period_ns.load(Ordering::Relaxed) {

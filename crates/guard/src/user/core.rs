@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One regulated core: its thread, which wakes when a period ends or a counter overflows, and keeps the core to itself
-//! while the core has nothing left.
+//! One regulated core. Its thread wakes when a period ends or a counter overflows. When the core has used its budget,
+//! the thread keeps the core busy, so that nothing else runs on it.
 //!
-//! The thread runs under SCHED_FIFO, pinned. It allocates nothing once it goes round. What is decided is decided in
-//! `policy/`; `kernel/memguard/core.c` is the same host in the kernel.
+//! The thread runs under SCHED_FIFO, pinned to the core. Its loop allocates no memory. `policy/` makes the decisions;
+//! `kernel/memguard/core.c` is the same host in the kernel.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -28,38 +28,38 @@ use crate::Error;
 use crate::event::{Codes, Event};
 use crate::trace::What;
 
-/// Priority of the core threads: above whatever is regulated, below the watchdogs.
+/// Priority of the core threads: above every regulated task, below the watchdogs.
 pub(crate) const PRIORITY: i32 = 98;
 
-/// The events of a reaction are forgotten by this part at each overflow.
+/// At each overflow, the estimate of a [`Reaction`] decays by one part in this many.
 const REACTION_PART: u64 = 16;
 
-/// A core without a limit, and with nobody to share with, is looked after this often: its counts may be so old.
+/// How often the thread wakes on a core without limits while no core shares budget. The core's counts may be this old.
 const QUIET_NS: u64 = 100_000_000;
 
-/// A core that is offline is looked for this often.
+/// How often the thread checks whether an offline core is back.
 const PARKED_NS: i64 = 100_000_000;
 
-/// What others may do to a core.
+/// What other threads may do with a core.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub cpu: usize,
     pub settings: CoreSettings,
     pub board: Board,
     pub record: Record,
-    /// Counts up with every kick; the core's thread looks at everything anew when it changes.
+    /// Number of kicks so far. When it changes, the core's thread checks everything again.
     kicks: AtomicU64,
     bell: OwnedFd,
     reset: AtomicBool,
     stop: AtomicBool,
-    /// A counter of this core has not counted, at least once.
+    /// A counter of this core has stopped counting since the last check.
     counter_lost: AtomicBool,
 }
 
 impl Handle {
     pub fn new(cpu: usize, settings: CoreSettings) -> Result<Self, Error> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::System(format!("make an event descriptor: {errno}")))?;
+            .map_err(|errno| Error::System(format!("cannot make an event descriptor: {errno}")))?;
         Ok(Self {
             cpu,
             settings,
@@ -73,15 +73,15 @@ impl Handle {
         })
     }
 
-    /// Makes the core's thread look at the settings now; returns the kick's number.
+    /// Makes the core's thread read the settings now; returns the kick's number.
     pub fn kick(&self) -> u64 {
         let number = self.kicks.fetch_add(1, Ordering::Release) + 1;
-        // It can only be full, and then it rings already.
+        // The write fails only if the eventfd is full, and a full eventfd wakes the thread.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         number
     }
 
-    /// Figures begin anew.
+    /// Resets the figures.
     pub fn reset(&self) {
         self.reset.store(true, Ordering::Release);
         self.kick();
@@ -92,14 +92,14 @@ impl Handle {
         self.counter_lost.swap(false, Ordering::AcqRel)
     }
 
-    /// Ends the thread; the core is let go.
+    /// Ends the thread, which releases the core.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.kick();
     }
 }
 
-/// What all cores share.
+/// State that all cores share.
 #[derive(Debug)]
 pub(super) struct Common {
     pub policy: Arc<Policy>,
@@ -107,12 +107,13 @@ pub(super) struct Common {
     pub event: Event,
     pub user_only: bool,
     pub cores: Vec<Handle>,
-    /// Until when a core's thread means to run, by index in `cores`; 0 while it sleeps. The watchdogs read it.
+    /// Time until which each core's thread intends to run, by index in `cores`; 0 while it
+    /// sleeps. The watchdogs read it.
     pub running_until: Arc<SharedWords>,
     pub fault: Option<Fault>,
 }
 
-/// The thread's own.
+/// State of a core's thread.
 pub(super) struct Loop {
     common: Arc<Common>,
     index: usize,
@@ -120,35 +121,36 @@ pub(super) struct Loop {
     counters: Counters,
     figures: Figures,
     second: Second,
-    /// The accounts at the last reset: the policy's totals never begin anew.
+    /// The accounts at the last reset; the policy's totals are never reset.
     base: [Account; 2],
     boundary_ns: u64,
     number: u64,
     kicks_seen: u64,
     overflow_ns: u64,
     throttled_since_ns: u64,
-    /// Whose overflow throttled the core last.
+    /// The resource whose overflow throttled the core last.
     stopped_by: Resource,
-    /// Throttled, and not yet held.
+    /// The core is throttled, but the thread does not hold it yet.
     to_be_held: bool,
     released_ns: u64,
     best_effort_since_ns: u64,
 }
 
-/// How many events lately came between an overflow and this thread's look at it.
+/// Estimate of the events between an overflow and this thread's response, from recent overflows.
 ///
-/// An overflow that is set nearer comes again and again while the thread is on its way to it, and keeps it from
-/// arriving.
+/// If the next overflow is set nearer than that, overflows repeat while the thread is being scheduled, and their
+/// interrupts keep it from running.
 #[derive(Debug, Clone, Copy)]
 struct Reaction {
-    /// `None` as long as nobody knows.
+    /// `None` while unknown.
     events: Option<u64>,
-    /// Where in this period's count the next overflow was set.
+    /// The count of this period at which the next overflow is due.
     due: u64,
 }
 
 impl Reaction {
-    /// The overflow of a software event makes no such event itself; a hardware event's may make any number.
+    /// Handling the overflow of a software event causes no such event; handling that of a
+    /// hardware event may cause any number.
     fn to(code: EventCode) -> Self {
         Self {
             events: (!code.is_hardware()).then_some(0),
@@ -156,8 +158,8 @@ impl Reaction {
         }
     }
 
-    /// How far off the next overflow is set, `used` events into the period, where `left` would be wanted. A whole
-    /// budget is always far enough.
+    /// Returns the distance to the next overflow, in events. `used` is the count so far, `left` the wanted distance. A
+    /// whole budget is always far enough.
     fn set(&mut self, used: u64, left: u64, budget: u64) -> u64 {
         let nearest = self.events.map_or(budget, |events| events.min(budget));
         let distance = left.max(nearest);
@@ -165,7 +167,8 @@ impl Reaction {
         distance
     }
 
-    /// The thread looks, and finds so many used. The most of lately counts; what was long ago is forgotten by and by.
+    /// Learns from an overflow that the thread handles when the count is `used`. The estimate follows the largest
+    /// recent value and decays slowly.
     fn looked(&mut self, used: u64) {
         let events = used.saturating_sub(self.due);
         let before = self.events.unwrap_or(0);
@@ -173,21 +176,21 @@ impl Reaction {
     }
 }
 
-/// What is open on the core's CPU.
+/// The counters that are open on the core's CPU.
 struct Counters {
     read: OverflowCounter,
     write: Option<OverflowCounter>,
     witness: IdleWitness,
-    /// Counts at the period's begin.
+    /// Counts at the beginning of the period.
     begin: [u64; 2],
-    /// Counts when each was last read.
+    /// Counts when each counter was last read.
     last: [u64; 2],
-    /// Those that have not counted in this period, or not in all of it.
+    /// Counters that did not count for all of this period.
     lost: [bool; 2],
-    /// For tests: refills are taken for lost.
+    /// For tests: treats the refill counter as lost.
     blind: bool,
     reaction: [Reaction; 2],
-    /// Where both count one budget: how it is shared, and the counts when it was shared last.
+    /// If both counters count one budget: how it is split, and the counts at the last split.
     split: Option<(Split, [u64; 2])>,
 }
 
@@ -222,7 +225,7 @@ impl Counters {
         }
     }
 
-    /// Events of this period by budget; of a lost counter, those until it was lost.
+    /// Events of this period, by budget. A lost counter contributes its events up to the loss.
     fn used(&mut self) -> Result<[u64; 2], Failure> {
         for resource in Resource::ALL {
             let index = resource as usize;
@@ -241,7 +244,7 @@ impl Counters {
         })
     }
 
-    /// By each counter, as they were last read.
+    /// Events of this period by counter, as last read.
     fn counted(&self) -> [u64; 2] {
         [self.last[0] - self.begin[0], self.last[1] - self.begin[1]]
     }
@@ -254,7 +257,7 @@ impl Counters {
         }
     }
 
-    /// Whether a counter was lost in this period. It is asked to count again, for the next one.
+    /// Whether a counter was lost in this period. A lost counter is revived for the next period.
     fn take_lost(&mut self) -> Result<bool, Failure> {
         let lost = std::mem::take(&mut self.lost);
         for resource in Resource::ALL {
@@ -268,12 +271,12 @@ impl Counters {
     }
 }
 
-/// Why a core's thread can't go on.
+/// Why a core's thread cannot continue.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Its CPU went offline: it waits for it.
+    /// The CPU went offline; the thread waits for it.
     CpuGone,
-    /// Anything else ends the regulator.
+    /// Any other failure, which ends the regulator.
     Broken(String),
 }
 
@@ -287,10 +290,10 @@ impl From<memwarden_platform::Error> for Failure {
     }
 }
 
-/// The body of a core's thread. `ready` is told once, when the core is regulated or known to be offline.
+/// The body of a core's thread. `ready` is called once, when the core is regulated or known to be offline.
 ///
 /// # Errors
-/// Why the core can't be regulated (any longer).
+/// The reason why the core cannot be regulated, or no longer can.
 pub(super) fn run(
     common: &Arc<Common>,
     index: usize,
@@ -306,7 +309,7 @@ pub(super) fn run(
     if let Some(fault) = &common.fault {
         fault.strike_at_start(handle.cpu);
     }
-    // Until now it was to run by when the supervisor said.
+    // So far, this word has held the supervisor's deadline for the start.
     let mut ready = Some(|| {
         common.running_until[index].store(0, Ordering::Release);
         ready();
@@ -323,7 +326,7 @@ pub(super) fn run(
         let codes = match common.event.on(handle.cpu) {
             Ok(codes) => codes,
             Err(error) if ready.is_some() => return Err(error.to_string()),
-            // One that came online later: the others are regulated all the same.
+            // This CPU came online later; the others stay regulated.
             Err(error) => {
                 if !std::mem::replace(&mut said, true) {
                     eprintln!("memwarden: {error}: the core is not regulated");
@@ -336,7 +339,7 @@ pub(super) fn run(
             Counters::open(common, handle.cpu, codes).map_err(|error| explain(error.into()))?;
         core.online();
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
-        // Whoever is told may ask at once.
+        // A client may ask for the figures as soon as the core is ready.
         going.post();
         if let Some(ready) = ready.take() {
             ready();
@@ -353,7 +356,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Waits for a CPU that is offline.
+/// Pauses before the next check of a CPU that is offline or has no event.
 fn park(handle: &Handle) {
     let wait = Timespec {
         tv_sec: 0,
@@ -362,7 +365,7 @@ fn park(handle: &Handle) {
     let _ = wait_for_any(&mut [PollFd::new(&handle.bell, PollFlags::IN)], &wait);
 }
 
-/// What to wait for of a counter. One that was lost is ready all the time: the bell stands in for it.
+/// The descriptor to poll for a counter. A lost counter would always be ready, so the bell takes its place.
 fn end_of<'a>(counter: Option<&'a OverflowCounter>, lost: bool, bell: &PollFd<'a>) -> PollFd<'a> {
     match counter {
         Some(counter) if !lost => PollFd::from_borrowed_fd(counter.as_fd(), PollFlags::IN),
@@ -370,11 +373,11 @@ fn end_of<'a>(counter: Option<&'a OverflowCounter>, lost: bool, bell: &PollFd<'a
     }
 }
 
-/// Until the bell rings, a counter overflows or so much time has passed; the bell, the first of `ends`, is silent then.
+/// Waits until the bell rings, a counter overflows, or `wait` has passed. Clears the bell, the first of `ends`.
 ///
-/// It is silenced here, whatever is known of kicks: whoever kicks counts first and rings then, and the core may
-/// have seen the count before the bell rang. A bell that nobody silences would keep this thread, and so its core, for
-/// itself for ever.
+/// The bell is cleared even if no kick seems pending. A sender increments the count before it rings, so the
+/// core may have handled the kick before the bell rang. A bell that stays set would keep this thread running,
+/// and so block its core, forever.
 fn wait_for_any(ends: &mut [PollFd<'_>], wait: &Timespec) -> Result<(), Errno> {
     match poll(ends, Some(wait)) {
         Ok(_) => {
@@ -454,7 +457,7 @@ impl Loop {
         }
     }
 
-    /// Until the period ends, a counter overflows, or somebody kicks.
+    /// Waits until the period ends, a counter overflows, or a kick arrives.
     fn sleep(&mut self) -> Result<(), Failure> {
         let now_ns = monotonic_ns();
         if self.released_ns > 0 {
@@ -483,14 +486,14 @@ impl Loop {
         ];
         let count = if write.is_some() { 3 } else { 2 };
         wait_for_any(&mut ends[..count], &wait)
-            .map_err(|errno| Failure::Broken(format!("waiting for a counter: {errno}")))?;
+            .map_err(|errno| Failure::Broken(format!("cannot wait for a counter: {errno}")))?;
         for (end, lost) in ends[1..count].iter().zip(lost) {
             *lost |= end.revents().intersects(PollFlags::ERR | PollFlags::HUP);
         }
         Ok(())
     }
 
-    /// Nothing is limited, and nobody waits for what this core uses.
+    /// True if the core has no limit and no other core depends on what it uses.
     fn is_quiet(&self) -> bool {
         let settings = &self.handle().settings;
         self.common.policy.best_effort() == BestEffort::None
@@ -501,7 +504,7 @@ impl Loop {
             })
     }
 
-    /// Keeps the core until the period ends or somebody kicks.
+    /// Holds the core until the period ends or a kick arrives.
     fn hold(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.to_be_held) {
             self.book_hold()?;
@@ -524,7 +527,7 @@ impl Loop {
         }
     }
 
-    /// How late the core is its own again.
+    /// Records how late the core's tasks run again after a throttle.
     fn book_return(&mut self, now_ns: u64) {
         let latency_ns = now_ns.saturating_sub(self.released_ns);
         let longest = &mut self.figures.release_latency_ns_max;
@@ -538,7 +541,7 @@ impl Loop {
         self.handle().record.keep(self.handle().cpu, now_ns, what);
     }
 
-    /// How late, and how far past what was handed out the core is, now that nothing else runs here.
+    /// Records the latency and the overshoot of a throttle, now that nothing else runs on the core.
     fn book_hold(&mut self) -> Result<(), Failure> {
         let now_ns = monotonic_ns();
         let latency_ns = now_ns.saturating_sub(self.overflow_ns);
@@ -548,7 +551,7 @@ impl Loop {
         let used = self.counters.used()?[resource as usize];
         let account = self.core.account(resource);
         let assigned = account.assigned;
-        // It spins from here on, which some events count: what is known of a stop ends here.
+        // From here on this thread spins, and some events count that. So the stop's events are settled now.
         self.core
             .settle_stop(resource, used, used, account.allowed());
         let what = What::Throttle {
@@ -570,7 +573,7 @@ impl Loop {
         kicked
     }
 
-    /// Another core, or a setting, says: look again.
+    /// Handles a kick: another core, or a new setting, requires a check.
     fn on_kick(&mut self, now_ns: u64) -> Result<(), Failure> {
         self.common.clock.take_wanted_period(now_ns);
         self.begin_period(now_ns)?;
@@ -601,7 +604,7 @@ impl Loop {
 
     fn begin_period(&mut self, now_ns: u64) -> Result<(), Failure> {
         let best_effort = self.common.policy.best_effort();
-        // Who shares wants to know who is idle to the task; else no traffic is near enough.
+        // Best effort needs to know whether the core was idle. Otherwise, no traffic is a good enough sign of it.
         self.counters
             .witness
             .switch(best_effort != BestEffort::None)?;
@@ -616,7 +619,7 @@ impl Loop {
         let quiet = self.is_quiet();
         let number = self.common.clock.read().number_at(now_ns);
         if number != self.number && !(throttled || free || self.handle().settings.rt()) {
-            // This thread came when the period was over, or several were: so much was not stopped.
+            // The period, or several, ended before this thread could throttle the core: excess events are owed.
             let missed = number.saturating_sub(self.number + 1);
             for (resource, used) in Resource::ALL.into_iter().zip(used) {
                 let account = self.core.account(resource);
@@ -633,7 +636,7 @@ impl Loop {
         if throttled {
             self.book_release(now_ns);
         }
-        // A quiet core sleeps through many.
+        // A quiet core sleeps through several periods.
         let periods = if quiet {
             number.saturating_sub(self.number).max(1)
         } else {
@@ -674,7 +677,7 @@ impl Loop {
         self.figures.ended(&ended, period_ns, &mut self.second);
         self.number = number;
         self.counters.begin = self.counters.last;
-        // What overflowed in the ended period says nothing about this one.
+        // Overflows of the ended period say nothing about this one.
         for resource in Resource::ALL {
             self.counters.get(resource).and_then(OverflowCounter::take);
         }
@@ -742,7 +745,7 @@ impl Loop {
         }
     }
 
-    /// Each counter's next overflow is where what the core has left ends, but no nearer than a [`Reaction`] reaches.
+    /// Sets each counter's next overflow where the remaining budget ends, but no nearer than its [`Reaction`] allows.
     fn arm(&mut self) -> Result<(), Failure> {
         if self.counters.split.is_some() {
             return self.arm_split();
@@ -764,7 +767,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Of one budget each counter has a share, so that their sum can't pass what is left.
+    /// Gives each counter a share of the one budget, so that their sum cannot exceed the remaining events unnoticed.
     fn arm_split(&mut self) -> Result<(), Failure> {
         let left = if self.core.is_throttled() {
             UNLIMITED
@@ -784,7 +787,7 @@ impl Loop {
             let index = resource as usize;
             let distance = match shares[index] {
                 UNLIMITED.. => FAR,
-                // As long as a reaction is unknown, both together are a budget away.
+                // While a reaction is unknown, each distance is at least half a budget.
                 share => {
                     self.counters.reaction[index].set(counted[index], share, (budget / 2).max(1))
                 }
@@ -840,11 +843,11 @@ impl Loop {
         self.handle().board.leave(&self.figures);
     }
 
-    /// The core is let go: its donations return, and nobody waits for it.
+    /// Releases the core: its donations return, and no other core waits for it.
     fn leave(&mut self) {
         self.mean_to_run_until(0);
         let action = self.core.offline();
-        // A failure here has nobody left to be told.
+        // A failure changes nothing: the thread is about to end.
         let _ = self.carry_out(action, monotonic_ns());
         self.figures.regulated = false;
         self.post();
@@ -857,13 +860,14 @@ mod tests {
 
     #[test]
     fn an_overflow_is_set_no_nearer_than_the_thread_is_away() {
-        // Page faults: exact from the first.
+        // Page faults: the reaction is known from the start.
         let mut software = Reaction::to(EventCode::PAGE_FAULTS);
         assert_eq!(software.set(0, 1, 50), 1);
         software.looked(1);
         assert_eq!(software.set(1, 1, 50), 1);
 
-        // Cycles: nobody knows, so a whole budget; then what came, which does not grow by being waited for.
+        // Cycles: unknown at first, so a whole budget; then the observed events. A longer distance
+        // does not increase the estimate.
         let mut hardware = Reaction::to(EventCode::CYCLES);
         assert_eq!(hardware.set(0, 1, 50_000), 50_000);
         hardware.looked(66_000);
@@ -871,7 +875,7 @@ mod tests {
         hardware.looked(66_000 + 16_000 + 15_500);
         assert_eq!(hardware.set(97_500, 1, 50_000), 15_500);
         assert_eq!(hardware.set(97_500, 40_000, 50_000), 40_000);
-        // One that was held up is never waited for longer than a budget, and is forgotten.
+        // After a long delay, the distance is a budget at most, and the estimate decays.
         hardware.looked(97_500 + 40_000 + 1_000_000);
         assert_eq!(hardware.set(0, 1, 50_000), 50_000);
         for _ in 0..200 {
@@ -886,7 +890,7 @@ mod tests {
         let core = Core::new(&Policy::new()).unwrap();
         let handle = Handle::new(0, core.settings()).unwrap();
         handle.kick();
-        // The core has seen the count, and looks at nothing but its bell from here on.
+        // The core has seen the count, and from here on polls only its bell.
         let second = Timespec {
             tv_sec: 1,
             tv_nsec: 0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults on purpose, so that what is promised of a broken regulator can be tried on a real one.
+//! Deliberate faults, so that tests can check what happens when a real regulator breaks.
 
-/// Names the fault: `stuck:CPU`, `panic:CPU`, `mute:CPU` or `blind:CPU`. For tests alone.
+/// Selects the fault: `stuck:CPU`, `panic:CPU`, `mute:CPU` or `blind:CPU`. For tests only.
 pub(crate) const VARIABLE: &str = "MEMWARDEN_TEST_FAULT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,11 +10,11 @@ enum Kind {
     Panic,
     /// Stuck before it regulates.
     Mute,
-    /// Its counter of refills does not count.
+    /// The refill counter does not count.
     Blind,
 }
 
-/// A core's thread that goes wrong the first time that it holds its core, or before.
+/// A fault of a core's thread. It occurs when the thread first holds its core, or earlier.
 #[derive(Debug)]
 pub(crate) struct Fault {
     kind: Kind,
@@ -22,7 +22,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// What the environment asks for.
+    /// The fault that the environment requests.
     pub fn from_environment() -> Option<Self> {
         Self::parse(&std::env::var(VARIABLE).ok()?)
     }
@@ -49,19 +49,19 @@ impl Fault {
         }
     }
 
-    /// Whether the counter of this core's refills is to be taken for lost.
+    /// True if this core's refill counter must be treated as lost.
     pub fn blinds(&self, cpu: usize) -> bool {
         cpu == self.cpu && self.kind == Kind::Blind
     }
 
-    /// Called by each core's thread when it takes hold.
+    /// Called by each core's thread when it holds its core.
     pub fn strike(&self, cpu: usize) {
         if cpu == self.cpu {
             self.go_wrong();
         }
     }
 
-    /// Called by a group's regulator, which has one thread, when the group is stopped.
+    /// Called by a group's regulator, which has a single thread, when the group is stopped.
     pub fn go_wrong(&self) {
         match self.kind {
             Kind::Stuck => spin(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a core thread counts, and how others get to see it.
+//! What a core thread counts, and how other threads read it.
 
 use std::sync::Mutex;
 
@@ -7,17 +7,17 @@ use memwarden_policy::{Account, Resource, UNLIMITED};
 
 use crate::statistics::{CoreStatistics, LastSecond, ResourceLastSecond, ResourceStatistics};
 
-/// The length of what `last_second` speaks of.
+/// Length of the interval that `last_second` covers.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A second may end this much early, so that a boundary that is served a little sooner than the one before does not
-/// make it a period longer.
+/// A second may end up to this much early. Otherwise, a boundary that is handled slightly earlier than the one before
+/// would extend the second by a whole period.
 const EARLY_NS: u64 = 1_000_000;
 
-/// Buckets of the overshoot histogram: none, and powers of two up to 2^30.
+/// Buckets of the overshoot histogram: zero, and powers of two up to 2^30.
 const BUCKETS: usize = 32;
 
-/// One resource.
+/// Figures of one resource.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ResourceFigures {
     pub account: Account,
@@ -29,7 +29,7 @@ pub(super) struct ResourceFigures {
 }
 
 impl ResourceFigures {
-    /// Notes how far past what was assigned a throttled period got.
+    /// Records the events of a throttled period beyond what was assigned.
     fn overshot(&mut self, events: u64) {
         let bucket = events.checked_ilog2().map_or(0, |power| power as usize + 1);
         self.overshoot[bucket.min(BUCKETS - 1)] += 1;
@@ -57,19 +57,19 @@ impl ResourceFigures {
     }
 }
 
-/// A period that has ended; on a core without limits, several that were looked at as one.
+/// An ended period. On a core without limits, several periods that were checked together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
     pub at_ns: u64,
     pub periods: u64,
     pub used: [u64; 2],
-    /// [`UNLIMITED`] where the core has no budget.
+    /// [`UNLIMITED`] if the core has no budget.
     pub assigned: [u64; 2],
-    /// The core was throttled when it ended, by this one's overflow.
+    /// If the core was throttled at the period's end: the resource whose overflow throttled it.
     pub stopped_by: Option<Resource>,
     /// The core was allowed more than what was assigned: best effort, or a real-time core.
     pub exempt: bool,
-    /// All counters counted.
+    /// All counters counted throughout.
     pub counted: bool,
 }
 
@@ -79,11 +79,11 @@ impl Ended {
     }
 }
 
-/// The second that is under way.
+/// The current second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Second {
     begun_ns: u64,
-    /// The core's at its begin.
+    /// The core's value at the beginning of this second.
     throttled_ns: u64,
     limited: bool,
     periods: u64,
@@ -104,9 +104,9 @@ impl Second {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Figures {
     pub regulated: bool,
-    /// Nothing is limited: the thread looks up rarely.
+    /// Nothing is limited, so the thread wakes rarely.
     pub quiet: bool,
-    /// The last kick that these figures are younger than.
+    /// Number of the last kick that these figures include.
     pub kicks: u64,
     pub active: bool,
     pub throttled: bool,
@@ -127,14 +127,14 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// Books a period that has ended, in the whole and in the second under way.
+    /// Adds an ended period to the totals and to the current second.
     pub fn ended(&mut self, ended: &Ended, period_ns: u64, second: &mut Second) {
         self.periods += ended.periods;
         if !ended.counted {
             self.unregulated_periods += ended.periods;
         }
-        // A second speaks of a core with a budget or of one without: events of before have nothing assigned to them.
-        // The most in a period, too.
+        // A second covers a core either with a budget or without: earlier events have no assignment to compare with.
+        // The same holds for the largest period.
         if second.periods > 0 && second.limited != ended.limited() {
             *second = Second {
                 begun_ns: ended
@@ -150,7 +150,7 @@ impl Figures {
         second.periods += ended.periods;
         for (index, resource) in self.resource.iter_mut().enumerate() {
             let (used, assigned) = (ended.used[index], ended.assigned[index]);
-            // Of several periods only the mean is known.
+            // Of several periods, only the mean is known.
             let each = used.div_ceil(ended.periods.max(1));
             let of_second = &mut second.resource[index];
             resource.used_max = resource.used_max.max(each);
@@ -183,7 +183,7 @@ impl Figures {
         *second = Second::begin(ended.at_ns, self);
     }
 
-    /// As the `stats` file would have it.
+    /// The statistics in the form of the module's `stats` file.
     pub fn statistics(&self, cpu: usize, rt: bool, writes: bool) -> CoreStatistics {
         CoreStatistics {
             cpu,
@@ -208,12 +208,12 @@ impl Figures {
     }
 }
 
-/// The latest figures of a core, left by its thread whenever nobody is looking.
+/// The latest figures of a core. Its thread updates them unless another thread is reading them.
 #[derive(Debug, Default)]
 pub(super) struct Board(Mutex<Figures>);
 
 impl Board {
-    /// Never waits: who looks at this moment sees the figures before these.
+    /// Never waits: a thread that is reading at this moment sees the previous figures.
     pub fn leave(&self, figures: &Figures) {
         if let Ok(mut board) = self.0.try_lock() {
             *board = *figures;
@@ -264,7 +264,7 @@ mod tests {
         let (mut figures, mut second) = (Figures::default(), Second::default());
         figures.ended(&ended(MS, 5, 5), MS, &mut second);
         figures.ended(&ended(2 * MS, 250, 5), MS, &mut second);
-        // Best effort lets it: no period too large, but the largest all the same.
+        // Best effort permits it: this period does not count as over its budget, but as the largest.
         let free = Ended {
             stopped_by: None,
             exempt: true,
@@ -284,7 +284,7 @@ mod tests {
         let mut run = |from: u64, to: u64, used: fn(u64) -> u64| {
             for period in from..to {
                 figures.throttled_ns += MS / 2;
-                // Served 20 us late and 10 us late in turn.
+                // Handled 20 us and 10 us late in turn.
                 let late_ns = 10_000 + 10_000 * (period % 2);
                 figures.ended(
                     &ended(period * MS + late_ns, used(period), 5),
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(statistics.last_second.throttled_ns, 500 * MS);
         let read = statistics.read.last_second;
         assert_eq!((read.used, read.assigned, read.used_max), (5000, 5000, 5));
-        // The leak is in the second that it was in, and in no later one.
+        // Only the second that contains the leak shows it.
         let leaking = run(1001, 2001, |period| if period < 1025 { 250 } else { 5 });
         let read = leaking.read.last_second;
         assert_eq!(leaking.last_second.periods, 1000);
@@ -318,7 +318,7 @@ mod tests {
     fn a_second_does_not_mix_a_budget_with_none() {
         let mut figures = Figures::default();
         let mut second = Second::begin(0, &figures);
-        // Quiet: a hundred periods at a look, and only the mean of each is known.
+        // Quiet: 100 periods per check, and only their mean is known.
         for look in 1..=5 {
             let quiet = Ended {
                 periods: 100,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator's process: a thread for each core, a thread that watches, and the socket where clients ask.
+//! The regulator's process: one thread per core, a watcher, and the socket for clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader};
@@ -33,21 +33,21 @@ use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
 use crate::units::{PERIOD_US_MAX, PERIOD_US_MIN};
 use crate::{Control, CoreStatistics, Error, Resource, Settings};
 
-/// The socket looks up this often.
+/// The longest wait for a client before the server checks its threads and whether to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A client that says nothing for so long is hung up on.
+/// A client that sends nothing for this long is disconnected.
 const IDLE_CLIENT: Duration = Duration::from_secs(60);
 
-/// A core that was asked for its figures has them ready within some of these, unless it is kept from running.
+/// After a request, a core's figures are ready within a few of these waits, unless its thread cannot run.
 const FRESH_WAIT: Duration = Duration::from_micros(200);
 const FRESH_TRIES: u32 = 100;
 
-/// Clients at a time; more wait.
+/// Number of clients served at a time; others wait.
 const CLIENTS: usize = 16;
 
-/// Priority of a client's thread: ahead of ordinary loads, which may fill the machine, and behind all else that is
-/// real-time, the core threads first of all. An answer may take milliseconds of a CPU.
+/// Priority of a client's thread: above ordinary loads, which may fill the machine, and below all other real-time
+/// threads, especially the core threads. An answer may take milliseconds of CPU time.
 const CLIENT_PRIORITY: i32 = 1;
 
 struct Host {
@@ -60,14 +60,14 @@ struct Host {
 struct State {
     maxbw_mib_s: u64,
     period_us: u64,
-    /// By [`Resource`].
+    /// Indexed by [`Resource`].
     reservations: [Reservations; 2],
 }
 
-/// Regulates until a client, a signal or the supervisor's end says stop. `ready` is called once it does.
+/// Regulates until a client, a signal or the supervisor's end stops it. Calls `ready` once regulation is on.
 ///
 /// # Errors
-/// Why it can't, or can't any longer.
+/// The reason why it cannot regulate, or no longer can.
 pub(super) fn run(
     plan: &Plan,
     places: &Places,
@@ -107,10 +107,10 @@ pub(super) fn run(
     outcome
 }
 
-/// What a core's thread tells.
+/// A message from a core's thread.
 enum Told {
     Ready,
-    /// It was told to.
+    /// The thread was ordered to end.
     Ended,
     Failed(String),
 }
@@ -180,7 +180,7 @@ impl Host {
         cores.into_iter().enumerate().map(start).collect()
     }
 
-    /// Until every core is regulated, or one can't be.
+    /// Waits until every core is regulated, or one cannot be.
     fn wait_for_cores(&self, told: &Mailbox<Told>) -> Result<(), Error> {
         for _ in &self.common.cores {
             match told.wait() {
@@ -192,11 +192,11 @@ impl Host {
         Ok(())
     }
 
-    /// Answers clients until it is time to stop.
+    /// Serves clients until the regulator must stop.
     fn serve(self: &Arc<Self>, listener: &UnixListener, told: &Mailbox<Told>) -> Result<(), Error> {
         listener
             .set_nonblocking(true)
-            .map_err(|error| Error::System(format!("listen to clients: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot listen to clients: {error}")))?;
         let clients = Arc::new(AtomicUsize::new(0));
         let mut told_of_lost = BTreeSet::new();
         while !self.stop.load(Ordering::Acquire) {
@@ -219,9 +219,9 @@ impl Host {
             clients.fetch_add(1, Ordering::AcqRel);
             let (host, count) = (Arc::clone(self), Arc::clone(&clients));
             let talk = move || {
-                // It begins with its parent's priority, the watchdogs'.
+                // The thread inherits its parent's priority, which is that of the watchdogs.
                 if sched::set_fifo(CLIENT_PRIORITY).is_ok() {
-                    // A client that went away, or spoke nonsense, is its own affair.
+                    // An error concerns only this client: it disconnected or sent an invalid request.
                     let _ = host.talk(stream);
                 }
                 count.fetch_sub(1, Ordering::AcqRel);
@@ -231,7 +231,7 @@ impl Host {
         Ok(())
     }
 
-    /// Says in the log, once for each core, that it lost a counter.
+    /// Logs, once for each core, that the core lost a counter.
     fn tell_of_lost_counters(&self, told: &mut BTreeSet<usize>) {
         for core in &self.common.cores {
             if !core.take_counter_lost() || !told.insert(core.cpu) {
@@ -239,7 +239,7 @@ impl Host {
             }
             eprintln!(
                 "memwarden: CPU{}: a counter does not count: another user of the PMU or an error took it. The core is \
-                 not regulated until it counts again; guard show tells in how many periods (unregulated).",
+                 not regulated until it counts again; `guard show` reports the number of such periods (unregulated).",
                 core.cpu
             );
         }
@@ -256,7 +256,7 @@ impl Host {
                 Err(error) => {
                     return send(
                         &mut stream,
-                        &Reply::Refused(format!("not understood: {error}")),
+                        &Reply::Refused(format!("cannot parse the request: {error}")),
                     );
                 }
             };
@@ -350,7 +350,7 @@ impl Host {
         Ok(Reply::Done)
     }
 
-    /// Judged as a whole, then applied as a whole.
+    /// Validates all budgets before it applies them.
     fn take(
         &self,
         state: &mut State,
@@ -374,7 +374,7 @@ impl Host {
                     .copied()
                     .flatten()
                     .unwrap_or(UNLIMITED);
-                // Past the largest limit there is no difference to none.
+                // A budget beyond the largest limit is the same as no limit.
                 core.settings
                     .set_budget(resource, budget.min(UNLIMITED))
                     .map_err(|error| Error::BadInput(error.to_string()))?;
@@ -446,7 +446,7 @@ impl Host {
         })
     }
 
-    /// Cores without a limit look up rarely: they are asked to, so that their counts are of now.
+    /// Wakes the threads of cores without limits, which otherwise wake rarely, so that their counts are current.
     fn wake_quiet_cores(&self) {
         let quiet = self.common.cores.iter().filter(|core| {
             let figures = core.board.look();

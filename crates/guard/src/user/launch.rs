@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts a supervisor, and ties it to its client where that is asked for.
+//! Starts a supervisor, and ties it to its client if requested.
 //!
-//! A tied supervisor learns of its client's end in two ways. It holds one end of a pipe, the lease, which is closed
-//! when the client has ended. But a killed process ends only when it has run once more, and on a throttled core an
-//! ordinary one waits for that until the period is over. So the supervisor is started by a thread of the highest
-//! real-time priority, whose end waits for nobody, and is sent a signal by it (`PR_SET_PDEATHSIG`: the parent that it
-//! means is the thread, prctl(2)).
+//! A tied supervisor detects its client's end in two ways. It holds one end of a pipe, the lease, which closes when the
+//! client ends. But a killed process must run once more before it ends, and on a throttled core an ordinary process
+//! cannot run until the period is over. Therefore a thread with the highest real-time priority starts the supervisor.
+//! This thread ends without delay, and the kernel then signals the supervisor (`PR_SET_PDEATHSIG`: the parent in its
+//! sense is the thread, prctl(2)).
 
 use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::process::CommandExt;
@@ -24,19 +24,19 @@ use super::supervisor::{READY, open_log};
 use super::wire::Plan;
 use crate::Error;
 
-/// A supervisor whose regulator runs.
+/// A supervisor whose regulator is running.
 pub(crate) struct Launched {
-    /// A tied one ends when this is dropped.
+    /// A tied supervisor ends when this is dropped.
     pub lease: Option<ChildStdin>,
-    /// What supervisor and regulator say from here on; it ends when both are gone.
+    /// Further output lines of the supervisor and the regulator; they end when both processes have ended.
     pub said: Option<Lines<BufReader<ChildStdout>>>,
 }
 
-/// Starts `program` as the supervisor and waits until its regulator runs, or not. `what` is what an error calls it;
-/// `after` is called when the supervisor is gone.
+/// Starts `program` as the supervisor and waits until its regulator runs or fails. `what` is its name in errors;
+/// `after` is called when the supervisor has ended.
 ///
 /// # Errors
-/// When it can't be started, or says why it can't regulate.
+/// When the supervisor cannot be started, or reports why it cannot regulate.
 pub(crate) fn launch(
     program: &Path,
     places: &Places,
@@ -64,7 +64,7 @@ pub(crate) fn launch(
             }
         };
         if tied {
-            // Where this is refused, the supervisor is refused it too, and says so.
+            // The supervisor requests the same priority, and reports a refusal.
             let _ = sched::set_fifo(WATCHDOG_PRIORITY);
         }
         let _ = tell.send(Ok((supervisor.stdin.take(), supervisor.stdout.take())));
@@ -74,7 +74,7 @@ pub(crate) fn launch(
     let thread = spawn("lease", body)?;
     let (lease, out) = told
         .recv()
-        .map_err(|_| Error::System("start a supervisor".into()))?
+        .map_err(|_| Error::System("cannot start the supervisor".into()))?
         .map_err(Error::file("starting", program))?;
     let mut said = out.map(|out| BufReader::new(out).lines());
     let first = said.as_mut().and_then(|lines| lines.next()?.ok());
@@ -92,7 +92,8 @@ pub(crate) fn launch(
     })
 }
 
-/// Until it is gone. A tied one that is stopped looks after nobody: it is killed, and its regulator ends.
+/// Waits until the supervisor has ended. A tied supervisor that is stopped (SIGSTOP) cannot watch its regulator, so it
+/// is killed; the regulator then ends.
 fn wait(supervisor: &mut Child, tied: bool) {
     let pid = Pid::from_child(supervisor);
     let options = if tied {

@@ -11,19 +11,19 @@ use memwarden_platform::Root;
 
 use crate::{Error, file_lock, rt_throttling};
 
-/// Names another folder than [`FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
+/// Overrides [`FOLDER`]: for tests, and for two regulators on different CPUs of one machine.
 const VARIABLE: &str = "MEMWARDEN_RUNTIME_DIR";
 
 const FOLDER: &str = "/run/memwarden";
 
-/// Where everything is.
+/// Paths of the regulator's files.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     folder: PathBuf,
 }
 
 impl Places {
-    /// Of this machine.
+    /// The paths on this machine.
     pub fn of_system() -> Self {
         Self::below(std::env::var_os(VARIABLE).map_or_else(|| FOLDER.into(), PathBuf::from))
     }
@@ -40,12 +40,12 @@ impl Places {
         self.folder.join("guard.log")
     }
 
-    /// What [`rt_throttling`] was before; there as long as it is changed.
+    /// The original settings of [`rt_throttling`]; the file exists while they are changed.
     fn saved(&self) -> PathBuf {
         self.folder.join("rt-throttling.json")
     }
 
-    /// Why the last regulator ended, if nobody asked it to.
+    /// Why the last regulator ended, unless it was ordered to.
     fn last_words(&self) -> PathBuf {
         self.folder.join("guard.end")
     }
@@ -61,7 +61,7 @@ impl Places {
             })
     }
 
-    /// One regulator at a time: the lock ends with its holder.
+    /// Allows one regulator at a time. The lock ends with its holder.
     pub fn lock(&self) -> Result<Option<File>, Error> {
         let path = self.folder.join("guard.lock");
         let file = File::options()
@@ -74,14 +74,14 @@ impl Places {
         Ok(taken.then_some(file))
     }
 
-    /// Whether somebody holds the lock.
+    /// True if a process holds the lock.
     pub fn is_locked(&self) -> bool {
         self.folder.exists() && matches!(self.lock(), Ok(None))
     }
 
     pub fn listen(&self) -> Result<UnixListener, Error> {
         let path = self.socket();
-        // What a regulator left that was killed; the lock says that none is running.
+        // A killed regulator leaves its socket behind; the lock shows that none is running.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(Error::file("listening on", &path))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
@@ -89,7 +89,7 @@ impl Places {
         Ok(listener)
     }
 
-    /// Which regulator listens: the socket is made anew by each.
+    /// Identifies the regulator that listens: each one creates a new socket.
     pub fn instance(&self) -> String {
         fs::metadata(self.socket()).map_or_else(
             |_| String::new(),
@@ -108,7 +108,7 @@ impl Places {
         UnixStream::connect(self.socket())
     }
 
-    /// Lets real-time threads have a CPU for good, and writes down first what was there.
+    /// Lets real-time threads use a CPU without limit. Saves the original settings first.
     pub fn release_rt_throttling(&self) -> Result<(), Error> {
         let root = Root::system();
         let saved = serde_json::to_vec(&rt_throttling::save(&root))
@@ -118,7 +118,7 @@ impl Places {
         rt_throttling::release(&root).map(drop)
     }
 
-    /// Puts it back, if it is changed. Anybody may do so at any time.
+    /// If these settings are changed, restores them and returns true. Any process may call it at any time.
     pub fn restore_rt_throttling(&self) -> Result<bool, Error> {
         let path = self.saved();
         let saved = match fs::read(&path) {
@@ -133,13 +133,13 @@ impl Places {
         Ok(true)
     }
 
-    /// A regulator begins: nothing of the one before is left.
+    /// Prepares for a new regulator: clears what the previous one left.
     pub fn begin(&self) -> Result<(), Error> {
         let _ = fs::remove_file(self.last_words());
         self.restore_rt_throttling().map(drop)
     }
 
-    /// A regulator has ended, and says why if nobody asked it to.
+    /// Cleans up after a regulator. Records why it ended, unless it was ordered to.
     pub fn end(&self, why: Option<&str>) {
         let _ = fs::remove_file(self.socket());
         if let Some(why) = why {
@@ -147,7 +147,7 @@ impl Places {
         }
     }
 
-    /// Why the last one ended.
+    /// Why the last regulator ended, unless it was ordered to.
     pub fn why_ended(&self) -> Option<String> {
         fs::read_to_string(self.last_words()).ok()
     }

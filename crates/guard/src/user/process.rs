@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every regulator's process does, whatever it regulates: it ends with its supervisor, and a panic ends it at once.
+//! What the process of every regulator does: it ends with its supervisor, and a panic ends it at once.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -17,23 +17,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::WATCHDOG_PRIORITY;
 use crate::Error;
 
-/// The watcher looks up this often.
+/// How often the watcher checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Without a sign of life from the supervisor for so long, the regulator ends itself.
+/// Without a heartbeat from the supervisor for this long, the regulator ends.
 const SUPERVISOR_LOST_NS: u64 = 1_000_000_000;
 
-/// The supervisor's sign of life when it wants the regulator to end.
+/// Heartbeat value with which the supervisor orders the regulator to end.
 pub(super) const ASKED_TO_END: u64 = u64::MAX;
 
-/// Stack of a thread: all memory is locked, so that none is wasted.
+/// Stack size of a thread; small, because all memory is locked.
 const STACK_BYTES: usize = 256 << 10;
 
-/// At the process's start: returns the flag that says when to end, and the words shared with the supervisor. The last
-/// word is the supervisor's sign of life.
+/// Called at the start of the process. Returns the flag that orders the process to end, and the words shared with the
+/// supervisor. The last word is the supervisor's heartbeat.
 ///
 /// # Errors
-/// When the system refuses one of the things that make it safe.
+/// When the system refuses one of the safety measures.
 pub(crate) fn enter(words: OwnedFd) -> Result<(Arc<AtomicBool>, Arc<SharedWords>), Error> {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("memwarden: the user-space regulator panicked: {panic}");
@@ -42,18 +42,20 @@ pub(crate) fn enter(words: OwnedFd) -> Result<(Arc<AtomicBool>, Arc<SharedWords>
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot catch signal {signal}: {error}")))?;
     }
     set_parent_process_death_signal(Some(Signal::TERM)).map_err(|errno| {
-        Error::System(format!("ask to be told of the supervisor's end: {errno}"))
+        Error::System(format!(
+            "cannot request a signal at the supervisor's end: {errno}"
+        ))
     })?;
     sched::lock_memory().map_err(Error::platform)?;
     let words = SharedWords::from_descriptor(words).map_err(Error::platform)?;
     Ok((stop, Arc::new(words)))
 }
 
-/// Ends the regulator when its supervisor is gone or asks for it, and calls `free` when it ends for whatever reason:
-/// nobody else would free what a stuck thread holds.
+/// Starts a thread that ends the regulator when its supervisor has ended or orders it to. However the regulator ends,
+/// the thread calls `free`, because nothing else would release what a stuck thread holds.
 pub(crate) fn start_watcher(
     words: Arc<SharedWords>,
     stop: &Arc<AtomicBool>,
@@ -82,11 +84,11 @@ pub(crate) fn start_watcher(
             if age_ns > SUPERVISOR_LOST_NS || rustix::process::getppid() != parent {
                 stop.store(true, Ordering::Release);
                 eprintln!(
-                    "memwarden: the supervisor of the user-space regulator is gone: regulation ends"
+                    "memwarden: the supervisor of the user-space regulator has ended; regulation ends"
                 );
             }
         }
-        // At this priority: ordinary threads may have to wait for a throttled core.
+        // Called at this priority, because an ordinary thread may have to wait for a throttled core.
         free();
     };
     let thread = spawn("watcher", watch)?;
@@ -94,10 +96,10 @@ pub(crate) fn start_watcher(
     Ok(thread)
 }
 
-/// What the regulator's threads tell, whatever their priorities.
+/// Messages between the regulator's threads, whatever their priorities.
 ///
-/// The standard library's channel won't do: where a sender is about to write its message, the receiver spins until it
-/// has, and at a higher priority on the sender's CPU it spins for ever. Who waits for a mutex sleeps.
+/// The standard library's channel is unsuitable: while a sender writes its message, the receiver spins. With a higher
+/// priority on the sender's CPU, the receiver would spin forever. A thread that waits for a mutex sleeps.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     messages: Mutex<VecDeque<T>>,
@@ -119,7 +121,7 @@ impl<T> Mailbox<T> {
         self.came.notify_one();
     }
 
-    /// The next one, as soon as there is one.
+    /// Waits for the next message.
     pub fn wait(&self) -> T {
         let mut messages = self.messages();
         loop {
@@ -133,7 +135,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// The next one, if there is one.
+    /// The next message, if there is one.
     pub fn take(&self) -> Option<T> {
         self.messages().pop_front()
     }
@@ -143,7 +145,7 @@ impl<T> Mailbox<T> {
     }
 }
 
-/// A thread with a small stack.
+/// Starts a thread with a small stack.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -152,7 +154,7 @@ pub(crate) fn spawn(
         .name(name.into())
         .stack_size(STACK_BYTES)
         .spawn(body)
-        .map_err(|error| Error::System(format!("start a thread: {error}")))
+        .map_err(|error| Error::System(format!("cannot start a thread: {error}")))
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a core did in each period, kept while a client asks for it.
+//! What a core did in each period, recorded while a client requests it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::trace::{Recording, TraceEvent, What};
 
-/// Events of a period: its own, a throttle and its end.
+/// Events of a period: the period itself, a throttle, and the throttle's end.
 const EVENTS_PER_PERIOD: usize = 3;
 
-/// The most periods that there is room for: a client that asks for more must not take the machine's memory.
+/// The largest number of periods with room, so that a client's request cannot exhaust the machine's memory.
 const PERIODS_MAX: usize = 1 << 18;
 
-/// One core's record. Its thread never waits for who reads it, and allocates nothing: what finds no room is counted.
+/// One core's record. The core's thread never waits for a reader and allocates nothing; events that it
+/// cannot keep are counted as lost.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     events: Mutex<Option<Vec<TraceEvent>>>,
@@ -20,7 +21,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Begins anew, with room for this many periods.
+    /// Starts a new record, with room for this many periods.
     pub fn start(&self, periods: u64) {
         let periods =
             usize::try_from(periods).map_or(PERIODS_MAX, |periods| periods.min(PERIODS_MAX));
@@ -29,13 +30,13 @@ impl Record {
         self.lost.store(0, Ordering::Relaxed);
     }
 
-    /// Ends, and hands over.
+    /// Ends the record. Returns its events and the number of lost ones.
     pub fn stop(&self) -> (Vec<TraceEvent>, u64) {
         let events = self.lock().take().unwrap_or_default();
         (events, self.lost.load(Ordering::Relaxed))
     }
 
-    /// Keeps one, if anybody asked.
+    /// Keeps one event, if recording is on.
     pub fn keep(&self, cpu: usize, t_ns: u64, what: What) {
         match self.events.try_lock().as_deref_mut() {
             Ok(Some(events)) if events.len() < events.capacity() => {
@@ -53,7 +54,7 @@ impl Record {
     }
 }
 
-/// All cores' together.
+/// Ends the records of all cores and joins them.
 pub(super) fn collect<'a>(records: impl Iterator<Item = &'a Record>) -> Recording {
     let mut recording = Recording::default();
     for record in records {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator's parent: whatever becomes of the regulator, what it held is free again within 100 ms and every
-//! setting is what it was.
+//! The regulator's parent process. Whatever happens to the regulator, what it held is released within 100 ms,
+//! and every setting is restored.
 //!
-//! It is small, so that it can be trusted: it starts the regulator, looks at it every 10 ms at the highest real-time
-//! priority, kills it when one of its threads runs past its time or the process was stopped, and cleans up. What it
-//! cleans up is its [`Charge`]: cores ([`Cores`]), or a control group ([`crate::group`]). A regulator whose supervisor
-//! dies ends itself ([`super::process`]); if both are killed at once, no core is held either, and the next start or
-//! stop puts the rest back.
+//! It is small so that it can be trusted. It starts the regulator and checks it every 10 ms at the highest real-time
+//! priority. It kills the regulator if a thread runs past its time or the process was stopped, and cleans up. What
+//! it cleans up is its [`Charge`]: cores ([`Cores`]) or a control group ([`crate::group`]). A regulator whose
+//! supervisor dies ends itself ([`super::process`]). If both are killed at once, no core is held either, and the
+//! next start or stop restores the settings.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,59 +32,59 @@ use super::wire::Plan;
 use super::{WATCHDOG_PRIORITY, host};
 use crate::{Error, claims, group};
 
-/// How often it looks, if nothing wakes it before.
+/// How often it checks, if nothing wakes it earlier.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 10_000_000,
 };
 
-/// A regulator's threads regulate within this, each: opening counters takes milliseconds. One that does not would hold
-/// its CPU for good.
+/// Each thread of the regulator must regulate within this time; opening counters takes milliseconds. A thread that
+/// hangs longer would hold its CPU forever.
 const START_WITHIN_NS: u64 = 10_000_000_000;
 
-/// In so many looks one after another a thread may be found past its time, or a group stopped for longer, and still at
-/// the same. With the time to kill this stays below 100 ms. Looks are counted, and not milliseconds alone: where the
-/// whole machine stood still (a virtual one does), nobody is to blame.
+/// Number of consecutive checks that may find a thread past its time, or a group stopped for too long. With the time
+/// for the kill, this stays below 100 ms. Checks are counted as well as milliseconds: if the whole machine stood still,
+/// as a virtual machine may, no thread is at fault.
 const OVERDUE_LOOKS: u32 = 5;
-/// A signal makes looks come sooner.
+/// Least time past the limit: signals cause additional checks.
 const OVERDUE_NS: u64 = 50_000_000;
 
-/// Looks at the lock, and the time between two, before another regulator is believed to hold it.
+/// Attempts to take the lock, and the pause between two of them, before another regulator is assumed to hold it.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// What standard output is told when the regulator runs.
+/// The line on standard output that reports a running regulator.
 pub(crate) const READY: &str = "ready";
 
-/// What a supervisor has in its charge while its regulator runs.
+/// What a supervisor protects while its regulator runs.
 pub(crate) trait Charge {
-    /// How many of the regulator's threads are watched.
+    /// Number of the regulator's threads to watch.
     fn threads(&self) -> usize;
 
-    /// What the regulator's thread is called in an error.
+    /// Name of a thread of the regulator, for errors.
     fn thread(&self, index: usize) -> String;
 
-    /// Changes what has to be changed before the regulator starts, and says with what plan to start it.
+    /// Makes the changes that must precede the regulator, and returns the plan to start it with.
     fn begin(&mut self) -> Result<Plan, Error>;
 
-    /// Another process than the client that started it relies on the regulator.
+    /// True if a process other than the client that started the regulator relies on it.
     fn in_use(&self) -> bool {
         false
     }
 
-    /// Frees what is held and puts every setting back.
+    /// Releases what is held and restores every setting.
     fn free(&self) -> Result<(), Error>;
 
-    /// It is over: why, if nobody asked for it.
+    /// Called at the end, with the reason unless the end was requested.
     fn ended(&self, why: Option<&str>);
 }
 
-/// Carries out `memwarden guard user-regulator PLAN [FD]`: the supervisor, or with the shared words' descriptor its
-/// child.
+/// Carries out `memwarden guard user-regulator PLAN [FD]`: as the supervisor or, with the descriptor of
+/// the shared words, as its child.
 ///
-/// Prints [`READY`] once regulation is on, or one line that says why it can't be.
+/// Prints [`READY`] once regulation is on, or one line with the reason why it cannot be.
 pub fn run(arguments: &[String]) -> Result<(), Error> {
-    let bad = || Error::BadInput("user-regulator is started by `memwarden guard` alone".into());
+    let bad = || Error::BadInput("only `memwarden guard` can start user-regulator".into());
     let (plan, rest) = arguments.split_first().ok_or_else(bad)?;
     let plan: Plan = serde_json::from_str(plan).map_err(|_| bad())?;
     let places = Places::of_system();
@@ -105,27 +105,29 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
     outcome
 }
 
-/// To whoever started us, if they still listen.
+/// Sends a line to the parent process, if that still listens.
 fn tell(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
-    // A session of its own: what becomes of the terminal is no matter.
+    // A new session: the process must outlive the terminal.
     let _ = rustix::process::setsid();
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| Error::System(format!("catch signal {signal}: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot catch signal {signal}: {error}")))?;
     }
     let client_gone = Arc::new(AtomicBool::new(false));
     if plan.tied {
-        // Not one of those that end it: another client may use the guard.
+        // Not a signal that ends the supervisor: another client may use the guard.
         signal_hook::flag::register(SIGUSR1, Arc::clone(&client_gone))
-            .map_err(|error| Error::System(format!("catch signal {SIGUSR1}: {error}")))?;
+            .map_err(|error| Error::System(format!("cannot catch signal {SIGUSR1}: {error}")))?;
         set_parent_process_death_signal(Some(Signal::USR1)).map_err(|errno| {
-            Error::System(format!("ask to be told of the client's end: {errno}"))
+            Error::System(format!(
+                "cannot request a signal at the client's end: {errno}"
+            ))
         })?;
     }
     places.create()?;
@@ -148,7 +150,7 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     let outcome = start(&ready, &words).and_then(|mut child| {
         let lease = plan.tied.then_some(client_gone.as_ref());
         let outcome = watch(&mut child, charge.as_ref(), &words, lease, &stop);
-        // It may be in any state: what isn't dead by now must be.
+        // The regulator may be in any state; from here on it must be dead.
         let _ = child.kill();
         let _ = child.wait();
         outcome
@@ -159,7 +161,7 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     outcome
 }
 
-/// All cores of the machine, and the scheduler's limit on real-time threads.
+/// The regulated cores, and the scheduler's limit on real-time threads.
 struct Cores<'a> {
     plan: Plan,
     places: &'a Places,
@@ -171,7 +173,7 @@ struct Cores<'a> {
 
 impl<'a> Cores<'a> {
     fn take(plan: &Plan, places: &'a Places) -> Result<Self, Error> {
-        // A client that looks whether somebody holds the lock has it for a moment.
+        // A client that checks for a running regulator holds the lock for a moment.
         let mut lock = places.lock()?;
         for _ in 0..LOCK_TRIES {
             if lock.is_none() {
@@ -237,7 +239,7 @@ fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
         .map_err(Error::file("starting", "the regulator"))
 }
 
-/// Until the regulator has ended, or has to be: `lease` is set when the client is gone.
+/// Watches the regulator until it has ended or must be killed. `lease` is set when the client has ended.
 fn watch(
     child: &mut Child,
     charge: &dyn Charge,
@@ -246,7 +248,7 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Error::System("the regulator has no process number".into()))?;
+    let pid = pid.ok_or_else(|| Error::System("the regulator has no process ID".into()))?;
     let (beat, threads) = words.split_last().expect("one word more than threads");
     let mut asked = false;
     let mut gone = false;
@@ -262,7 +264,8 @@ fn watch(
         if let Ok(Some((_, status))) = waitpid(Some(pid), options) {
             if status.stopped() {
                 return Err(Error::Regulator(
-                    "the regulator was stopped (SIGSTOP or a debugger), and so ended".into(),
+                    "the regulator was stopped (by SIGSTOP or a debugger) and therefore killed"
+                        .into(),
                 ));
             }
             return match (status.exit_status(), status.terminating_signal()) {
@@ -271,7 +274,7 @@ fn watch(
                     "the regulator was killed by signal {signal}"
                 ))),
                 (_, Some(_)) => Ok(()),
-                // It has said why.
+                // The regulator has logged the reason.
                 _ => Err(Error::Regulator(
                     "the regulator failed; its log says why".into(),
                 )),
@@ -288,7 +291,7 @@ fn watch(
         }
         if !asked && (stop.load(Ordering::Acquire) || gone && !charge.in_use()) {
             asked = true;
-            // Not a signal: an ordinary thread would catch it, which may have to wait for a throttled core.
+            // Not a signal: an ordinary thread would handle it, and may have to wait for a throttled core.
             beat.store(ASKED_TO_END, Ordering::Release);
         }
     }
@@ -302,8 +305,8 @@ struct Overdue {
 }
 
 impl Overdue {
-    /// `until_ns`: until when the thread means to run, 0 while it sleeps. How far past that it is, once it was found so
-    /// too often.
+    /// `until_ns` is the time until which the thread intends to run, 0 while it sleeps. Returns how far past it the
+    /// thread is, once too many checks have found it so.
     fn look(&mut self, until_ns: u64, now_ns: u64) -> Option<u64> {
         if until_ns == 0 || now_ns <= until_ns {
             *self = Self::default();
@@ -318,8 +321,8 @@ impl Overdue {
     }
 }
 
-/// Waits until it is time to look again: a signal may come first, or the end of whoever holds the lease, the other end
-/// of standard input. Then it returns `true`.
+/// Waits for the next check. A signal ends the wait early, and so does the end of the lease, a hang-up on standard
+/// input. Returns `true` in the latter case.
 fn look_up(leased: bool) -> bool {
     let input = io::stdin();
     let mut lease = [PollFd::new(&input, PollFlags::IN)];
@@ -354,7 +357,7 @@ mod tests {
     #[test]
     fn a_machine_that_stood_still_blames_nobody() {
         let mut overdue = Overdue::default();
-        // 200 ms between two looks; then the thread goes on, and is late again and again.
+        // 200 ms between two checks; then the thread continues, and is late again and again.
         for (until_ms, now_ms) in [
             (5, 3),
             (5, 203),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What clients and the regulator say to each other: a line of JSON each way, over a socket of the file system.
+//! The protocol between clients and the regulator: one line of JSON in each direction, over a Unix socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -18,9 +18,9 @@ const LONGEST: u64 = 1 << 30;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub options: StartOptions,
-    /// Ends when standard input is closed: with whoever holds the other end.
+    /// The supervisor ends when standard input is closed, that is, when the process at the pipe's other end has ended.
     pub tied: bool,
-    /// A control group is regulated, and not the cores.
+    /// Regulates a control group instead of cores.
     #[serde(default)]
     pub group: Option<GroupPlan>,
 }
@@ -45,11 +45,11 @@ pub(super) enum Request {
         rt: bool,
     },
     Reset,
-    /// Begins to record, anew if it does already, with room for this many periods of each core.
+    /// Starts a recording, or restarts it, with room for this many periods of each core.
     Record {
         periods: u64,
     },
-    /// Ends recording and asks for it.
+    /// Ends the recording and requests its events.
     Recording,
     Stop,
 }
@@ -61,7 +61,7 @@ pub(super) enum Reply {
     Settings(Box<Settings>),
     Statistics(Vec<CoreStatistics>),
     Recording(Recording),
-    /// Why not.
+    /// The reason for a refusal.
     Refused(String),
 }
 
@@ -72,7 +72,7 @@ pub(super) fn send<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result
     to.write_all(&line)
 }
 
-/// Reads one line; `None` at the end.
+/// Reads one line; `None` at the end of the stream.
 pub(super) fn receive<T: DeserializeOwned>(
     from: &mut BufReader<impl Read>,
 ) -> io::Result<Option<T>> {
