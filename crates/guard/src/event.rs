@@ -304,8 +304,8 @@ fn choose_on(
         if write_codes.is_empty() {
             let codes = coded.codes(options.combined).ok_or_else(|| {
                 Error::BadInput(format!(
-                    "event {name} counts no write-backs, but a combined budget covers them too: give --write-event CODE, \
-                     or the raw code of an event that counts both"
+                    "event {name} counts no write-backs, but a combined budget covers them too: give --write-event \
+                     CODE, or the raw code of an event that counts both"
                 ))
             })?;
             kinds.push((cpus.cloned(), codes));

@@ -33,7 +33,7 @@ pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
         if of.budget.is_some_and(|budget| of.owed > budget) {
             failings.push(format!(
                 "CPU{cpu} repays {} {events} that its tasks used beyond the budget before a throttle stopped the core \
-                 (slowest: {:.1} ms): the kernel does not preempt that code; until they are repaid, its tasks hardly run",
+                 (slowest: {:.1} ms): the kernel does not preempt that code; until then, its tasks hardly run",
                 of.owed,
                 core.throttle_latency_ns_max as f64 / 1e6
             ));
@@ -120,7 +120,7 @@ mod tests {
             failings(&strict, &slow),
             [
                 "CPU2 repays 15005 events that its tasks used beyond the budget before a throttle stopped the core \
-                 (slowest: 4.1 ms): the kernel does not preempt that code; until they are repaid, its tasks hardly run"
+                 (slowest: 4.1 ms): the kernel does not preempt that code; until then, its tasks hardly run"
             ]
         );
     }
