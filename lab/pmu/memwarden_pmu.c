@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * memwarden_pmu: a PMU whose counter another user can take away.
+ * memwarden_pmu: a PMU whose counter can be taken away.
  *
- * The raw event 0xfa11 counts nanoseconds. While the parameter `taken` is set, no
- * event gets a counter: one that perf schedules anew, as it does when another event
- * of this PMU comes, is left without.
+ * The raw event 0xfa11 counts nanoseconds. While the parameter `taken` is set, no event gets a
+ * counter. An event also loses its counter then if perf reschedules it, as perf does when
+ * another event of this PMU is added.
  */
 #include <linux/module.h>
 #include <linux/perf_event.h>

@@ -29,7 +29,7 @@ static vm_fault_t stall_fault(struct vm_fault *fault)
 		return VM_FAULT_SIGBUS;
 	mmap_read_unlock(fault->vma->vm_mm);
 	atomic_inc(&waiting);
-	/* A signal that kills is seen by the fault's caller. */
+	/* The fault's caller handles a fatal signal. */
 	wait_event_killable(queue, READ_ONCE(open_to_all));
 	atomic_dec(&waiting);
 	return VM_FAULT_RETRY;

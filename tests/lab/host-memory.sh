@@ -108,7 +108,7 @@ grep '"cpu":3' stats |
 	awk '{ print; print ($2 < 1.05 * $3 ? "held" : "NOT held"), ($2 > 0.9 * $3 ? "no less" : "LESS")
 		print ($1 > 2000000 ? "late" : "in time"), ($4 > 10000 ? "much" : "little") }'
 for _ in 1 2 3 4 5 6 7 8; do
-	memwarden guard show | grep -m 1 'makes up for' && break
+	memwarden guard show | grep -m 1 ' repays ' && break
 done
 echo max >limit
 kill %1
@@ -117,7 +117,7 @@ collapse() { lab --with "$work/collapse.sh" -- sh /host/collapse.sh >"$work/coll
 check "events of non-preemptible kernel code are made up for" "collapse; cat $work/collapse" 0 '^held no less$'
 check "  however late the throttle took hold, and that is reported" "cat $work/collapse" 0 '^late much$'
 check "  and guard show says why the core is throttled" "cat $work/collapse" 0 \
-	'^CPU3 makes up for [0-9]+ events that ran on before a throttle had the core'
+	'^CPU3 repays [0-9]+ events that its tasks used beyond the budget before a throttle stopped the core'
 
 # Debian's perf, which is independent of our code: the difference between eight passes over 16 MiB and four, within 1 %.
 cat >"$work/perf.sh" <<'EOF'

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which regulator: asked for by name, or whatever the machine has.
+//! Selects a regulator by name, or the one that suits the machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,22 +12,23 @@ use crate::{Error, Module, ModuleSource, Null, Regulator, User};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// The module where it is loaded or can be, else user space.
+    /// The kernel module if its file is given or it is loaded. Otherwise the regulator in user space if it already runs
+    /// or no module is installed; else the module.
     #[default]
     Auto,
     /// The kernel module.
     Module,
     /// User space.
     User,
-    /// Regulates nothing: what measuring itself costs.
+    /// Regulates nothing; shows the cost of the measurement itself.
     Null,
 }
 
 impl Backend {
-    /// The regulator. One that is `tied` ends with this process where it is this process that starts it.
+    /// Returns the regulator. With `tied`, a user-space regulator that this process starts ends with this process.
     ///
     /// # Errors
-    /// When the machine's CPUs can't be read.
+    /// When the list of online CPUs can't be read.
     pub fn regulator(
         self,
         module: Option<ModuleSource>,
@@ -49,13 +50,13 @@ impl Backend {
     }
 }
 
-/// The guard that is running.
+/// Returns the running guard.
 ///
 /// # Errors
-/// When none is, or it can't be asked: not running, no device, not root.
+/// When no guard runs, or its settings can't be read: the device is missing, or the caller isn't root.
 pub fn running() -> Result<Box<dyn Regulator>, Error> {
     let guard = Backend::Auto.regulator(None, false)?;
-    // With nothing running, it is the one that would be started: ask the other about its last words.
+    // If no guard runs, `guard` may be the module. The user-space regulator's error also tells why the last one ended.
     match guard.settings() {
         Ok(_) => Ok(guard),
         Err(Error::NotRunning) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets: what a person asks for, the line that the kernel module is handed, and the table that it shows.
+//! Budgets: the user's request, the line written to the kernel module, and the table that the module prints.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Which traffic a budget is for.
+/// The traffic that a budget limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    /// Refills: what the core reads from memory (and fetches before it writes).
+    /// Refills: lines that the core reads from memory, including those that it fetches before it writes them.
     Read,
     /// Write-backs.
     Write,
 }
 
-/// How the numbers of a budget are meant.
+/// The unit of a request's amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -32,11 +32,11 @@ pub enum Unit {
     Weight,
 }
 
-/// One core's figure in a request.
+/// One core's amount in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Amount {
-    /// A budget in the request's unit; never 0, since a core with no budget at all would never run again.
+    /// A budget in the request's unit. Never 0: a core without any events would never run again.
     Limited(u64),
     /// No budget: the core is counted and never throttled.
     Max,
@@ -51,22 +51,22 @@ impl fmt::Display for Amount {
     }
 }
 
-/// New budgets: for the first cores in core order, or for one core.
+/// New budgets, for one core or for the first online cores in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// The one core meant; `None` means the online cores in their order.
+    /// The core; `None` means the online cores in order.
     pub cpu: Option<usize>,
-    /// How the amounts are meant.
+    /// Unit of the amounts.
     pub unit: Unit,
-    /// One a core.
+    /// One amount per core.
     pub amounts: Vec<Amount>,
 }
 
 impl Request {
-    /// Reads `1000,100,max`.
+    /// Parses a list such as `1000,100,max`.
     ///
     /// # Errors
-    /// When an amount is 0, negative, not a number, or there is none.
+    /// When the list is empty, or an amount is 0, negative or not a number.
     pub fn parse(unit: Unit, list: &str) -> Result<Self, Error> {
         let amounts = list
             .split(',')
@@ -79,7 +79,7 @@ impl Request {
         })
     }
 
-    /// The same budgets for one core alone.
+    /// The same request for a single core.
     ///
     /// # Errors
     /// When there is more than one amount.
@@ -96,7 +96,7 @@ impl Request {
         })
     }
 
-    /// A budget in events a period for one core.
+    /// A request of a budget in events a period for one core.
     pub fn events_for_cpu(cpu: usize, events: Events) -> Self {
         Self {
             cpu: Some(cpu),
@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// The line that the module's `limit` file takes.
+    /// The line to write to the module's `limit` file.
     pub fn to_line(&self) -> String {
         let mut words = Vec::with_capacity(self.amounts.len() + 2);
         if let Some(cpu) = self.cpu {
@@ -126,7 +126,7 @@ fn parse_amount(word: &str, list: &str) -> Result<Amount, Error> {
     if word == "max" {
         return Ok(Amount::Max);
     }
-    // Digits alone: u64's own parser would take a plus sign.
+    // Digits only: u64's parser would accept a plus sign.
     let amount = if word.bytes().all(|byte| byte.is_ascii_digit()) {
         word.parse().ok()
     } else {
@@ -144,13 +144,13 @@ fn parse_amount(word: &str, list: &str) -> Result<Amount, Error> {
 pub const COMBINED_ALONE: &str =
     "the guard has one budget for reads and write-backs together (combined): set that one";
 
-/// One core's budget as the module holds it: events a period, `None` for unlimited.
+/// One core's budget as the module stores it: events a period, `None` for unlimited.
 pub type Events = Option<u64>;
 
-/// Reads the table of a `limit` file: events a period by core.
+/// Parses the table of a `limit` file: events a period by core.
 ///
 /// # Errors
-/// When a line that begins with `CPU` has no number or `max` behind its colon.
+/// When a line that begins with `CPU` has no number or `max` after its colon.
 pub fn parse_limit(text: &str) -> Result<BTreeMap<usize, Events>, Error> {
     let mut budgets = BTreeMap::new();
     for line in text.lines() {

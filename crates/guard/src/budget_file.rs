@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The budget file: how to start the guard and what to keep it at, as TOML.
+//! The budget file: the guard's start options and settings, as TOML.
 //!
-//! A file is judged as a whole; one that is refused is refused in one line with the file, the line, the key and what
-//! is allowed. Whatever it doesn't name is left as it is.
+//! A file is accepted or refused as a whole. The refusal is one line with the file, the line, the key and the allowed
+//! values. Settings that the file doesn't name stay unchanged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,10 +23,10 @@ use crate::units::{
 use crate::wanted::{Budget, Wanted};
 use crate::{BestEffort, Control, Error, Resource, StartOptions};
 
-/// The most that a budget may say, in MiB/s: a TiB/s, beyond what any machine's memory gives. More is a typing error.
+/// The largest budget in MiB/s. No machine's memory reaches 1 TiB/s: a larger number is a typing error.
 pub const MB_MAX: u64 = 1 << 20;
 
-/// The largest event; the command line's limit too.
+/// The most bytes that one event may stand for, as on the command line.
 const BYTES_PER_EVENT_MAX: u64 = 1 << 20;
 
 /// A setting and its place in the file.
@@ -37,15 +37,15 @@ struct Placed<T> {
     key: String,
 }
 
-/// A budget file that makes sense by itself; whether it suits the machine is for [`BudgetFile::wanted`] to say.
+/// A budget file that is valid by itself. [`BudgetFile::wanted`] checks it against the running guard and the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetFile {
     path: PathBuf,
-    /// The kernel module's file; `None` takes the installed one.
+    /// The kernel module's file; `None` means the installed one.
     pub module: Option<PathBuf>,
-    /// Prove first that every core is counted and stopped.
+    /// Test first that the guard counts and throttles every core.
     pub self_test: bool,
-    /// Put back what somebody else changes; otherwise only what a core lost by going offline.
+    /// Restore settings that another process changed. If false, restore only those that a core lost by going offline.
     pub keep: bool,
     backend: Option<Placed<String>>,
     event: Option<Placed<String>>,
@@ -63,7 +63,7 @@ pub struct BudgetFile {
     rt: BTreeMap<usize, Placed<bool>>,
 }
 
-/// The file as it is written.
+/// The file's keys, as TOML has them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -103,16 +103,16 @@ struct Whole<const MAX: u64>(u64);
 /// MiB/s from 1 to [`MB_MAX`], or `max`.
 struct Mb(Amount);
 
-/// `1ms` within the regulator's limits.
+/// A period such as `1ms`, within the regulator's limits.
 struct Period(u64);
 
-/// A text with something in it.
+/// A string that isn't empty.
 struct Word(String);
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Cpu(usize);
 
-/// What a value may be, and how it is read from the two kinds that TOML hands over.
+/// A value's allowed forms, and its parsers for TOML's integers and strings.
 trait Value: Sized {
     const EXPECTED: &str;
     fn number(_: i64) -> Option<Self> {
@@ -218,7 +218,7 @@ macro_rules! deserialize_as_value {
 
 deserialize_as_value!([const MAX: u64] Whole<MAX>, [] Mb, [] Period, [] Word, [] Cpu);
 
-/// The line of a byte of `text`, from 1.
+/// The number of the line that has a byte of `text`, from 1.
 fn line_of(text: &str, at: usize) -> usize {
     let before = text
         .as_bytes()
@@ -227,7 +227,7 @@ fn line_of(text: &str, at: usize) -> usize {
     before.iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The key to which the value at a byte of `text` belongs, with its table; `None` where there is none.
+/// The key, with its table, of the value at a byte of `text`; `None` if there is none.
 fn key_of(text: &str, at: usize) -> Option<String> {
     let line = line_of(text, at);
     let mut key = None;
@@ -240,7 +240,7 @@ fn key_of(text: &str, at: usize) -> Option<String> {
     {
         let above = above.trim();
         if let Some(table) = above.strip_prefix('[').filter(|_| !above.contains('=')) {
-            // An array over several lines may have one that begins with a bracket: only a table's is a name.
+            // A line of a multi-line array may begin with a bracket too, but only a table's is followed by a name.
             let name = table.split(']').next().unwrap_or_default().trim();
             if name.starts_with(|first: char| first.is_ascii_alphabetic()) {
                 return Some(key.map_or(name.to_owned(), |key: String| format!("{name}.{key}")));
@@ -256,19 +256,19 @@ fn key_of(text: &str, at: usize) -> Option<String> {
 }
 
 impl BudgetFile {
-    /// Reads a file.
+    /// Reads and parses a file.
     ///
     /// # Errors
-    /// When it can't be read, or the first thing in it that makes no sense.
+    /// When the file can't be read or is invalid; the error names the first fault.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(Error::file("reading", path))?;
         Self::parse(path, &text)
     }
 
-    /// Reads the text of the file `path`.
+    /// Parses `text`, the content of the file `path`.
     ///
     /// # Errors
-    /// The first thing in it that makes no sense.
+    /// The first fault in the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Error> {
         let written: Written = toml::from_str(text).map_err(|error| {
             let at = error.span().map(|span| span.start);
@@ -303,7 +303,7 @@ impl BudgetFile {
         file.with_cores(written.cpu, &place)
     }
 
-    /// Each core's own table comes before the lists.
+    /// Adds the per-core tables, which override the lists.
     fn with_cores(
         mut self,
         cores: BTreeMap<Cpu, Spanned<WrittenCore>>,
@@ -330,15 +330,15 @@ impl BudgetFile {
         Error::BadInput(format!("{} line {line}, {key}: {why}", self.path.display()))
     }
 
-    /// The file's own path.
+    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The regulator that it names, in the caller's own words for them; the caller's default when it names none.
+    /// The backend that the file names, parsed by the caller's type; the type's default if it names none.
     ///
     /// # Errors
-    /// When the caller knows none of that name.
+    /// When the caller's type has no backend of that name.
     pub fn backend<T>(&self) -> Result<T, Error>
     where
         T: FromStr<Err: fmt::Display> + Default,
@@ -353,12 +353,12 @@ impl BudgetFile {
         )
     }
 
-    /// Whether write-backs are to be regulated.
+    /// Whether the file regulates write-backs.
     pub fn asks_for_writes(&self) -> bool {
         self.write_event.is_some() || !self.write_mb.is_empty()
     }
 
-    /// How a guard is started for this file.
+    /// The options to start a guard for this file.
     pub fn start_options(&self) -> StartOptions {
         fn value<T: Clone>(placed: Option<&Placed<T>>) -> Option<T> {
             placed.map(|placed| placed.value.clone())
@@ -376,12 +376,12 @@ impl BudgetFile {
         }
     }
 
-    /// Both ask for the same regulator.
+    /// Whether both files name the same regulator.
     pub fn same_backend(&self, other: &Self) -> bool {
         same(&self.backend, &other.backend) && self.module == other.module
     }
 
-    /// A guard that was started for `other` serves this file too: the same regulator counts the same.
+    /// Whether a guard started for `other` suits this file: the same regulator counts the same events on the same CPUs.
     pub fn starts_like(&self, other: &Self) -> bool {
         self.same_backend(other)
             && same(&self.event, &other.event)
@@ -392,11 +392,11 @@ impl BudgetFile {
             && same(&self.cpus, &other.cpus)
     }
 
-    /// What a running guard is to be kept at.
+    /// The settings that this file wants of a running guard.
     ///
     /// # Errors
-    /// When the file names what this guard doesn't count, a CPU that isn't in `possible`, or a budget of less than one
-    /// event a period.
+    /// When the file contradicts the guard's start options, names a CPU that isn't in `possible` or isn't regulated, or
+    /// sets a budget of less than one event a period.
     pub fn wanted(&self, control: &Control, possible: &CpuSet) -> Result<Wanted, Error> {
         self.suits(control)?;
         let is_regulated = |cpu| control.cpus.contains(cpu) || !possible.contains(cpu);
@@ -407,7 +407,7 @@ impl BudgetFile {
             };
             budgets
                 .iter()
-                // A core that is left alone has no budget, as the file says.
+                // `max` for an unregulated core is no error: that core has no budget anyway.
                 .filter(|(cpu, mb)| mb.value != Amount::Max || is_regulated(**cpu))
                 .map(|(&cpu, mb)| Ok((cpu, self.budget(cpu, mb, control, possible)?)))
                 .collect::<Result<BTreeMap<_, _>, Error>>()
@@ -426,7 +426,7 @@ impl BudgetFile {
         })
     }
 
-    /// A running guard counts what the file says. What it counts is chosen when it is started, and only then.
+    /// Checks the options that are fixed when a guard starts: the running guard must have those that the file names.
     fn suits(&self, control: &Control) -> Result<(), Error> {
         fn differs<T: PartialEq>(wanted: &Option<Placed<T>>, running: &T) -> bool {
             wanted
@@ -551,7 +551,7 @@ fn placed<T, U>(
     })
 }
 
-/// A list's first figure is CPU 0's.
+/// A list's budgets by CPU number; the first one is CPU 0's.
 fn list(
     budgets: Vec<Spanned<Mb>>,
     place: &impl Fn(usize) -> (usize, String),

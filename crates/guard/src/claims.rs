@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The processes that use a running guard, and their cores: a record each in the runtime folder, locked by its process
-//! as long as that lives. The lock tells a killed process from a living one.
+//! The processes that use a running guard, and their cores. Each process has a record in the runtime folder and locks
+//! it while it lives. The lock tells a killed process from a live one.
 //!
-//! Records are read and written under one lock (`claims.lock`), so that two processes that begin or end at once see
-//! each other.
+//! Records are read and written under one lock (`claims.lock`), so that two processes that begin or end at the same
+//! time see each other.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,9 +17,9 @@ use crate::budget::Events;
 use crate::user::places::Places;
 use crate::{Error, Settings, file_lock};
 
-/// Between two tries to get the lock.
+/// Pause between two attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Tries, one minute at least: another process proves the guard meanwhile.
+/// Attempts, for one minute at least: another process may hold the lock while it tests the guard.
 const TRIES: u32 = 3000;
 
 /// One core's budgets in events a period.
@@ -31,7 +31,7 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// Those of a core, if the guard has it.
+    /// The budgets of a core; `None` if the guard doesn't regulate it.
     pub fn of(settings: &Settings, cpu: usize) -> Option<Self> {
         Some(Self {
             read: *settings.read_budget_events.get(&cpu)?,
@@ -44,35 +44,35 @@ impl Budgets {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claim {
     pub pid: u32,
-    /// Its verb, such as `guard run`.
+    /// Its subcommand, such as `guard run`.
     pub verb: String,
     /// [`crate::Regulator::instance`] of the guard.
     pub guard: String,
-    /// The guard was started for one such process: the last one stops it.
+    /// The guard was started for such a process; the last of them stops it.
     pub stops: bool,
-    /// It has the whole guard: every budget and every setting.
+    /// The claim covers the whole guard: every budget and every setting.
     pub whole: bool,
     /// Other processes may change its cores' budgets.
     pub yields: bool,
-    /// Its cores, with what they had before any claim.
+    /// Its cores, with their budgets before any claim.
     pub before: BTreeMap<usize, Budgets>,
 }
 
 impl Claim {
-    /// For a message.
+    /// Names the process in a message.
     pub fn holder(&self) -> String {
         format!("`memwarden {}` (pid {})", self.verb, self.pid)
     }
 }
 
-/// The claims, while this process alone may change them.
+/// The claims, under a lock that allows changes by this process only.
 #[derive(Debug)]
 pub(crate) struct Locked {
     places: Places,
     _lock: File,
 }
 
-/// A claim of this process; its end ends the lock.
+/// A claim of this process. Its record is locked until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     record: PathBuf,
@@ -80,10 +80,10 @@ pub(crate) struct Held {
 }
 
 impl Locked {
-    /// Waits for it.
+    /// Waits for the lock.
     ///
     /// # Errors
-    /// Without the right to the runtime folder, or when another process has it for more than a minute.
+    /// When the process may not use the runtime folder, or another process holds the lock for more than a minute.
     pub fn wait(places: &Places) -> Result<Self, Error> {
         places.create()?;
         let path = places.folder().join("claims.lock");
@@ -110,8 +110,8 @@ impl Locked {
         ))
     }
 
-    /// The claims of living processes on this guard, and those of killed ones; `own` is left out. What killed processes
-    /// claimed of an earlier guard is removed: it took its budgets with it.
+    /// The claims of live processes on this guard, and those of killed ones, both without `own`. Removes the claims of
+    /// killed processes on an earlier guard: their budgets ended with that guard.
     pub fn others(&self, guard: &str, own: Option<&Held>) -> (Vec<Claim>, Vec<Claim>) {
         let (mut living, mut left) = (Vec::new(), Vec::new());
         for (record, claim, lives) in read_all(&self.places) {
@@ -119,7 +119,7 @@ impl Locked {
                 continue;
             }
             if lives {
-                // Of an earlier guard: its process sees that for itself.
+                // A live process that claimed an earlier guard notices the change itself.
                 if claim.guard == guard {
                     living.push(claim);
                 }
@@ -141,12 +141,12 @@ impl Locked {
         }
     }
 
-    /// Writes a claim of this process, in place of `old`.
+    /// Writes a claim of this process and removes `old`.
     pub fn write(&self, claim: &Claim, old: Option<Held>) -> Result<Held, Error> {
-        // A process may have several guards, one after another.
+        // A process may use several guards, one after another.
         let number = (0..).find(|number| !self.record(claim.pid, *number).exists());
         let record = self.record(claim.pid, number.unwrap_or(0));
-        // Complete and locked before it has its name.
+        // The record gets its name only when it is complete and locked.
         let unfinished = record.with_extension("new");
         let text = serde_json::to_vec(claim).expect("plain text and numbers");
         let write = || {
@@ -178,7 +178,7 @@ impl Locked {
     }
 }
 
-/// Whether a living process other than `but` uses the guard that runs.
+/// Whether a live process other than `but` uses the running guard.
 pub(crate) fn in_use(places: &Places, but: u32) -> bool {
     let guard = places.instance();
     read_all(places)

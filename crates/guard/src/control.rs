@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `control` file: every setting on a line of its own.
+//! The module's `control` file: one setting per line.
 
 use memwarden_platform::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub enum BestEffort {
 }
 
 impl BestEffort {
-    /// The number that the module's `exclusive` takes.
+    /// The value of the module's `exclusive` setting.
     pub fn exclusive(self) -> u64 {
         match self {
             Self::None => 0,
@@ -29,7 +29,7 @@ impl BestEffort {
         }
     }
 
-    /// The word of the command line.
+    /// The word on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -39,7 +39,7 @@ impl BestEffort {
     }
 }
 
-/// What the module does at present.
+/// The regulator's current settings and state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
     /// The machine's guaranteed bandwidth in MiB/s.
@@ -47,17 +47,17 @@ pub struct Control {
     pub maxbw_mib_s: u64,
     /// Length of a period in microseconds.
     pub period_us: u64,
-    /// Donation and reclaim.
+    /// Whether cores donate and reclaim budget.
     pub reclaim: bool,
-    /// What happens with what is left of a period.
+    /// What happens when all active cores have used their budgets.
     pub best_effort: BestEffort,
-    /// The least that a core reclaims at a time, in events.
+    /// The smallest number of events that a core reclaims at a time.
     pub qmin: u64,
-    /// What counts reads: a name, or a raw code as `0x17`.
+    /// The event that counts reads: a name, or a raw code such as `0x17`.
     pub event: String,
-    /// What counts write-backs, where something does.
+    /// The event that counts write-backs; `None` if they are not counted.
     pub write_event: Option<String>,
-    /// One budget holds reads and write-backs together: `limit` and the figures of reads are of their sum.
+    /// One budget covers reads and write-backs together: `limit` and all figures of reads refer to their sum.
     #[serde(default)]
     pub combined: bool,
     /// Bytes that one event stands for.
@@ -66,16 +66,16 @@ pub struct Control {
     pub user_only: bool,
     /// How a throttled core waits: `wait` or `poll`.
     pub idle: String,
-    /// Those to be regulated, online or not; all others are left alone.
+    /// CPUs to regulate, online or not; the others run unregulated.
     #[serde(default)]
     pub cpus: CpuSet,
     /// Cores that are never throttled.
     pub rt: CpuSet,
     /// Cores that ran anything in this period.
     pub active: CpuSet,
-    /// Cores that wait at this moment.
+    /// Cores that are throttled at this moment.
     pub throttled: CpuSet,
-    /// Cores that the module regulates.
+    /// Cores that are online and regulated.
     pub online: CpuSet,
     /// Sum of all budgets in MiB/s.
     #[serde(rename = "guaranteed_mib_s")]
@@ -83,16 +83,16 @@ pub struct Control {
 }
 
 impl Control {
-    /// Write-backs are counted, and have budgets of their own.
+    /// Whether write-backs are counted and have separate budgets.
     #[must_use]
     pub fn has_write_budgets(&self) -> bool {
         self.write_event.is_some() && !self.combined
     }
 
-    /// Reads the file. Keys that this version does not know are passed over.
+    /// Parses the file. Unknown keys are ignored.
     ///
     /// # Errors
-    /// When a setting that this version relies on is missing or unreadable.
+    /// When a required setting is missing or malformed.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let value = |key: &'static str| {
             text.lines()
@@ -132,12 +132,12 @@ impl Control {
             best_effort,
             qmin: number("qmin")?,
             event: event(value("event")?),
-            // Its name is the read event's: the code tells them apart.
+            // The line has the read event's name; only the code identifies the write event.
             write_event: Some(value("write_event")?)
                 .filter(|name| *name != "none")
                 .and_then(|text| text.split_whitespace().last())
                 .map(str::to_owned),
-            // Modules before it had none.
+            // An older module has no such line.
             combined: value("combined").is_ok_and(|text| text != "0"),
             bytes_per_event: number("bytes_per_event")?,
             user_only: number("user_only")? != 0,
@@ -152,7 +152,7 @@ impl Control {
     }
 }
 
-/// The event's name without its code, or for a raw one the code, or a list of them: what `--event` takes.
+/// The event as `--event` takes it: the name without its code, the code of a raw event, or a list of events.
 fn event(value: &str) -> String {
     let (name, code) = value.split_once(' ').unwrap_or((value, ""));
     if name == "raw" {

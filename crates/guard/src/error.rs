@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong between a person and a regulator.
+//! Errors of the regulators and their clients.
 
 use std::io;
 use std::path::PathBuf;
 
-/// An error, with what was attempted on what, and the remedy where there is one.
+/// An error: what was attempted on which object, and the remedy if there is one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for makes no sense.
+    /// An input is invalid.
     #[error("{0}")]
     BadInput(String),
-    /// Loading and steering a module is root's.
+    /// The operation needs root.
     #[error("{0}: this needs root; run it under sudo")]
     NotRoot(&'static str),
     /// The running kernel was built without loadable modules.
-    #[error("this kernel takes no modules (CONFIG_MODULES is off), and so no memguard")]
+    #[error("this kernel loads no modules (CONFIG_MODULES is off): use --backend user")]
     NoModuleSupport,
     /// No module file was found.
     #[error(
@@ -27,7 +27,7 @@ pub enum Error {
         /// Folders looked in.
         looked_in: String,
     },
-    /// The kernel would not take the module.
+    /// The kernel refused the module.
     #[error("loading {} failed: {reason}{}", path.display(), log.as_ref().map(|line| format!("; the kernel says: {line}")).unwrap_or_default())]
     Refused {
         /// The module file.
@@ -37,35 +37,35 @@ pub enum Error {
         /// The module's last line in the kernel log.
         log: Option<String>,
     },
-    /// There is one already.
+    /// A guard is running already.
     #[error(
         "the guard is running already (event {event}, period {period_us} us): `memwarden guard stop` ends it"
     )]
     AlreadyRunning {
-        /// What it counts.
+        /// The event that it counts.
         event: String,
         /// Its period.
         period_us: u64,
     },
-    /// There is none.
+    /// No guard is running.
     #[error("no guard is running: `memwarden guard start` starts one")]
     NotRunning,
-    /// The module is there and its files are not.
-    #[error("memguard is loaded, but {} is missing: it is a device, and wants devtmpfs on /dev", .0.display())]
+    /// The module is loaded, but its files are missing.
+    #[error("memguard is loaded, but its folder {} is missing: mount devtmpfs on /dev", .0.display())]
     NoDevice(PathBuf),
-    /// The module refused what was written.
+    /// The module refused a line that was written to one of its files.
     #[error("the module refused `{line}` for {file}: {reason}")]
     RefusedSetting {
         /// The file in the module's folder.
         file: &'static str,
-        /// What was written.
+        /// The line.
         line: String,
-        /// Why, in the module's words where the kernel log has them.
+        /// Why: the module's message if the kernel log has one.
         reason: String,
     },
-    /// A file said something that this version doesn't understand.
+    /// This version can't parse one of the module's files.
     #[error(
-        "memguard's {file} says something that this version of memwarden doesn't understand: `{line}`"
+        "cannot parse memguard's {file}: `{line}`; use a module and a memwarden of the same version"
     )]
     Unreadable {
         /// The file in the module's folder.
@@ -76,17 +76,17 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("{action} {}: {reason}", path.display())]
     File {
-        /// The verb.
+        /// The operation.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         reason: io::Error,
     },
-    /// The regulator doesn't regulate.
+    /// The self-test failed: the regulator doesn't regulate.
     #[error("{0}")]
     SelfTest(String),
-    /// The machine refused something that the regulator needs; the message says what and where.
+    /// The system refused an operation that the regulator needs; the message names the operation and its object.
     #[error("{0}")]
     System(String),
     /// The regulator in user space can't run, or ended; the message says why.
@@ -104,7 +104,7 @@ impl Error {
         })
     }
 
-    /// For `map_err`: what was done to which file.
+    /// For `map_err`: adds the operation and the file to an I/O error.
     pub(crate) fn file(
         action: &'static str,
         path: impl Into<PathBuf>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which event is counted, for the regulator in user space; and in words, for every regulator. The table of names, and of
-//! what each processor's own event is, is [`memwarden_policy::events`].
+//! Chooses the events that the regulator in user space counts, and describes the events of every regulator in words.
+//! The table of names and of each processor's own event is in [`memwarden_policy::events`].
 
 use std::collections::BTreeSet;
 
@@ -18,42 +18,42 @@ const ARM_L2_REFILL: u64 = 0x17;
 
 const LINE_BYTES: u64 = 64;
 
-/// What is counted, on each CPU.
+/// The events that each CPU counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// As it was asked for: a name or `0x17`, or a list of them.
+    /// As requested: a name, a raw code such as `0x17`, or a list of them.
     pub name: String,
-    /// What counts write-backs, in words, where all CPUs have something that does.
+    /// The event that counts write-backs, as text; `None` unless every CPU has one.
     pub write: Option<String>,
     pub bytes: u64,
     kinds: Vec<(Option<CpuSet>, Codes)>,
-    /// A CPU that comes online later has its processor's own event.
+    /// A CPU that comes online later counts its processor's own event.
     own: bool,
-    /// The bytes were asked for, whatever the table says.
+    /// The caller gave the number of bytes, which overrides the table's.
     bytes_given: bool,
-    /// One budget holds the sum of reads and writes.
+    /// One budget covers the sum of reads and writes.
     pub combined: bool,
 }
 
-/// What one CPU counts.
+/// The events that one CPU counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Codes {
     pub read: EventCode,
     pub write: Option<EventCode>,
 }
 
-/// What a name or a raw code stands for.
+/// The meaning of a name or a raw code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Coded {
     read: EventCode,
     write: Option<EventCode>,
-    /// One that counts both.
+    /// The event that counts reads and writes together.
     combined: Option<EventCode>,
     bytes: u64,
 }
 
 impl Coded {
-    /// What is counted without another write event; `None` where one budget is to hold both and there is no such event.
+    /// The events to count if no write event is given; `None` for a combined budget if no event counts writes.
     fn codes(self, combined: bool) -> Option<Codes> {
         let Self { read, write, .. } = self;
         match self.combined {
@@ -68,23 +68,24 @@ impl Coded {
 }
 
 impl Event {
-    /// Writes have budgets of their own.
+    /// Whether writes have separate budgets.
     pub fn has_write_budgets(&self) -> bool {
         self.write.is_some() && !self.combined
     }
 
-    /// What this CPU counts.
+    /// The events that this CPU counts.
     ///
     /// # Errors
-    /// When no event was given for it, or its own isn't known or doesn't count as the others' do.
+    /// When no event was given for the CPU, when its PMU lacks a field of the code, or when its processor's own event
+    /// is unknown or differs from the others' in bytes or writes.
     pub fn on(&self, cpu: usize) -> Result<Codes, Error> {
         self.on_below(&Root::system(), cpu)
     }
 
-    /// Refuses CPUs for which a list has no event.
+    /// Checks that the events cover all of `cpus`.
     ///
     /// # Errors
-    /// When there is one.
+    /// When the list has no event for one of them.
     pub fn covers(&self, cpus: &CpuSet) -> Result<(), Error> {
         match cpus.iter().find(|&cpu| !self.own && self.on(cpu).is_err()) {
             Some(cpu) => self.on(cpu).map(drop),
@@ -139,10 +140,10 @@ fn named(name: &str) -> Option<Coded> {
     })
 }
 
-/// The code in `0x17` or `0xb7:config1=0x10800`; `None` for a name.
+/// Parses a raw code such as `0x17` or `0xb7:config1=0x10800`; `None` for a name.
 ///
 /// # Errors
-/// When it is neither.
+/// When the text is neither a raw code nor a name.
 pub(crate) fn raw_code(event: &str) -> Result<Option<EventCode>, Error> {
     let bad = |why: &str| {
         Error::BadInput(format!(
@@ -178,7 +179,7 @@ pub(crate) fn raw_code(event: &str) -> Result<Option<EventCode>, Error> {
     if well_formed { Ok(None) } else { Err(bad("")) }
 }
 
-/// As [`raw_code`] takes it.
+/// The code as text, in the form that [`raw_code`] parses.
 pub(crate) fn raw_text(code: EventCode) -> String {
     let mut text = format!("{:#x}", code.config);
     for (field, value) in [("config1", code.config1), ("config2", code.config2)] {
@@ -189,11 +190,11 @@ pub(crate) fn raw_text(code: EventCode) -> String {
     text
 }
 
-/// The codes of a list of events that count writes: raw ones, or what a name counts. `bytes` of a name's event must be those
-/// of a read's, unless it is `None`.
+/// Codes of a list of write events, each a raw code or a name. With `bytes`, a named event must stand for that many
+/// bytes, as the read event does.
 ///
 /// # Errors
-/// When a name is unknown, counts no writes, or stands for another number of bytes.
+/// When a name is unknown or `cycles`, or stands for another number of bytes.
 pub(crate) fn write_codes(
     text: &str,
     bytes: Option<u64>,
@@ -226,10 +227,10 @@ pub(crate) fn write_codes(
         .collect()
 }
 
-/// Refuses a field that the PMU of the CPU does not have: the kernel ignores some without a word.
+/// Refuses a field that the CPU's PMU doesn't have, since the kernel ignores some of them silently.
 ///
 /// # Errors
-/// When it has none for `config1` or `config2`, or none for some of its bits.
+/// When the PMU has no field for `config1` or `config2`, or none for some of its bits.
 pub(crate) fn has_fields(root: &Root, cpu: usize, code: EventCode) -> Result<(), Error> {
     for (field, value) in [("config1", code.config1), ("config2", code.config2)] {
         if value == 0 {
@@ -252,11 +253,11 @@ pub(crate) fn has_fields(root: &Root, cpu: usize, code: EventCode) -> Result<(),
     Ok(())
 }
 
-/// What `options` ask for. Without a name it is what the machine's processors count of memory traffic; where `counts`
-/// says that the machine has no counter for it, `page-faults`, which every machine has.
+/// The event for `options`. If they name none, it is the memory traffic event of the machine's processors. If `counts`
+/// says that the machine can't count that, it is `page-faults`, which every machine has.
 ///
 /// # Errors
-/// When a name is unknown, or a code isn't one; when none was given and the processors' is not known.
+/// When a name is unknown or a code malformed, or when no event was given and the processors' own event is unknown.
 pub(crate) fn choose(
     options: &StartOptions,
     counts: impl Fn(EventCode) -> bool,
@@ -303,8 +304,8 @@ fn choose_on(
         if write_codes.is_empty() {
             let codes = coded.codes(options.combined).ok_or_else(|| {
                 Error::BadInput(format!(
-                    "event {name} counts no write-backs, which a combined budget is to hold too: give --write-event CODE, or \
-                     an event that counts both as a raw code"
+                    "event {name} counts no write-backs, but a combined budget covers them too: give --write-event \
+                     CODE, or the raw code of an event that counts both"
                 ))
             })?;
             kinds.push((cpus.cloned(), codes));
@@ -325,7 +326,7 @@ fn choose_on(
         Some(text) => Some(text.parse::<EventList>()?.to_string()),
         None => written(&kinds),
     };
-    // Its one kind may not be that of a CPU that comes later.
+    // A CPU that comes online later may be of another kind, so this kind is limited to the known CPUs.
     if let (Some(online), [(cpus, _)]) = (&own, kinds.as_mut_slice()) {
         cpus.get_or_insert_with(|| online.clone());
     }
@@ -340,7 +341,7 @@ fn choose_on(
     })
 }
 
-/// The CPUs of both; `None` is all of them.
+/// The CPUs in both sets; `None` stands for all CPUs.
 fn both(one: Option<&CpuSet>, other: Option<&CpuSet>) -> Option<CpuSet> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.iter().filter(|&cpu| other.contains(cpu)).collect()),
@@ -348,7 +349,7 @@ fn both(one: Option<&CpuSet>, other: Option<&CpuSet>) -> Option<CpuSet> {
     }
 }
 
-/// What counts write-backs, as `--write-event` takes it: one code where it is all CPUs', else a list.
+/// The write events as `--write-event` takes them: one code if all CPUs share it, else a list.
 fn written(kinds: &[(Option<CpuSet>, Codes)]) -> Option<String> {
     let codes = kinds.iter().map(|(_, codes)| codes.write.map(raw_text));
     let codes: Vec<String> = codes.collect::<Option<_>>()?;
@@ -367,7 +368,7 @@ fn written(kinds: &[(Option<CpuSet>, Codes)]) -> Option<String> {
     Some(words.collect::<Vec<_>>().join(","))
 }
 
-/// Of a name or a raw code, which is taken for one that counts both where that is asked for.
+/// Looks up a name or a raw code. For a combined budget, a raw code is taken to count both reads and writes.
 fn coded(name: &str) -> Result<Coded, Error> {
     match raw_code(name)? {
         Some(code) => Ok(Coded {
@@ -384,8 +385,8 @@ fn coded(name: &str) -> Result<Coded, Error> {
     }
 }
 
-/// What this machine's processors count of memory traffic, and of which CPUs that is known; where the machine counts no such
-/// thing, it is `page-faults`, on every CPU.
+/// The memory traffic events of this machine's processors, and the CPUs for which they are known. If the machine can't
+/// count them, it is `page-faults` on every CPU.
 fn of_processors(
     root: &Root,
     cpus: Option<&CpuSet>,
@@ -412,20 +413,20 @@ fn of_processors(
     }
 }
 
-/// What a guard counts, and what it doesn't hold.
+/// What a guard counts, and which traffic it doesn't limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
-    /// The event counts memory traffic, or what leaves a core's caches.
+    /// The event counts memory traffic, or traffic that leaves a core's caches.
     pub memory_traffic: bool,
     /// One line, such as `event page-faults counts fresh pages ...`.
     pub text: String,
 }
 
 impl Meaning {
-    /// Refuses an event that isn't memory traffic.
+    /// Refuses an event that doesn't count memory traffic.
     ///
     /// # Errors
-    /// When it isn't.
+    /// When the event doesn't count memory traffic.
     pub fn require_memory_traffic(&self) -> Result<(), Error> {
         if self.memory_traffic {
             return Ok(());
@@ -438,7 +439,7 @@ impl Meaning {
     }
 }
 
-/// The processors on which one name counts different things.
+/// Processors on which the same name counts different events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Processor {
     Arm,
@@ -462,7 +463,7 @@ impl Processor {
 /// The first CPU that a regulator with these options regulates.
 ///
 /// # Errors
-/// When it can't be read which CPUs there are.
+/// When the list of online CPUs can't be read.
 pub(crate) fn first_cpu(options: &StartOptions) -> Result<usize, Error> {
     let online = cpus::online().map_err(Error::platform)?;
     let first = online.iter().find(|&cpu| options.regulates(cpu));
@@ -481,10 +482,10 @@ pub fn meaning(control: &Control) -> Meaning {
     )
 }
 
-/// What a regulator in user space that is started with these options counts.
+/// What a user-space regulator counts if it is started with these options.
 ///
 /// # Errors
-/// As at the start.
+/// As at the regulator's start.
 pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
     let first = first_cpu(options)?;
     let counts = |code| OverflowCounter::open(first, code, Of::Cpu, options.user_only).is_ok();
@@ -499,7 +500,7 @@ pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
     ))
 }
 
-/// What a processor's own event counts: whether that is memory traffic, what it is, and what it doesn't hold.
+/// Describes a processor's own event: memory traffic or not, what it counts, and what its budget doesn't limit.
 fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
     let Some(event) = events::named(name).filter(|event| event.kind != Kind::None) else {
         return (false, "nothing".into(), "no core is held".into());
@@ -528,7 +529,7 @@ fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
     (true, what, but.join("; "))
 }
 
-/// Whether an event is memory traffic, what it is, and what it doesn't hold.
+/// Describes an event: memory traffic or not, what it counts, and what its budget doesn't limit.
 fn tell_of(processor: Processor, event: &str, bytes: u64) -> (bool, String, String) {
     match (event, processor) {
         ("page-faults" | "soft", _) => (
@@ -719,7 +720,7 @@ mod tests {
     fn a_write_event_by_name_counts_writes_in_the_reads_currency() {
         let event = ask(Some("page-faults"), Some("minor-faults")).unwrap();
         assert_eq!(event.write, Some("minor-faults".into()));
-        // A processor's name stands for what counts its write-backs.
+        // A processor's name stands for its write-back event.
         let event = ask(Some("cortex-a53"), Some("cortex-a53")).unwrap();
         assert_eq!(event.on(0).unwrap(), codes(0x17, Some(0x18)));
         let said = ask(Some("cortex-a53"), Some("page-faults")).unwrap_err();
@@ -736,7 +737,7 @@ mod tests {
         let event = ask(Some("cortex-a53@0-1,0x2a@2"), None).unwrap();
         assert_eq!(event.on(1).unwrap(), codes(0x17, None));
         assert_eq!(event.on(2).unwrap(), codes(0x2a, None));
-        // One of them counts no writes: none has a budget of them.
+        // One of the events counts no writes, so no CPU has a write budget.
         assert_eq!(event.write, None);
         let said = event.on(3).unwrap_err().to_string();
         assert!(said.contains("CPU 3 has none"), "{said}");
@@ -746,7 +747,7 @@ mod tests {
         let event = ask(Some("cortex-a53@0,0x2a@1"), Some("0x61")).unwrap();
         assert_eq!(event.on(0).unwrap(), codes(0x17, Some(0x61)));
         assert_eq!(event.write, Some("0x61".into()));
-        // Budgets are in bytes.
+        // A budget is in bytes, so events of different sizes need --bytes-per-event.
         let said = ask(Some("page-faults@0,0x17@1"), None).unwrap_err();
         assert!(said.to_string().contains("--bytes-per-event"), "{said}");
         // Several write events, each on its CPUs.
@@ -788,7 +789,7 @@ mod tests {
         let one = ask("core2", None).unwrap();
         assert_eq!(one.on(0).unwrap(), codes(0x406e, None));
         assert_eq!(one.write, None);
-        // A raw code alone is one that counts both; the self-test tells whether it does.
+        // A single raw code is taken to count both; the self-test checks that.
         assert_eq!(ask("0x19", None).unwrap().on(0).unwrap(), codes(0x19, None));
         let asked = ask("0x17", Some("0x18")).unwrap();
         assert_eq!(asked.on(0).unwrap(), codes(0x17, Some(0x18)));
@@ -800,7 +801,7 @@ mod tests {
                 write: Some(EventCode::MINOR_FAULTS),
             }
         );
-        // CPUs of both kinds.
+        // One CPU counts with two events, the other with one.
         let mixed = ask("cortex-a53@0,0x19@1", None).unwrap();
         assert_eq!(mixed.on(0).unwrap(), codes(0x17, Some(0x18)));
         assert_eq!(mixed.on(1).unwrap(), codes(0x19, None));
@@ -829,7 +830,7 @@ mod tests {
         let said = event.on_below(&root, 3).unwrap_err().to_string();
         assert!(said.contains("counts no memory traffic"), "{said}");
         assert_eq!(event.on_below(&root, 4).unwrap(), codes(0x17, Some(0x18)));
-        // Those that are left alone are not looked at.
+        // Unregulated CPUs are not examined.
         std::fs::write(&online, "0-3").unwrap();
         let options = StartOptions {
             cpus: Some([0, 2].into_iter().collect()),
@@ -926,10 +927,10 @@ mod tests {
             ("cortex-a55@0,cortex-a76@1".into(), EventCode::raw(0x2a))
         );
         assert_eq!(chosen(&[a53], false).unwrap().0, "page-faults");
-        // An L3 beside an L2 as the last level.
+        // Last-level caches: an L2 on one CPU, an L3 on the other.
         let both = chosen(&[a53, a76], true).unwrap();
         assert_eq!(both, ("cortex-a53@0,cortex-a76@1".into(), l2_refill));
-        // Another maker's core with a number of Arm's; one of Apple's; nothing.
+        // Another vendor's core with an Arm part number, an Apple core, and an unknown core.
         for other in ["0x00000000510fd034", "0x00000000611f0230", ""] {
             let said = chosen(&[a53, other], true).unwrap_err().to_string();
             assert!(
@@ -964,7 +965,7 @@ mod tests {
                 "emeraldrapids",
                 EventCode::raw(0x412e),
             ),
-            // A raw code would reach one kind of its cores alone.
+            // On a hybrid processor a raw code works on only one kind of core.
             (
                 "GenuineIntel",
                 6,
@@ -987,7 +988,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("--event 0x412e or cache-misses"), "{said}");
-        // 32-bit Arm, each CPU by its own lines.
+        // 32-bit Arm: /proc/cpuinfo describes each CPU separately.
         let arm = |part| format!("CPU implementer\t: 0x41\nCPU part\t: {part}\n");
         let a7 = format!("processor\t: 0\n{}\nHardware\t: board\n", arm("0xc07"));
         assert_eq!(

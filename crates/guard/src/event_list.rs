@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Events where not all CPUs count the same one: `cortex-a55@0-3,cortex-a76@4-7`.
+//! Lists of events for machines whose CPUs count different ones: `cortex-a55@0-3,cortex-a76@4-7`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,14 +9,14 @@ use memwarden_policy::events::Event;
 
 use crate::Error;
 
-/// An event for all CPUs, or one for each of some; as the module's `g_hw_type=` takes it.
+/// One event for all CPUs, or one for each group of CPUs, as the module's `g_hw_type=` takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventList(Vec<Entry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     event: String,
-    /// `None`: every CPU's.
+    /// `None` means every CPU.
     cpus: Option<CpuSet>,
 }
 
@@ -52,7 +52,7 @@ impl EventList {
         self.0.iter().find(has).map(|entry| entry.event.as_str())
     }
 
-    /// Each event once, with its CPUs where it isn't every CPU's.
+    /// Each event once, with its CPUs; `None` means every CPU.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&CpuSet>)> {
         self.0
             .iter()
@@ -60,7 +60,7 @@ impl EventList {
     }
 }
 
-/// Both lists name the same event for each of these CPUs.
+/// Whether both lists name the same event for each of these CPUs.
 #[must_use]
 pub fn same_events(one: &str, other: &str, cpus: &CpuSet) -> bool {
     one == other
@@ -70,7 +70,7 @@ pub fn same_events(one: &str, other: &str, cpus: &CpuSet) -> bool {
                 .all(|cpu| of_cpu(one, cpu) == of_cpu(other, cpu))
 }
 
-/// The event of a CPU in a list as text; the text itself where it is none.
+/// The event of a CPU in a list given as text; the text itself if it is no list or has no event for the CPU.
 pub(crate) fn of_cpu(list: &str, cpu: usize) -> String {
     let parsed = list.parse::<EventList>().ok();
     let event = parsed.as_ref().and_then(|list| list.of(cpu));
@@ -125,7 +125,7 @@ impl fmt::Display for EventList {
         for entry in &self.0 {
             match &entry.cpus {
                 None => words.push(entry.event.clone()),
-                // A list of CPUs has commas, too.
+                // A set of CPUs may have several ranges; each becomes an entry.
                 Some(cpus) => words.extend(
                     cpus.to_string()
                         .split(',')

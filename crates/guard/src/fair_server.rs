@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the scheduler's fair server takes from real-time tasks on a core with a small budget.
+//! Warns where the scheduler's fair server may starve real-time tasks on a core with a small budget.
 //!
-//! From Linux 6.12 on the server keeps `runtime` of each `period` for ordinary tasks. The time of a throttle doesn't
-//! count as theirs, so on a core that runs for less than that they come first all the time, and use the budget.
+//! Since Linux 6.12 the server reserves `runtime` of each `period` for ordinary tasks. Throttled time doesn't count as
+//! theirs. On a core that runs for less than `runtime`, they therefore always run first and use up the budget.
 
 use memwarden_platform::Root;
 
 use crate::CoreStatistics;
 
-/// One folder a CPU, with `runtime` and `period` in nanoseconds.
+/// One folder per CPU, with `runtime` and `period` in nanoseconds.
 const FAIR_SERVER: &str = "/sys/kernel/debug/sched/fair_server";
 
-/// A kernel thread, in the flags of /proc/PID/stat (`PF_KTHREAD`).
+/// Flag of a kernel thread in /proc/PID/stat (`PF_KTHREAD`).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// A sentence for each core on which a real-time task may get none of the budget. PREEMPT_RT has such tasks of the
-/// kernel's own on every core.
+/// One sentence for each core on which real-time tasks may get none of the budget. With PREEMPT_RT the kernel has such
+/// tasks on every core.
 #[must_use]
 pub fn warnings(root: &Root, cores: &[CoreStatistics]) -> Vec<String> {
     let small: Vec<(&CoreStatistics, f64)> = cores
@@ -54,7 +54,7 @@ pub fn warnings(root: &Root, cores: &[CoreStatistics]) -> Vec<String> {
     warnings
 }
 
-/// The server's share of a CPU's time; `None` where there is no server, or it is off.
+/// The server's share of a CPU's time; `None` if there is no server or it is off.
 #[allow(clippy::cast_precision_loss)]
 fn kept(root: &Root, cpu: usize) -> Option<f64> {
     let number = |file: &str| root.number(&format!("{FAIR_SERVER}/cpu{cpu}/{file}"));
@@ -62,7 +62,7 @@ fn kept(root: &Root, cpu: usize) -> Option<f64> {
     (runtime > 0 && period > 0).then(|| runtime as f64 / period as f64)
 }
 
-/// The share of the last second in which a core was not throttled; `None` before the first and without a budget.
+/// The share of the last second in which a core was not throttled; `None` before the first second or without a budget.
 #[allow(clippy::cast_precision_loss)]
 fn ran(core: &CoreStatistics) -> Option<f64> {
     let second = &core.last_second;
@@ -75,11 +75,11 @@ fn ran(core: &CoreStatistics) -> Option<f64> {
 struct RealTimeTask {
     thread: String,
     name: String,
-    /// Where it ran last.
+    /// The CPU that it ran on last.
     cpu: usize,
 }
 
-/// All of them but kernel threads: each core has some, and they cause hardly an event.
+/// All real-time tasks except kernel threads: every core has those, and they cause hardly any events.
 fn real_time_tasks(root: &Root) -> Vec<RealTimeTask> {
     let mut tasks = Vec::new();
     for process in root.names("/proc") {
@@ -87,7 +87,7 @@ fn real_time_tasks(root: &Root) -> Vec<RealTimeTask> {
             continue;
         }
         for thread in root.names(&format!("/proc/{process}/task")) {
-            // A thread may end meanwhile, and its name may have any bytes.
+            // A thread may end in the meantime, and its name may hold any bytes.
             let line = root.bytes(&format!("/proc/{process}/task/{thread}/stat"));
             tasks.extend(line.and_then(|line| real_time(&String::from_utf8_lossy(&line), thread)));
         }
@@ -95,10 +95,10 @@ fn real_time_tasks(root: &Root) -> Vec<RealTimeTask> {
     tasks
 }
 
-/// A line of /proc/PID/stat (proc_pid_stat(5)), where it is a real-time task's.
+/// Parses a line of /proc/PID/stat (proc_pid_stat(5)); `None` if the task isn't a real-time task.
 fn real_time(line: &str, thread: String) -> Option<RealTimeTask> {
     let (name, rest) = line.split_once('(')?.1.rsplit_once(") ")?;
-    // From field 3 on.
+    // The fields from number 3 on.
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let (flags, cpu, policy) = (number(9)?, number(39)?, number(41)?);
@@ -176,7 +176,7 @@ mod tests {
                  >/sys/kernel/debug/sched/fair_server/cpu1/runtime"
             ]
         );
-        // Larger budgets, a smaller server, none at all, and a core that is never throttled.
+        // No warning for a larger budget, a core that is never throttled, a small or disabled server, or no server.
         assert!(warnings(&root, &[core(1, 940_000_000)]).is_empty());
         let mut rt = core(1, 980_000_000);
         rt.rt = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locks of whole files (flock(2)): they end with the process that holds them, however it ends.
+//! Whole-file locks (flock(2)). The kernel releases them when the process that holds them ends, for whatever reason.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::io;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Takes the lock for this file alone. False if another open file holds it.
+/// Tries to take the exclusive lock. False if another open file holds it.
 ///
 /// # Errors
 /// When the file system cannot lock.
@@ -27,7 +27,7 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     Ok(flock(file, FlockOperation::LockExclusive)?)
 }
 
-/// Whether another open file holds the lock. Processes that look at the same time don't see each other.
+/// Whether another open file holds the lock. Concurrent checks don't see each other, since the check's lock is shared.
 pub(crate) fn is_locked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
 }

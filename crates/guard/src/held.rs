@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Was a core held? The statistics' answer, in words for a person.
+//! Tells in words whether a core was held to its budget, from its statistics.
 
 use crate::statistics::{CoreStatistics, ResourceStatistics};
 use crate::{BestEffort, Settings};
 
-/// Events past what was assigned, as a share of it, that a second may have: the accuracy that is promised, 1 %.
+/// The promised accuracy, 1 %: how far a second's events may exceed the assigned ones, as a share of them.
 const WITHIN: f64 = 0.01;
 
-/// What a reader must know of this core, one sentence each; empty where it was held, or needs not be.
+/// Failures to regulate this core, one sentence each; empty if it was held to its budget or needn't be.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
 pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
@@ -23,17 +23,17 @@ pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
             core.unregulated_periods
         ));
     }
-    // A real-time core passes its budget on purpose, and so does any core in best-effort sharing.
+    // A real-time core exceeds its budget on purpose, and so does any core with best-effort sharing.
     if core.rt || settings.control.best_effort != BestEffort::None {
         return failings;
     }
     let write = core.write.as_ref().map(|write| ("write-backs", write));
     for (events, of) in [Some(("events", &core.read)), write].into_iter().flatten() {
-        // Less is a stop that was dearer than others.
+        // A smaller debt comes from a stop that took more events than expected.
         if of.budget.is_some_and(|budget| of.owed > budget) {
             failings.push(format!(
-                "CPU{cpu} makes up for {} {events} that ran on before a throttle had the core (slowest: {:.1} ms): code that \
-                 the kernel does not preempt; until then its tasks all but stand still",
+                "CPU{cpu} repays {} {events} that its tasks used beyond the budget before a throttle stopped the core \
+                 (slowest: {:.1} ms): the kernel does not preempt that code; until then, its tasks hardly run",
                 of.owed,
                 core.throttle_latency_ns_max as f64 / 1e6
             ));
@@ -49,7 +49,8 @@ pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
     failings
 }
 
-/// In the last second, by more than the accuracy that is promised. Without a budget nothing is assigned.
+/// Whether the last second's events exceed the assigned ones by more than the promised accuracy. Without a budget, no
+/// events are assigned.
 #[allow(clippy::cast_precision_loss)]
 fn exceeded(of: &ResourceStatistics) -> bool {
     let second = &of.last_second;
@@ -97,7 +98,7 @@ mod tests {
                 "CPU2 was not held: 44160 events used of 20620 assigned in the last second, 265 of them in one period"
             ]
         );
-        // Within what is promised, and without a budget.
+        // Within the promised accuracy, and without a budget.
         assert!(failings(&strict, &core(20_800, 20_620)).is_empty());
         assert!(failings(&strict, &core(44_160, 0)).is_empty());
         // A budget that was set within this second: no limited period had too many events.
@@ -118,8 +119,8 @@ mod tests {
         assert_eq!(
             failings(&strict, &slow),
             [
-                "CPU2 makes up for 15005 events that ran on before a throttle had the core (slowest: 4.1 ms): code that the \
-                 kernel does not preempt; until then its tasks all but stand still"
+                "CPU2 repays 15005 events that its tasks used beyond the budget before a throttle stopped the core \
+                 (slowest: 4.1 ms): the kernel does not preempt that code; until then, its tasks hardly run"
             ]
         );
     }

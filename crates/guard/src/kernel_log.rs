@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The module's last word in the kernel log, for errors that an errno alone doesn't explain.
+//! The module's last message in the kernel log, for errors that an errno alone doesn't explain.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The newest line of the log at `kmsg` that is about memguard, without its header.
+/// The newest message about memguard in the log at `kmsg`, without its header.
 pub(crate) fn last_line(kmsg: &Path) -> Option<String> {
     newest(&mut open(kmsg)?)
 }
 
-/// What the log at `kmsg` gets from now on.
+/// Messages that the log at `kmsg` receives from now on.
 pub(crate) struct Since(Option<File>);
 
 impl Since {
@@ -23,7 +23,7 @@ impl Since {
         Self(at_end)
     }
 
-    /// As [`last_line`], of what has come since.
+    /// Like [`last_line`], for the messages received since.
     pub fn last_line(mut self) -> Option<String> {
         newest(self.0.as_mut()?)
     }
@@ -40,7 +40,7 @@ fn open(kmsg: &Path) -> Option<File> {
 
 fn newest(file: &mut File) -> Option<String> {
     let mut last = None;
-    // One record a read; 8 KiB is the longest that the kernel hands out.
+    // A read returns one record, of 8 KiB at most.
     let mut record = [0; 8192];
     loop {
         match file.read(&mut record) {
@@ -51,7 +51,7 @@ fn newest(file: &mut File) -> Option<String> {
                     last = Some(line);
                 }
             }
-            // The log was overwritten under us: go on with the next record.
+            // The record was overwritten; the next read returns a later one.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Err(_) => break,
         }

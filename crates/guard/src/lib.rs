@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Regulators of memory bandwidth: one trait, and what stands behind it.
+//! Regulators of memory bandwidth: one trait and its implementations.
 //!
-//! A regulator gives each core a budget of memory traffic a period and stops the core when it is used up.
-//! [`Module`] is the client of the `memguard` kernel module, [`User`] of the regulator in user space; [`Null`]
-//! regulates nothing, so that everything built on a regulator can be run and tested where none is at hand.
+//! A regulator gives each core a budget of memory traffic per period and stops the core when the budget is used up.
+//! [`Module`] is the client of the `memguard` kernel module, [`User`] that of the regulator in user space. [`Null`]
+//! regulates nothing, so that code that needs a regulator can run and be tested on any machine.
 #![deny(missing_docs)]
 
 mod backend;

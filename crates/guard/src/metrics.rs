@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A guard's settings and statistics in Prometheus' text format 0.0.4.
 //!
-//! The figures are those of [`Settings`] and [`CoreStatistics`], in base units (bytes, seconds) as the format asks for.
-//! Rendered here: it is a loop over one table, and the libraries for it keep counters of their own where ours are
-//! the kernel's.
+//! The figures are those of [`Settings`] and [`CoreStatistics`], in base units (bytes, seconds) as the format requires.
+//! No library renders them: rendering is a loop over one table, and the libraries keep counters of their own while
+//! these counters are the regulator's.
 
 use std::fmt::{self, Display, Write};
 
@@ -14,7 +14,7 @@ use crate::{BestEffort, CoreStatistics, Settings};
 /// The media type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric is.
+/// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Grows until the statistics are reset.
@@ -28,7 +28,7 @@ pub enum Kind {
 pub struct Page(String);
 
 impl Page {
-    /// One metric: its name, what it is, a sentence about it, and its values by labels.
+    /// Adds one metric: name, type, help text, and values by labels. Without values, nothing is added.
     pub fn metric<V: Display>(
         &mut self,
         name: &str,
@@ -62,7 +62,7 @@ impl Page {
 pub struct Labels(Vec<(&'static str, String)>);
 
 impl Labels {
-    /// With one more.
+    /// Adds a label.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Display) -> Self {
         self.0.push((name, value.to_string()));
@@ -99,7 +99,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// `0`, `1`, `2-3`, `4-7`, ...: the events that a bucket of the overshoot histogram counts.
+/// The events that a bucket of the overshoot histogram counts: `0`, `1`, `2-3`, `4-7`, ...
 fn bucket(index: usize) -> String {
     match index {
         0 | 1 => index.to_string(),
@@ -110,7 +110,7 @@ fn bucket(index: usize) -> String {
     }
 }
 
-/// Adds a running guard.
+/// Adds the metrics of a running guard.
 pub fn guard(page: &mut Page, backend: &str, settings: &Settings, cores: &[CoreStatistics]) {
     whole(page, backend, settings);
     states(page, settings, cores);
@@ -152,12 +152,12 @@ fn whole(page: &mut Page, backend: &str, settings: &Settings) {
         );
         gauge(
             "memwarden_maxbw_bytes_per_second",
-            "What memory gives in the worst case, as the guard was told; 0 when it was not.",
+            "Guaranteed bandwidth of the memory; 0 if not set.",
             (control.maxbw_mib_s * MIB) as f64,
         );
         gauge(
             "memwarden_reclaim_min_events",
-            "The least that a core reclaims at a time.",
+            "Smallest number of events that a core reclaims at a time.",
             control.qmin as f64,
         );
     }
@@ -218,7 +218,7 @@ fn states(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     );
 }
 
-/// Which traffic the figures of reads are of.
+/// The traffic that the figures of reads cover.
 fn read_or_both(settings: &Settings) -> &'static str {
     if settings.control.combined {
         "combined"
@@ -241,7 +241,7 @@ fn budgets(page: &mut Page, settings: &Settings) {
                 .map(move |(&cpu, &events)| (Labels::cpu(cpu).with("traffic", traffic), events))
         })
     };
-    // The format's own word for no limit; Display of an infinite f64 is `inf`.
+    // The format's word for no limit; Display of an infinite f64 is `inf`.
     #[allow(clippy::cast_precision_loss)]
     let number = |events: Option<u64>, factor: f64| {
         events.map_or("+Inf".to_owned(), |events| {
@@ -279,7 +279,7 @@ fn periods(page: &mut Page, cores: &[CoreStatistics]) {
     );
     count(
         "memwarden_core_overflows_total",
-        "Times that the counter passed what had been assigned.",
+        "Times that the counter exceeded the assigned events.",
         |core| core.overflows,
     );
     count(
@@ -321,25 +321,25 @@ fn throttling(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     time(
         "memwarden_core_late_seconds_total",
         Kind::Counter,
-        "Sum of the delays between a period's boundary and its begin.",
+        "Sum of the delays between a period's boundary and its beginning.",
         |core| core.late_ns_sum,
     );
     time(
         "memwarden_core_late_seconds_max",
         Kind::Gauge,
-        "The longest of them.",
+        "Longest delay between a period's boundary and its beginning.",
         |core| core.late_ns_max,
     );
     time(
         "memwarden_core_throttle_latency_seconds_max",
         Kind::Gauge,
-        "The longest from an overflow to the core being throttled.",
+        "Longest time from an overflow until the core was throttled.",
         |core| core.throttle_latency_ns_max,
     );
     time(
         "memwarden_core_release_latency_seconds_max",
         Kind::Gauge,
-        "The longest from a release to the core running again.",
+        "Longest time from a release until the core ran again.",
         |core| core.release_latency_ns_max,
     );
     time(
@@ -351,7 +351,7 @@ fn throttling(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     time(
         "memwarden_core_last_second_throttled_seconds",
         Kind::Gauge,
-        "Time of it that the core was throttled.",
+        "Time in the last whole second that the core was throttled.",
         |core| core.last_second.throttled_ns,
     );
     let period_us = settings.control.period_us;
@@ -399,7 +399,7 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     count(
         "memwarden_core_assigned_events_total",
         Kind::Counter,
-        "Events that the core was entitled to, donations taken off and reclaimed ones added.",
+        "Events that the core was entitled to, less donated and plus reclaimed ones.",
         |of| of.assigned,
     );
     count(
@@ -423,13 +423,13 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     count(
         "memwarden_core_over_periods_total",
         Kind::Counter,
-        "Limited periods with more events than were assigned, best-effort ones aside.",
+        "Limited periods with more events than assigned, except best-effort periods.",
         |of| of.over_periods,
     );
     count(
         "memwarden_core_period_events_max",
         Kind::Gauge,
-        "The most events that one period had.",
+        "Most events of one period.",
         |of| of.used_max,
     );
     count(
@@ -447,31 +447,31 @@ fn traffic(page: &mut Page, settings: &Settings, cores: &[CoreStatistics]) {
     count(
         "memwarden_core_last_second_period_events_max",
         Kind::Gauge,
-        "The most events that one period of the last whole second had.",
+        "Most events of one period in the last whole second.",
         |of| of.last_second.used_max,
     );
     count(
         "memwarden_core_stop_events",
         Kind::Gauge,
-        "Events that a stop is expected to take; they are charged with the overflow.",
+        "Expected events of a stop, charged with the overflow.",
         |of| of.stop_events,
     );
     count(
         "memwarden_core_owed_events",
         Kind::Gauge,
-        "Events taken past the budget before a throttle had the core, which later periods make up for.",
+        "Events beyond the budget before a throttle stopped the core, which later periods repay.",
         |of| of.owed,
     );
     count(
         "memwarden_core_overshoot_events_max",
         Kind::Gauge,
-        "The most events that a throttled period had past what was assigned, those during the throttle included.",
+        "Most events of a throttled period beyond the assigned ones, including those during the throttle.",
         |of| of.overshoot_max,
     );
     page.metric(
         "memwarden_core_overshoots_total",
         Kind::Counter,
-        "How often a throttled period ended so many events past what was assigned.",
+        "Throttled periods, by the number of events beyond the assigned ones.",
         all().flat_map(|(labels, of)| {
             of.overshoot_hist
                 .iter()
@@ -547,7 +547,7 @@ mod tests {
                 "{line} in:\n{page}"
             );
         }
-        // Writes are not counted there, though the null guard has budgets for them.
+        // The sample has no counts of writes, though the null guard has budgets for them.
         assert!(!page.contains("used_events_total{cpu=\"0\",traffic=\"write\"}"));
     }
 

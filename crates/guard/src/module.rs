@@ -23,33 +23,33 @@ use crate::{BestEffort, Control, CoreStatistics, Error, Resource, kernel_log, st
 /// The module's name, in /sys/module and in /dev.
 const NAME: &str = "memguard";
 
-/// Where distributions, DKMS and `make modules_install` put modules that are not the kernel's own.
+/// Folders into which distributions, DKMS and `make modules_install` put out-of-tree modules.
 const FOLDERS: [&str; 3] = ["updates/dkms", "updates", "extra"];
 
-/// Endings of a module file: as built, and as distributions compress it.
+/// Suffixes of a module file: as built, and as compressed by distributions.
 const ENDINGS: [&str; 3] = ["ko", "ko.xz", "ko.zst"];
 
 /// `MODULE_INIT_COMPRESSED_FILE` of linux/module.h: the kernel unpacks the file itself (since 5.17).
 const COMPRESSED_FILE: i32 = 4;
 
-/// Tracepoints of a recording.
+/// Tracepoints that a recording enables.
 const RECORDED: [&str; 3] = ["period", "throttle", "unthrottle"];
 
-/// Room for a period's events in the buffer of a CPU: 88 + 56 + 40 bytes, each with 8 bytes of its own, and what is left
-/// over of pages.
+/// Space for a period's events in a CPU's trace buffer: 88 + 56 + 40 bytes, 8 bytes of header each, and unused space at
+/// the ends of pages.
 const RECORD_BYTES_PER_PERIOD: u64 = 256;
 
-/// Which file to load.
+/// The module file to load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ModuleSource {
-    /// Looked for under /lib/modules/$(uname -r).
+    /// The one installed below /lib/modules/$(uname -r).
     #[default]
     Installed,
-    /// This one.
+    /// The file at this path.
     Path(PathBuf),
 }
 
-/// The client.
+/// The client of the module.
 #[derive(Debug, Clone)]
 pub struct Module {
     root: Root,
@@ -70,7 +70,7 @@ impl Module {
     /// The file that would be loaded.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such file.
     pub fn find(&self) -> Result<PathBuf, Error> {
         if let ModuleSource::Path(path) = &self.source {
             return match fs::metadata(path) {
@@ -97,7 +97,7 @@ impl Module {
             })
     }
 
-    /// The module is in the kernel.
+    /// Whether the module is loaded.
     pub fn is_loaded(&self) -> bool {
         self.root.has(&format!("/sys/module/{NAME}"))
     }
@@ -118,7 +118,7 @@ impl Module {
         fs::read_to_string(&path).map_err(|error| refused("reading", path, error))
     }
 
-    /// Writes one line in one write(2): the module takes or refuses it as a whole.
+    /// Writes one line with one write(2): the module accepts or refuses it as a whole.
     fn write(&self, file: &'static str, line: &str) -> Result<(), Error> {
         let path = self.folder()?.join(file);
         let mut open = OpenOptions::new()
@@ -145,7 +145,7 @@ impl Module {
             .map_err(|errno| self.refusal(path, errno))
     }
 
-    /// Why root can't load a module either.
+    /// Why the kernel refuses a module even from root; `None` if root may load it.
     fn takes_no_module(&self) -> Option<&'static str> {
         let locked = self
             .root
@@ -155,7 +155,7 @@ impl Module {
             None
         } else if self.root.number("/proc/sys/kernel/modules_disabled") == Some(1) {
             Some(
-                "this kernel takes no more modules until it is restarted (kernel.modules_disabled=1)",
+                "this kernel loads no more modules until the next boot (kernel.modules_disabled=1): use --backend user",
             )
         } else if locked {
             Some(
@@ -185,7 +185,7 @@ impl Module {
             Errno::KEYREJECTED => "this kernel takes signed modules only".to_owned(),
             errno => io::Error::from(errno).to_string(),
         };
-        // These come from the kernel's module loader, before memguard could say anything.
+        // The kernel's module loader reports these before memguard runs and could log a reason.
         let early = matches!(
             errno,
             Errno::PERM | Errno::EXIST | Errno::NOEXEC | Errno::OPNOTSUPP | Errno::KEYREJECTED
@@ -203,7 +203,7 @@ impl Module {
     }
 }
 
-/// Why one of the module's files can't be used.
+/// The error of an access to one of the module's files.
 fn refused(action: &'static str, path: PathBuf, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Error::NotRoot("the guard's files in /dev/memguard"),
@@ -211,7 +211,7 @@ fn refused(action: &'static str, path: PathBuf, error: io::Error) -> Error {
     }
 }
 
-/// Why the module refused what was written to `file`: what it has logged of it, or else what the errno says.
+/// Why the module refused a write to `file`: its message in the log, or else the text of the errno.
 fn reason(file: &str, log: Since, error: &io::Error) -> String {
     let logged = log.last_line();
     let about = format!("{NAME}: {file}: ");
@@ -283,7 +283,7 @@ impl Regulator for Module {
         let parameters = parameters(options)?;
         let path = self.find()?;
         self.load(&path, &parameters)?;
-        // Loaded and not to be steered is worse than not loaded.
+        // A loaded module whose settings can't be read is useless: unload it.
         let settings = match self.settings() {
             Ok(settings) => settings,
             Err(error) => {
@@ -307,7 +307,7 @@ impl Regulator for Module {
     }
 
     fn instance(&self) -> Option<String> {
-        // sysfs numbers a folder anew each time that it is made.
+        // sysfs gives a folder a new inode number each time that it is created.
         let folder = fs::metadata(self.root.path(&format!("/sys/module/{NAME}")));
         Some(folder.map_or_else(
             |_| String::new(),

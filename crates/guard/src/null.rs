@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The regulator that regulates nothing: it keeps its settings, counts nothing and throttles nobody.
+//! The regulator that regulates nothing: it keeps its settings, counts no events and throttles no core.
 //!
-//! Whatever is built on a regulator runs against it on any machine, and a run with it shows what the
-//! measuring itself costs.
+//! Code that needs a regulator runs with it on any machine, and a run with it shows the cost of the measurement itself.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use crate::regulator::{Regulator, Settings, StartOptions};
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
 
-/// Bytes of a cache line on the machines that this runs on.
+/// Bytes of a cache line on the supported machines.
 const LINE_BYTES: u64 = 64;
 
-/// The regulator.
+/// The null regulator.
 #[derive(Debug, Clone)]
 pub struct Null {
     cpus: CpuSet,
@@ -31,7 +30,7 @@ struct State {
 }
 
 impl State {
-    /// These reservations, or the error and nothing changed.
+    /// Takes these reservations; on an error nothing changes.
     fn take(&mut self, reservations: [Reservations; 2]) -> Result<(), Error> {
         let control = &self.settings.control;
         let basis = Basis {
@@ -54,7 +53,7 @@ impl State {
 }
 
 impl Null {
-    /// One that pretends to regulate `cpus`.
+    /// A regulator that pretends to regulate `cpus`.
     pub fn new(cpus: CpuSet) -> Self {
         Self { cpus, state: None }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What each core does at present: two readings of a regulator and the time between them, as rates.
+//! Current rates of each core, from two readings of a regulator and the time between them.
 //!
-//! Arithmetic alone: who reads the regulator, and who looks at the rates, is somebody else's business.
+//! Only [`Sample::take`] accesses the regulator; the rest is arithmetic.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::{Error, Regulator, Resource, Settings};
 pub struct Sample {
     /// Every setting.
     pub settings: Settings,
-    /// Every core since the last reset.
+    /// Statistics of every core since the last reset.
     pub cores: Vec<CoreStatistics>,
     /// When the statistics were read.
     pub at: Instant,
@@ -45,20 +45,20 @@ impl Sample {
 pub struct ResourceRates {
     /// The budget in MiB/s; `None` is unlimited.
     pub budget_mib_s: Option<f64>,
-    /// What the core moved, in MiB/s; `None` where that isn't known.
+    /// Traffic of the core, in MiB/s; `None` if unknown.
     pub achieved_mib_s: Option<f64>,
-    /// The second as a share of the first, 1 being all of it; above 1 with best effort, reclaim or overshoot.
+    /// Achieved bandwidth divided by the budget; above 1 with best effort, reclaim or overshoot.
     pub budget_ratio: Option<f64>,
-    /// The worst period of the last whole second, in MiB/s; `None` before the first.
+    /// Bandwidth of the busiest period in the last whole second, in MiB/s; `None` before the first second.
     pub worst_mib_s: Option<f64>,
-    /// The same as a share of the budget.
+    /// That bandwidth divided by the budget.
     pub worst_ratio: Option<f64>,
     /// Limited periods with more events than were assigned, since the last reset.
     pub over_periods: u64,
 }
 
-/// One core over an interval. A rate is `None` in the interval in which the core came, its statistics were reset, or
-/// its events changed their meaning.
+/// One core over an interval. A rate is `None` if within the interval the core came online, its statistics were reset,
+/// or the counted events changed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct CoreRates {
     /// The core.
@@ -67,7 +67,7 @@ pub struct CoreRates {
     pub online: bool,
     /// It is never throttled.
     pub rt: bool,
-    /// It waits at this moment.
+    /// It is throttled at this moment.
     pub throttled: bool,
     /// Refills.
     pub read: ResourceRates,
@@ -81,7 +81,7 @@ pub struct CoreRates {
     pub overflows_per_s: Option<f64>,
     /// Periods in which a counter did not count, since the last reset.
     pub unregulated_periods: u64,
-    /// Sentences that say how the core was not held; empty when it was.
+    /// Failures to regulate the core, one sentence each; empty if it was held to its budget.
     pub failings: Vec<String>,
 }
 
@@ -98,7 +98,7 @@ impl CoreRates {
 /// All cores over an interval.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Rates {
-    /// Length of the interval in seconds; `None` for the first reading, which has none.
+    /// Length of the interval in seconds; `None` for the first reading.
     pub interval_s: Option<f64>,
     /// By core number.
     pub cores: Vec<CoreRates>,
@@ -111,14 +111,14 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// The rates since the reading before; budgets alone when there is none.
+    /// The rates since the previous reading; without one, only the budgets.
     pub fn next(&mut self, sample: Sample) -> Rates {
         let last = self.last.take();
         let interval = last
             .as_ref()
             .map(|last| sample.at.saturating_duration_since(last.at))
             .filter(|interval| !interval.is_zero());
-        // Another event, or another weight of it: the counts of before speak of something else.
+        // Counts of another event, or of an event that stands for another number of bytes, can't be compared.
         let last = last.filter(|last| {
             let (then, now) = (&last.settings.control, &sample.settings.control);
             then.event == now.event
@@ -147,13 +147,13 @@ impl Sampler {
         }
     }
 
-    /// The next reading is a first one again, as after a reset of the statistics.
+    /// Makes the next reading the first one again, as after a reset of the statistics.
     pub fn forget(&mut self) {
         self.last = None;
     }
 }
 
-/// Both readings are of one stretch: the core was there in both, and no count fell, as it does in a reset.
+/// Whether no reset lies between both readings: the core is online in both, and no count fell.
 fn continues(before: &CoreStatistics, now: &CoreStatistics) -> bool {
     let grown = |before: &ResourceStatistics, now: &ResourceStatistics| now.used >= before.used;
     before.online
@@ -176,7 +176,7 @@ fn rates(
     span: Option<(&CoreStatistics, Duration)>,
 ) -> CoreRates {
     let control = &settings.control;
-    // A core may wait since before the interval: more than all of it is all of it.
+    // A throttle may have begun before the interval; limit its time to the interval's length.
     let share = |ns: fn(&CoreStatistics) -> u64| {
         span.map(|(before, interval)| {
             let part = (ns(core) - ns(before)) as f64 / interval.as_nanos() as f64;
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(core.throttled_ratio, Some(0.5));
         assert_eq!(core.best_effort_ratio, Some(0.1));
         assert_eq!(core.overflows_per_s, Some(1000.0));
-        // Without a budget there is no share of it; nothing moved is 0, not unknown.
+        // Without a budget there is no ratio to it. A core without traffic has rate 0, not an unknown one.
         assert_eq!(rates.cores[1].read.achieved_mib_s, Some(0.0));
         assert_eq!(rates.cores[1].read.budget_ratio, None);
     }
@@ -388,7 +388,7 @@ mod tests {
         let gone = readings.at(2000, &settings, &[away.clone(), core(1, 6, 900)]);
         assert_eq!(gone.cores[0].read.achieved_mib_s, None);
         assert_eq!(gone.cores[1].read.achieved_mib_s, Some(0.0));
-        // Back again: what it did before it went is no rate.
+        // Back online: events from before it went offline make no rate.
         let back = readings.at(3000, &settings, &[core(0, 9, 999)]);
         assert_eq!(back.cores.len(), 1);
         assert_eq!(back.cores[0].read.achieved_mib_s, None);

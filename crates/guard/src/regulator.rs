@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every regulator can do.
+//! The interface of every regulator.
 
 use std::collections::BTreeMap;
 
@@ -10,25 +10,25 @@ use crate::budget::{Events, Request};
 use crate::trace::Recording;
 use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
 
-/// How to start.
+/// Options to start a regulator with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartOptions {
-    /// A named event, or a raw code as `0x17`; `None` leaves the choice to the regulator.
+    /// An event's name, or a raw code such as `0x17`; `None` leaves the choice to the regulator.
     pub event: Option<String>,
     /// The event that counts write-backs.
     pub write_event: Option<String>,
-    /// One budget for each core holds reads and write-backs together.
+    /// Each core has one budget for reads and write-backs together.
     #[serde(default)]
     pub combined: bool,
-    /// Bytes that one event stands for; `None` leaves it to the regulator.
+    /// Bytes that one event stands for; `None` leaves the choice to the regulator.
     pub bytes_per_event: Option<u64>,
     /// Length of a period in microseconds.
     pub period_us: u64,
-    /// The machine's guaranteed bandwidth in MiB/s, where known.
+    /// The machine's guaranteed bandwidth in MiB/s, if known.
     pub maxbw_mib_s: Option<u64>,
-    /// Leave the kernel's own traffic uncounted.
+    /// Do not count the kernel's own traffic.
     pub user_only: bool,
-    /// The CPUs to regulate; all others are left alone. `None` is every CPU.
+    /// CPUs to regulate; the others run unregulated. `None` means every CPU.
     pub cpus: Option<CpuSet>,
 }
 
@@ -46,7 +46,7 @@ impl Default for StartOptions {
             write_event: None,
             combined: false,
             bytes_per_event: None,
-            // MemGuard's own: short against a frame or a control loop, long against a period's work.
+            // MemGuard's default: short against a frame or a control loop, long against the work per period.
             period_us: 1000,
             maxbw_mib_s: None,
             user_only: false,
@@ -55,65 +55,65 @@ impl Default for StartOptions {
     }
 }
 
-/// Everything that can be set, as it is at present.
+/// All settings, with their current values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// The settings of all cores together.
     pub control: Control,
-    /// Read budgets in events a period, by core; of a combined guard those of reads and writes together.
+    /// Read budgets in events a period, by core; with a combined budget, those of reads and writes together.
     pub read_budget_events: BTreeMap<usize, Events>,
-    /// Write budgets in events a period, by core; empty where writes have none of their own.
+    /// Write budgets in events a period, by core; empty if writes have no separate budgets.
     pub write_budget_events: BTreeMap<usize, Events>,
 }
 
-/// A running recording; dropped, it ends and leaves nothing behind.
+/// A running recording. Dropping it ends the recording and removes its traces.
 pub trait Recorder {
-    /// Forgets what was recorded and goes on.
+    /// Discards the recorded events and goes on.
     ///
     /// # Errors
     /// When the regulator refuses.
     fn restart(&self) -> Result<(), Error>;
 
-    /// Ends recording and hands over what was recorded.
+    /// Ends the recording and returns it.
     ///
     /// # Errors
     /// When it can't be read.
     fn stop(&self) -> Result<Recording, Error>;
 }
 
-/// A regulator: budgets in, throttled cores out.
+/// A regulator: it throttles cores to their budgets.
 pub trait Regulator {
     /// Its name in reports: `module`, `user`, `null`.
     fn name(&self) -> &'static str;
 
-    /// Begins to count; nothing is throttled before a budget is set.
+    /// Starts to count. No core is throttled before a budget is set.
     ///
     /// # Errors
     /// When it runs already, or can't run here.
     fn start(&mut self, options: &StartOptions) -> Result<(), Error>;
 
-    /// Is it running, whoever started it?
+    /// Whether it is running, regardless of the process that started it.
     fn is_running(&self) -> bool;
 
-    /// Which guard this is: other processes see the same text as long as it runs, and another one when it was started
-    /// anew. Empty when none runs; `None` for a regulator that no other process can reach.
+    /// Identifies the running guard: every process gets the same text while it runs, and another text after a restart.
+    /// Empty if no guard runs; `None` for a regulator that other processes can't reach.
     fn instance(&self) -> Option<String> {
         None
     }
 
-    /// Every setting.
+    /// Reads all settings.
     ///
     /// # Errors
     /// When it isn't running, or can't be read.
     fn settings(&self) -> Result<Settings, Error>;
 
-    /// New budgets, all or none of them.
+    /// Sets the requested budgets, either all or none of them.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
     fn set_budgets(&mut self, resource: Resource, request: &Request) -> Result<(), Error>;
 
-    /// What happens with the rest of a period, and whether cores donate.
+    /// Sets what happens when all active cores have used their budgets, and whether cores donate; `None` keeps it.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
@@ -123,40 +123,40 @@ pub trait Regulator {
         reclaim: Option<bool>,
     ) -> Result<(), Error>;
 
-    /// The machine's guaranteed bandwidth in MiB/s.
+    /// Sets the machine's guaranteed bandwidth in MiB/s.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
     fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error>;
 
-    /// The period in microseconds; budgets keep the unit they were given in, so that MB/s stay MB/s.
+    /// Sets the period in microseconds. Budgets keep their unit: one in MB/s stays the same in MB/s.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
     fn set_period(&mut self, period_us: u64) -> Result<(), Error>;
 
-    /// Exempts a core from throttling, or not.
+    /// Exempts a core from throttling, or ends its exemption.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
     fn set_rt(&mut self, cpu: usize, rt: bool) -> Result<(), Error>;
 
-    /// What every core did since the last reset.
+    /// Statistics of every core since the last reset.
     ///
     /// # Errors
     /// When it isn't running, or can't be read.
     fn statistics(&self) -> Result<Vec<CoreStatistics>, Error>;
 
-    /// Statistics begin anew.
+    /// Resets the statistics.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
     fn reset_statistics(&mut self) -> Result<(), Error>;
 
-    /// Records every period and throttle of every core from now on, with room for this many periods of each.
+    /// Records every period and throttle of every core from now on, with space for `periods` periods of each core.
     ///
     /// # Errors
-    /// When it isn't running, or keeps no such record.
+    /// When it isn't running, or can't record.
     fn record(&self, periods: u64) -> Result<Box<dyn Recorder>, Error> {
         let _ = periods;
         Err(Error::System(format!(
@@ -165,13 +165,13 @@ pub trait Regulator {
         )))
     }
 
-    /// Ends regulation; every core runs free.
+    /// Ends regulation; every core runs unregulated.
     ///
     /// # Errors
     /// When it isn't running, or can't be ended.
     fn stop(&mut self) -> Result<(), Error>;
 
-    /// Puts back what [`Regulator::settings`] said earlier.
+    /// Restores settings that [`Regulator::settings`] returned earlier.
     ///
     /// # Errors
     /// When it isn't running, or refuses.
@@ -195,7 +195,7 @@ pub trait Regulator {
                 &earlier.write_budget_events,
             ),
         ] {
-            // A core that went offline meanwhile has no budget to put back.
+            // A core that went offline in the meantime has no budget to restore.
             for (&cpu, &events) in earlier.iter().filter(|(cpu, _)| now.contains_key(cpu)) {
                 if now.get(&cpu) != Some(&events) {
                     self.set_budgets(resource, &Request::events_for_cpu(cpu, events))?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets as they were asked for, and the events a period that they come to.
+//! Budgets in their requested units, and their conversion to events a period.
 //!
-//! A budget keeps its unit, so that a new period or guaranteed bandwidth finds the right number of events again: as
-//! `kernel/memguard/settings.c` does it.
+//! A budget keeps its unit, so that its events are computed anew for another period or guaranteed bandwidth, as in
+//! `kernel/memguard/settings.c`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::budget::{Amount, Events, Request, Unit};
 use crate::units::{events_per_period, mib_s};
 
-/// What events are computed from.
+/// The values that a budget's events depend on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Basis {
     pub period_us: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Basis {
 pub(crate) struct Reservations(BTreeMap<usize, (Unit, Amount)>);
 
 impl Reservations {
-    /// No budget for any of these.
+    /// No budget for any of `cpus`.
     pub fn unlimited(cpus: &CpuSet) -> Self {
         Self(
             cpus.iter()
@@ -34,7 +34,7 @@ impl Reservations {
         )
     }
 
-    /// With a request carried out: for the first cores of `online` in their order, or for one of them.
+    /// Applies a request to one core of `online`, or to the first ones in order.
     pub fn with(&self, request: &Request, online: &CpuSet) -> Result<Self, Error> {
         let mut new = self.clone();
         let count = request.amounts.len();
@@ -95,7 +95,7 @@ impl Reservations {
     }
 }
 
-/// What the limited ones of these may take together, in MiB/s.
+/// Sum of the limited budgets, in MiB/s.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

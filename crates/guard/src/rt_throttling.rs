@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scheduler's own brakes on real-time threads, which a throttle thread runs into.
+//! The scheduler's limits for real-time threads, which also apply to throttle threads.
 //!
-//! A throttled core is held by a SCHED_FIFO thread. Up to 6.11 the scheduler takes the CPU away from real-time
-//! threads when they ran `sched_rt_runtime_us` out of `sched_rt_period_us` (0.95 s of each second); since 6.12 its
-//! fair server gives normal threads `runtime` nanoseconds of each second where they would starve. Either lets
-//! throttled cores run for a while, once a second.
+//! A SCHED_FIFO thread occupies a throttled core. Up to Linux 6.11, the scheduler stops real-time threads that have run
+//! for `sched_rt_runtime_us` out of `sched_rt_period_us` (0.95 s of each second). Since 6.12, its fair server gives
+//! ordinary threads `runtime` nanoseconds of each second if they would starve. Either limit lets a throttled core run
+//! for a while once a second.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Limit of all real-time threads together, in microseconds; -1 is none.
+/// Limit of all real-time threads together, in microseconds; -1 means no limit.
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// One folder a CPU, each with a `runtime` in nanoseconds; 0 turns it off.
+/// One folder per CPU, each with a `runtime` in nanoseconds; 0 turns the server off.
 const FAIR_SERVER: &str = "/sys/kernel/debug/sched/fair_server";
 
-/// The brakes as they were, to be put back.
+/// Earlier values of the limits, to be restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     files: Vec<(PathBuf, String)>,
 }
 
 impl Saved {
-    /// What was saved, for reports: file and value.
+    /// The saved values, for reports: file and value.
     pub fn iter(&self) -> impl Iterator<Item = (&std::path::Path, &str)> {
         self.files
             .iter()
@@ -35,7 +35,7 @@ impl Saved {
     }
 }
 
-/// The brakes as they are: those that this kernel has.
+/// Reads the limits that this kernel has.
 pub fn save(root: &Root) -> Saved {
     let servers = root
         .names(FAIR_SERVER)
@@ -48,10 +48,10 @@ pub fn save(root: &Root) -> Saved {
     Saved { files }
 }
 
-/// Takes them all off.
+/// Removes all limits.
 ///
 /// # Errors
-/// When one can't be written; those before it are put back.
+/// When a file can't be written; those written before it are restored.
 pub fn release(root: &Root) -> Result<Saved, Error> {
     let saved = save(root);
     let runtime = root.path(RUNTIME);
@@ -67,11 +67,11 @@ pub fn release(root: &Root) -> Result<Saved, Error> {
     Ok(saved)
 }
 
-/// Puts them back, all of them even when one fails, the last one first: the limit of all real-time threads is refused
-/// (EBUSY) where the fair servers' shares don't fit it.
+/// Restores all limits, even if one fails, in reverse order: the kernel refuses the limit of all real-time threads
+/// (EBUSY) if the fair servers' shares don't fit into it.
 ///
 /// # Errors
-/// The first file that can't be written.
+/// That of the first file that can't be written.
 pub fn restore(saved: &Saved) -> Result<(), Error> {
     let mut first = Ok(());
     for (path, value) in saved.files.iter().rev() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Is it really regulating? Proved on every core before anybody relies on it.
+//! Tests on every core that the guard counts and throttles, before a run relies on it.
 //!
-//! Each property is measured twice, by sources that know nothing of each other: the traffic tells how many bytes
-//! it moved, and the regulator how many events it counted.
+//! Each property is measured by two independent sources: the traffic reports the bytes that it moved, and the regulator
+//! the events that it counted.
 
 use std::time::Duration;
 
@@ -15,47 +15,48 @@ use crate::budget::Request;
 use crate::event_list::of_cpu;
 use crate::{Control, Error, Regulator, Resource};
 
-/// How far counted and moved bytes may be apart. Refills that prefetchers cause, or that a cache keeps, move a
-/// real counter by some percent; a wrong event is off by factors.
+/// How far counted bytes may differ from moved bytes. Prefetchers and cache hits change a correct count by a few
+/// percent; a wrong event is off by factors.
 pub const TOLERANCE: f64 = 0.2;
 
-/// Traffic of the throttle test lasts this many periods: enough to tell a budget from a start-up.
+/// Length of the throttle test's traffic, in periods: long enough to tell a budget's effect from the start-up.
 const THROTTLED_PERIODS: u64 = 20;
 
-/// The throttle test's budget is this part of what the core can do.
+/// The throttle test's budget is the core's unthrottled traffic divided by this.
 const BUDGET_PART: u64 = 10;
 
-/// Bytes that the counting test compares at least. What else runs on the core is counted too.
+/// The counting test compares at least this many bytes, since other work on the core is counted too.
 pub const KNOWN_BYTES: u64 = 64 << 20;
 
-/// How many times as much as the shorter run the longer one moves on top, at least.
+/// The longer run moves at least this many times the shorter run's bytes in addition to them.
 const LONGER: u64 = 4;
 
-/// Of the bytes that the last cache answers, an event of memory's counts next to none: starting the traffic's process moves
-/// some percent. One of an inner cache's counts all.
+/// Largest allowed share of the bytes served by the last cache level that an event may count. An event for memory
+/// traffic counts almost none: the start of the traffic's process moves a few percent. An inner cache's event counts
+/// all. The limit also applies to read bytes that a write event counts.
 const OF_LAST_LEVEL: f64 = 0.5;
 
-/// How often the counting test is tried before a figure that is off counts as one.
+/// Attempts of the counting test before a deviation is a failure.
 const ATTEMPTS: u32 = 3;
 
-/// Makes traffic whose bytes are known.
+/// Makes traffic with a known number of bytes.
 pub trait Traffic {
-    /// Moves at least `bytes` on `cpu` as fast as it can and returns how many it moved and how long that took: lines that
-    /// are read from memory or, of [`Resource::Write`], written to it, too. `None` where what the event counts has no
-    /// such thing.
+    /// Moves at least `bytes` on `cpu` as fast as possible, and returns the number of bytes moved and the time taken.
+    /// The lines are read from memory and, with [`Resource::Write`], also written back. `None` if the counted event has
+    /// no such traffic.
     ///
     /// # Errors
     /// When it can't run on that CPU.
     fn run(&mut self, cpu: usize, resource: Resource, bytes: u64) -> Result<Option<Moved>, Error>;
 
-    /// Whether there is traffic of that kind for what the event counts.
+    /// Whether the counted event has such traffic.
     fn has(&self, resource: Resource) -> bool;
 
-    /// The same with data that the last cache before memory has and the ones before it have not. `None`, too, where it
-    /// isn't known how large the caches are.
+    /// The same with data that fits the last cache before memory but not the caches before it. Also `None` if the sizes
+    /// of the caches are unknown.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Traffic::run`].
     fn run_in_last_level(
         &mut self,
         _cpu: usize,
@@ -66,61 +67,61 @@ pub trait Traffic {
     }
 }
 
-/// What [`Traffic`] did.
+/// The result of a run of [`Traffic`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes moved.
     pub bytes: u64,
     /// How long it took.
     pub elapsed: Duration,
-    /// The event counts bytes, so that the two can be compared.
+    /// The event counts bytes, so that both numbers can be compared.
     pub comparable: bool,
 }
 
-/// What was found on one core.
+/// The result of one core's test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// The core.
     pub cpu: usize,
     /// Bytes that the traffic moved.
     pub moved_bytes: u64,
-    /// Bytes that the regulator counted meanwhile.
+    /// Bytes that the regulator counted during that.
     pub counted_bytes: u64,
-    /// Of the bytes that the last cache before memory answered, the share that was counted; `None` where that was not tried.
+    /// Counted share of the bytes served by the last cache before memory; `None` if not tested.
     pub of_last_level: Option<f64>,
-    /// Budget of the throttle test, events a period.
+    /// Budget of the throttle test, in events a period.
     pub budget_events: u64,
-    /// Bytes a period that got through under it, over the budget.
+    /// Bytes a period moved under this budget, divided by the budget.
     pub through: f64,
     /// Periods in which the core was throttled.
     pub throttled_periods: u64,
-    /// The same of write-backs; `None` where they are not counted, or are [refused](Self::writes_refused). Of a combined
-    /// budget: of lines that were written, each of which counts twice.
+    /// The results for write-backs; `None` if they are not counted or are [refused](Self::writes_refused). With a
+    /// combined budget, the results for written lines, each of which counts twice.
     pub written: Option<Written>,
-    /// Why write-backs must have no budget: the regulator counts an event for them that is not theirs.
+    /// Why write-backs must have no budget: the event that counts them is wrong.
     pub writes_refused: Option<String>,
 }
 
-/// What was found of write-backs.
+/// The result of the test of write-backs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Written {
     /// Bytes that the traffic wrote.
     pub moved_bytes: u64,
-    /// Bytes that the regulator counted meanwhile.
+    /// Bytes that the regulator counted during that.
     pub counted_bytes: u64,
-    /// Of the bytes that were only read, the share that was counted.
+    /// Counted share of bytes that were only read.
     pub of_reads: f64,
-    /// Of the bytes that the last cache before memory took, the share that was counted; `None` where that was not tried.
+    /// Counted share of bytes written into the last cache before memory; `None` if not tested.
     pub of_last_level: Option<f64>,
-    /// Periods in which the core was throttled with a budget of a tenth of that.
+    /// Periods in which the core was throttled, with a tenth of its unthrottled traffic as its budget.
     pub throttled_periods: u64,
 }
 
-/// Tests every core in `cpus`, one after another, and puts the settings back.
+/// Tests every core in `cpus`, one after another, and restores the settings.
 ///
 /// # Errors
-/// The first core on which the counter doesn't count, is off by more than [`TOLERANCE`], or on which traffic goes
-/// on past its budget: the message names event, core and what to try.
+/// The first core on which the counter doesn't count or is off by more than [`TOLERANCE`], or on which traffic exceeds
+/// its budget. The message names the event, the core and a remedy.
 pub fn run(
     guard: &mut dyn Regulator,
     cpus: &[usize],
@@ -136,7 +137,7 @@ pub fn run(
     outcome
 }
 
-/// Moves at least a number of bytes on a core.
+/// Moves at least the given number of bytes on a core.
 type Run<'a> = dyn FnMut(&mut dyn Traffic, usize, u64) -> Result<Option<Moved>, Error> + 'a;
 
 /// One core's test.
@@ -187,7 +188,7 @@ fn test_core(
     })
 }
 
-/// What a budget did.
+/// The effect of a budget.
 struct Throttled {
     budget_events: u64,
     through: f64,
@@ -223,18 +224,18 @@ impl Test<'_> {
             Resource::Read => format!(
                 "the guard does not regulate CPU {cpu}: {what}{others}; try another --event (`memwarden guard events` lists what \
                  is known, `memwarden doctor` what this machine counts), --bytes-per-event if an event is not {bytes} bytes, or \
-                 --no-self-test to go without the proof"
+                 --no-self-test to skip this test"
             ),
             Resource::Write => format!(
                 "the guard does not regulate the write-backs of CPU {cpu}: {what}{others}; try another --write-event, give \
-                 --event as a raw code to regulate reads alone, or --no-self-test to go without the proof"
+                 --event as a raw code to regulate reads alone, or --no-self-test to skip this test"
             ),
         })
     }
 
-    /// Traffic of one kind that goes to memory, until what is counted of it is near what was moved; and the share that is
-    /// counted of what the last cache answers. Of a combined budget a line that is written counts twice: it is fetched
-    /// and written back.
+    /// Runs one kind of memory traffic until the counted bytes agree with the moved bytes. Also returns the counted
+    /// share of traffic that the last cache level serves. With a combined budget a written line counts twice: it is
+    /// fetched and written back.
     fn counts(
         &mut self,
         resource: Resource,
@@ -245,7 +246,7 @@ impl Test<'_> {
             .set_budgets(resource, &Request::events_for_cpu(self.cpu, None))?;
         let event = self.event(resource);
         let mut attempt = 1;
-        // What else runs on the core is counted too, and comes and goes; a wrong event stays wrong.
+        // Other work on the core is counted too, but it varies; a wrong event is wrong in every attempt.
         let found = loop {
             let Some(found) = self.measure(resource, moved)? else {
                 return Err(self.fail(resource, "there was no traffic"));
@@ -269,7 +270,7 @@ impl Test<'_> {
                 } else {
                     format!(
                         "{event} counted {} bytes while {} were written, each of which is fetched and written back \
-                         ({:+.0} %): one budget is to hold both (--combined), so give a --write-event that counts \
+                         ({:+.0} %): a combined budget covers both, so give a --write-event that counts \
                          write-backs",
                         self.in_bytes(found.used),
                         found.bytes,
@@ -281,7 +282,7 @@ impl Test<'_> {
             attempt += 1;
         };
         let of_last_level = self.least(|test| test.measure_in_last_level(resource, moved))?;
-        // Of some processors there is nothing better, and the table says so.
+        // Some processors have no better event; the table marks those.
         let known = events::named(&of_cpu(&self.control.event, self.cpu));
         let expected =
             resource == Resource::Read && known.is_some_and(|event| event.includes.shared_hits);
@@ -296,7 +297,7 @@ impl Test<'_> {
         Ok((found, of_last_level))
     }
 
-    /// A tenth of what the core does in a period when nothing stops it has to stop it.
+    /// A budget of a tenth of the core's unthrottled traffic must throttle the core.
     fn throttles(
         &mut self,
         resource: Resource,
@@ -330,7 +331,7 @@ impl Test<'_> {
             return Err(self.fail(resource, &what));
         }
         let periods = in_periods(moved.elapsed);
-        // The first period may have begun before the traffic, and the last ends after it: one budget more.
+        // The traffic may begin and end within a period, and then touches one period more than it lasts.
         let through = moved.bytes as f64 / ((periods + 1.0) * budget_bytes as f64);
         if through > 1.0 + TOLERANCE {
             let what = format!(
@@ -346,8 +347,8 @@ impl Test<'_> {
         })
     }
 
-    /// One budget over both: lines that are written count as they are fetched and as they are written back, and the same
-    /// budget holds them.
+    /// Tests a combined budget: a written line must count when it is fetched and when it is written back, and the
+    /// budget must limit both.
     fn both(&mut self, read: &Measured) -> Result<Written, Error> {
         let of_reads = read.share(self.control.bytes_per_event);
         let (found, of_last_level) = self.counts(Resource::Read, Resource::Write)?;
@@ -361,7 +362,7 @@ impl Test<'_> {
         })
     }
 
-    /// Write-backs: counted as they are written, not as lines are read, and held to a budget.
+    /// Tests write-backs: they count when lines are written, not when lines are read, and a budget limits them.
     fn written(&mut self) -> Result<Written, Error> {
         let (found, of_last_level) = self.counts(Resource::Write, Resource::Write)?;
         let of_reads = self
@@ -385,8 +386,8 @@ impl Test<'_> {
         })
     }
 
-    /// The least share of what was moved that is counted, of some attempts. What else runs takes lines from the cache, and
-    /// comes and goes; a wrong event stays wrong.
+    /// The smallest counted share of the moved bytes in several attempts. Other work evicts lines from the cache, but
+    /// it varies; a wrong event is wrong in every attempt.
     fn least(
         &mut self,
         mut measure: impl FnMut(&mut Self) -> Result<Option<Measured>, Error>,
@@ -404,7 +405,7 @@ impl Test<'_> {
         Ok(Some(least))
     }
 
-    /// What is counted of one resource while traffic of another kind, or the same, runs.
+    /// Measures the count of one resource while traffic of the same or the other kind runs.
     fn measure(&mut self, counted: Resource, moved: Resource) -> Result<Option<Measured>, Error> {
         self.measure_by(counted, &mut |traffic, cpu, bytes| {
             traffic.run(cpu, moved, bytes)
@@ -421,8 +422,8 @@ impl Test<'_> {
         })
     }
 
-    /// Runs traffic twice, short and long. What both have alike, the start of a process and a buffer that is filled, is in
-    /// neither figure: beside a large cache that is as much as the traffic itself.
+    /// Runs traffic twice, short and long, and returns the difference. It excludes what both runs have in common: the
+    /// start of a process and the filling of a buffer, which with a large cache is as much as the traffic itself.
     fn measure_by(
         &mut self,
         resource: Resource,
@@ -444,13 +445,13 @@ impl Test<'_> {
         }))
     }
 
-    /// Runs `work` and returns with it what the regulator counted meanwhile.
+    /// Runs `work`, and returns its result with the regulator's counts during it.
     fn counted_while<T>(
         &mut self,
         resource: Resource,
         work: impl FnOnce(&mut dyn Traffic, usize) -> Result<T, Error>,
     ) -> Result<(T, Counted), Error> {
-        // Totals are taken at the end of a period: two periods on, everything until now is in them.
+        // Totals are updated at the end of a period: after two periods they include all events until now.
         let period = self.period;
         let settle = || std::thread::sleep(2 * period);
         settle();
@@ -468,25 +469,25 @@ impl Test<'_> {
     }
 }
 
-/// Traffic, and what the regulator counted of it.
+/// Traffic and the regulator's count of it.
 struct Measured {
     /// The longer run.
     whole: Moved,
-    /// Bytes that it moved more than the shorter one.
+    /// Bytes moved by the longer run minus those of the shorter one.
     bytes: u64,
-    /// Events that were counted more.
+    /// Events counted in the longer run minus those of the shorter one.
     used: u64,
 }
 
 impl Measured {
-    /// Counted bytes of those moved.
+    /// Counted bytes divided by moved bytes.
     #[allow(clippy::cast_precision_loss)]
     fn share(&self, bytes_per_event: u64) -> f64 {
         self.used.saturating_mul(bytes_per_event) as f64 / self.bytes.max(1) as f64
     }
 }
 
-/// Counters that others have may be what is missing here.
+/// Names the other users of counters: they may hold the counter that is missing here.
 fn held_by(others: &[Holder]) -> String {
     if others.is_empty() {
         return String::new();
@@ -524,7 +525,7 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
-    /// A regulator whose core moves `free` events a period, counted with a factor, throttled or not.
+    /// A regulator of one core, whose counts come from [`Cores`].
     struct Board {
         null: Null,
         combined: bool,
@@ -534,12 +535,12 @@ mod tests {
         budgets: Budgets,
     }
 
-    /// Of reads and of writes.
+    /// Budgets of reads and of writes.
     type Budgets = [Rc<Cell<Option<u64>>>; 2];
 
     struct Cores {
         count_per_event: f64,
-        /// What the event counts of the last cache's answers, where that is known.
+        /// Counted share of the lines that the last cache serves, if known.
         of_last_level: Option<f64>,
         throttles: bool,
         throttles_writes: bool,
@@ -551,7 +552,7 @@ mod tests {
         budgets: Budgets,
     }
 
-    /// What the write event counts of each line that is written, of each that is only read, and of what the last cache takes.
+    /// The write event's count for each written line, each line only read, and each line that the last cache takes.
     #[derive(Clone, Copy, Default)]
     struct Writes {
         written: f64,
@@ -561,7 +562,7 @@ mod tests {
 
     const FREE: u64 = 200;
 
-    /// A run begins with as many events again: its buffer is as large as the traffic.
+    /// Events at the beginning of a run, which fills a buffer as large as the traffic.
     const BEGINNING: u64 = KNOWN_BYTES / 64;
 
     impl Traffic for Cores {
@@ -586,12 +587,12 @@ mod tests {
             let bytes = 64 * events;
             let counted = BEGINNING as f64 + events as f64 * self.count_per_event;
             self.used.set(self.used.get() + counted as u64);
-            // Each kind of traffic by its own budget.
+            // Each kind of traffic is throttled or not by itself.
             let throttles = match resource {
                 Resource::Read => self.throttles,
                 Resource::Write => self.throttles_writes,
             };
-            // One budget holds both, of which a written line takes two events.
+            // A combined budget covers both; a written line takes two events of it.
             let budget = if self.combined {
                 let each = if resource == Resource::Write { 2 } else { 1 };
                 self.budgets[0].get().map(|budget| budget / each)
@@ -639,7 +640,7 @@ mod tests {
         }
     }
 
-    /// Of 64 bytes each.
+    /// Events of 64 bytes each.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -777,7 +778,7 @@ mod tests {
             board.settings().unwrap().read_budget_events,
             before.read_budget_events
         );
-        // Nor is a budget left in force, of either kind, whatever was found.
+        // No budget of either kind stays in force, whatever the test found.
         assert_eq!(budgets.each_ref().map(|budget| budget.get()), [None, None]);
         findings
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `stats` file: one line of JSON a core.
+//! The module's `stats` file: one line of JSON per core.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ pub struct CoreStatistics {
     pub periods: u64,
     /// Period boundaries that passed without a period beginning.
     pub missed_periods: u64,
-    /// The latest that a period began after its boundary.
+    /// Longest delay between a period's boundary and its beginning.
     pub late_ns_max: u64,
-    /// Sum of these, for the mean.
+    /// Sum of these delays, for the mean.
     pub late_ns_sum: u64,
-    /// Times that the counter passed what had been assigned.
+    /// Number of times that the counter exceeded the assigned events.
     pub overflows: u64,
     /// Periods in which the core was throttled.
     pub throttled_periods: u64,
@@ -31,15 +31,15 @@ pub struct CoreStatistics {
     pub throttled_ns: u64,
     /// Periods that it ended in best-effort sharing.
     pub best_effort_periods: u64,
-    /// Time that it ran so.
+    /// Time that it ran in best-effort sharing.
     pub best_effort_ns: u64,
-    /// The longest from the overflow interrupt to the throttle thread running.
+    /// Longest time from the overflow interrupt until the throttle thread runs.
     pub throttle_latency_ns_max: u64,
-    /// The longest from the release to the throttle thread seeing it.
+    /// Longest time from the release until the throttle thread sees it.
     pub release_latency_ns_max: u64,
-    /// Periods in which a counter did not count (another user or an error of the PMU took it): the core ran unregulated.
+    /// Periods in which a counter did not count, so that the core ran unregulated: another user or a PMU error took it.
     pub unregulated_periods: u64,
-    /// The last whole second, of this core.
+    /// The last whole second of this core.
     pub last_second: LastSecond,
     /// Refills.
     pub read: ResourceStatistics,
@@ -55,37 +55,37 @@ pub struct ResourceStatistics {
     pub budget: Option<u64>,
     /// Events counted.
     pub used: u64,
-    /// Events that the core was entitled to, donations taken off and reclaimed ones added.
+    /// Events that the core was entitled to, less donated and plus reclaimed ones.
     pub assigned: u64,
     /// Events given to the pool.
     pub donated: u64,
-    /// Events taken from it.
+    /// Events taken from the pool.
     pub reclaimed: u64,
-    /// Periods throttled before the core's own reservation was used.
+    /// Periods in which the core was throttled before it had used its own reservation.
     pub reclaim_errors: u64,
-    /// The most events that one period had, since the core has had a budget (or none).
+    /// Most events of one period, since a budget was last set or removed.
     pub used_max: u64,
-    /// Limited periods that had more events than were assigned, best-effort ones aside.
+    /// Limited periods with more events than assigned, except best-effort periods.
     pub over_periods: u64,
-    /// The last whole second, of this resource.
+    /// The last whole second of this resource.
     pub last_second: ResourceLastSecond,
-    /// What a stop takes of the budget, as the last ones have shown: events from the overflow to the period's end. They
-    /// are charged with the overflow, half of the budget at most.
+    /// Expected events of a stop, between the overflow and the period's end, as learnt from earlier stops. They are
+    /// charged with the overflow, up to half of the budget.
     pub stop_events: u64,
-    /// Events that tasks took past the budget before a throttle had the core, and that later periods make up for. Each
-    /// leaves its tasks that much less, down to nothing but the run that is always granted.
+    /// Events that tasks took beyond the budget before the throttle stopped the core. Later periods repay them: tasks
+    /// then get fewer events, down to the run that is always granted.
     pub owed: u64,
-    /// The most events that a throttled period had past what was assigned, those counted during the throttle included.
+    /// Most events of a throttled period beyond the assigned ones, including those counted during the throttle.
     pub overshoot_max: u64,
-    /// How often; bucket 0 is exactly none, bucket k from 2^(k-1) to 2^k - 1 events.
+    /// Histogram of that overshoot: bucket 0 counts periods without any, bucket k those with 2^(k-1) to 2^k - 1 events.
     pub overshoot_hist: Vec<u64>,
 }
 
-/// One core over the last whole second, or the last period where that is longer; all 0 before the first.
+/// One core over the last whole second, or over the last period if that is longer; all 0 before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastSecond {
-    /// How long it was, in nanoseconds.
+    /// Its length in nanoseconds.
     pub ns: u64,
     /// Periods that ended in it.
     pub periods: u64,
@@ -101,7 +101,7 @@ pub struct ResourceLastSecond {
     pub used: u64,
     /// Events that the core was entitled to.
     pub assigned: u64,
-    /// The most events that one period had.
+    /// Most events of one period.
     pub used_max: u64,
 }
 
@@ -115,8 +115,7 @@ impl CoreStatistics {
         (elapsed_ns > 0).then(|| self.throttled_ns as f64 / elapsed_ns as f64)
     }
 
-    /// What happened since `earlier`, in counts and times; the largest values and histograms stay those since the
-    /// last reset.
+    /// The counts and times since `earlier`. The largest values and the histograms remain those since the last reset.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let read = self.read.since(&earlier.read);
@@ -163,10 +162,10 @@ impl ResourceStatistics {
     }
 }
 
-/// Reads the file.
+/// Parses the file.
 ///
 /// # Errors
-/// When a line is no JSON object of the known shape.
+/// When a line is not a JSON object of the known form.
 pub fn parse(text: &str) -> Result<Vec<CoreStatistics>, Error> {
     text.lines()
         .filter(|line| !line.trim().is_empty())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every period of every core: what is recorded of it, and how it is read from the module's tracepoints.
+//! Recordings of every period of every core, and their parser for the module's tracepoints.
 //!
-//! A tracefs instance of our own is used, so that nobody else's tracing is disturbed; it is removed at the end.
+//! Recording uses a separate tracefs instance, so that other users' tracing is undisturbed; it is removed at the end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::regulator::Recorder;
 
-/// Our instance's name.
+/// Name of the tracefs instance.
 const INSTANCE: &str = "memwarden";
 
 /// One event.
@@ -22,27 +22,26 @@ const INSTANCE: &str = "memwarden";
 pub struct TraceEvent {
     /// CPU that it happened on.
     pub cpu: usize,
-    /// When, nanoseconds of CLOCK_MONOTONIC (to the microsecond, as the text form has it).
+    /// Time in nanoseconds of CLOCK_MONOTONIC, with the microsecond resolution of the text form.
     pub t_ns: u64,
     /// What happened.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What happens on a core: the module's tracepoints. The regulator in user space records the periods, throttles and
-/// unthrottles among them.
+/// Events on a core: the module's tracepoints. The user-space regulator records only periods, throttles, unthrottles.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum What {
-    /// A period ended and the next began: figures of the one that ended.
+    /// A period ended and the next began; the figures are those of the ended one.
     Period {
         /// Number of the period that ended.
         epoch: u64,
-        /// How many have ended: more than one where the core had no timer for a while. What was used is that of all
-        /// together, what was assigned that of each.
+        /// Number of ended periods: more than one if the core had no timer for a while. The used events are the sum
+        /// over all of them, the assigned events those of each.
         #[serde(default = "one")]
         periods: u64,
-        /// How late after its boundary.
+        /// Delay after its boundary.
         late_ns: u64,
         /// Refills counted.
         used_read: u64,
@@ -55,15 +54,15 @@ pub enum What {
         /// Time throttled.
         throttled_ns: u64,
     },
-    /// The counter passed what was assigned.
+    /// The counter exceeded the assigned events.
     Overflow {
         /// The period.
         epoch: u64,
         /// 0 read, 1 write.
         resource: u64,
-        /// Counted in this period.
+        /// Events counted in this period.
         used: u64,
-        /// Entitled to in this period.
+        /// Events that the core was entitled to in this period.
         assigned: u64,
         /// `run`, `throttle`, `release_all` or `new_period`.
         decision: String,
@@ -72,25 +71,25 @@ pub enum What {
     Throttle {
         /// The period.
         epoch: u64,
-        /// Counted until now.
+        /// Events counted so far.
         used: u64,
-        /// Entitled to in this period.
+        /// Events that the core was entitled to in this period.
         assigned: u64,
-        /// Counted past it.
+        /// Events counted beyond those.
         overshoot: u64,
-        /// From the overflow interrupt to now.
+        /// Time since the overflow interrupt.
         latency_ns: u64,
     },
-    /// The throttle thread let go.
+    /// The throttle thread released the core.
     Unthrottle {
         /// The period.
         epoch: u64,
-        /// How long it held.
+        /// Time that it held the core.
         throttled_ns: u64,
-        /// From the release to the thread seeing it.
+        /// Time from the release until the thread saw it.
         latency_ns: u64,
     },
-    /// A core took from the pool.
+    /// A core took events from the pool.
     Reclaim {
         /// The period.
         epoch: u64,
@@ -110,12 +109,12 @@ pub enum What {
     },
 }
 
-/// Of recordings from before cores went without a timer.
+/// The number of periods in an older recording, which has no such field.
 fn one() -> u64 {
     1
 }
 
-/// Reads one line of the text form; `None` for what is not one of the module's events.
+/// Parses one line of the text form; `None` if it is not one of the module's events.
 pub fn parse_line(line: &str) -> Option<TraceEvent> {
     // `  comm-123   [001] d.h1.  12.345678: period: epoch=1 ...`; comm may hold anything, brackets too.
     let (cpu, rest) = line.match_indices(" [").find_map(|(at, open)| {
@@ -190,23 +189,23 @@ fn seconds_to_ns(text: &str) -> Option<u64> {
         .checked_add(fraction)
 }
 
-/// What was recorded.
+/// A finished recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recording {
     /// Every event, by CPU and time.
     pub events: Vec<TraceEvent>,
-    /// Events that the buffers had no room for: a proof over "every period" needs 0 here.
+    /// Events lost because the buffers were full: a proof over every period requires 0.
     pub lost: u64,
 }
 
-/// A running recording; dropped, it goes away and leaves nothing behind.
+/// A running recording. Dropping it removes its tracefs instance.
 #[derive(Debug)]
 pub struct Tracer {
     folder: PathBuf,
 }
 
 impl Tracer {
-    /// Records the named events (`period`, `throttle`, ...) in buffers of `buffer_kib` a CPU.
+    /// Records the named events (`period`, `throttle`, ...) in buffers of `buffer_kib` per CPU.
     ///
     /// # Errors
     /// When tracefs isn't mounted, or the module's events aren't there.
@@ -224,7 +223,7 @@ impl Tracer {
         let tracer = Self { folder };
         tracer.write("tracing_on", "0")?;
         tracer.write("buffer_size_kb", &buffer_kib.to_string())?;
-        // The victim's samples carry CLOCK_MONOTONIC too.
+        // The victim's samples have CLOCK_MONOTONIC times too.
         tracer.write("trace_clock", "mono")?;
         for event in events {
             tracer.write(&format!("events/memguard/{event}/enable"), "1")?;
@@ -255,7 +254,7 @@ impl Tracer {
 
 impl Recorder for Tracer {
     fn restart(&self) -> Result<(), Error> {
-        // Opening it for writing with truncation is what empties the buffers.
+        // Truncating the file empties the buffers.
         self.write("trace", "")?;
         self.write("tracing_on", "1")
     }
@@ -285,7 +284,7 @@ impl Drop for Tracer {
     }
 }
 
-/// Sum of the losses that a per-CPU `stats` file lists.
+/// Sum of the lost events that a per-CPU `stats` file lists.
 fn lost_events(text: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.split_once(':'))

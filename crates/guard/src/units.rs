@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets in MB/s, in events a period, and back; the regulator's period.
+//! Conversion of budgets between MB/s and events a period, and the limits of the period.
 //!
-//! MB/s means MiB/s here, as MemGuard and its users mean it: 1000 MB/s at a period of 1 ms and 64 bytes an
-//! event is 16384 events.
+//! MB/s means MiB/s here, as in MemGuard: 1000 MB/s with a period of 1 ms and 64 bytes per event is 16384 events.
 
 use memwarden_platform::units::Time;
 
@@ -11,25 +10,25 @@ use crate::Error;
 /// Bytes in the MB of "MB/s".
 pub const MIB: u64 = 1 << 20;
 
-/// Bytes that one page-faults event stands for: a page was zeroed.
+/// Bytes that one page-faults event stands for: the kernel zeroes a page.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// The shortest period that the regulator takes: below it the period's own work outweighs what it regulates.
+/// The shortest period in microseconds: below it, the work per period outweighs the regulated traffic.
 pub const PERIOD_US_MIN: u64 = 50;
 
-/// The longest period: longer than this a throttled core stands still noticeably.
+/// The longest period in microseconds: beyond it, users notice the stalls of a throttled core.
 pub const PERIOD_US_MAX: u64 = 1_000_000;
 
-/// Events a period that `mib_s` allows, rounded down as the kernel module rounds.
+/// Events a period that `mib_s` allows, rounded down as in the kernel module.
 pub fn events_per_period(mib_s: u64, period_us: u64, bytes_per_event: u64) -> u64 {
     let bytes = u128::from(mib_s) * u128::from(MIB) * u128::from(period_us) / 1_000_000;
     u64::try_from(bytes / u128::from(bytes_per_event.max(1))).unwrap_or(u64::MAX)
 }
 
-/// The same, but at least one: whatever has less than that would never run again.
+/// Like [`events_per_period`], but at least 1: a core with a budget of 0 events would never run again.
 ///
 /// # Errors
-/// When it is less, with the least bandwidth that is not.
+/// When the budget is less than one event; the message gives the smallest valid bandwidth.
 pub fn some_events_per_period(
     mib_s_wanted: u64,
     period_us: u64,
@@ -59,7 +58,7 @@ pub fn mib_s(events: f64, period_us: u64, bytes_per_event: u64) -> f64 {
 /// Whole microseconds of a period, within the regulator's limits.
 ///
 /// # Errors
-/// When it is no whole number of microseconds within [`PERIOD_US_MIN`]..=[`PERIOD_US_MAX`].
+/// When it is not a whole number of microseconds within [`PERIOD_US_MIN`]..=[`PERIOD_US_MAX`].
 pub fn period_us(period: Time) -> Result<u64, Error> {
     let period_us = period.as_us();
     if period.as_ns() % 1000 != 0 || !(PERIOD_US_MIN..=PERIOD_US_MAX).contains(&period_us) {
@@ -71,10 +70,10 @@ pub fn period_us(period: Time) -> Result<u64, Error> {
     Ok(period_us)
 }
 
-/// Reads a period such as `1ms`, `500us` or `0.25ms`, as [`period_us`] has it.
+/// Parses a period such as `1ms`, `500us` or `0.25ms`, within the limits of [`period_us`].
 ///
 /// # Errors
-/// When it has no unit, or is none.
+/// When the text is not a time with a unit, or is outside these limits.
 pub fn parse_period_us(text: &str) -> Result<u64, Error> {
     let time: Result<Time, _> = text.parse();
     period_us(time.map_err(|error| Error::BadInput(format!("period `{text}`: {error}")))?)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a guard is to be kept at, and what has to change for that.
+//! The wanted settings of a guard, and the changes that they require.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::fmt;
 use crate::budget::{Amount, Events, Request, Unit};
 use crate::{BestEffort, Error, Regulator, Resource, Settings, Wish};
 
-/// One core's budget: as it was asked for, and the events a period that come of it.
+/// One core's budget: as requested, and in events a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     unit: Unit,
@@ -16,7 +16,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many events a period; `None` is no budget.
+    /// A budget in events a period; `None` means no budget.
     pub fn events(events: Events) -> Self {
         Self {
             unit: Unit::Events,
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// So many MiB/s, that come to so many events a period.
+    /// A budget in MiB/s, with the events a period that it amounts to.
     pub fn mb(mb_s: u64, events: u64) -> Self {
         Self {
             unit: Unit::Mb,
@@ -53,22 +53,22 @@ impl fmt::Display for Budget {
     }
 }
 
-/// The settings that somebody cares about; the others are left alone.
+/// The wanted settings; those without a value are left alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Length of a period in microseconds.
     pub period_us: Option<u64>,
     /// The machine's guaranteed bandwidth in MiB/s.
     pub maxbw_mib_s: Option<u64>,
-    /// What happens with what is left of a period.
+    /// What happens when all active cores have used their budgets.
     pub best_effort: Option<BestEffort>,
-    /// Donation and reclaim.
+    /// Whether cores donate and reclaim budget.
     pub reclaim: Option<bool>,
     /// Read budgets by core.
     pub read: BTreeMap<usize, Budget>,
     /// Write budgets by core.
     pub write: BTreeMap<usize, Budget>,
-    /// Cores that are never throttled, and those that are not exempt.
+    /// Exemption by core: true means never throttled.
     pub rt: BTreeMap<usize, bool>,
 }
 
@@ -79,9 +79,9 @@ pub enum Change {
     Period(u64),
     /// The guaranteed bandwidth in MiB/s.
     Maxbw(u64),
-    /// What happens with what is left.
+    /// What happens when all active cores have used their budgets.
     BestEffort(BestEffort),
-    /// Donation and reclaim.
+    /// Whether cores donate and reclaim budget.
     Reclaim(bool),
     /// A core's budget.
     Budget(Resource, usize, Budget),
@@ -90,7 +90,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The core that it is about, where it is about one.
+    /// The core that the change concerns, if it concerns only one.
     pub fn cpu(&self) -> Option<usize> {
         match self {
             Self::Budget(_, cpu, _) | Self::Rt(cpu, _) => Some(*cpu),
@@ -127,14 +127,14 @@ impl fmt::Display for Change {
     }
 }
 
-/// `a, b, c` for a line of a log.
+/// The changes as `a, b, c`, for a line of a log.
 pub fn list(changes: &[Change]) -> String {
     let words: Vec<String> = changes.iter().map(ToString::to_string).collect();
     words.join(", ")
 }
 
 impl Wanted {
-    /// The budgets, for a session.
+    /// The budgets in the form that a session takes.
     pub(crate) fn wishes(&self) -> Vec<Wish> {
         let of = |resource, budgets: &BTreeMap<usize, Budget>| {
             let wish = |(&cpu, budget): (&usize, &Budget)| Wish {
@@ -151,7 +151,7 @@ impl Wanted {
         .concat()
     }
 
-    /// What differs from `settings`. Cores that are not online wait until they are.
+    /// The changes that these settings require of `settings`. Those of offline cores wait until the cores are online.
     pub fn changes(&self, settings: &Settings) -> Vec<Change> {
         let control = &settings.control;
         let mut changes = Vec::new();
@@ -188,7 +188,7 @@ impl Wanted {
         changes
     }
 
-    /// These, and what `before` named and these don't, as it is in `base`: what is no longer wanted is undone.
+    /// These settings, and with their values in `base` those that only `before` has: this undoes them.
     #[must_use]
     pub fn undoing(&self, before: &Self, base: &Settings) -> Self {
         fn left<T: Copy>(
@@ -209,7 +209,7 @@ impl Wanted {
             period_us: self
                 .period_us
                 .or(before.period_us.map(|_| control.period_us)),
-            // 0 is "not known", which can't be set.
+            // 0 means unknown, which can't be set.
             maxbw_mib_s: self
                 .maxbw_mib_s
                 .or(before.maxbw_mib_s.map(|_| control.maxbw_mib_s))
@@ -232,7 +232,7 @@ impl Wanted {
 /// Makes all of these changes, or none.
 ///
 /// # Errors
-/// The first that the guard refuses; those before it are undone.
+/// The first change that the guard refuses; those before it are undone.
 pub fn apply(guard: &mut dyn Regulator, changes: &[Change]) -> Result<(), Error> {
     if changes.is_empty() {
         return Ok(());
@@ -240,7 +240,7 @@ pub fn apply(guard: &mut dyn Regulator, changes: &[Change]) -> Result<(), Error>
     let before = guard.settings()?;
     for change in changes {
         if let Err(error) = change.apply(guard) {
-            // The refusal says more than a failure to undo would.
+            // The refusal is more useful than an error from the undo.
             let _ = guard.restore(&before);
             return Err(error);
         }

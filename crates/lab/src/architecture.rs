@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The architectures of emulated machines, and the names that they have: in Debian, in a kernel's tree, among Rust's
-//! targets, and for QEMU.
+//! Architectures of emulated machines, and their names in Debian, a kernel's tree, Rust's targets, and QEMU.
 
 use std::fmt;
 
@@ -14,7 +13,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// Both, the one of most machines first.
+    /// Both; most machines have the first one.
     pub const ALL: [Self; 2] = [Self::Arm64, Self::Amd64];
 
     /// Debian's name.
@@ -50,7 +49,7 @@ impl Architecture {
         }
     }
 
-    /// The program that strips the guest's.
+    /// The program that strips the guest's programs.
     pub(crate) fn strip(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64-linux-gnu-strip",

@@ -11,21 +11,20 @@ use crate::guest::Carry;
 use crate::machine::{Clock, KernelChoice, Machine};
 use crate::own::Flavour;
 
-/// The interrupt controller and the initial file system support more CPUs, but a boot
-/// would take minutes.
+/// The interrupt controller and the initial file system support more CPUs, but a boot would take minutes.
 const MAX_CPUS: u32 = 32;
 
-/// The Cortex-A53 of a zcu102; QEMU would take its two Cortex-R5 for more.
+/// The Cortex-A53 cores of a ZCU102; QEMU would make further CPUs its two Cortex-R5 cores.
 const ZCU102_CPUS: u32 = 4;
 
-/// The memory at address 0. More would be elsewhere, and QEMU describes one range to the kernel.
+/// The memory at address 0. More memory would be elsewhere, and QEMU describes only one range to the kernel.
 const ZCU102_MEMORY_MIB: u64 = 2048;
 
 /// Which machine is emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Board {
-    /// QEMU's own: any number of CPUs with a PMU, any memory, either clock.
+    /// QEMU's virt machine: any number of CPUs with a PMU, any memory size, either clock.
     #[default]
     Virt,
     /// A Raspberry Pi 3: four Cortex-A53, 1 GiB, the free clock. Results come over its serial line.
@@ -49,7 +48,7 @@ impl Board {
         }
     }
 
-    /// That of its CPUs.
+    /// Architecture of its CPUs.
     #[must_use]
     pub fn architecture(self) -> Architecture {
         match self {
@@ -66,7 +65,7 @@ impl Board {
         }
     }
 
-    /// What is booted on it unless `--kernel` names another: Debian's, where it has the drivers.
+    /// The kernel that it boots unless `--kernel` names another: Debian's, if that has the drivers.
     #[must_use]
     pub fn default_kernel(self) -> KernelChoice {
         match self {
@@ -79,7 +78,7 @@ impl Board {
     pub(crate) fn console(self) -> &'static str {
         match self {
             Self::Virt | Self::Raspi3b => "console=ttyAMA0",
-            // The port's driver comes late: with all checkers on, on a busy host, after a minute without a word.
+            // The port's driver loads late: with all checkers on and a busy host, after a minute of silence.
             Self::Zcu102 => "console=ttyPS0 earlycon",
             Self::Amd64 => "console=ttyS0",
         }
@@ -88,8 +87,8 @@ impl Board {
     /// The emulator's arguments that make it this machine.
     pub(crate) fn qemu(self) -> &'static [&'static str] {
         match self {
-            // No seeds from the host in the device tree; Arm's own pointer
-            // authentication is many times slower to emulate than QEMU's.
+            // No seeds from the host in the device tree; Arm's own pointer authentication is many times slower to
+            // emulate than QEMU's.
             Self::Virt => &[
                 "-M",
                 "virt,gic-version=3,dtb-randomness=off",
@@ -98,13 +97,13 @@ impl Board {
             ],
             Self::Raspi3b => &["-M", "raspi3b"],
             Self::Zcu102 => &["-M", "xlnx-zcu102"],
-            // Each step of a string instruction counts as an instruction: with these a page would be cleared by bytes, in
-            // 4096 steps, and without them by words.
+            // Each step of a string instruction counts as an instruction. With these features the kernel would clear a
+            // page by bytes, in 4096 steps; without them it uses words.
             Self::Amd64 => &["-M", "q35", "-cpu", "max,erms=off,fsrm=off"],
         }
     }
 
-    /// How results come back.
+    /// How the guest returns results.
     pub(crate) fn carry(self) -> Carry {
         match self {
             Self::Virt | Self::Amd64 => Carry::Ninep,
@@ -112,7 +111,7 @@ impl Board {
         }
     }
 
-    /// The serial ports for the command's output and errors, as the guest's kernel names them, where results come by 9p.
+    /// The serial ports for the command's output and errors, as the guest's kernel names them, if results return by 9p.
     pub(crate) fn ports(self) -> [&'static str; 2] {
         match self {
             Self::Virt | Self::Raspi3b | Self::Zcu102 => ["ttyS0", "ttyS1"],
@@ -121,8 +120,8 @@ impl Board {
         }
     }
 
-    /// True if the counted clock has a clock for each CPU: the lab's own emulator is for arm64. On Debian's all CPUs
-    /// share one, in turns.
+    /// True if each CPU has its own counted clock, as in the lab's own emulator, which is for arm64 only. In Debian's
+    /// emulator all CPUs share one clock and take turns.
     pub(crate) fn has_quantum(self) -> bool {
         self.architecture() == Architecture::Arm64
     }
@@ -140,9 +139,9 @@ impl Board {
         self != Self::Raspi3b
     }
 
-    /// A boot prints something every few seconds even on a loaded host; a minute of silence is a guest that hangs. On
-    /// the Raspberry Pi one is silent for most of that while its kernel patches itself, and on a ZCU102 a kernel with
-    /// all checkers on is until its port's driver is there.
+    /// Silence after which a boot counts as hung. A boot prints something every few seconds even on a loaded host, so a
+    /// minute is enough. On a Raspberry Pi the kernel is silent for most of a minute while it patches itself. On a
+    /// ZCU102 a kernel with all checkers on is silent until its port's driver loads.
     pub(crate) fn boot_silence(self) -> Duration {
         match self {
             Self::Virt | Self::Amd64 => Duration::from_secs(60),
@@ -186,7 +185,7 @@ impl Board {
         Ok(())
     }
 
-    /// Refuses a shell where there is no second way beside it for what comes back.
+    /// Refuses a shell on a board whose only serial line carries the results.
     pub(crate) fn check_shell(self) -> Result<()> {
         match self.carry() {
             Carry::Ninep => Ok(()),

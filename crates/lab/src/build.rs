@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What takes minutes to build from Debian's sources with our patches: quilt series, and a watched build.
+//! Builds that take minutes, from Debian's sources with our patches: quilt series, and a build with progress.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -13,11 +13,11 @@ use crate::error::{Error, OnFile, Result};
 use crate::machine::interrupt_flag;
 use crate::program;
 
-/// Between two looks at a build that takes minutes.
+/// Interval between two checks of a running build.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The files that a quilt series names, in its order. What follows a name on its line are options for patch, which all
-/// our series and Debian's leave at the usual ones.
+/// The files that a quilt series names, in order. Options for patch may follow a name; our series and Debian's use only
+/// the default ones.
 pub(crate) fn series(folder: &Path) -> Result<Vec<PathBuf>> {
     let series = folder.join("series");
     let text = fs::read_to_string(&series).on("read", &series)?;
@@ -46,25 +46,25 @@ pub(crate) fn apply(patch: &Path, tree: &Path, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// A running build, and the text of its progress line.
+/// A build, and how its progress is reported.
 pub(crate) struct Watched<'a> {
     /// What is built: "the kernel".
     pub what: &'a str,
-    /// Where; for an error.
+    /// Its folder, for an error.
     pub tree: &'a Path,
-    /// Takes the build's complaints.
+    /// File for the build's error output.
     pub log: &'a Path,
-    /// Whether a line of its output tells of an object that is made.
+    /// Whether a line of its output reports a compiled object.
     pub is_object: fn(&str) -> bool,
-    /// Hears each minute how many there are.
+    /// Is called each minute with the number of objects so far.
     pub say: &'a dyn Fn(&str),
 }
 
 impl Watched<'_> {
-    /// Runs it to its end. Returns how many objects were made.
+    /// Runs the build to its end. Returns the number of compiled objects.
     ///
     /// # Errors
-    /// With the end of what it complained about; [`Error::Interrupted`] on a signal, after which nothing of it runs.
+    /// When the build fails, with the end of its error output. [`Error::Interrupted`] on a signal, once it has ended.
     pub fn run(&self, command: &mut Command) -> Result<u64> {
         let Self { what, log, .. } = self;
         let program = command.get_program().to_string_lossy().into_owned();
@@ -78,7 +78,7 @@ impl Watched<'_> {
         let objects = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&objects);
         let (output, is_object) = (build.stdout.take(), self.is_object);
-        // What it says on its output: where ninja tells why an object could not be made.
+        // The other lines of its output: ninja writes there why an object could not be compiled.
         let counter = std::thread::spawn(move || {
             let mut said = Vec::new();
             for line in output
@@ -103,7 +103,7 @@ impl Watched<'_> {
                 break status;
             }
             if stop.load(Ordering::Relaxed) {
-                // It ends what it started, and removes what is half written.
+                // The build then ends its children and removes incomplete files.
                 let _ = program::command("kill")
                     .arg(build.id().to_string())
                     .status();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache of fetched, unpacked and built files.
 //!
-//! `$XDG_CACHE_HOME/memwarden` (or `~/.cache/memwarden`). Each entry is a folder
-//! `KIND/NAME_VERSION`, made in a temporary sibling and renamed when complete, so
-//! that existing entries are complete. A lock file keeps two runs from fetching the same.
+//! `$XDG_CACHE_HOME/memwarden` (or `~/.cache/memwarden`). Each entry is a folder `KIND/NAME_VERSION`. It is made in a
+//! temporary sibling and renamed when complete, so that existing entries are complete. A lock file keeps two runs from
+//! fetching the same entry.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// One thing in the cache.
+/// An entry of the cache.
 #[derive(Debug, Clone, Serialize)]
 pub struct Entry {
     /// One of [`KINDS`].
@@ -35,7 +35,7 @@ pub struct Entry {
     pub name: String,
     /// Size on disk, in bytes.
     pub bytes: u64,
-    /// Where it is.
+    /// Its folder.
     pub path: PathBuf,
 }
 
@@ -70,8 +70,8 @@ impl Cache {
         &self.root
     }
 
-    /// The folder of an entry, made by `make` if it is not there yet. `make` is
-    /// handed the temporary folder to fill and the path that it will have.
+    /// The folder of an entry, made by `make` if it does not exist yet. `make` gets the temporary folder to fill and
+    /// the final path.
     pub(crate) fn entry(
         &self,
         kind: &str,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads the guest's console: how far it is, and whether its kernel complained.
+//! Parses the guest's console: the run's progress, and faults of the kernel.
 
-/// What a healthy kernel never prints. Each is matched within a line of the
-/// kernel's own log (one with a time stamp in brackets).
+/// Texts that a healthy kernel never prints. Each is matched within a line of the kernel's own log (one with a time
+/// stamp in brackets).
 const FAULTS: [&str; 22] = [
     "Kernel panic",
     "Internal error: ",
@@ -28,24 +28,24 @@ const FAULTS: [&str; 22] = [
     "list_add corruption",
 ];
 
-/// Warnings that are no faults of ours, and do no harm: who warns, and who called it.
+/// Harmless warnings that the modules don't cause: the function that warns, and its caller.
 ///
-/// Writing a CPU's fair-server runtime stops that server whenever ordinary threads are queued, running or not, and to
-/// stop it twice is warned about (Linux 6.12, kernel/sched/debug.c, `sched_fair_server_write`).
+/// Writing a CPU's fair-server runtime stops that server if ordinary threads are queued, whether it runs or not. The
+/// kernel warns if the server was stopped already (Linux 6.12, kernel/sched/debug.c, `sched_fair_server_write`).
 ///
-/// A module whose load finds no memory for its static keys is refused, and two warnings say so
-/// (kernel/jump_label.c): where allocations are made to fail one after the other, that is among them. With the copies'
-/// trace in the kernel every module that copies has such a key.
+/// If the kernel has no memory for a module's static keys, it refuses the module with two warnings
+/// (kernel/jump_label.c). Tests that make allocations fail, one after another, cause this. If the kernel traces copies,
+/// every module that copies has such a key.
 const KNOWN_WARNINGS: [(&str, &str); 3] = [
     ("task_non_contending", "sched_fair_server_write"),
     ("jump_label_module_notify", "prepare_coming_module"),
     ("jump_label_del_module", "jump_label_module_notify"),
 ];
 
-/// The init's own words begin so.
+/// Prefix of the init's messages.
 const MARK: &str = "memwarden-lab: ";
 
-/// What the init has said so far.
+/// What the init has reported so far.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// The command is about to start.
@@ -59,7 +59,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// From the whole console so far.
+    /// Parses the whole console so far.
     pub fn read(console: &str) -> Self {
         let mut progress = Self::default();
         for line in console.lines() {
@@ -79,14 +79,14 @@ impl Progress {
     }
 }
 
-/// A step that a memwarden in the guest begins. lab/init tells it where to say so.
+/// A step that memwarden in the guest begins. lab/init tells it where to report steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Steps that are done.
     pub done: usize,
-    /// All that there are.
+    /// Number of all steps.
     pub total: usize,
-    /// What begins.
+    /// Name of the step that begins.
     pub what: String,
 }
 
@@ -104,7 +104,7 @@ impl Step {
     }
 }
 
-/// Lines of the kernel's log that tell of a fault, in order, without repetition.
+/// Lines of the kernel's log that report a fault, in order, without repetition.
 pub(crate) fn faults(log: &str) -> Vec<String> {
     let messages: Vec<&str> = log.lines().filter_map(kernel_message).collect();
     let mut found: Vec<String> = Vec::new();

@@ -10,10 +10,10 @@ use crate::cache::{self, Cache};
 use crate::error::{Error, OnFile, Result};
 use crate::program;
 
-/// Where the machine's apt keeps what it knows.
+/// Folder of the machine's package lists.
 const MACHINE_LISTS: &str = "/var/lib/apt/lists";
 
-/// Suites that the machine's apt need not know.
+/// Suites that the machine's apt may not have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Suites {
     /// The folder's name in the cache.
@@ -22,13 +22,13 @@ pub(crate) struct Suites {
     what: &'static str,
     /// apt's sources.list.
     sources: &'static str,
-    /// Packages of this suite come before others of the same name.
+    /// Packages of this suite are preferred to others of the same name.
     release: &'static str,
-    /// To fetch.
+    /// Size of the lists to fetch, in MB.
     lists_mb: u32,
 }
 
-/// A newer Debian's. The C library is of the release, its newest kernel of the backports.
+/// A newer Debian. The C library comes from the release, the newest kernel from its backports.
 static NEWER: Suites = Suites {
     name: "trixie-backports",
     what: "the package lists of trixie-backports",
@@ -41,7 +41,7 @@ static NEWER: Suites = Suites {
     lists_mb: 11,
 };
 
-/// The next Debian's, as it is at present.
+/// The next Debian in its current state.
 static TESTING: Suites = Suites {
     name: "testing",
     what: "the package lists of testing",
@@ -67,36 +67,35 @@ static SOURCES: Suites = Suites {
     lists_mb: 10,
 };
 
-/// Their lists change every one or two weeks.
+/// Package lists are fetched again after this time; they change every one or two weeks.
 const LISTS_LAST: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// An apt with its lists of packages.
+/// An apt with its package lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Apt {
-    /// The machine's.
+    /// The machine's apt.
     Machine,
-    /// One that knows other suites. All that it keeps is in this folder of the cache; the machine's apt does not know
-    /// of it.
+    /// An apt for other suites. It keeps all its files in this folder of the cache, apart from the machine's apt.
     Own(&'static Suites, PathBuf),
 }
 
 impl Apt {
-    /// The apt that knows the newer Debian.
+    /// The apt for the newer Debian.
     pub fn newer(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
         Self::own(&NEWER, cache, say)
     }
 
-    /// The apt that knows the next Debian.
+    /// The apt for the next Debian.
     pub fn testing(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
         Self::own(&TESTING, cache, say)
     }
 
-    /// The apt that knows Debian 12's source packages.
+    /// The apt for Debian 12's source packages.
     pub fn sources(cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
         Self::own(&SOURCES, cache, say)
     }
 
-    /// Its lists are refreshed when they are old; old ones serve when the machine is offline.
+    /// Refreshes the package lists if they are old. If that fails, as it does offline, the old lists are used.
     fn own(suites: &'static Suites, cache: &Cache, say: &dyn Fn(&str)) -> Result<Self> {
         let folder = cache.root().join("apt").join(suites.name);
         let apt = Self::Own(suites, folder.clone());
@@ -125,12 +124,12 @@ impl Apt {
                 fs::write(&stamp, "").on("write", &stamp)?;
             }
             Err(error) if apt.lists_age().is_none() => return Err(error),
-            Err(error) => say(&format!("the package lists stay as they are: {error}")),
+            Err(error) => say(&format!("using the old package lists: {error}")),
         }
         Ok(apt)
     }
 
-    /// The files of a source package's newest version, by apt's word.
+    /// The files of a source package's newest version, as apt lists them.
     pub fn find_source(&self, name: &str) -> Result<SourcePackage> {
         let said = program::run(
             &format!("look up the source package {name}"),
@@ -157,12 +156,12 @@ impl Apt {
     }
 
     fn lists_age(&self) -> Option<Duration> {
-        // A time in the future is as good as now.
+        // A time in the future counts as now.
         self.lists_changed()
             .map(|time| time.elapsed().unwrap_or_default())
     }
 
-    /// The C library that this Debian's programs need, if it is not the machine's: the folder with its loader.
+    /// The folder with the loader of the C library that this Debian's programs need, if it is not the machine's.
     pub fn libc(&self, cache: &Cache, say: &dyn Fn(&str)) -> Result<Option<PathBuf>> {
         if *self == Self::Machine {
             return Ok(None);
@@ -217,12 +216,12 @@ impl Apt {
 /// What apt knows about a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
-    /// Which apt that is.
+    /// The apt that knows it.
     apt: Apt,
     /// Name with architecture, as apt takes it.
     pub id: String,
     pub version: String,
-    /// Names only, first alternative of each.
+    /// Names of the dependencies; of alternatives, the first one.
     pub depends: Vec<String>,
 }
 
@@ -262,7 +261,7 @@ impl Package {
             })
     }
 
-    /// A name for the cache: what is in there and which version.
+    /// A name for the cache: package and version.
     pub fn cache_name(&self) -> String {
         let name = self.id.replace(':', "_");
         format!("{name}_{}", self.version.replace(['/', ':'], "_"))
@@ -295,7 +294,7 @@ impl Package {
     }
 }
 
-/// A source package: what upstream has, and what Debian adds.
+/// A source package: upstream's archive, and Debian's additions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourcePackage {
     apt: Apt,

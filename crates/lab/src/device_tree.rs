@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A board's device tree, of a source in lab/. The kernel's way: the C preprocessor for what repeats, then dtc.
+//! Compiles a board's device tree from a source in lab/, as the kernel's build does: with the C preprocessor, then dtc.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{OnFile, Result};
 use crate::program;
 
-/// Compiles `source` for so many CPUs to a file in `folder`, and returns that.
+/// Compiles `source` for `cpus` CPUs to a file in `folder`, and returns its path.
 pub(crate) fn compile(source: &Path, cpus: u32, folder: &Path) -> Result<PathBuf> {
     let attempted = format!("compile {}", source.display());
     let text = program::run(

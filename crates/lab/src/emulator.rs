@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The lab's own emulator: Debian's QEMU source with our patches, built once and kept.
 //!
-//! Debian's binary has one clock of instructions for all CPUs, which take turns on it. Ours has one for each.
+//! In Debian's binary all CPUs share one instruction-counted clock and take turns. In the lab's, each CPU has its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::machine::interrupt_flag;
 use crate::program;
 use crate::source::Source;
 
-/// The source package; its name begins those of its entries in the cache.
+/// The source package, with whose name its cache entries begin.
 const PACKAGE: &str = "qemu";
 
 /// The series of QEMU that our patches are for, and the folder that they are in.
 const SERIES: &str = "7.2";
 
-/// The program, of all that is built.
+/// The program to build and keep.
 const PROGRAM: &str = "qemu-system-aarch64";
 
-/// What is kept beside the program.
+/// File with the facts of the build, beside the program.
 const FACTS: &str = "memwarden.json";
 
 /// TCG for arm64, the machines and devices of `lab/qemu/memwarden.mak`, and nothing else.
@@ -48,12 +48,12 @@ const CONFIGURE: [&str; 14] = [
     "--with-git-submodules=ignore",
 ];
 
-/// What was built, and what that took. Kept beside the program.
+/// The facts of a build, kept beside the program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BuiltEmulator {
     /// Debian's version of the source.
     pub source: String,
-    /// Our patches, in order, behind Debian's.
+    /// Our patches, in order, applied after Debian's.
     pub patches: Vec<String>,
     /// Wall-clock seconds of configuring and compiling.
     pub build_s: f64,
@@ -63,16 +63,16 @@ pub struct BuiltEmulator {
     pub program_bytes: u64,
 }
 
-/// An emulator that is ready.
+/// A built emulator.
 #[derive(Debug, Clone)]
 pub struct Emulator {
     /// The program.
     pub program: PathBuf,
-    /// What it was built of.
+    /// The facts of its build.
     pub built: BuiltEmulator,
 }
 
-/// All that goes into an emulator.
+/// The inputs of an emulator's build.
 struct Recipe {
     package: SourcePackage,
     devices: PathBuf,
@@ -119,9 +119,9 @@ impl Emulator {
     /// The lab's own emulator, built if it is not in the cache: minutes the first time.
     ///
     /// # Errors
-    /// With the end of what the failing step said.
+    /// When a step fails, with the end of its output.
     pub fn own(cache: &Cache, source: &Source, say: &dyn Fn(&str)) -> Result<Self> {
-        // From here on, so that what is half made is removed whenever the user stops it.
+        // Installed before the build, so that a stop by the user removes its partial files.
         let stop = interrupt_flag();
         let folder = Self::folder(cache, source, say).map_err(|error| {
             if stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -147,7 +147,7 @@ impl Emulator {
     fn folder(cache: &Cache, source: &Source, say: &dyn Fn(&str)) -> Result<PathBuf> {
         let package = match Apt::sources(cache, say).and_then(|apt| apt.find_source(PACKAGE)) {
             Ok(package) => package,
-            // Offline, what was built of another version has to do.
+            // Without apt's lists (offline, or removed) a cached emulator of another version is used.
             Err(error) => {
                 let name = cache.names("own").into_iter().rfind(|name| {
                     name.strip_prefix(PACKAGE)
@@ -155,7 +155,7 @@ impl Emulator {
                 });
                 let name = name.ok_or(error)?;
                 say(&format!(
-                    "apt's lists are not there: taking {name}, built before"
+                    "apt has no package lists: using {name} from the cache"
                 ));
                 return Ok(cache.root().join("own").join(name));
             }

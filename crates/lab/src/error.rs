@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, each with what to do about it.
+//! Errors of the lab, each with a remedy.
 
 use std::path::{Path, PathBuf};
 
-/// Why the lab could not do what it was asked.
+/// Why the lab could not complete a task.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,7 +25,7 @@ pub enum Error {
         program: String,
         /// Its exit status, in words.
         status: String,
-        /// The end of what it said.
+        /// The end of its output.
         detail: String,
     },
     /// A file operation failed.
@@ -44,7 +44,7 @@ pub enum Error {
          apt-get update as root, which refreshes the package lists"
     )]
     UnknownPackage(String),
-    /// The lab's own sources are not around.
+    /// memwarden's source tree was not found.
     #[error(
         "cannot find memwarden's source tree (kernel/, lab/) above the program or the current \
          directory: run it from a checkout, or set MEMWARDEN_SOURCE"
@@ -58,7 +58,7 @@ pub enum Error {
         /// The console's last lines.
         tail: String,
     },
-    /// The guest went away before the command was done, or its results came back.
+    /// The guest stopped before the command ended or its results were returned.
     #[error(
         "the guest stopped before its results were carried back: {reason}; the console ends with:\n{tail}"
     )]
@@ -78,8 +78,8 @@ pub enum Error {
         /// The console's last lines.
         tail: String,
     },
-    /// The user asked to stop.
-    #[error("interrupted: nothing is left running or half made")]
+    /// The user interrupted the run.
+    #[error("interrupted: all programs were stopped and incomplete files removed")]
     Interrupted,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a board without another way out sends over its serial line: an archive as base64 between two marks, with its
-//! checksum. A line that the kernel printed in between is no base64, or shows in the checksum.
+//! Results of a board that has only a serial line: an archive as base64 between two marks, with its checksum. A kernel
+//! message between the marks is detected: it is invalid base64, or the checksum differs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,22 @@ use crate::digest;
 use crate::error::{Error, OnFile, Result};
 use crate::program;
 
-/// Writes the archive to a file in `folder`, and returns that.
+/// Writes the archive to a file in `folder`, and returns its path.
 pub(crate) fn unpack(console: &str, folder: &Path) -> Result<PathBuf> {
     let damaged = |why: &str| Error::Lost {
-        reason: format!("what came over the serial line is damaged: {why}"),
+        reason: format!("the results from the serial line are damaged: {why}"),
         tail: program::last_lines(console, 5),
     };
-    let (checksum, text) = find(console).ok_or_else(|| damaged("its marks are missing"))?;
+    let (checksum, text) = find(console).ok_or_else(|| damaged("their marks are missing"))?;
     let encoded = folder.join("frame.base64");
     fs::write(&encoded, text).on("write", &encoded)?;
     let decoded = program::run(
-        "decode what came over the serial line",
+        "decode the results from the serial line",
         program::command("base64").arg("-d").arg(&encoded),
     )
-    .map_err(|_| damaged("it is no base64"))?;
+    .map_err(|_| damaged("they are invalid base64"))?;
     if digest::hex([&decoded.stdout]) != checksum {
-        return Err(damaged("its checksum is another"));
+        return Err(damaged("their checksum differs"));
     }
     let archive = folder.join("frame.tar.gz");
     fs::write(&archive, decoded.stdout).on("write", &archive)?;
@@ -71,15 +71,15 @@ mod tests {
         for (console, why) in [
             (
                 format!("memwarden-lab: frame {CHECKSUM}\nY29u\n"),
-                "its marks are missing",
+                "their marks are missing",
             ),
             (
                 format!("memwarden-lab: frame {CHECKSUM}\n[ 9.0] x: y\nmemwarden-lab: carried\n"),
-                "it is no base64",
+                "they are invalid base64",
             ),
             (
                 format!("memwarden-lab: frame {CHECKSUM}\nY29u\nmemwarden-lab: carried\n"),
-                "its checksum is another",
+                "their checksum differs",
             ),
         ] {
             let said = unpack(&console, folder.path()).unwrap_err().to_string();

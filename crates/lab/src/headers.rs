@@ -36,7 +36,7 @@ const NOT_HERE: [&str; 6] = [
 pub struct Headers {
     /// The kernel's release.
     pub release: String,
-    /// The kernel's.
+    /// The kernel's architecture.
     pub architecture: Architecture,
     /// The folder for `make -C`.
     pub(crate) path: PathBuf,
@@ -170,8 +170,8 @@ fn without_options(config: &str) -> String {
         .fold(String::new(), |kept, line| kept + line + "\n")
 }
 
-/// Has the build tools in `folder` that need a newer C library than the machine's run with the one at `libc`.
-/// Libraries that are not there come from the machine.
+/// Makes the build tools in `folder` that need a newer C library than the machine's run with the one at `libc`.
+/// Libraries that `libc` lacks come from the machine.
 fn run_with(libc: &Path, folder: &Path) -> Result<()> {
     let said = program::run(
         "ask for the C library's version",

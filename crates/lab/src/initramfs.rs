@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the guest's first file system: a cpio archive ("newc"), as the kernel's
-//! Documentation/driver-api/early-userspace/buffer-format.rst lays it down.
+//! Writes the guest's first file system: a cpio archive ("newc"), as specified in the kernel's
+//! Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 
-/// An archive in the making. The same files in the same order give the same
-/// bytes: times and inode numbers are not the host's.
+/// An incomplete archive. The same files in the same order give the same bytes: the archive has neither the host's
+/// times nor its inode numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// A folder and those above it. `path` has no leading slash.
+    /// Adds a folder and those above it. `path` has no leading slash.
     pub fn folder(&mut self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         if path.as_os_str().is_empty() || !self.folders.insert(path.to_owned()) {
@@ -34,21 +34,21 @@ impl Archive {
         self.entry(path, DIRECTORY | 0o755, b"");
     }
 
-    /// A file with its content.
+    /// Adds a file with its content.
     pub fn file(&mut self, path: impl AsRef<Path>, mode: u32, content: &[u8]) {
         let path = path.as_ref();
         self.folder(parent(path));
         self.entry(path, REGULAR | (mode & 0o7777), content);
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub fn link(&mut self, path: impl AsRef<Path>, target: &str) {
         let path = path.as_ref();
         self.folder(parent(path));
         self.entry(path, SYMLINK | 0o777, target.as_bytes());
     }
 
-    /// A file or a whole folder of the host; links are followed.
+    /// Adds a file or a whole folder of the host; links are followed.
     pub fn copy(&mut self, path: impl AsRef<Path>, from: &Path) -> Result<()> {
         self.copy_below(path.as_ref(), from)
     }
@@ -67,7 +67,7 @@ impl Archive {
         Ok(())
     }
 
-    /// What is below a folder of the host, each at the `place` that its path there gets; links stay links.
+    /// Adds the content of a host folder. `place` maps a path in the folder to one in the archive; links stay links.
     pub fn overlay(&mut self, folder: &Path, place: &dyn Fn(&Path) -> PathBuf) -> Result<()> {
         self.overlay_below(folder, Path::new(""), place)
     }
@@ -144,7 +144,7 @@ impl Archive {
     }
 }
 
-/// What is in a folder, in order.
+/// The names in a folder, sorted.
 fn names(folder: &Path) -> Result<Vec<OsString>> {
     let entries = fs::read_dir(folder).on("read", folder)?;
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();

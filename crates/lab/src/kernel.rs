@@ -14,10 +14,10 @@ use crate::headers::Headers;
 use crate::program;
 use crate::stock::Stock;
 
-/// Parts of a kernel that newer Debians have in packages of their own.
+/// Parts of a kernel that newer Debian releases have in separate packages.
 const PARTS: [&str; 3] = ["linux-base-", "linux-binary-", "linux-modules-"];
 
-/// Where the image and the modules are in them, and where they were before.
+/// Paths of the image and the modules in newer and in older packages.
 const IMAGES: [&str; 2] = ["usr/lib/modules/RELEASE/vmlinuz", "boot/vmlinuz-RELEASE"];
 const MODULES: [&str; 2] = ["usr/lib/modules/RELEASE", "lib/modules/RELEASE"];
 
@@ -32,7 +32,7 @@ pub struct Kernel {
     pub(crate) image: PathBuf,
     /// Where the kernel's own modules are, compressed or not.
     pub(crate) modules: PathBuf,
-    /// What its modules are built against.
+    /// The headers that its modules are built against.
     pub(crate) headers: Headers,
 }
 
@@ -97,7 +97,7 @@ impl Kernel {
         }
         let meta = match apt.find(&stock.image(architecture)) {
             Ok(meta) => meta,
-            // Without apt's lists (offline, or removed) the cached version serves.
+            // Without apt's lists (offline, or removed) the cached version is used.
             Err(error) => return noted(&note.ok_or(error)?),
         };
         let image = meta.dependency("linux-image-")?.to_owned();
@@ -163,7 +163,7 @@ impl Kernel {
         })
     }
 
-    /// A board's device tree, of those that come with Debian's kernel.
+    /// The path of a board's device tree, one of those in Debian's kernel.
     pub(crate) fn device_tree(&self, board: &str) -> PathBuf {
         let root = self.image.ancestors().nth(2).unwrap_or(&self.image);
         root.join(format!("usr/lib/linux-image-{}", self.release))
@@ -211,7 +211,7 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// What its modules are built against; the build tree of one that was built here.
+    /// The headers that its modules are built against; of a kernel that was built here, its build tree.
     #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.headers

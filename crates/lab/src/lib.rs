@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds and boots an emulated machine, arm64 or amd64, with a real Linux kernel, runs one
-//! command in it with memwarden's kernel modules at hand, and brings the results back.
+//! Builds and boots an emulated machine, arm64 or amd64, with a real Linux kernel, runs one command in it with
+//! memwarden's kernel modules available, and returns the results.
 //!
 //! - [`Machine`]: the settings, [`Machine::run`] and [`Machine::shell`].
 //! - [`STOCK`], [`Kernel`], [`Headers`]: Debian's kernels and headers, fetched and cached, never installed.

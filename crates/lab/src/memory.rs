@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A modelled memory behind the emulated CPUs: one of the simulator's platforms, as a library for the emulator, and as
+//! A modelled memory for the emulated CPUs: one of the simulator's platforms, as a library for the emulator, and as
 //! cache properties in the guest's device tree.
 
 use std::fmt::Write as _;
@@ -13,11 +13,11 @@ use crate::error::{Error, OnFile, Result};
 use crate::program;
 use crate::source::Source;
 
-/// The package that the library is built of.
+/// The library's package.
 const PACKAGE: &str = "memwarden-memory-model";
 
 /// Instruction caches of the emulated CPUs, bytes and sets (Arm's Technical Reference Manuals). They are not modelled,
-/// but Linux looks no further than a level that it knows in part.
+/// but if a level is described only in part, Linux ignores the levels beyond it.
 const INSTRUCTION_CACHES: [(&str, u64, u64); 4] = [
     ("cortex-a53", 32 << 10, 256),
     ("cortex-a72", 48 << 10, 256),
@@ -35,7 +35,7 @@ pub struct ModelledMemory {
     name: String,
     cpu: String,
     platform: Platform,
-    /// It is not what its name stands for.
+    /// It differs from the platform of its name.
     changed: bool,
 }
 
@@ -67,7 +67,7 @@ impl ModelledMemory {
         self
     }
 
-    /// The platform's name, as it was asked for, and what is changed.
+    /// The platform's name as requested, and its changes.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -86,7 +86,7 @@ impl ModelledMemory {
         }
     }
 
-    /// How many CPUs it has at most.
+    /// The largest number of CPUs that it supports.
     #[must_use]
     pub fn cpus(&self) -> u32 {
         u32::try_from(self.platform.machine.cores).unwrap_or(u32::MAX)
@@ -105,9 +105,9 @@ impl ModelledMemory {
             .join(format!("lib{}.so", PACKAGE.replace('-', "_"))))
     }
 
-    /// The emulator's arguments for it. A platform that was changed is written to `folder`.
+    /// The emulator's arguments for it. A changed platform is written to `folder`.
     pub(crate) fn qemu(&self, library: &Path, folder: &Path) -> Result<[String; 2]> {
-        // A file is looked for from where the emulator runs; a comma ends a property.
+        // The emulator may run in another folder, so a file's path must be absolute. A comma ends a property.
         let config = match Path::new(&self.name).canonicalize() {
             _ if self.changed => self.write_to(folder)?.display().to_string(),
             Ok(path) if path.is_file() => path.display().to_string(),
@@ -121,7 +121,7 @@ impl ModelledMemory {
         ])
     }
 
-    /// Writes the platform as a file, whose memory file is still found.
+    /// Writes the platform to a file, with an absolute path to its memory file.
     fn write_to(&self, folder: &Path) -> Result<PathBuf> {
         let mut platform = self.platform.clone();
         if platform.memory.name.ends_with(".toml") {
@@ -134,7 +134,7 @@ impl ModelledMemory {
         Ok(path)
     }
 
-    /// The device tree that the emulator makes for a machine of these `arguments`, with the caches in it.
+    /// The device tree that the emulator makes for a machine with these `arguments`, with the caches added.
     pub(crate) fn device_tree(
         &self,
         emulator: &Path,
@@ -169,7 +169,7 @@ impl ModelledMemory {
         Ok(made)
     }
 
-    /// What a device tree says of a DMA engine that sees the caches. Of one that does not, Linux maintains them.
+    /// The property of a coherent DMA engine in the device tree. For other engines, Linux maintains the caches.
     fn coherence(&self) -> &'static str {
         match self.platform.machine.dma {
             Some(dma) if dma.coherent => ENGINE_IS_COHERENT,
@@ -177,7 +177,7 @@ impl ModelledMemory {
         }
     }
 
-    /// The caches as a device tree has them (Devicetree Specification 0.4, 3.8 and 3.9).
+    /// The caches in a device tree's syntax (Devicetree Specification 0.4, 3.8 and 3.9).
     fn caches(&self, cpus: u32) -> String {
         let machine = &self.platform.machine;
         let line = machine.line_bytes;
@@ -204,7 +204,7 @@ impl ModelledMemory {
         let shared = if machine.core.l2.is_some() { 3 } else { 2 };
         text += &unified("shared", shared, &machine.shared.cache, "");
         for cpu in 0..cpus {
-            // Sixteen to a cluster, as the interrupt controller has them.
+            // Sixteen CPUs in a cluster, as in the interrupt controller.
             let place = cpu / 16 * 0x100 + cpu % 16;
             let next = match &machine.core.l2 {
                 Some(l2) => {

@@ -31,7 +31,7 @@ const SOURCE_PACKAGE: &str = "linux-source-6.12";
 /// languages makes their times comparable.
 const LLVM: &str = "LLVM=-19";
 
-/// Makes the kernel's C declarations known to Rust; Debian 12's own is older than the kernel asks for.
+/// Makes the kernel's C declarations known to Rust; Debian 12's version is older than the kernel requires.
 const BINDGEN: &str = "0.72.1";
 
 /// Files not unpacked from the source: code of other architectures, large drivers (only their Kconfig is read), and
@@ -61,7 +61,7 @@ const REPEATABLE: [&str; 3] = [
     "KBUILD_BUILD_HOST=lab",
 ];
 
-/// Which of the own kernels.
+/// A variant of the lab's own kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// Without debug checks, the fastest.
@@ -73,7 +73,7 @@ pub enum Flavour {
 }
 
 impl Flavour {
-    /// Files in lab/config/, later ones override.
+    /// Files in lab/config/; later ones override earlier ones.
     fn fragments(self) -> &'static [&'static str] {
         match self {
             Self::Plain => &["base.config", "rust.config"],
@@ -164,7 +164,7 @@ fn said_version(program: &str) -> Result<Vec<u8>> {
 /// The build tree of the own kernel, built if it is not in the cache.
 ///
 /// # Errors
-/// With the end of what the failing step said.
+/// When a step fails, with the end of its output.
 pub(crate) fn tree(
     cache: &Cache,
     source: &Source,
@@ -177,7 +177,7 @@ pub(crate) fn tree(
         Err(error) => {
             let tree = newest(cache, flavour).ok_or(error)?;
             say(&format!(
-                "apt's lists are not there: taking {}, built before",
+                "apt has no package lists: using {} from the cache",
                 name_of(&tree)
             ));
             return Ok(tree);
@@ -193,14 +193,14 @@ pub(crate) fn tree(
 /// Whether [`tree`] would find its kernel in the cache.
 pub(crate) fn is_built(cache: &Cache, source: &Source, flavour: Flavour) -> bool {
     match Apt::Machine.find(SOURCE_PACKAGE) {
-        // A compiler that is missing has built nothing.
+        // If a compiler is missing, no kernel was built.
         Ok(package) => Recipe::new(source, flavour, package.version)
             .is_ok_and(|recipe| cache.names("own").contains(&recipe.name())),
         Err(_) => newest(cache, flavour).is_some(),
     }
 }
 
-/// The newest kernel of a flavour in the cache, of whatever recipe.
+/// The newest kernel of a flavour in the cache, from any recipe.
 fn newest(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
     cache
         .names("own")
@@ -214,7 +214,7 @@ fn newest(cache: &Cache, flavour: Flavour) -> Option<PathBuf> {
         })
 }
 
-/// What is known of a kernel in the cache.
+/// The facts of the build of a kernel in the cache.
 pub(crate) fn built(tree: &Path) -> Result<Built> {
     let path = tree.join(FACTS);
     let text = fs::read(&path).on("read", &path)?;
@@ -253,7 +253,7 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
     let missing = configure(folder, folder, bindgen, &recipe.fragments)?;
     if let Some(first) = missing.first() {
         return Err(Error::BadInput(format!(
-            "lab/config: the kernel does not take {first}: what it depends on is not set"
+            "lab/config: the kernel rejects {first}: an option that it depends on is not set"
         )));
     }
     let objects = compile(folder, folder, bindgen, say)?;
@@ -272,11 +272,11 @@ fn make(recipe: &Recipe, bindgen: &Path, folder: &Path, say: &dyn Fn(&str)) -> R
     fs::write(&path, text).on("write", &path)
 }
 
-/// Builds the user's own source tree out of tree, in target/lab/kernel; the sources stay unchanged. Compiles changed files
+/// Builds the user's source tree out of tree, in target/lab/kernel; the sources stay unchanged. Compiles changed files
 /// only. Returns the build tree, for `--kernel PATH`, and the options that the tree does not know.
 ///
 /// # Errors
-/// When the folder is no kernel source, or with the end of what the failing step said.
+/// When the folder is not a kernel source, or a step fails, with the end of its output.
 pub fn build_tree(
     cache: &Cache,
     source: &Source,
@@ -390,7 +390,7 @@ fn bindgen(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf> {
         program::run(
             "build bindgen",
             program::command("cargo")
-                // Without optimisation: it runs for seconds, and would be compiled for minutes.
+                // Without optimisation: it runs for seconds, but its optimised build takes minutes.
                 .args([
                     "install",
                     "--quiet",
@@ -420,7 +420,7 @@ fn reduce(root: &Path, folder: &Path) -> Result<()> {
         let path = entry.on("read", folder)?.path();
         if path.is_dir() && !path.is_symlink() {
             reduce(root, &path)?;
-            // Fails for one that isn't empty.
+            // Fails for a folder that isn't empty.
             let _ = fs::remove_dir(&path);
         } else if !is_kept(path.strip_prefix(root).unwrap_or(&path)) {
             fs::remove_file(&path).on("remove", &path)?;
@@ -470,7 +470,7 @@ impl Kernel {
     /// The lab's own kernel, built if it is not in the cache: minutes the first time.
     ///
     /// # Errors
-    /// With the end of what the failing step said.
+    /// When a step fails, with the end of its output.
     pub fn own(
         cache: &Cache,
         source: &Source,

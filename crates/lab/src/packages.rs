@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian's programs in the guest: packages and what they depend on, unpacked over its root. Nothing of them is
-//! installed, there or here: their maintainer scripts do not run.
+//! Debian's programs in the guest: packages and their dependencies, unpacked over its root. They are not installed on
+//! either side: their maintainer scripts do not run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,14 +13,14 @@ use crate::digest;
 use crate::error::{OnFile, Result};
 use crate::program;
 
-/// What no program reads there.
+/// Folders in usr/share that no program in the guest reads.
 const LEFT_OUT: [&str; 6] = ["doc", "info", "lintian", "locale", "man", "bash-completion"];
 
-/// A folder with the packages `names` and all that they need, as the guest's root is to have them. Fetched when the
-/// package lists name another version of one of them than the cache has.
+/// A folder with the packages `names` and their dependencies, for the guest's root. They are fetched if the package
+/// lists name a version that the cache does not have.
 ///
 /// # Errors
-/// When one is no package of the archive, or can't be fetched.
+/// When a package is not in the archive, or can't be fetched.
 pub(crate) fn unpacked(
     cache: &Cache,
     names: &BTreeSet<String>,
@@ -74,7 +74,7 @@ pub(crate) fn unpacked(
     })
 }
 
-/// Whether this could be the name of a package (Debian Policy, section 5.6.7), and not an option or a file.
+/// Whether this can be the name of a package (Debian Policy, section 5.6.7), and not an option or a file.
 #[must_use]
 pub fn is_package_name(name: &str) -> bool {
     let first =
@@ -101,7 +101,7 @@ fn apt(architecture: Architecture) -> Command {
     command
 }
 
-/// The files' names, of lines such as `'URI' libc6_2.36-9+deb12u14_arm64.deb 2324660 MD5Sum:...`.
+/// The file names in lines such as `'URI' libc6_2.36-9+deb12u14_arm64.deb 2324660 MD5Sum:...`.
 fn files(uris: &str) -> BTreeSet<String> {
     uris.lines()
         .filter(|line| line.starts_with('\''))
@@ -110,7 +110,7 @@ fn files(uris: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Where a file of a package is in the guest, whose `/bin`, `/sbin`, `/lib` and `/lib64` are those below `/usr`.
+/// The path in the guest of a package's file: its `/bin`, `/sbin`, `/lib` and `/lib64` are those below `/usr`.
 pub(crate) fn place(inside: &Path) -> PathBuf {
     let merged = ["bin", "sbin", "lib", "lib64"]
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calling other programs: their output is kept, and shown only when they fail.
+//! Runs other programs. Their output is kept, and shown only when they fail.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use std::process::{Command, Output, Stdio};
 use crate::error::{Error, Result};
 use crate::source::Source;
 
-/// Lines of a failed program's output in a message: with it they fit a screen.
+/// Lines of a failed program's output in a message, so that the message fits a screen.
 const TAIL_LINES: usize = 30;
 
-/// A command that finds Debian's own tools first: another tool chain earlier in
-/// the PATH would build with other headers and libraries than the lab expects.
+/// A command that finds Debian's own tools first: another tool chain earlier in the PATH would build with other headers
+/// and libraries than the lab expects.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let mut path = OsString::from("/usr/sbin:/usr/bin:/sbin:/bin");
@@ -24,7 +24,7 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// make, without flags for another make that called us.
+/// make, without the flags of a make that started this process.
 pub(crate) fn make() -> Command {
     let mut make = command("make");
     make.env_remove("MAKEFLAGS")
@@ -33,14 +33,14 @@ pub(crate) fn make() -> Command {
     make
 }
 
-/// Has cargo build something of the checkout. Returns the folder that it builds in.
+/// Runs cargo in the checkout. Returns its target folder.
 pub(crate) fn cargo(attempted: &str, source: &Source, arguments: &[&str]) -> Result<PathBuf> {
     run(
         attempted,
         command("cargo")
             .args(arguments)
             .current_dir(source.root())
-            // What `cargo run` or `cargo test` set for the program that they run.
+            // `cargo run` and `cargo test` set these for the program that they run.
             .env_remove("CARGO")
             .env_remove("RUSTFLAGS")
             .env_remove("RUSTUP_TOOLCHAIN"),
@@ -51,8 +51,8 @@ pub(crate) fn cargo(attempted: &str, source: &Source, arguments: &[&str]) -> Res
     ))
 }
 
-/// Runs to the end and returns what it printed. A failure carries the end of
-/// its error output, or of its output when it said nothing there.
+/// Runs a command to its end and returns its output. The error of a failed command has the end of its error output, or
+/// of its output if the error output is empty.
 pub(crate) fn run(attempted: &str, command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -66,8 +66,7 @@ pub(crate) fn run(attempted: &str, command: &mut Command) -> Result<Output> {
     } else {
         &output.stderr
     };
-    // make repeats a failure once for every make that it called; the compiler's
-    // own words come before and are what matters.
+    // make repeats a failure for each make that it started. The messages that matter are the compiler's, before that.
     let said = String::from_utf8_lossy(said);
     let words: Vec<&str> = said
         .lines()

@@ -13,8 +13,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Looks above the running program, then above the current directory;
-    /// `MEMWARDEN_SOURCE` comes before both.
+    /// Looks above the running program, then above the current directory; `MEMWARDEN_SOURCE` comes before both.
     ///
     /// # Errors
     /// When no checkout is found.
@@ -39,7 +38,7 @@ impl Source {
         &self.root
     }
 
-    /// A folder for what the lab builds, created.
+    /// A folder for the lab's builds, created if it is missing.
     pub(crate) fn built(&self, name: &str) -> Result<PathBuf> {
         let path = self.root.join("target/lab").join(name);
         fs::create_dir_all(&path).on("create", &path)?;
@@ -65,7 +64,7 @@ impl Source {
 mod tests {
     use super::*;
 
-    /// Every C file of a module but its KUnit tests, one after another.
+    /// All C files of a module except its KUnit tests, concatenated.
     fn sources_of(module: &Path) -> String {
         let files = fs::read_dir(module)
             .unwrap()
@@ -87,7 +86,7 @@ mod tests {
         );
         assert!(fs::read_to_string(header).unwrap().contains(&defined));
         let mut modules = source.module_folders();
-        // The policy's tests, and the lab's faults, are not installed.
+        // The policy's tests and the lab's modules are not installed.
         modules.retain(|folder| folder.starts_with("kernel") && !folder.ends_with("policy-test"));
         assert!(modules.len() >= 6, "{modules:?}");
         for module in modules {

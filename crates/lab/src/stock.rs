@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian's kernels that the lab boots and that the modules are built for: the one list of them.
+//! The list of Debian's kernels that the lab boots and that the modules are built for.
 
 use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
 use crate::error::Result;
 
-/// A series of Debian's kernels. Its newest version counts.
+/// A series of Debian's kernels; the lab uses its newest version.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stock {
-    /// Behind `stock:` on the command line.
+    /// Its name after `stock:` on the command line.
     pub name: &'static str,
-    /// In the names of its packages, between `linux-image-` and the architecture.
+    /// The part of its packages' names between `linux-image-` and the architecture.
     series: &'static str,
     debian: Debian,
 }
@@ -19,9 +19,9 @@ pub struct Stock {
 /// The suite that the kernel comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Debian {
-    /// The machine's.
+    /// The machine's release.
     Own,
-    /// The next one, as it is at present.
+    /// The next release in its current state.
     Testing,
     Newer,
 }
@@ -36,8 +36,8 @@ impl Stock {
     }
 }
 
-/// The series, oldest first. Debian 12 has 6.1 and 6.12, testing what the next Debian is to have (7.2); the newest is what
-/// trixie-backports has.
+/// The series, oldest first. Debian 12 has 6.1 and 6.12, testing has the kernel planned for the next Debian (7.2), and
+/// trixie-backports has the newest one.
 pub static STOCK: [Stock; 8] = [
     Stock::of(Debian::Own, "6.1", ""),
     Stock::of(Debian::Own, "6.1-rt", "rt-"),
@@ -49,17 +49,17 @@ pub static STOCK: [Stock; 8] = [
     Stock::of(Debian::Newer, "newest-rt", "rt-"),
 ];
 
-/// What `stock` alone means, an index of [`STOCK`].
+/// The index in [`STOCK`] of the kernel that plain `stock` means.
 const DEFAULT: usize = 2;
 
 impl Stock {
-    /// The one that is booted unless another is named.
+    /// The kernel that is booted unless another is named.
     #[must_use]
     pub fn usual() -> &'static Self {
         &STOCK[DEFAULT]
     }
 
-    /// The series of a name.
+    /// The series of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         STOCK.iter().find(|stock| stock.name == name)

@@ -97,7 +97,7 @@ fn a_closed_pipe_changes_no_exit_code() {
 }
 
 #[test]
-fn a_run_whose_output_nobody_reads_is_complete() {
+fn a_run_with_a_closed_output_is_complete() {
     for more in ["", " --json"] {
         let folder = tempfile::tempdir().unwrap();
         let line = format!("copy latency --device null --sizes 1 --count 9 --out run{more}");
@@ -137,7 +137,7 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
 }
 
 #[test]
-fn progress_that_nobody_reads_ends_a_load() {
+fn a_closed_output_ends_a_load() {
     let folder = tempfile::tempdir().unwrap();
     for more in ["", " --json"] {
         let line = format!("bandwidth -m 64 -t 0 --interval 10ms{more}");

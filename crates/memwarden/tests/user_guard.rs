@@ -167,7 +167,7 @@ fn end_of_regulator(what: &str, hurt: impl FnOnce(Pid, Pid)) {
 }
 
 #[test]
-fn a_killed_regulator_blocks_nobody() {
+fn a_killed_regulator_frees_its_cores() {
     end_of_regulator("regulator killed", |_, regulator| {
         kill_process(regulator, Signal::KILL).unwrap();
     });

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error() {
+    fn a_missing_socket_is_an_error() {
         assert!(send(OsStr::new("/nonexistent/notify"), "READY=1").is_err());
     }
 }
