@@ -3,10 +3,12 @@
 
 #define ARRAY_ROWS(table) ((u32)(sizeof(table) / sizeof((table)[0])))
 
-/* Where codes are from. */
+/* Sources of the codes. */
 #define ARM_ARM "Arm Architecture Reference Manual, PMU events"
 #define ARM_DATA(core) "Arm's PMU event data, ARM-software/data 6aeb4c8, pmu/" core ".json"
-/* No list of its own is published: the architecture's event, as a core before it has it. */
+/*
+ * No event list is published for this core: use the architecture's event, as an earlier core does.
+ */
 #define COMMON_37(before) \
 	ARM_ARM " (0x37 is common), as " before " counts it; part number from Linux 7.2, cputype.h"
 #define PMU_EVENTS(folder) "Linux 6.12, tools/perf/pmu-events/arch/" folder
@@ -14,69 +16,69 @@
 #define PERF "Linux, perf_event_open(2)"
 #define SDM "Intel SDM vol. 3, performance monitoring events"
 
-/* Of Arm: L2D_CACHE_REFILL and L2D_CACHE_WB, L3D_CACHE_REFILL, LL_CACHE_MISS_RD. */
+/* Arm: L2D_CACHE_REFILL and L2D_CACHE_WB, L3D_CACHE_REFILL, LL_CACHE_MISS_RD. */
 #define L2_REFILL 0x17
 #define L2_WRITE_BACK 0x18
 #define L3_REFILL 0x2a
 #define LAST_LEVEL_READ_MISS 0x37
 /*
- * Of Intel: LONGEST_LAT_CACHE.MISS, L2_LINES_IN.ALL, OFFCORE_REQUESTS.ALL_DATA_RD,
+ * Intel: LONGEST_LAT_CACHE.MISS, L2_LINES_IN.ALL, OFFCORE_REQUESTS.ALL_DATA_RD,
  * L2_LINES_IN.SELF.ANY.
  */
 #define LONGEST_LATENCY_MISS 0x412e
 #define L2_LINES_IN 0x07f1
 #define OFFCORE_DATA_READS 0x08b0
 #define L2_LINES_IN_SELF 0x7024
-/* Of Intel: BUS_TRANS_BURST.SELF, full lines on the bus: refills and write-backs. */
+/* Intel: BUS_TRANS_BURST.SELF, full lines on the bus: refills and write-backs. */
 #define BUS_BURSTS_SELF 0x406e
-/* Of AMD: data cache fills from DRAM here and elsewhere; demanded ones, any. */
+/* AMD: data cache fills from local or remote DRAM; first the demand fills, then all fills. */
 #define DEMAND_FILLS 0x4843
 #define ANY_FILLS 0x4844
 
-/* A core whose L2 is the last level. The cores of a cluster count what each of them asks for. */
+/* The L2 is the last level. Each core of a cluster counts the refills that it requests itself. */
 #define L2_LAST(name, source, sure) \
 	{ name, source, L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 64, \
 	  MW_PREFETCHES | MW_WRITES, sure, 0 }
 /*
- * A core with a cluster's L3 behind its own L2. Its write-backs go to the L3: not counted.
- * Where a cluster has no private L2s, it has no such event either: then L2_REFILL is the
- * cluster's.
+ * The core has a private L2 and its cluster an L3. The core's write-backs go to the L3 and are not
+ * counted. A cluster without private L2s has no L3 event either; there L2_REFILL counts at the
+ * cluster's cache.
  */
 #define L3_LAST(name, source, sure) \
 	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
-/* One that counts misses of the system's cache, or of the L3 where CPUECTLR_EL1.EXTLLC is 0. */
+/* The event counts misses of the system cache, or of the L3 if CPUECTLR_EL1.EXTLLC is 0. */
 #define SYSTEM_LAST(name, source, sure) \
 	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, \
 	  sure, 0 }
-/* From Skylake on: the core's prefetches into L1 and L2 count, those into the L3 don't. */
+/* Skylake and later: the core's prefetches into L1 and L2 count; those into the L3 do not. */
 #define INTEL(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
 	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0 }
 /*
- * Sandy Bridge to Broadwell: prefetches into the L2 are no misses of the last
- * level there, so that a stream would pass uncounted. All lines that come to the
- * L2 do count, and with them what the L3 has.
+ * Sandy Bridge to Broadwell: prefetches into the L2 do not count as misses of the last level, so a
+ * stream would pass uncounted. So count all lines that enter the L2, including those that the L3
+ * supplies.
  */
 #define INTEL_L2(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), L2_LINES_IN, 0, MW_EVENT_RAW, 64, \
 	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 }
 /*
- * A raw code reaches one of a hybrid's two PMUs; perf's name is the same event on
- * both. Of the small cores it has the L1's prefetches alone.
+ * A raw code reaches only one of a hybrid processor's two PMUs. perf's name means the same event on
+ * both. On the small cores it counts only the L1's prefetches.
  */
 #define INTEL_HYBRID(name, source) \
 	{ name, source, LONGEST_LATENCY_MISS, 0, MW_EVENT_CACHE_MISSES, 64, \
 	  MW_WRITES, MW_LISTED, 0 }
-/* Atoms: misses of the L2, or of an L3 where there is one. The L1's prefetches count. */
+/* Atoms: misses of the L2, or of the L3 if there is one. Prefetches of the L1 count. */
 #define ATOM(name, folder) \
 	{ name, PMU_EVENTS("x86/" folder), LONGEST_LATENCY_MISS, 0, MW_EVENT_RAW, 64, \
 	  MW_WRITES, MW_LISTED, 0 }
 
 static const struct mw_event events[] = {
-	/* MemGuard's names. */
+	/* Names that MemGuard uses. */
 	L2_LAST("armv7", ARM_ARM, MW_MANUAL),
 	L2_LAST("armv8", ARM_ARM, MW_MANUAL),
-	/* No lines that are fetched to be written to. */
+	/* Lines that are fetched in order to write to them do not count. */
 	{ "snb", PMU_EVENTS("x86/sandybridge"), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64,
 	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0 },
 
@@ -112,11 +114,11 @@ static const struct mw_event events[] = {
 	SYSTEM_LAST("neoverse-v1", PMU_EVENTS("arm64/arm/neoverse-v1"), MW_LISTED),
 	SYSTEM_LAST("neoverse-v2", PMU_EVENTS("arm64/arm/neoverse-n2-v2"), MW_LISTED),
 	SYSTEM_LAST("neoverse-v3", PMU_EVENTS_7_3("arm64/arm/neoverse-v3"), MW_LISTED),
-	/* Its lines are of 256 bytes. */
+	/* Lines of 256 bytes. */
 	{ "a64fx", PMU_EVENTS("arm64/fujitsu/a64fx"), L2_REFILL, L2_WRITE_BACK, MW_EVENT_RAW, 256,
 	  MW_PREFETCHES | MW_WRITES, MW_LISTED, 0 },
 	L3_LAST("olympus", PMU_EVENTS_7_3("arm64/nvidia/t410"), MW_LISTED),
-	/* Their L3, a system's cache, has no event in the core. */
+	/* The L3 is a system cache; the core has no event for it. */
 	{ "emag", PMU_EVENTS("arm64/ampere/emag"), L2_REFILL, 0, MW_EVENT_RAW, 64,
 	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
 	{ "ampereone", PMU_EVENTS("arm64/ampere/ampereone"), L2_REFILL, 0, MW_EVENT_RAW, 64,
@@ -162,8 +164,8 @@ static const struct mw_event events[] = {
 	ATOM("knightslanding", "knightslanding"),
 
 	/*
-	 * Fills of the L1 by where they come from: a line that the L2's prefetcher has fetched
-	 * comes from the L2, and doesn't count. Streams are undercounted by what that fetches.
+	 * Fills of the L1, by source. A line that the L2's prefetcher fetched comes from the L2 and
+	 * does not count, so streams are undercounted by such prefetches.
 	 */
 	{ "zen1", "AMD PPR for family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_MANUAL, 0 },
@@ -176,18 +178,18 @@ static const struct mw_event events[] = {
 	{ "zen5", PMU_EVENTS("x86/amdzen5"), ANY_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_LISTED, 0 },
 
-	/* The SBI's PMU extension: what its firmware has for perf's name. */
+	/* The SBI's PMU extension: the firmware chooses the event for perf's name. */
 	{ "riscv", "RISC-V SBI, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
 	  MW_MANUAL, 0 },
 	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64,
 	  0, MW_LISTED, 0 },
 
-	/* perf's names, whatever the processor. */
+	/* perf's names, on any processor. */
 	{ "cache-misses", PERF, 0, 0, MW_EVENT_CACHE_MISSES, 64, 0, MW_MANUAL, 0 },
 	{ "page-faults", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0 },
 	{ "minor-faults", PERF, 0, 0, MW_EVENT_MINOR_FAULTS, 0, 0, MW_MANUAL, 0 },
 	{ "soft", PERF, 0, 0, MW_EVENT_PAGE_FAULTS, 0, 0, MW_MANUAL, 0 },
-	/* Not memory traffic: for trying the machine out. */
+	/* Not memory traffic; for trying out the machine. */
 	{ "cycles", PERF, 0, 0, MW_EVENT_CYCLES, 64, 0, MW_MANUAL, 0 },
 	{ "instructions", PERF, 0, 0, MW_EVENT_INSTRUCTIONS, 64, 0, MW_MANUAL, 0 },
 };
@@ -324,7 +326,7 @@ static const struct mw_processor processors[] = {
 
 /**
  * mw_events() - all events
- * @count: where to put how many there are
+ * @count: set to the number of events
  */
 const struct mw_event *mw_events(u32 *count)
 {
@@ -333,8 +335,8 @@ const struct mw_event *mw_events(u32 *count)
 }
 
 /**
- * mw_processors() - all processors whose event is known
- * @count: where to put how many rows there are
+ * mw_processors() - all processors with a known event
+ * @count: set to the number of rows
  */
 const struct mw_processor *mw_processors(u32 *count)
 {
@@ -343,8 +345,8 @@ const struct mw_processor *mw_processors(u32 *count)
 }
 
 /**
- * mw_event_named() - the event of this name, or NULL
- * @name: as a person types it
+ * mw_event_named() - the event with this name, or NULL
+ * @name: as the user types it
  */
 const struct mw_event *mw_event_named(const char *name)
 {
@@ -355,10 +357,10 @@ const struct mw_event *mw_event_named(const char *name)
 }
 
 /**
- * mw_event_of() - what a processor counts of memory traffic, or NULL if that is not known
+ * mw_event_of() - the event that counts a processor's memory traffic, or NULL if unknown
  * @vendor: enum mw_vendor
- * @family: CPUID's family; 0 for Arm's
- * @model: CPUID's model, or the part number in MIDR_EL1
+ * @family: CPUID family; 0 for Arm
+ * @model: CPUID model, or the part number in MIDR_EL1
  */
 const struct mw_event *mw_event_of(u32 vendor, u32 family, u32 model)
 {

@@ -1,61 +1,60 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What processors count of memory traffic: names of events for a regulator,
- * and which of them is each processor's own. One table for the module and
- * for user space.
+ * Events that count memory traffic: their names, and which event each processor uses. The kernel
+ * module and user space share this table.
  *
- * A regulator needs a counter of the core's own, since it has to interrupt
- * that core: counters of a cluster, a socket or a memory controller don't.
+ * A regulator needs a counter in the core itself, because the counter has to interrupt that core.
+ * The counters of a cluster, a socket or a memory controller do not.
  */
 #ifndef MEMWARDEN_EVENTS_H
 #define MEMWARDEN_EVENTS_H
 
 #include "types.h"
 
-/* How an event is asked for; each host has its own numbers for these. */
+/* How an event is requested; each host has its own numbers for these. */
 enum mw_event_type {
-	MW_EVENT_RAW, /* a code of the processor's */
-	MW_EVENT_CACHE_MISSES, /* perf's names */
+	MW_EVENT_RAW, /* a code of the processor */
+	MW_EVENT_CACHE_MISSES, /* the events that perf names */
 	MW_EVENT_LAST_LEVEL_READ_MISSES,
 	MW_EVENT_PAGE_FAULTS,
 	MW_EVENT_MINOR_FAULTS,
 	MW_EVENT_CYCLES,
 	MW_EVENT_INSTRUCTIONS,
-	MW_EVENT_NONE, /* the processor has none that would do */
+	MW_EVENT_NONE, /* the processor has no suitable event */
 };
 
-/* What a count of reads has in it, beside the lines that loads wait for. */
+/* What a count of reads includes, besides the lines that loads wait for. */
 enum mw_includes {
 	MW_PREFETCHES = 1 << 0, /* lines that the core's prefetchers fetch */
-	MW_WRITES = 1 << 1, /* lines that are fetched to be written to */
-	MW_SHARED_HITS = 1 << 2, /* what a cache behind the core's own has */
+	MW_WRITES = 1 << 1, /* lines that are fetched in order to write to them */
+	MW_SHARED_HITS = 1 << 2, /* lines that a cache behind the core's own supplies */
 };
 
-/* How an event is known to be the right one. */
+/* What confirms that the event is the right one. */
 enum mw_sure {
 	MW_SEEN, /* the self-test, on such a processor */
-	MW_LISTED, /* the kernel's list of the processor's events has it */
-	MW_MANUAL, /* the processor's manual alone */
+	MW_LISTED, /* the kernel's list of the processor's events */
+	MW_MANUAL, /* only the processor's manual */
 };
 
 /*
- * struct mw_event - an event, by its name
+ * struct mw_event - an event and its name
  *
- * Names of processors are the kernel's own; others are MemGuard's and perf's.
+ * Processors have the kernel's names; other names come from MemGuard and perf.
  */
 struct mw_event {
 	const char *name;
-	const char *source; /* where its codes are from */
+	const char *source; /* where the codes come from */
 	u64 read;
 	u64 write; /* lines written to memory; 0: no such event */
 	u32 type; /* enum mw_event_type */
-	u32 bytes; /* memory traffic of an event; 0: a page */
-	u32 includes; /* enum mw_includes, a bit each */
+	u32 bytes; /* memory traffic per event; 0: a page */
+	u32 includes; /* bits of enum mw_includes */
 	u32 sure; /* enum mw_sure */
 	u64 combined; /* lines read and written in one count; 0: no such event */
 };
 
-/* Makers of processors: Arm's numbers for implementers (MIDR_EL1), and ours. */
+/* Processor vendors: Arm's implementer codes (MIDR_EL1), and our own numbers. */
 enum mw_vendor {
 	MW_ARM = 0x41,
 	MW_BROADCOM = 0x42,
@@ -70,12 +69,12 @@ enum mw_vendor {
 	MW_HYGON,
 };
 
-/* struct mw_processor - processors whose own event is the one of this name */
+/* struct mw_processor - a range of processors and the name of their event */
 struct mw_processor {
 	const char *event;
 	u32 vendor; /* enum mw_vendor */
-	u32 family; /* CPUID's family; 0 for Arm's */
-	u32 first, last; /* CPUID's models, or part numbers of MIDR_EL1 */
+	u32 family; /* CPUID family; 0 for Arm */
+	u32 first, last; /* CPUID models, or part numbers in MIDR_EL1 */
 };
 
 const struct mw_event *mw_events(u32 *count);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * The regulator's decisions. policy.h says what they mean and who may call;
- * this file is in the order of a period's life: words, settings, coming and
- * going, beginning, overflow, release.
+ * The regulator's decisions. policy.h documents them and the calling rules. The
+ * functions follow the life of a period: words, settings, coming and going,
+ * beginning, overflow, release.
  */
 #include "policy.h"
 
@@ -14,16 +14,16 @@
 #define POOL_MASK ((1ULL << EPOCH_SHIFT) - 1)
 
 /*
- * A prediction has four fraction bits, so that halving it each period neither
- * sticks one below a steady need nor one above zero.
+ * Four fraction bits keep a prediction that is halved each period from settling
+ * one event below a steady need, or one event above zero.
  */
 #define PREDICTION_SHIFT 4
 #define PREDICTION_ONE (1ULL << PREDICTION_SHIFT)
 
-/* A donor keeps this fraction of its prediction beside it. */
+/* A donor keeps this fraction of its prediction as a margin. */
 #define KEEP_SHIFT 5
 
-/* A chunk from the pool when no qmin is set: this fraction of the budget. */
+/* Without a qmin, a chunk from the pool is this fraction of the budget. */
 #define QMIN_SHIFT 4
 
 static u64 word_epoch(u64 word)
@@ -37,9 +37,9 @@ static u64 next_epoch(u64 epoch)
 }
 
 /*
- * Is @a before @b, on a circle of 2^21 periods? Whoever is late is so by a few
- * periods, but a clock may leap by any number of them (a paused machine), so all
- * but this small part of the circle is ahead.
+ * Is @a before @b, on a circle of 2^21 periods? A late core is late by a few
+ * periods only, but a clock may jump by any number of them (a paused machine).
+ * So only this small part of the circle counts as past; the rest is ahead.
  */
 #define LATE_PERIODS (1ULL << 10)
 
@@ -69,7 +69,7 @@ static u64 census_pack(const struct mw_census *census)
 	       (u64)census->active << FIELD_BITS | census->exhausted;
 }
 
-/* A new epoch: everybody online is presumed active until it says "idle". */
+/* In a new epoch every online core is presumed active until it reports idle. */
 static void census_open(struct mw_census *census, u64 epoch)
 {
 	census->epoch = epoch;
@@ -84,8 +84,8 @@ static bool all_exhausted(const struct mw_census *census)
 }
 
 /*
- * What best effort says once all active cores are exhausted, recorded in the
- * swap that completes the condition. Once a period is released it stays so.
+ * Best effort's action once all active cores are exhausted. The swap that
+ * completes the condition records it. A released period stays released.
  */
 static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
 {
@@ -103,8 +103,8 @@ static enum mw_action share_best_effort(u64 mode, struct mw_census *census)
 }
 
 /*
- * What resting cores offer is in each pool from its opening on. Read after the
- * census was seen in the pool's epoch: see stop_offering().
+ * Each pool starts with what resting cores offer. The caller must have seen the
+ * census in the pool's epoch before this load: see stop_offering().
  */
 static u64 offers(const struct mw_policy *policy, int r)
 {
@@ -121,7 +121,7 @@ static void offers_add(mw_atomic64 *offered, u64 events)
 		;
 }
 
-/* Donations of past epochs expire when the next one is opened. */
+/* Opening the next epoch's pool drops donations of past epochs. */
 static void pool_open(struct mw_policy *policy, int r, u64 epoch)
 {
 	u64 word = mw_load(&policy->pool[r]);
@@ -140,7 +140,7 @@ static void pools_open(struct mw_policy *policy, u64 epoch)
 		pool_open(policy, r, epoch);
 }
 
-/* Returns what the pool accepted: nothing if others are in a later epoch. */
+/* Returns how many events the pool accepted: 0 if it is in a later epoch. */
 static u64 pool_donate(struct mw_policy *policy, int r, u64 epoch, u64 events)
 {
 	mw_atomic64 *pool = &policy->pool[r];
@@ -175,8 +175,8 @@ static u64 pool_take(mw_atomic64 *pool, u64 epoch, u64 want)
 }
 
 /**
- * mw_policy_init() - no cores, no donation, strict reservation
- * @policy: what all cores will share
+ * mw_policy_init() - start with no cores, no donation, strict reservation
+ * @policy: state that all cores will share
  */
 void mw_policy_init(struct mw_policy *policy)
 {
@@ -193,7 +193,7 @@ void mw_policy_init(struct mw_policy *policy)
 }
 
 /**
- * mw_core_init() - an offline core without limits
+ * mw_core_init() - initialise an offline core without limits
  * @core: the core
  */
 void mw_core_init(struct mw_core *core)
@@ -210,7 +210,7 @@ void mw_core_init(struct mw_core *core)
 
 /**
  * mw_set_budget() - reserve events per period, from the next period on
- * @core: whose budget; may be called by any core
+ * @core: whose budget; any thread may call this
  * @resource: reads or writes
  * @events: 1 .. MW_UNLIMITED
  *
@@ -225,7 +225,7 @@ int mw_set_budget(struct mw_core *core, enum mw_resource resource, u64 events)
 }
 
 /**
- * mw_set_best_effort() - choose the sharing mode, in force at the next overflow
+ * mw_set_best_effort() - choose the sharing mode, effective at the next overflow
  * @policy: shared state
  * @mode: one of enum mw_best_effort
  *
@@ -240,9 +240,11 @@ int mw_set_best_effort(struct mw_policy *policy, u64 mode)
 }
 
 /**
- * mw_set_reclaim() - donation and reclaim, from each core's next period on
+ * mw_set_reclaim() - turn donation and reclaim on or off
  * @policy: shared state
  * @on: 0 or 1
+ *
+ * Takes effect on each core when its next period begins.
  *
  * Return: 0, or -EINVAL with nothing changed.
  */
@@ -255,9 +257,9 @@ int mw_set_reclaim(struct mw_policy *policy, u64 on)
 }
 
 /**
- * mw_set_qmin() - smallest chunk that an overflow takes from the pool
+ * mw_set_qmin() - set the smallest chunk that an overflow takes from the pool
  * @policy: shared state
- * @events: 0 for a sixteenth of the taker's budget, else up to MW_UNLIMITED
+ * @events: up to MW_UNLIMITED; 0 means 1/16 of the taker's budget
  *
  * Return: 0, or -EINVAL with nothing changed.
  */
@@ -270,23 +272,24 @@ int mw_set_qmin(struct mw_policy *policy, u64 events)
 }
 
 /**
- * mw_set_rt() - exempt a core from throttling; it is counted all the same
- * @core: whose; may be called by any core
+ * mw_set_rt() - exempt a core from throttling; its events are still counted
+ * @core: the core; any thread may call this
  * @rt: exempt or not
  *
- * A core that is throttled at this moment is let go by its next mw_release().
+ * The next mw_release() releases the core if it is throttled now.
  */
 void mw_set_rt(struct mw_core *core, bool rt)
 {
 	mw_store(&core->rt, rt);
 }
 
-/* As many periods' budgets are owed at most. */
+/* A core owes at most 2^OWED_SHIFT periods' budgets. */
 #define OWED_SHIFT 10
 
 /*
- * Close the period's books, and learn from what was used in it. What @more
- * periods that have passed with it left goes off what is owed, too.
+ * Close the period's books and update the prediction. In @more further periods
+ * the host began none for the core; what the core left unused in them also
+ * repays what it owes.
  */
 static void account_close(struct mw_account *account, u64 used, u64 more)
 {
@@ -303,7 +306,7 @@ static void account_close(struct mw_account *account, u64 used, u64 more)
 		repaid += left > over ? left - over : 0;
 	}
 	account->owed -= repaid < account->owed ? repaid : account->owed;
-	/* A core that is kept from its tasks needs no less than before. */
+	/* Low use does not mean low need: the repayment kept tasks from running. */
 	if (account->repaid)
 		return;
 	if (used > MW_UNLIMITED)
@@ -313,7 +316,7 @@ static void account_close(struct mw_account *account, u64 used, u64 more)
 		(account->shortfall << PREDICTION_SHIFT);
 }
 
-/* Keep what will be needed, and donate the rest: how many events. */
+/* Keep the predicted need and donate the rest; returns how many events. */
 static u64 donate(struct mw_policy *policy, struct mw_core *core, int r)
 {
 	struct mw_account *account = &core->account[r];
@@ -322,9 +325,9 @@ static u64 donate(struct mw_policy *policy, struct mw_core *core, int r)
 	if (!core->reclaim)
 		return 0;
 	/*
-	 * Some more than predicted: a need that is as predicted, or nearly so,
-	 * must not end in an overflow, which would look like one that was too
-	 * small, and costs more than the period's timer.
+	 * Keep a margin. A need at or near the prediction must not cause an
+	 * overflow: that would make the prediction look too small, and an
+	 * overflow costs more than the period's timer.
 	 */
 	keep = (account->prediction + PREDICTION_ONE - 1) >> PREDICTION_SHIFT;
 	keep += (keep >> KEEP_SHIFT) + 1 + account->repaid;
@@ -333,7 +336,7 @@ static u64 donate(struct mw_policy *policy, struct mw_core *core, int r)
 	return pool_donate(policy, r, core->epoch, account->budget - keep);
 }
 
-/* What this period pays back of what is owed. Holding the core is not free, either. */
+/* How much this period repays. Holding the core costs events, too: leave room for a stop. */
 static u64 repay(struct mw_account *account)
 {
 	u64 stop = account->stop >> MW_STOP_SHIFT, half = account->budget >> 1;
@@ -344,13 +347,13 @@ static u64 repay(struct mw_account *account)
 	return account->owed < most ? account->owed : most;
 }
 
-/* Open the books. */
+/* Open the period's books. */
 static void account_open(struct mw_policy *policy, struct mw_core *core, int r)
 {
 	struct mw_account *account = &core->account[r];
 	u64 offered = account->offered;
 
-	/* What is in the pool already, or may be, is of the budget of then. */
+	/* If a pool may include the offer, this period keeps the budget of that time. */
 	if (offered && epoch_before(core->offers_end, core->epoch))
 		offered = 0;
 	if (!offered)
@@ -364,7 +367,7 @@ static void account_open(struct mw_policy *policy, struct mw_core *core, int r)
 		account->owed = 0;
 	} else if (offered) {
 		account->donated = offered;
-		/* It may be in the next one, too. */
+		/* The next pool may include the offer, too. */
 		if (core->offers_end != core->epoch)
 			account->offered = offered;
 	} else {
@@ -391,9 +394,9 @@ static void core_open(struct mw_policy *policy, struct mw_core *core,
 }
 
 /*
- * A pool is opened by a core that has seen the census in the pool's epoch, and
- * reads the offers afterwards. So pools up to the epoch that the census has
- * when the offer has been taken back may have it, and no later one.
+ * A core sees the census in a pool's epoch before it reads the offers and opens
+ * the pool. So once the offer is withdrawn, only pools up to the census's epoch
+ * may include it; later ones do not.
  */
 static void stop_offering(struct mw_policy *policy, struct mw_core *core)
 {
@@ -405,7 +408,7 @@ static void stop_offering(struct mw_policy *policy, struct mw_core *core)
 	core->offers_end = word_epoch(mw_load(&policy->census));
 }
 
-/* In the middle of a period; only a later one may have the offer. */
+/* In the middle of a period. Only a later period's pool may include the offer. */
 static void rest_no_more(struct mw_policy *policy, struct mw_core *core)
 {
 	int r;
@@ -419,7 +422,7 @@ static void rest_no_more(struct mw_policy *policy, struct mw_core *core)
 /**
  * mw_core_online() - take part from now on, in the middle of a period
  * @policy: shared state
- * @core: an initialised core; nothing changes if it is online already
+ * @core: an initialised core; nothing changes if it is already online
  *
  * The core starts with its whole budget and donates nothing until it has a
  * history.
@@ -453,15 +456,15 @@ void mw_core_online(struct mw_policy *policy, struct mw_core *core)
 }
 
 /**
- * mw_core_offline() - leave: masks, count and pool, and stop being throttled
+ * mw_core_offline() - leave the census and the pool; end a throttle
  * @policy: shared state
  * @core: an online core
  *
- * Donations that nobody has taken leave the pool with their donor, so that
- * what is handed out stays within the budgets of those that remain.
+ * Donations that no core has taken leave the pool with their donor, so that
+ * assigned events stay within the budgets of the remaining cores.
  *
- * Return: MW_CONTINUE, or MW_RELEASE_ALL or MW_NEW_PERIOD if the others were
- * waiting for this core alone.
+ * Return: MW_CONTINUE, or MW_RELEASE_ALL or MW_NEW_PERIOD if the other cores
+ * were waiting for this core alone.
  */
 enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
 {
@@ -475,7 +478,7 @@ enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
 	mode = mw_load(&policy->best_effort);
 	word = mw_load(&policy->census);
 	do {
-		/* In a later epoch than ours we were presumed active. */
+		/* A later epoch presumes this core active. */
 		bool later;
 
 		census = census_unpack(word);
@@ -499,7 +502,7 @@ enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
 
 		pool_take(&policy->pool[r], core->epoch, account->donated);
 		account->donated = 0;
-		/* Open, so that no core that is late puts the offer into it. */
+		/* Open it first, so that no late core adds the offer to it. */
 		if (account->offered && core->offers_end != core->epoch) {
 			pool_open(policy, r, core->offers_end);
 			pool_take(&policy->pool[r], core->offers_end,
@@ -520,7 +523,7 @@ enum mw_action mw_core_offline(struct mw_policy *policy, struct mw_core *core)
  * @policy: shared state
  * @core: an online core
  *
- * Cheap when the core already counts as active in this period.
+ * Cheap if the core already counts as active in this period.
  */
 void mw_core_active(struct mw_policy *policy, struct mw_core *core)
 {
@@ -532,7 +535,7 @@ void mw_core_active(struct mw_policy *policy, struct mw_core *core)
 	word = mw_load(&policy->census);
 	do {
 		census = census_unpack(word);
-		/* In a later epoch than ours we are presumed active already. */
+		/* A later epoch already presumes this core active. */
 		if (!core->away && census.epoch != core->epoch)
 			break;
 		census.online += core->away;
@@ -543,14 +546,16 @@ void mw_core_active(struct mw_policy *policy, struct mw_core *core)
 }
 
 /**
- * mw_core_away() - the core idles, and its host will begin no period for it
+ * mw_core_away() - the core is idle, and its host will begin no period for it
  * @policy: shared state
  * @core: an online core; nothing changes if it is exhausted
  *
- * No period presumes it active until mw_core_active() or mw_period_begin().
+ * No period presumes the core active until mw_core_active() or
+ * mw_period_begin().
  *
- * Return: MW_CONTINUE, or MW_RELEASE_ALL or MW_NEW_PERIOD if the others were
- * waiting for this core alone; it has no part in the period that begins then.
+ * Return: MW_CONTINUE, or MW_RELEASE_ALL or MW_NEW_PERIOD if the other cores
+ * were waiting for this core alone; it takes no part in the period that begins
+ * then.
  */
 enum mw_action mw_core_away(struct mw_policy *policy, struct mw_core *core)
 {
@@ -582,14 +587,14 @@ enum mw_action mw_core_away(struct mw_policy *policy, struct mw_core *core)
  * @policy: shared state
  * @core: an online core, neither throttled nor exhausted
  *
- * For a core that takes no more than mw_rest_events() in a period, as the host
- * sees to. What it leaves of its budget is donated in each period that begins
- * without it, until mw_period_begin(). With a budget that is about to change, or
- * with something owed, it donates nothing.
+ * The host must ensure that the core uses no more than mw_rest_events() in a
+ * period. The rest of its budget is donated in each period that begins without
+ * it, until mw_period_begin(). The core donates nothing if its budget is about
+ * to change or if it owes events.
  *
- * A core that others have left behind, or whose last offer a period to come may
- * still have, does not rest (@resting of struct mw_core says so): it has to begin
- * that period first.
+ * The core does not rest (see @resting of struct mw_core) if other cores are in
+ * a later period, or if a coming period's pool may still include its last
+ * offer: it has to begin that period first.
  */
 void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
 {
@@ -598,14 +603,14 @@ void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
 
 	if (!core->online || core->resting)
 		return;
-	/* A pool to come may have what the core has last offered. */
+	/* A coming period's pool may still include the last offer. */
 	for (r = 0; r < MW_RESOURCES; r++)
 		if (core->account[r].offered)
 			return;
-	/* One that is open already has nothing of the core's. */
+	/* A later pool that is already open does not include this core's offer. */
 	if (mw_census_read(policy).epoch != core->epoch)
 		return;
-	/* Nor may this one, which leaves the core its whole budget. */
+	/* This period's pool must not include it either: the core keeps its whole budget. */
 	pools_open(policy, core->epoch);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		struct mw_account *account = &core->account[r];
@@ -623,16 +628,16 @@ void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
 /**
  * mw_period_begin() - end the core's period and begin the next
  * @policy: shared state
- * @core: the core; no longer throttled afterwards
- * @number: of the period that the host's clock is in. The first core that
- *	gets there opens it; others join it, or a later one that best effort
+ * @core: the core; it is not throttled afterwards
+ * @number: number of the period that the host's clock is in. The first core to
+ *	reach it opens it; other cores join it, or a later one that best effort
  *	has opened meanwhile
- * @idle: the core runs nothing but idle at this moment
+ * @idle: the core is idle now
  * @used: events counted in the ended period, by resource
  *
- * Return: MW_RUN normally; MW_CONTINUE if the core is in that period already;
- * MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and the others were
- * waiting for it alone (this core has begun all the same).
+ * Return: MW_RUN normally; MW_CONTINUE if the core is already in that period;
+ * MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and the other cores were
+ * waiting for it alone (this core has then begun the period, too).
  */
 enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       u64 number, bool idle,
@@ -675,7 +680,7 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			break;
 	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
 
-	/* With its offer still in it, so that it is known to be there. */
+	/* Open the pools while the offer stands, so that they surely include it. */
 	if (opened || core->resting)
 		pools_open(policy, census.epoch);
 	if (core->resting)
@@ -687,7 +692,7 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 	return action == MW_CONTINUE ? MW_RUN : action;
 }
 
-/* Take back own donations first, else a chunk; never more than is there. */
+/* Take back own donations or a chunk, whichever is more, as far as available. */
 static bool account_reclaim(struct mw_policy *policy, struct mw_core *core,
 			    enum mw_resource resource)
 {
@@ -711,7 +716,7 @@ static bool account_reclaim(struct mw_policy *policy, struct mw_core *core,
 	return !mw_used_up(core, resource, account->used);
 }
 
-/* Count the core among the exhausted ones; what follows from it for all. */
+/* Count the core as exhausted; returns what follows for all cores. */
 static enum mw_action exhaust(struct mw_policy *policy, struct mw_core *core)
 {
 	u64 mode = mw_load(&policy->best_effort);
@@ -721,14 +726,14 @@ static enum mw_action exhaust(struct mw_policy *policy, struct mw_core *core)
 
 	do {
 		census = census_unpack(word);
-		/* The others are in a later period already; ours is ending. */
+		/* Other cores are already in a later period; this one is about to end. */
 		if (census.epoch != core->epoch)
 			return MW_CONTINUE;
 		/* Interrupts on an idle core can use up its budget. */
 		if (!core->active)
 			census.active++;
 		census.exhausted++;
-		/* Whoever wakes or comes after the release shares, too. */
+		/* A core that wakes or comes online after the release shares, too. */
 		action = census.released ? MW_RUN :
 					   share_best_effort(mode, &census);
 	} while (!mw_cas(&policy->census, &word, census_pack(&census)));
@@ -740,13 +745,13 @@ static enum mw_action exhaust(struct mw_policy *policy, struct mw_core *core)
 }
 
 /**
- * mw_overflow() - the core has used what was handed out to it
+ * mw_overflow() - the core has used the events that it was armed for
  * @policy: shared state
  * @core: an online core
  * @resource: whose counter overflowed
  * @used: events counted in this period
  *
- * No division and no loop over cores.
+ * Contains no division and no loop over cores.
  *
  * Return: MW_RUN (arm the counter with mw_until_overflow()), MW_THROTTLE,
  * MW_RELEASE_ALL or MW_NEW_PERIOD.
@@ -759,7 +764,7 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 
 	if (!core->online)
 		return MW_CONTINUE;
-	/* Interrupts of an idle core are charged to it. */
+	/* An idle core's interrupts are charged to it. */
 	if (core->away)
 		mw_core_active(policy, core);
 	account->used = used;
@@ -768,7 +773,7 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 	if (core->best_effort || core->exhausted ||
 	    !mw_used_up(core, resource, used))
 		return MW_RUN;
-	/* What it has given it may take back, whatever is set by now. */
+	/* A donor may take its events back even if reclaim is off by now. */
 	if ((core->reclaim || account->donated) &&
 	    account_reclaim(policy, core, resource))
 		return MW_RUN;
@@ -779,7 +784,7 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 		core->best_effort = true;
 	if (action != MW_CONTINUE)
 		return action;
-	/* A real-time core has used its budget, and runs on. */
+	/* A real-time core has used its budget, but continues. */
 	if (mw_load(&core->rt))
 		return MW_RUN;
 	used += mw_stop_events(core, resource) + account->repaid;
@@ -792,7 +797,7 @@ enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 }
 
 /**
- * mw_expect_stop() - say what a stop takes, before there was one
+ * mw_expect_stop() - set what a stop uses, before the first one
  * @core: the core
  * @resource: whose overflow will stop it
  * @events: from such an overflow to the period's end
@@ -805,19 +810,22 @@ void mw_expect_stop(struct mw_core *core, enum mw_resource resource, u64 events)
 }
 
 /**
- * mw_owe() - what tasks went on to take before the core was held
+ * mw_owe() - record what tasks used before the throttle took hold
  * @core: the core
  * @resource: any that is counted
  * @used: events counted in the period
- * @held: those of them counted when the core was held; @used if it never was
- * @allowed: what mw_allowed() was when the period ended
+ * @held: events of @used counted before the core was held; @used if it never
+ *	was
+ * @allowed: mw_allowed() at the period's end
  *
- * Tasks may run on for long before a throttle has the core, such as a kernel
- * that cannot be preempted. What they took past half a budget, which is what a
- * stop may take, is owed: later periods leave nothing until it is made up for,
- * 1024 budgets at most. For periods that mw_settle_stop() does not see.
+ * Tasks may continue long after a throttle began, for example in a kernel that
+ * cannot be preempted. A stop may use up to half a budget past @allowed;
+ * whatever the tasks used beyond that is owed. Later periods leave them nothing
+ * until it is repaid, up to 1024 budgets.
  *
- * Return: events of @used that are not owed.
+ * Call this for periods that mw_settle_stop() does not see.
+ *
+ * Return: the part of @used that is not owed.
  */
 u64 mw_owe(struct mw_core *core, enum mw_resource resource, u64 used, u64 held,
 	   u64 allowed)
@@ -837,27 +845,28 @@ u64 mw_owe(struct mw_core *core, enum mw_resource resource, u64 used, u64 held,
 	return used - owed;
 }
 
-/* Of what a period had past its budget, or short of it, a 16th counts for the next. */
+/* 1/16 of a period's excess or shortfall counts for the next period. */
 #define SETTLE_SHIFT 4
-/* This many periods' budgets, in such parts, are expected of stops at most. */
+/* Later periods compensate for at most 2^EXPECTED_SHIFT budgets that stops used. */
 #define EXPECTED_SHIFT 6
 
 /**
- * mw_settle_stop() - learn what stops take from a period that ended with one
+ * mw_settle_stop() - learn what a stop uses, from a period that ended with one
  * @core: the core
  * @resource: whose overflow has stopped it
- * @used: as mw_owe() has them
- * @held: the same
- * @allowed: the same
+ * @used: as in mw_owe()
+ * @held: as in mw_owe()
+ * @allowed: as in mw_owe()
  *
- * Interrupt, wake-up and switch of a stop are events, too, and so is whatever
- * interrupts the core while it is held. What a period had past what it allowed,
- * but for what is owed, is charged with the next overflows, half of a budget at
- * most; and what it was short of is taken off that. So the mean of the periods
- * that end with a stop is what was handed out, however dear some stops are, as
- * long as they take half of the budget on average. A host that can't tell, or
- * whose stops take nothing, never calls. It may call when the next period has
- * begun.
+ * The interrupt, the wake-up and the switch of a stop cause events, and so does
+ * every interrupt that the core serves while it is held. What a period used
+ * past @allowed, without what is owed, is charged to later overflows, up to
+ * half a budget each. What a period left unused reduces that charge. So periods
+ * that end with a stop use, on average, what was assigned, even if some stops
+ * are expensive, as long as a stop uses at most half of the budget on average.
+ *
+ * A host that cannot tell, or whose stops use nothing, need not call this. It
+ * may call when the next period has begun.
  */
 void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
 		    u64 held, u64 allowed)
@@ -884,13 +893,13 @@ void mw_settle_stop(struct mw_core *core, enum mw_resource resource, u64 used,
 }
 
 /**
- * mw_release() - let a throttled core go, if there is a reason to
+ * mw_release() - release a throttled core, if there is a reason to
  * @policy: shared state
  * @core: an online core
  *
- * Called on each core after some core returned MW_RELEASE_ALL, or when the
- * core was made a real-time one. A call that comes late, when the next period
- * has begun, finds the core running and changes nothing.
+ * Called on each core after a core returned MW_RELEASE_ALL, or when the core
+ * becomes a real-time one. A late call, after the next period has begun, finds
+ * the core running and changes nothing.
  *
  * Return: MW_RUN if the core was throttled and now runs, else MW_CONTINUE.
  */
@@ -909,9 +918,9 @@ enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core)
 /**
  * mw_until_overflow() - events that the core may use before the next overflow
  * @core: the core
- * @resource: whose counter
+ * @resource: reads or writes
  *
- * Return: at least 1; MW_UNLIMITED when the core runs unregulated.
+ * Return: at least 1; MW_UNLIMITED if the core runs unregulated.
  */
 u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource)
 {
@@ -930,7 +939,7 @@ u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource)
  * mw_census_read() - how many cores are online, active and exhausted
  * @policy: shared state
  *
- * Return: a consistent picture of one moment.
+ * Return: a consistent snapshot.
  */
 struct mw_census mw_census_read(const struct mw_policy *policy)
 {

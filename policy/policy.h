@@ -7,42 +7,41 @@
  *
  * The library has no clock, no I/O, no locks and no memory of its own. A host
  * (kernel module, user-space regulator, simulator) counts events and keeps
- * time; it calls in and does what the returned action says.
+ * time. The host calls the library and carries out the returned action.
  *
- * Who may call what: every function that takes a struct mw_core is called for
- * that core by that core alone, one call at a time (in the kernel: on that
- * CPU with interrupts off). mw_set_*() may be called by anyone at any time. A
- * call that reaches a core after it went offline (a timer, a kick or a counter's
- * interrupt on its way) returns MW_CONTINUE and changes nothing.
+ * Calling rules: only the core itself calls a function that takes its struct
+ * mw_core, one call at a time (in the kernel: on that CPU with interrupts off).
+ * Any thread may call mw_set_*() at any time. A timer, kick or counter
+ * interrupt may arrive after its core went offline; the call then returns
+ * MW_CONTINUE and changes nothing.
  *
- * Periods are numbered by the host, from one clock that all cores read: a core
- * whose timer comes late, or never came, then still knows which period it is
- * in, and cores cannot fall out of step. Numbers grow; only their low 21 bits
- * count.
+ * The host numbers the periods from one clock that all cores read. So a core
+ * whose timer is late or missing still knows its period, and cores cannot get
+ * out of step. Numbers grow; only their low 21 bits count.
  *
- * What is shared between cores is three kinds of atomic word, each changed by
- * compare-and-swap only. Two of them carry the epoch (the number of the global
- * period) that they speak of, so that a core that is late or early can neither
- * spend nor spoil what belongs to another period:
+ * Cores share three kinds of atomic word; each is changed by compare-and-swap
+ * only. Two kinds hold the epoch, which is the number of the global period that
+ * they describe. So a core that is late or early can neither spend nor spoil
+ * the events of another period:
  *
  *   census   epoch:21 | released:1 | online:14 | active:14 | exhausted:14
- *            Opened for a new epoch by the first core that gets there, with
- *            every online core presumed active; a core that finds itself idle
- *            takes itself out. Whoever makes exhausted equal to active does so
- *            in one swap that also records what follows (released, or the next
- *            epoch), so exactly one core sees it happen: no wake-up can be
- *            lost, and none comes twice.
+ *            The first core to reach a new epoch opens it, with every online
+ *            core presumed active. A core that finds itself idle then removes
+ *            itself. The swap that makes exhausted equal to active also records
+ *            the consequence (released, or the next epoch). So exactly one core
+ *            sees this happen: no wake-up is lost, and none is sent twice.
  *   pool[r]  epoch:21 | events:43
- *            What was donated in that epoch and not yet taken.
+ *            Events that were donated in that epoch and not yet taken.
  *
  *   offered[r]  events that resting cores leave of their budgets in each period.
- *            It has no epoch: a pool begins with it when it is opened.
+ *            It has no epoch: each pool starts with this number when it opens.
  *
- * A core rests when its host begins no period for it, since it idles or takes
- * next to nothing. A core that rests and idles is out of the census as well.
+ * A core rests while its host begins no periods for it, because the core is
+ * idle or uses almost nothing. A core that rests and is idle also leaves the
+ * census.
  *
- * A successful swap is a full barrier; loads acquire. No order between census
- * and pools is relied on: each word is judged by the epoch inside it.
+ * A successful swap is a full barrier; loads acquire. The code relies on no
+ * order between census and pools: it judges each word by the epoch inside it.
  */
 #ifndef MEMWARDEN_POLICY_H
 #define MEMWARDEN_POLICY_H
@@ -53,7 +52,7 @@
 #define MW_UNLIMITED ((1ULL << 40) - 1)
 /* Periods are numbered on a circle. */
 #define MW_EPOCH_MASK ((1ULL << 21) - 1)
-/* As many cores as a census field can count. */
+/* The largest number that a census field holds. */
 #define MW_MAX_CORES ((1U << 14) - 1)
 
 enum mw_resource {
@@ -64,7 +63,7 @@ enum mw_resource {
 
 /* Best effort: what happens when all active cores have used their budgets. */
 enum mw_best_effort {
-	MW_NONE = 0, /* everybody waits for the period's end */
+	MW_NONE = 0, /* all cores wait for the period's end */
 	MW_SPARE = 2, /* throttled cores run unregulated until then */
 	MW_PROPORTIONAL = 5, /* a new period begins at once on all cores */
 };
@@ -72,41 +71,42 @@ enum mw_best_effort {
 enum mw_action {
 	/* Nothing changed; leave counters as they are. */
 	MW_CONTINUE,
-	/* Run; next overflow after mw_until_overflow() more events. */
+	/* Run; the next overflow comes after mw_until_overflow() more events. */
 	MW_RUN,
-	/* Block this core until mw_period_begin() or mw_release() says run. */
+	/* Block this core until mw_period_begin() or mw_release() returns MW_RUN. */
 	MW_THROTTLE,
 	/*
-	 * This core runs on, unregulated; call mw_release() on every other
-	 * core. (From a core that found itself idle or went away: on all.)
+	 * This core continues unregulated; call mw_release() on every other
+	 * core. If the core has become idle or gone offline, call it on every
+	 * core.
 	 */
 	MW_RELEASE_ALL,
 	/*
-	 * A new period has been opened. Let mw_census_read().epoch be the
-	 * number of the period that begins now, and call mw_period_begin() on
-	 * every core, this one included.
+	 * A new period is open. Its number is mw_census_read().epoch; make it
+	 * the number of the period that begins now. Call mw_period_begin() on
+	 * every core, including this one.
 	 */
 	MW_NEW_PERIOD,
 };
 
 /**
  * struct mw_account - one resource of one core
- * @next_budget: what the next period's budget will be; anyone may store it
+ * @next_budget: budget of the next period; any thread may store it
  * @budget: this period's reservation
- * @assigned: events handed out to this core in this period so far
- * @used: events counted in this period, as last told by the host
+ * @assigned: events assigned to this core in this period so far
+ * @used: events counted in this period, as last reported by the host
  * @donated: own events that went to the pool and were not taken back
  * @prediction: expected need of a period, in 1/16 events (EWMA, weights 1/2)
- * @shortfall: reservation left unused by a throttle too early in this period
- * @stop: what a stop takes, in 1/256 events, as mw_settle_stop() has learnt it
- * @owed: events taken past the budgets of earlier periods, and not yet made up for
- * @repaid: of @assigned, events that go off what is owed: no task gets them
+ * @shortfall: reservation left unused by a premature throttle in this period
+ * @stop: what a stop uses, in 1/256 events, as learned by mw_settle_stop()
+ * @owed: events used past the budgets of earlier periods and not yet repaid
+ * @repaid: part of @assigned that repays @owed and is not available to tasks
  * @offered: events donated in each period that begins without the core
  * @total_used: events used in all ended periods
- * @total_assigned: events handed out in all ended periods (limited ones)
+ * @total_assigned: events assigned in all ended periods (limited ones)
  * @total_donated: events given to the pool
  * @total_reclaimed: events taken from the pool, own donations included
- * @reclaim_errors: times throttled before the own reservation was used
+ * @reclaim_errors: throttles that came before the own reservation was used
  */
 struct mw_account {
 	mw_atomic64 next_budget;
@@ -128,10 +128,10 @@ struct mw_account {
 };
 
 /**
- * struct mw_core - one core's state, touched by that core alone
- * @rt: atomic flag, set by anyone: never throttled, still counted
+ * struct mw_core - one core's state, accessed by that core alone
+ * @rt: atomic flag, set by any thread: count the core but never throttle it
  * @epoch: the period that this core is in
- * @online: taken part since mw_core_online()
+ * @online: takes part since mw_core_online()
  * @active: counted as active in the census of @epoch
  * @exhausted: counted as exhausted in the census of @epoch
  * @throttled: blocked by the host
@@ -139,7 +139,7 @@ struct mw_account {
  * @reclaim: donation was on when this period began
  * @away: idle, and not in the census
  * @resting: its offers are in @offered of struct mw_policy
- * @offers_end: the last period whose pool may have them, once it rests no more
+ * @offers_end: after a rest, the last period whose pool may include its offers
  * @account: by enum mw_resource
  */
 struct mw_core {
@@ -158,7 +158,7 @@ struct mw_core {
 };
 
 /**
- * struct mw_policy - what all cores share
+ * struct mw_policy - state that all cores share
  * @census: epoch, online, active and exhausted cores in one word
  * @pool: donated events by resource
  * @offered: events that each new pool begins with, by resource
@@ -215,16 +215,16 @@ u64 mw_until_overflow(const struct mw_core *core, enum mw_resource resource);
 struct mw_census mw_census_read(const struct mw_policy *policy);
 u64 mw_pool_read(const struct mw_policy *policy, enum mw_resource resource);
 
-/* Fraction bits of what a stop takes. */
+/* Fraction bits of @stop in struct mw_account. */
 #define MW_STOP_SHIFT 8
 
 /**
- * mw_stop_events() - what a stop is expected to take
+ * mw_stop_events() - events that a stop is expected to use
  * @core: the core
- * @resource: whose counter
+ * @resource: reads or writes
  *
- * Return: events from an overflow to the end of its period; half of what was
- * handed out at most. They are charged with the overflow.
+ * Return: events from an overflow to the end of its period, at most half of
+ * @assigned. The overflow is charged with them.
  */
 static inline u64 mw_stop_events(const struct mw_core *core,
 				 enum mw_resource resource)
@@ -235,15 +235,15 @@ static inline u64 mw_stop_events(const struct mw_core *core,
 	return stop < half ? stop : half;
 }
 
-/* A resting core keeps this fraction of its budget. */
+/* A resting core keeps this fraction of its budget, as a shift. */
 #define MW_REST_SHIFT 5
 
 /**
- * mw_rest_events() - what a resting core may take in a period
+ * mw_rest_events() - events that a resting core may use in a period
  * @core: the core
- * @resource: whose counter
+ * @resource: reads or writes
  *
- * Return: events, 1 at least.
+ * Return: events, at least 1.
  */
 static inline u64 mw_rest_events(const struct mw_core *core,
 				 enum mw_resource resource)
@@ -254,11 +254,11 @@ static inline u64 mw_rest_events(const struct mw_core *core,
 }
 
 /**
- * mw_allowed() - what the period leaves the core and its stop
+ * mw_allowed() - events of this period for the core's tasks and its stop
  * @core: the core
- * @resource: whose counter
+ * @resource: reads or writes
  *
- * Return: events handed out so far, but for those that go off what is owed.
+ * Return: events assigned so far, without those that repay earlier periods.
  */
 static inline u64 mw_allowed(const struct mw_core *core,
 			     enum mw_resource resource)
@@ -269,12 +269,12 @@ static inline u64 mw_allowed(const struct mw_core *core,
 }
 
 /**
- * mw_used_up() - is what the period leaves used, a stop included?
+ * mw_used_up() - are all allowed events used, including those of a stop?
  * @core: the core
- * @resource: whose counter
+ * @resource: reads or writes
  * @used: events counted in this period
  *
- * Return: whether mw_overflow() would find it so.
+ * Return: whether mw_overflow() would treat the budget as used up.
  */
 static inline bool mw_used_up(const struct mw_core *core,
 			      enum mw_resource resource, u64 used)
@@ -284,13 +284,13 @@ static inline bool mw_used_up(const struct mw_core *core,
 }
 
 /**
- * mw_counted() - how much of the period's budget is used, without a decision
+ * mw_counted() - record how many events are used, without a decision
  * @core: the core
- * @resource: whose counter
+ * @resource: reads or writes
  * @used: events counted in this period
  *
- * For a host that arms its counter later than the period begins:
- * mw_until_overflow() goes by it.
+ * For a host that arms its counter after the period has begun:
+ * mw_until_overflow() uses this value.
  */
 static inline void mw_counted(struct mw_core *core, enum mw_resource resource,
 			      u64 used)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * What the policy needs from the place that it is compiled in: fixed-width
- * integers, error numbers and one atomic word. The kernel, user space and the
- * interleaving explorer each have their own; nothing else in policy/ may know
- * which of them it is in.
+ * What the policy needs from its environment: fixed-width integers, error
+ * numbers and one atomic word. The kernel, user space and the interleaving
+ * explorer each supply their own; no other file in policy/ may depend on the
+ * environment.
  */
 #ifndef MEMWARDEN_POLICY_TYPES_H
 #define MEMWARDEN_POLICY_TYPES_H
@@ -27,7 +27,7 @@ static inline void mw_store(mw_atomic64 *word, u64 value)
 	atomic64_set_release(word, (s64)value);
 }
 
-/* Full barrier on success; on failure *expected becomes the present value. */
+/* Full barrier on success; on failure *expected is set to the current value. */
 static inline bool mw_cas(mw_atomic64 *word, u64 *expected, u64 desired)
 {
 	return atomic64_try_cmpxchg(word, (s64 *)expected, (s64)desired);
@@ -49,7 +49,7 @@ typedef struct {
 } mw_atomic64;
 
 #ifdef MW_EXPLORE
-/* Another core may run before @word is accessed: supplied by the explorer. */
+/* Lets another core run before @word is accessed; the explorer supplies it. */
 void mw_interleave(const mw_atomic64 *word);
 #else
 static inline void mw_interleave(const mw_atomic64 *word)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles `policy/policy.c` for the library and, for its tests alone, once
-//! more with a stop before every atomic access, whole and with one fault each.
+//! Compiles `policy/policy.c` for the library. For the tests alone it also compiles variants that stop before every
+//! atomic access: the original, and copies with one fault each.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -40,8 +40,8 @@ fn c_compiler(policy: &Path) -> cc::Build {
     build
 }
 
-/// One archive with the layout of the structures and every variant of the
-/// policy; only this package's integration tests link it.
+/// Builds one archive with the layout of the structures and every variant of the policy; only this package's
+/// integration tests link it.
 fn compile_for_tests(here: &Path, policy: &Path) {
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
     let c = here.join("tests/c");
@@ -83,7 +83,7 @@ fn compile_for_tests(here: &Path, policy: &Path) {
     c_compiler(policy)
         .define("MW_EXPLORE", None)
         .opt_level(2)
-        // The library's own build has shown them; faulty copies have more.
+        // The library's build has shown all warnings; the faulty copies cause more.
         .warnings(false)
         .extra_warnings(false)
         .file(c.join("layout.c"))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The clock that all cores go by, and the budgets that hold in each of its
- * periods. Both change under one sequence count: a core never sees a new
- * period's length with an old budget, and all cores change in the same period.
- * What a core without a timer offers is of its old budget until it has looked.
+ * The clock that all cores use, and the budgets in force in each of its periods. Both change under
+ * one sequence count: a core never sees a new period length with an old budget, and all cores
+ * change in the same period. A core without a timer offers events of its old budget until it has
+ * looked.
  */
 #include <linux/ktime.h>
 #include <linux/math64.h>
@@ -15,7 +15,7 @@
 
 static u64 periods_since_phase(const struct mg_clock *clock, u64 now)
 {
-	/* Another core may have set the phase after we looked at the time. */
+	/* Another core may have set the phase after @now was read. */
 	return now > clock->phase ? div64_u64(now - clock->phase, clock->period_ns) : 0;
 }
 
@@ -24,7 +24,7 @@ static u64 clock_number(const struct mg_clock *clock, u64 now)
 	return clock->number + periods_since_phase(clock, now);
 }
 
-/* The clock may have been set since the core looked: see what holds. */
+/* The clock may have been set since the core last looked: read what is in force. */
 static void read_anew(struct mg_core *core, u64 now)
 {
 	u64 budget[MW_RESOURCES], generation, passed;
@@ -61,11 +61,11 @@ static void read_anew(struct mg_core *core, u64 now)
 }
 
 /**
- * mg_clock_read() - which period is it on this core, and what holds in it?
- * @core: of this CPU, interrupts off; number, next, phase and period_ns follow
+ * mg_clock_read() - determine this core's current period and its budgets
+ * @core: of this CPU, interrupts off; @number, @next, @phase and @period_ns are updated
  * @now: ns, monotonic
  *
- * Budgets that hold from this period on are handed to the policy.
+ * Passes budgets that take effect with this period to the policy.
  */
 void mg_clock_read(struct mg_core *core, u64 now)
 {
@@ -91,7 +91,7 @@ u64 mg_clock_phase(void)
 }
 
 /**
- * mg_clock_restart() - best effort has opened a period: it begins now
+ * mg_clock_restart() - begin the period that best effort has opened now
  * @epoch: its number on the policy's circle
  * @now: ns, monotonic
  *
@@ -103,7 +103,7 @@ void mg_clock_restart(u64 epoch, u64 now)
 	u64 number, ahead;
 
 	raw_spin_lock(&mg_guard.clock_lock);
-	/* A later winner may have been here first. */
+	/* A core that opened a later period may have been here first. */
 	if (now > clock->phase) {
 		number = clock_number(clock, now);
 		ahead = (epoch - number) & EPOCH_MASK;
@@ -115,7 +115,7 @@ void mg_clock_restart(u64 epoch, u64 now)
 	raw_spin_unlock(&mg_guard.clock_lock);
 }
 
-/* The clock's lock is held. Later changes replace those that do not hold yet. */
+/* The clock's lock is held. Later changes replace changes that are not yet in force. */
 static void publish(u64 from)
 {
 	struct mg_clock *clock = &mg_guard.clock;
@@ -134,10 +134,9 @@ static void publish(u64 from)
 }
 
 /**
- * mg_clock_set_budgets() - every core's wanted budgets hold from the next period on
+ * mg_clock_set_budgets() - put every core's wanted budgets in force with the next period
  *
- * In the same period on all cores. The caller holds the settings mutex and
- * kicks all cores.
+ * All cores change in the same period. The caller holds the settings mutex and kicks all cores.
  */
 void mg_clock_set_budgets(void)
 {
@@ -151,7 +150,7 @@ void mg_clock_set_budgets(void)
 }
 
 /**
- * mg_clock_set_period() - a new length, with the wanted budgets, from a period that begins now
+ * mg_clock_set_period() - begin a period of a new length now, with the wanted budgets
  * @period_ns: the length
  *
  * The caller holds the settings mutex and kicks all cores.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* All that differs between the kernels and architectures that we build for. */
+/* Differences between the supported kernels and architectures. */
 #ifndef MEMGUARD_COMPAT_H
 #define MEMGUARD_COMPAT_H
 
@@ -8,8 +8,8 @@
 #include <linux/version.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
-/* Older ones give a module no scheduling class that holds a core (sched_setattr_nocheck). */
-#error "memguard is for Linux 6.1 and later; memwarden guard start --backend user does without it"
+/* Older kernels give a module no scheduling class that holds a core (sched_setattr_nocheck). */
+#error "memguard needs Linux 6.1 or later; use memwarden guard start --backend user"
 #endif
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
@@ -23,9 +23,8 @@ static inline void hrtimer_setup(struct hrtimer *timer,
 #endif
 
 /*
- * mg_halt() - stop the pipeline until an interrupt comes, and let it in.
- * Entered with interrupts off, returns with interrupts on; an interrupt that
- * is already pending ends the wait at once.
+ * mg_halt() - stop the pipeline until an interrupt arrives, and serve it. Entered with interrupts
+ * off, returns with interrupts on. An interrupt that is already pending ends the wait at once.
  */
 #if defined(CONFIG_ARM64)
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One regulated core: its period timer, its overflow, and the kick by which
- * another core tells it that something has changed. Everything here runs on
- * the core's own CPU; what is decided is decided in policy/, how a core is
- * held is in throttle.c, and which period it is, all cores tell from clock.c.
- * Periods that need no decision are in steady.c.
+ * One regulated core: its period timer, its overflow, and the kick by which another core reports a
+ * change. All code here runs on the core's own CPU. policy/ takes the decisions, throttle.c holds a
+ * core, and clock.c tells all cores the current period. Periods that need no decision are in
+ * steady.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/bits.h>
@@ -25,8 +24,8 @@
 DEFINE_PER_CPU(struct mg_core, mg_cores);
 
 /*
- * After this number of periods that took next to nothing a core is far below its budget, until
- * a chunk of it lasts less than CHUNK_PERIODS.
+ * A core is far below its budget after LIGHT_PERIODS periods that used almost nothing. This ends
+ * when a chunk of the budget lasts less than CHUNK_PERIODS periods.
  */
 #define LIGHT_PERIODS 16ULL
 #define CHUNK_PERIODS 4
@@ -36,12 +35,11 @@ static bool core_is_idle(void)
 	return is_idle_task(current);
 }
 
-/* ---- what an action asks of the host ---- */
+/* ---- carrying out an action ---- */
 
 /*
- * A call must not be queued again before it has begun, and only one core may
- * queue it: the one that finds no kick pending. A kick that is pending has not
- * looked yet, and will see what its sender did before.
+ * A call must not be queued again before it has begun. So only the core that finds no pending kick
+ * queues it. A pending kick has not looked yet, and will see what its sender did before.
  */
 static void kick(struct mg_core *core)
 {
@@ -65,7 +63,7 @@ static void kick_others(struct mg_core *core)
 
 static void carry_out(struct mg_core *core, enum mw_action action, u64 now)
 {
-	/* Others may be ahead of the core: the period that is shared, or begins. */
+	/* Other cores may be ahead: this is the period that is shared or that begins. */
 	u64 epoch = mw_census_read(&mg_guard.policy).epoch;
 
 	switch (action) {
@@ -100,7 +98,7 @@ static void arm_counters(struct mg_core *core)
 				       mw_until_overflow(&core->policy, r));
 }
 
-/* At a period's begin. What goes by chunks is armed when the next look is chosen. */
+/* At the start of a period. next_look() arms the counters of a core that is watched by chunks. */
 static void arm_anew(struct mg_core *core, const u64 *used)
 {
 	int r;
@@ -131,15 +129,15 @@ static void release(struct mg_core *core, u64 now)
 }
 
 /*
- * Released, the thread gives the core back: what is counted until it has left
- * is no task's. If it has not even come, tasks run on, and are charged.
+ * After a release the thread gives the core back; events until it has left belong to no task. If
+ * the thread has not run yet, tasks keep running and are charged.
  */
 static bool gives_back(const struct mg_core *core)
 {
 	return core->leaving_hold && !core->waiting;
 }
 
-/* Does this period leave nothing, for what earlier ones have taken? */
+/* Does this period repay what earlier periods used? */
 static bool owes(const struct mg_core *core)
 {
 	int r;
@@ -151,9 +149,9 @@ static bool owes(const struct mg_core *core)
 }
 
 /*
- * However small the budget, a task runs for as long as the thread takes to leave
- * at its fastest, and for MG_RUN_MIN_NS at least: one that holds a lock, or an
- * RCU reader, goes on in every period.
+ * However small the budget, a task runs at least MG_RUN_MIN_NS, and at least the shortest time that
+ * the thread takes to leave. So a task that holds a lock, or is an RCU reader, makes progress in
+ * every period.
  */
 static void let_run(struct mg_core *core, u64 now)
 {
@@ -161,7 +159,7 @@ static void let_run(struct mg_core *core, u64 now)
 				      core->period_ns / 8);
 }
 
-/* Until the period ends, whatever the counter says. */
+/* Best effort lasts until the period ends, whatever the counter says. */
 static void book_best_effort(struct mg_core *core, u64 now)
 {
 	core->stats.best_effort_periods++;
@@ -196,8 +194,8 @@ static void clear_stats(struct mg_core *core, u64 now)
 }
 
 /*
- * What was counted while the core was held is past its budget, too: so the
- * books are closed when the period ends, not when the throttle takes hold.
+ * Events that are counted while the core is held exceed its budget, too. So the books are closed
+ * when the period ends, not when the throttle takes hold.
  */
 static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
 		      u64 assigned, u64 allowed)
@@ -214,20 +212,20 @@ static void book_stop(struct mg_core *core, enum mw_resource r, u64 used,
 	counter->stopped = false;
 }
 
-/* Is what the core used known up to the last mark only? */
+/* Is the core's use known only up to the last mark? */
 static bool by_chunks(const struct mg_core *core, enum mw_resource r)
 {
 	return core->chunks && core->policy.account[r].budget != MW_UNLIMITED;
 }
 
-/* Where the counter was not read in each of them, @used is of all @since. */
+/* If the counter was not read in each of the periods, @used is the sum over all @since periods. */
 static void average(struct mg_counter *counter, u64 used, u64 since, u64 periods)
 {
 	if (counter->far)
 		periods = max(since, 1ULL);
 	counter->far = false;
 	used <<= MG_AVERAGE_SHIFT;
-	/* None of them has ended where another core was first to see the next begin. */
+	/* @periods may be 0: another core may have seen the next period begin first. */
 	if (unlikely(periods > 1))
 		used = div64_u64(used, periods);
 	counter->last = used >> MG_AVERAGE_SHIFT;
@@ -245,7 +243,7 @@ static void book_resource(struct mg_core *core, enum mw_resource r, u64 used,
 	    core->policy.account[r].repaid)
 		core->light = 0;
 	if (unlikely(periods > 1)) {
-		/* Without a timer: the core was idle, has no limit, or is far below. */
+		/* The core had no timer: it was idle, had no limit, or was far below its budget. */
 		over = false;
 		core->policy.account[r].total_assigned += (periods - 1) * resting;
 		if (!by_chunks(core, r))
@@ -298,9 +296,9 @@ static void book_second(struct mg_core *core, u64 now)
 /* ---- periods ---- */
 
 /**
- * mg_sharing() - does what one core does not use go to others?
+ * mg_sharing() - do other cores get what one core does not use?
  *
- * Return: if not, no core needs to know when another one's period begins.
+ * Return: if false, no core needs to know when another core's period begins.
  */
 bool mg_sharing(void)
 {
@@ -318,7 +316,7 @@ static bool has_limit(const struct mg_core *core)
 	return false;
 }
 
-/* Does another budget hold from the next period on? */
+/* Does the budget change with the next period? */
 static bool budget_changes(const struct mg_core *core)
 {
 	int r;
@@ -330,7 +328,7 @@ static bool budget_changes(const struct mg_core *core)
 	return false;
 }
 
-/* Can the core donate nothing while it rests, since it owes? */
+/* Does the core's debt keep it from donating while it rests? */
 static bool owed_first(const struct mg_core *core)
 {
 	int r;
@@ -343,7 +341,7 @@ static bool owed_first(const struct mg_core *core)
 	return false;
 }
 
-/* Nothing is used up soon: there is no limit, nothing runs, or it is far below. */
+/* Is no budget about to be used up? The core has no limit, is idle, or is far below its budget. */
 static bool needs_no_timer(struct mg_core *core, bool idle)
 {
 	int r;
@@ -369,11 +367,10 @@ static bool needs_no_timer(struct mg_core *core, bool idle)
 }
 
 /*
- * A core that has taken little for a while, or idles while others may have what it
- * leaves, is told when it has used a chunk of its budget, not when each period
- * ends. In which period it used the chunk is
- * not known: it is charged to the one in which it ended, so that no period can
- * have more than its budget, and that one may have a chunk less.
+ * A core that has used little for a while, or idles while other cores may use what it leaves, is
+ * interrupted after each chunk of its budget, not at the end of each period. The period in which it
+ * used the chunk is unknown, so the chunk is charged to the period in which it ended. Then no
+ * period exceeds its budget, and that one may use up to a chunk less.
  */
 static void arm_chunks(struct mg_core *core)
 {
@@ -391,7 +388,7 @@ static void arm_chunks(struct mg_core *core)
 	}
 }
 
-/* Do others have what it leaves of its budget? */
+/* Do other cores get what this core leaves of its budget? */
 static bool offers(const struct mg_core *core)
 {
 	int r;
@@ -402,7 +399,7 @@ static bool offers(const struct mg_core *core)
 	return false;
 }
 
-/* No timer tells the core of a period any more: do others go on without it? */
+/* Without a timer the core does not see periods begin: do the other cores continue without it? */
 static bool rest(struct mg_core *core, u64 now, bool idle)
 {
 	mw_core_rest(&mg_guard.policy, &core->policy);
@@ -413,7 +410,7 @@ static bool rest(struct mg_core *core, u64 now, bool idle)
 	return true;
 }
 
-/* When does the core's timer expire next? U64_MAX: it needs none. */
+/* When does the core's timer expire next? U64_MAX: it needs no timer. */
 static u64 next_look(struct mg_core *core, u64 now, bool idle)
 {
 	bool had_chunks = core->chunks;
@@ -425,14 +422,16 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 		arm_chunks(core);
 	else if (had_chunks)
 		count_and_arm(core);
-	/* The periods that an idle core sleeps through pay what it owes; then it donates. */
+	/*
+	 * The periods that an idle core sleeps through repay what it owes; then it donates again.
+	 */
 	if (core->far_below || (core->quiet && owed_first(core)))
 		return now + clamp_t(u64, MG_LOOK_PERIODS * core->period_ns,
 				     core->period_ns, NSEC_PER_SEC);
 	return core->quiet ? U64_MAX : core->next;
 }
 
-/* On the policy's circle of periods, as far away as can be. */
+/* On the policy's circle of periods, the largest possible distance. */
 #define HALF_A_CIRCLE BIT_ULL(20)
 
 static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
@@ -442,8 +441,8 @@ static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
 	u64 ahead = (epoch - number) & (2 * HALF_A_CIRCLE - 1);
 
 	/*
-	 * After almost a whole circle without a timer the policy can't tell a period
-	 * of then from one to come.
+	 * After almost a whole circle without a timer the policy cannot distinguish that old period
+	 * from one to come.
 	 */
 	if (unlikely(number - last > HALF_A_CIRCLE && ahead < HALF_A_CIRCLE &&
 		     (ahead || epoch == core->policy.epoch)))
@@ -461,7 +460,9 @@ static bool counters_lost(const struct mg_core *core)
 	return false;
 }
 
-/* Without its counter the core runs unregulated: count it, say it, mend it. */
+/*
+ * Without its counter the core runs unregulated: count these periods and have the counter mended.
+ */
 static void book_lost(struct mg_core *core, u64 now, u64 periods)
 {
 	core->stats.unregulated_periods += periods;
@@ -526,7 +527,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 	if (unlikely(counters_lost(core)))
 		book_lost(core, now, periods);
 	if (unlikely(core->limits_changed)) {
-		/* What was used without a limit is not held against one. */
+		/* Use without a limit does not count against a later limit. */
 		core->limits_changed = false;
 		begin_second(core, now);
 		for (r = 0; r < MW_RESOURCES; r++)
@@ -552,9 +553,9 @@ static void start_timer(struct mg_core *core, u64 at)
 static void core_used_up(struct mg_core *core, u64 now);
 
 /*
- * The core is without its timer; does it need it now? It does when it has used
- * a chunk too soon, in interrupts on an idle core, too: what it has given away it
- * can't use. Such a core stays away from the periods of the others.
+ * The core has no timer; does it need one now? It does if it used a chunk too soon. Interrupts on
+ * an idle core count as well: the core cannot use what it has given away. Such a core stays out of
+ * the other cores' periods.
  */
 static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used)
 {
@@ -562,7 +563,7 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 	u64 next;
 
 	begin_period(core, now, 0, idle);
-	/* In the middle of a period, too: the next one may be far away. */
+	/* Clear them in the middle of a period, too: the next one may be far away. */
 	if (unlikely(READ_ONCE(core->reset)))
 		clear_stats(core, now);
 	too_soon = chunk_used && core->number - core->chunk_number < CHUNK_PERIODS;
@@ -575,19 +576,19 @@ static void look_again(struct mg_core *core, u64 now, bool idle, bool chunk_used
 		carry_out(core, mw_core_away(&mg_guard.policy, &core->policy), now);
 }
 
-/* Long enough for the thread to halt; its CPU may be the one that we run on. */
+/* Long enough for the thread to halt, even if its CPU is the one that this code runs on. */
 #define TRIAL_NS (100 * NSEC_PER_USEC)
 #define TRIALS 10
 
 /*
- * An event of which a halted core has one each 20 ns counts time, not traffic:
- * what it counts while the core is held says nothing about a stop.
+ * An event that a halted core counts every 20 ns or more often measures time, not traffic. Its
+ * count while the core is held says nothing about a stop.
  */
 static void release_trial(struct mg_core *core, u64 now)
 {
 	int r;
 
-	/* A thread that has not come yet shows only what others do meanwhile. */
+	/* If the thread has not run yet, the count shows only what other tasks did meanwhile. */
 	core->tried = !core->waiting;
 	for (r = 0; core->tried && r < MW_RESOURCES; r++) {
 		struct mg_counter *counter = &core->counter[r];
@@ -604,7 +605,7 @@ static void release_trial(struct mg_core *core, u64 now)
 	core->chunks = false;
 }
 
-/* Returns when the timer is to expire next; U64_MAX: it is not. Not the usual way. */
+/* The slow path. Returns when the timer expires next; U64_MAX: never. */
 static noinline u64 end_period(struct mg_core *core, u64 now)
 {
 	u64 late = core->quiet ? 0 : now - core->next, next;
@@ -616,7 +617,7 @@ static noinline u64 end_period(struct mg_core *core, u64 now)
 		return core->next;
 	}
 	if (unlikely(core->deferred)) {
-		/* The thread has come and gone meanwhile. */
+		/* The thread has run and left meanwhile. */
 		if (now < core->run_until && core->run_until < core->next)
 			return core->run_until;
 		core->deferred = false;
@@ -646,7 +647,7 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
-/* Another core, or a setting, says: look again. Interrupts are off. */
+/* Another core or a changed setting makes this core look again. Interrupts are off. */
 static void look(struct mg_core *core)
 {
 	u64 now = ktime_get_ns(), number = core->number;
@@ -660,8 +661,8 @@ static void look(struct mg_core *core)
 	}
 	mg_book_passed(core);
 	/*
-	 * Without sharing, a period begins early when the clock does. One that the policy
-	 * has not heard of is not begun again.
+	 * Without sharing, a period begins early only if the clock was set. A period that was only
+	 * noted, and that the policy has not seen, is not begun again.
 	 */
 	if (mg_clock_phase() != core->phase ||
 	    (mg_sharing() && (core->number == core->begun || now >= core->next))) {
@@ -673,7 +674,7 @@ static void look(struct mg_core *core)
 	}
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
-	/* What it uses from now on is no part of its stop. */
+	/* Events from now on do not belong to the stop. */
 	for (r = 0; r < MW_RESOURCES; r++)
 		core->counter[r].stopped = false;
 	release(core, now);
@@ -685,7 +686,7 @@ static void core_kicked(void *info)
 {
 	struct mg_core *core = info;
 
-	/* A full barrier, as is the sender's: what follows sees what it did. */
+	/* A full barrier, like the sender's: the code below sees what the sender did. */
 	atomic_xchg(&core->kicked, 0);
 	look(core);
 }
@@ -695,7 +696,7 @@ static void core_asked(void *info)
 	look(info);
 }
 
-/* Without a timer, too, the books of a period that has not ended are up to date. */
+/* A core without a timer has complete books until its current period ends. */
 static void core_freshened(void *info)
 {
 	struct mg_core *core = info;
@@ -710,7 +711,7 @@ static void core_freshened(void *info)
 /**
  * mg_kick_all() - make every core look at the settings now
  *
- * Waits until they have. The caller keeps CPUs from coming and going.
+ * Waits until all cores have looked. The caller prevents CPU hotplug.
  */
 void mg_kick_all(void)
 {
@@ -722,9 +723,9 @@ void mg_kick_all(void)
 }
 
 /**
- * mg_freshen() - have cores whose books are late bring them up to now
+ * mg_freshen() - have cores update books that are behind
  *
- * The caller keeps CPUs from coming and going.
+ * The caller prevents CPU hotplug.
  */
 void mg_freshen(void)
 {
@@ -773,7 +774,7 @@ static void used_up(struct mg_counter *counter, u64 now)
 		look(core);
 }
 
-/* An overflow that came too soon after a throttle is due now. */
+/* Handles an overflow that came too soon after a throttle. */
 static void core_used_up(struct mg_core *core, u64 now)
 {
 	int r;
@@ -815,7 +816,7 @@ static void quiet_overflow(struct mg_core *core, struct mg_counter *counter)
 }
 
 /**
- * mg_core_overflow() - the counter's interrupt, now outside of NMI context
+ * mg_core_overflow() - handle the counter's interrupt, outside of NMI context
  * @counter: of this CPU; interrupts are off
  */
 void mg_core_overflow(struct mg_counter *counter)
@@ -827,7 +828,7 @@ void mg_core_overflow(struct mg_counter *counter)
 		return;
 	core->steady = false;
 	if (core->quiet) {
-		/* Or interrupts on an idle core. */
+		/* Interrupts on an idle core cause this, too. */
 		quiet_overflow(core, counter);
 		return;
 	}
@@ -853,7 +854,7 @@ static bool nothing_left(const struct mg_core *core)
 	return false;
 }
 
-/* The throttle thread has left the core; what comes now is charged to its tasks. */
+/* The throttle thread has left the core; later events are charged to the core's tasks. */
 static void left(struct mg_core *core)
 {
 	u64 now = ktime_get_ns();
@@ -875,7 +876,7 @@ static void left(struct mg_core *core)
 		mw_counted(&core->policy, r, used);
 	}
 	WRITE_ONCE(core->trial, false);
-	/* Where nothing is left, an interrupt would only take of the run. */
+	/* If the budget is used up, an interrupt would only shorten the run. */
 	if (core->run_until < core->next && nothing_left(core)) {
 		core->deferred = true;
 		start_timer(core, core->run_until);
@@ -884,7 +885,7 @@ static void left(struct mg_core *core)
 	arm_counters(core);
 }
 
-/* ---- what runs ---- */
+/* ---- which task runs ---- */
 
 static struct tracepoint *sched_switch;
 
@@ -907,25 +908,25 @@ static void switched(void *unused, bool preempt, struct task_struct *prev,
 		else
 			mw_core_active(&mg_guard.policy, &core->policy);
 	} else if (core->quiet && is_idle_task(next)) {
-		/* No timer would find it idle, and the others may wait for it. */
+		/* No timer would find the core idle, and other cores may be waiting for it. */
 		if (mw_load(&mg_guard.policy.best_effort) != MW_NONE)
 			carry_out(core, mw_core_away(&mg_guard.policy, &core->policy),
 				  ktime_get_ns());
 	} else if (unlikely(prev == core->thread) && core->leaving_hold &&
 		   !preempt && prev_state) {
-		/* Not that the stopper took the core from it. */
+		/* The thread leaves by itself; being preempted by the stopper does not count. */
 		left(core);
 	}
 }
 
 /**
- * mg_watch_switches() - hear of every core that leaves idle, or its throttle thread
+ * mg_watch_switches() - watch for cores that leave idle or their throttle thread
  *
  * Return: 0 or a negative errno.
  */
 int mg_watch_switches(void)
 {
-	/* Registered as a void pointer: this compares what a kernel hands over. */
+	/* The probe is registered as a void pointer; this checks its type against the kernel's. */
 	check_trace_callback_type_sched_switch(switched);
 	for_each_kernel_tracepoint(find_sched_switch, NULL);
 	if (!sched_switch) {
@@ -935,7 +936,7 @@ int mg_watch_switches(void)
 	return tracepoint_probe_register(sched_switch, switched, NULL);
 }
 
-/** mg_unwatch_switches() - the end of mg_watch_switches() */
+/** mg_unwatch_switches() - undo mg_watch_switches() */
 void mg_unwatch_switches(void)
 {
 	tracepoint_probe_unregister(sched_switch, switched, NULL);
@@ -972,7 +973,7 @@ static void close_counters(struct mg_core *core)
 		mg_counter_close(&core->counter[r]);
 }
 
-/* On the core's CPU, interrupts off; clears @info when it has begun. */
+/* Runs on the core's CPU with interrupts off; sets *@info to 0 if regulation begins. */
 static void begin_regulation(void *info)
 {
 	struct mg_core *core = this_cpu_ptr(&mg_cores);
@@ -980,7 +981,7 @@ static void begin_regulation(void *info)
 	int *err = info;
 	int r;
 
-	/* The callback that stops this core has been and gone. */
+	/* The callback that stops this core has already run. */
 	if (core->leaving)
 		return;
 	*err = 0;
@@ -1007,7 +1008,7 @@ static void begin_regulation(void *info)
 		start_timer(core, core->next);
 }
 
-/* ---- what the regulator itself causes ---- */
+/* ---- events that the regulator itself causes ---- */
 
 static void begin_trial(void *info)
 {
@@ -1026,10 +1027,10 @@ static void begin_trial(void *info)
 }
 
 /*
- * Interrupt, wake-up and switch are events, too, and the core is charged for
- * them. One throttle without need shows how many at its begin and how many at its
- * end: a budget must leave something. Again, where what can't be preempted kept
- * the thread from the core.
+ * The interrupt, the wake-up and the switch of a throttle cause events, and the core is charged for
+ * them. One throttle without need shows how many they are at its start and at its end, since a
+ * budget must leave something for the tasks. Code that cannot be preempted may keep the thread from
+ * the core; the trial is then repeated.
  */
 static void try_throttle(struct mg_core *core)
 {
@@ -1046,11 +1047,11 @@ static void try_throttle(struct mg_core *core)
 
 /**
  * mg_core_start() - regulate a CPU from now on
- * @cpu: idle; if it is offline, or leaves meanwhile, nothing has happened
+ * @cpu: unused, see mg_core_is_idle(); if it is offline or goes offline, nothing happens
  *
- * Not from a hotplug callback: perf takes the hotplug lock.
+ * Not for hotplug callbacks, because perf takes the hotplug lock.
  *
- * Return: 0, or a negative errno with nothing left behind.
+ * Return: 0, or a negative errno with everything undone.
  */
 int mg_core_start(unsigned int cpu)
 {
@@ -1078,10 +1079,10 @@ int mg_core_start(unsigned int cpu)
 }
 
 /**
- * mg_core_stop() - let this CPU go, throttled or not
+ * mg_core_stop() - end the regulation of this CPU, throttled or not
  * @cpu: the CPU that this runs on, regulated or not
  *
- * What perf holds is left for mg_core_close(): see mg_core_start().
+ * mg_core_close() releases the perf events later: see mg_core_start().
  */
 void mg_core_stop(unsigned int cpu)
 {
@@ -1095,7 +1096,7 @@ void mg_core_stop(unsigned int cpu)
 		return;
 	local_irq_disable();
 	WRITE_ONCE(core->stopping, true);
-	/* mg_core_is_idle(): who sees that it isn't regulated sees why. */
+	/* For mg_core_is_idle(): a CPU that sees @regulated cleared also sees @stopping set. */
 	smp_store_release(&core->regulated, false);
 	mg_book_passed(core);
 	for (r = 0; r < mg_guard.resources; r++) {
@@ -1123,30 +1124,29 @@ void mg_core_stop(unsigned int cpu)
 
 	hrtimer_cancel(&core->timer);
 	mg_throttle_destroy(core);
-	/* mg_core_is_idle(): whoever starts it next sees that no thread is left. */
+	/* For mg_core_is_idle(): a CPU that starts this core next sees that the thread is gone. */
 	smp_store_release(&core->stopping, false);
 }
 
 /**
- * mg_core_is_idle() - neither regulated nor being stopped
+ * mg_core_is_idle() - is the core neither regulated nor being stopped?
  * @cpu: any possible CPU
  *
- * Return: whether the caller, if it is the only one that starts cores, may
- * close or start this one.
+ * Return: true if the caller, as the only code that starts cores, may close or start this one.
  */
 bool mg_core_is_idle(unsigned int cpu)
 {
 	struct mg_core *core = &per_cpu(mg_cores, cpu);
 
-	/* Pairs with the store of mg_core_stop(), as the next does. */
+	/* Pairs with the stores in mg_core_stop(), as does the load below. */
 	if (smp_load_acquire(&core->regulated))
 		return false;
-	/* Of the two, this one is cleared last. */
+	/* mg_core_stop() clears this one last. */
 	return !smp_load_acquire(&core->stopping);
 }
 
 /**
- * mg_core_close() - give back what a stopped core holds
+ * mg_core_close() - release the perf events of a stopped core
  * @cpu: stopped; need not be online
  */
 void mg_core_close(unsigned int cpu)
@@ -1154,9 +1154,7 @@ void mg_core_close(unsigned int cpu)
 	close_counters(&per_cpu(mg_cores, cpu));
 }
 
-/**
- * mg_cores_init() - every possible core, offline and without limits
- */
+/** mg_cores_init() - initialise every possible core, offline and without limits */
 void mg_cores_init(void)
 {
 	int cpu, r;

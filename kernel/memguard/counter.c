@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A perf event on one CPU, or two of one budget: counts, and interrupts when told to. */
+/* A perf event on one CPU, or two that share one budget: counts, and interrupts as armed. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/bits.h>
 #include <linux/device.h>
@@ -11,14 +11,14 @@
 
 #include "memguard.h"
 
-/* Possibly in NMI context: only note the time and ask for an interrupt. */
+/* This may be NMI context: only note the time and request an interrupt. */
 static void counter_overflowed(struct perf_event *event,
 			       struct perf_sample_data *data, struct pt_regs *regs)
 {
 	struct mg_counter *counter = event->overflow_handler_context;
 
 	counter->core->overflow_ns = ktime_get_mono_fast_ns();
-	/* From 7.3 on perf stops an event that interrupts often, and loses counts. */
+	/* Since Linux 7.3 perf stops an event that interrupts often, and loses counts. */
 	event->hw.interrupts = 0;
 	irq_work_queue(&counter->overflow);
 }
@@ -29,20 +29,20 @@ static void counter_work(struct irq_work *work)
 }
 
 /*
- * mg_counter_arm() writes these fields, and perf's interface promises none of them:
- * a kernel that keeps the distance elsewhere would compile, and never interrupt.
+ * mg_event_arm() writes these fields, but perf's interface guarantees none of them. With a kernel
+ * that keeps the distance elsewhere, the module would compile but never interrupt.
  */
 static bool fields_are_as_expected(const struct perf_event *event)
 {
 	if (event->hw.sample_period == MW_UNLIMITED &&
 	    event->hw.last_period == MW_UNLIMITED)
 		return true;
-	pr_err("this kernel's perf keeps the distance of an event elsewhere (sample_period %#llx, last_period %#llx): the module does not know it; memwarden guard start --backend user does without it\n",
+	pr_err("this kernel's perf keeps the distance of an event elsewhere (sample_period %#llx, last_period %#llx), where the module cannot set it; use memwarden guard start --backend user\n",
 	       event->hw.sample_period, event->hw.last_period);
 	return false;
 }
 
-/* The bits in "config1:0-37,63", whose name was taken off. */
+/* The bits in "config1:0-37,63", without the field's name. */
 static u64 bits_of(char *ranges)
 {
 	u64 bits = 0;
@@ -60,7 +60,7 @@ static u64 bits_of(char *ranges)
 	return bits;
 }
 
-/* Which bits of a field the PMU takes: what its files in sysfs say. */
+/* The bits that the PMU accepts in a field, from its files in sysfs. */
 static u64 field_bits(struct pmu *pmu, const char *field)
 {
 	const struct attribute_group **group;
@@ -110,11 +110,11 @@ static struct perf_event *open_event(struct mg_counter *counter, unsigned int cp
 						 counter_overflowed, counter);
 	if (IS_ERR(event))
 		return event;
-	/* Created, but every hardware counter is pinned by others. */
+	/* The event exists, but other pinned events occupy every hardware counter. */
 	err = -EBUSY;
 	if (event->state != PERF_EVENT_STATE_ACTIVE)
 		goto release;
-	/* It counts, but no interrupt would tell that the budget is used up. */
+	/* The event counts, but no interrupt would report that the budget is used up. */
 	err = -EOPNOTSUPP;
 	if (event->pmu->capabilities & PERF_PMU_CAP_NO_INTERRUPT)
 		goto release;
@@ -123,7 +123,7 @@ static struct perf_event *open_event(struct mg_counter *counter, unsigned int cp
 		goto release;
 	if (lacks(event->pmu, "config1:", code->config1) ||
 	    lacks(event->pmu, "config2:", code->config2)) {
-		/* Some PMUs ignore a field that they do not have. */
+		/* Some PMUs ignore a field that they lack. */
 		pr_err("CPU%u: the PMU %s has no such field: see /sys/bus/event_source/devices/%s/format\n",
 		       cpu, event->pmu->name, event->pmu->name);
 		err = -EDOM;
@@ -137,13 +137,13 @@ release:
 }
 
 /**
- * mg_counter_open() - create the counter's event, or both, counting and unlimited
- * @counter: of a resource that all cores count; others stay without event
+ * mg_counter_open() - create the counter's event or events, counting and unlimited
+ * @counter: of a resource that all cores count; other counters get no event
  * @cpu: where to count
- * @code: set to the event that was refused, if one was
+ * @code: set to the event that is opened last, which is the refused one on failure
  *
- * Return: 0, or the errno with which perf refused; -EDOM and -EPROTO, with a line in
- * the log, for an event that perf would take and that would not do.
+ * Return: 0, or perf's errno. -EDOM and -EPROTO, with a message in the log, mean that perf would
+ * accept the event but it would not work.
  */
 int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 		    const struct mg_code **code)
@@ -172,7 +172,7 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 }
 
 /**
- * mg_counter_close() - give the events back; no overflow comes afterwards
+ * mg_counter_close() - release the events; no overflow comes afterwards
  * @counter: opened or not
  */
 void mg_counter_close(struct mg_counter *counter)
@@ -198,7 +198,7 @@ static u64 event_count(struct perf_event *event)
  * mg_counter_used() - events in this period so far
  * @counter: of this CPU, interrupts off
  *
- * Return: events, of both where there are two; 0 without an event.
+ * Return: events, with two events their sum; 0 without an event.
  */
 u64 mg_counter_used(struct mg_counter *counter)
 {
@@ -214,11 +214,11 @@ u64 mg_counter_used(struct mg_counter *counter)
 }
 
 /**
- * mg_counter_arm_both() - mg_counter_arm() of a counter with two events
+ * mg_counter_arm_both() - mg_counter_arm() for a counter with two events
  * @counter: of this CPU, interrupts off
  * @events: of their sum, from now on
  *
- * Each has a share, and interrupts before the sum can have passed @events.
+ * Each event is armed for a share, so one interrupts before the sum passes @events.
  */
 void mg_counter_arm_both(struct mg_counter *counter, u64 events)
 {
@@ -241,24 +241,23 @@ void mg_counter_arm_both(struct mg_counter *counter, u64 events)
 			lost = true;
 		sum += local64_read(&event[i]->count);
 	}
-	/* A lost event comes back with an old distance: mg_counter_keep() must not trust it. */
+	/* A lost event returns with an old distance: mg_counter_keep() must not rely on it. */
 	counter->interrupts_at = lost ? counter->begin - 1 : sum + events;
 }
 
-/* A period may take four times what the last one took before it ends early. */
+/* A period may use four times as much as the last one before it ends early. */
 #define SURE_SHIFT 2
 
 /**
  * mg_counter_keep() - may the counter stay armed as it is for another period?
- * @counter: of this CPU, interrupts off, its period's begin is now
+ * @counter: of this CPU, interrupts off; its period begins now
  * @used: events of the last period
  * @events: what it would be armed for now
  *
- * To arm it costs as much as a third of the period's timer. One that interrupts
- * earlier than it has to is armed then, so no event is lost by it; but it has to be
- * rare.
+ * Arming costs up to a third of the period's timer. A counter that interrupts earlier than it has
+ * to is armed at that interrupt, so no event is lost; but such interrupts have to be rare.
  *
- * Return: whether it interrupts in time, and most likely not in this period.
+ * Return: true if it interrupts in time, and most likely not in this period.
  */
 bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events)
 {
@@ -279,7 +278,7 @@ static void mend(struct perf_event *event)
  * mg_counter_mend() - have perf schedule a lost event again
  * @counter: opened or not; the caller may sleep
  *
- * Return: whether it is lost, and was not when this was last called.
+ * Return: true if the event is lost, and was not lost at the previous call.
  */
 bool mg_counter_mend(struct mg_counter *counter)
 {
@@ -294,10 +293,10 @@ bool mg_counter_mend(struct mg_counter *counter)
 }
 
 /**
- * mg_counter_average() - what a period takes, on average
+ * mg_counter_average() - update the averages of events per period
  * @counter: of this CPU, interrupts off
- * @used: events of each of these periods, in parts of MG_AVERAGE_SHIFT bits
- * @periods: that have ended
+ * @used: events in each of these periods, with MG_AVERAGE_SHIFT fraction bits
+ * @periods: number of periods that have ended
  */
 void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods)
 {
@@ -320,9 +319,9 @@ void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods)
 }
 
 /**
- * mg_counter_overshot() - note how far past its budget the core got
+ * mg_counter_overshot() - record how far a core exceeded its budget
  * @counter: of this CPU, interrupts off
- * @events: counted past what was handed out, in a period with a throttle
+ * @events: counted past what was assigned, in a period with a throttle
  */
 void mg_counter_overshot(struct mg_counter *counter, u64 events)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What each core counts: by name, by code, or as it is its processor's own. */
+/* The event that each core counts: by name, by code, or the processor's own. */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
 #include <linux/module.h>
@@ -17,10 +17,10 @@
 
 #define MG_LINE_BYTES 64
 
-/* g_write_counter_id=: writes are counted by it, whatever the table has for them. */
+/* g_write_counter_id= is set: it counts writes and overrides the table. */
 static bool writes_given;
 
-/* A row of the table as perf has it. */
+/* A row of the table in perf's terms. */
 static struct mg_event event_of(const struct mw_event *row)
 {
 	struct mg_event event = {
@@ -67,7 +67,7 @@ static struct mg_event event_of(const struct mw_event *row)
 	return event;
 }
 
-/* struct identity - what a processor says that it is, as struct mw_processor has it */
+/* struct identity - how a processor identifies itself, as in struct mw_processor */
 struct identity {
 	u32 vendor, family, model;
 };
@@ -105,7 +105,7 @@ static void identify(int cpu, struct identity *id)
 }
 #endif
 
-/* What a CPU that is online counts of memory traffic; NULL with a line in the log. */
+/* The event for the memory traffic of an online CPU; NULL with a message in the log. */
 static const struct mw_event *own_event(int cpu)
 {
 	struct identity id = {};
@@ -113,7 +113,7 @@ static const struct mw_event *own_event(int cpu)
 
 	if (IS_ENABLED(CONFIG_RISCV))
 		return mw_event_named("riscv");
-	/* Which say nothing that the table could be asked by. */
+	/* Other architectures have no identity that the table contains. */
 	if (!IS_ENABLED(CONFIG_ARM64) && !IS_ENABLED(CONFIG_ARM) && !IS_ENABLED(CONFIG_X86))
 		return mw_event_named("cache-misses");
 	identify(cpu, &id);
@@ -132,17 +132,17 @@ static const struct mw_event *own_event(int cpu)
 
 /**
  * mg_event_code() - the code of one resource
- * @event: of a core
+ * @event: event of a core
  * @resource: reads or writes
  *
- * Return: the event's own.
+ * Return: a pointer into @event.
  */
 const struct mg_code *mg_event_code(const struct mg_event *event, enum mw_resource resource)
 {
 	return resource == MW_READ ? &event->read : &event->write;
 }
 
-/* One NAME=VALUE behind a code; none is given twice. */
+/* One NAME=VALUE after a code; a name must not be repeated. */
 static int code_field(char *text, struct mg_code *code)
 {
 	char *name = strsep(&text, "=");
@@ -157,7 +157,7 @@ static int code_field(char *text, struct mg_code *code)
 	return 0;
 }
 
-/* As in 0x17, or 0xb7:config1=0x10800. */
+/* Parses 0x17, or 0xb7:config1=0x10800. */
 static int raw_code(const char *what, const char *text, struct mg_code *code)
 {
 	char copy[80], *rest = copy, *word;
@@ -197,7 +197,7 @@ static int event_named(const char *name, struct mg_event *event)
 	return 0;
 }
 
-/* A raw code, or what an event of this name counts. */
+/* A raw code, or the event with this name. */
 static int write_event(const char *what, const char *text, struct mg_event *event)
 {
 	const struct mw_event *row = mw_event_named(text);
@@ -210,7 +210,7 @@ static int write_event(const char *what, const char *text, struct mg_event *even
 		event->write = named.write;
 		return 0;
 	}
-	/* Cycles are 0, which stands for no event. */
+	/* The config of cycles is 0, which stands for no event. */
 	if (!named.read.config) {
 		pr_err("%s=%s counts no writes: give a raw event code such as 0x18\n", what,
 		       text);
@@ -229,7 +229,7 @@ static void take_write_event(struct mg_event *event, const struct mg_event *from
 	event->write_bytes = from->write_bytes;
 }
 
-/* What a list gives a core; -EEXIST if the core has it already. */
+/* Gives a core an event from a list; -EEXIST if the core already has one. */
 typedef int (*give_event)(struct mg_core *core, const struct mg_event *event);
 
 static int give_read(struct mg_core *core, const struct mg_event *event)
@@ -249,7 +249,7 @@ static int give_write(struct mg_core *core, const struct mg_event *event)
 	return 0;
 }
 
-/* The CPUs in FIRST[-LAST] get the event. */
+/* Gives the CPUs in FIRST[-LAST] the event. */
 static int give_to(const char *what, const struct mg_event *event, const char *entry,
 		   const char *list, give_event give)
 {
@@ -285,7 +285,7 @@ static int event_for_cpus(const char *what, char *text, give_event give)
 	int err;
 
 	if (!text) {
-		pr_err("%s: %s is for which CPUs? give EVENT@FIRST-LAST,...\n", what, name);
+		pr_err("%s: %s has no list of CPUs: give EVENT@FIRST-LAST,...\n", what, name);
 		return -EINVAL;
 	}
 	err = give == give_write ? write_event(what, name, &event) :
@@ -366,7 +366,7 @@ static int raw_read(const char *code)
 	return err;
 }
 
-/* What counts writes, whatever counts reads. */
+/* The event that counts writes, independent of the one for reads. */
 static int given_writes(const char *text)
 {
 	struct mg_event event = {};
@@ -380,13 +380,13 @@ static int given_writes(const char *text)
 	return err;
 }
 
-/* One budget is to hold both: by an event of each, or by one that counts both. */
+/* Can one budget cover reads and writes? It takes an event for each, or one event for both. */
 static bool counts_both(const struct mg_event *event)
 {
 	return event->write.config || event->both;
 }
 
-/* Budgets are in one currency: an event is as many bytes on every core. */
+/* All budgets have the same unit: an event stands for the same number of bytes on every core. */
 static int agree(unsigned int bytes)
 {
 	bool known = false;
@@ -423,24 +423,24 @@ static int agree(unsigned int bytes)
 		known = true;
 	}
 	if (!known) {
-		pr_err("none of the CPUs to regulate is online: what they count is not known\n");
+		pr_err("none of the CPUs to regulate is online, so their event is unknown: give g_hw_type=, or bring one online\n");
 		return -EINVAL;
 	}
 	return 0;
 }
 
 /**
- * mg_events_choose() - what each core counts, as the module's parameters say
- * @hw_type: a name of the table or a raw code, or EVENT@FIRST-LAST,... with one for
- *	     each CPU; NULL for what the processors have
+ * mg_events_choose() - choose each core's event from the module's parameters
+ * @hw_type: a name in the table, a raw code, or EVENT@FIRST-LAST,... with an event for each CPU;
+ *	NULL for the processors' own events
  * @read: a raw code that counts reads instead, or NULL
- * @write: a raw code that counts writes, or a name, or EVENT@FIRST-LAST,..., or NULL
- * @bytes: traffic per event, or 0 for the table's
+ * @write: a raw code or a name that counts writes, or EVENT@FIRST-LAST,..., or NULL
+ * @bytes: traffic per event, or 0 for the table's value
  *
- * Also which resources all cores count, and how many bytes an event is. The caller
- * keeps CPUs from coming and going.
+ * Also determines the bytes per event and the resources that all cores count. The caller prevents
+ * CPU hotplug meanwhile.
  *
- * Return: 0 or a negative errno, with a line in the log that says what is wrong.
+ * Return: 0 or a negative errno, with a message in the log that explains the error.
  */
 int mg_events_choose(const char *hw_type, const char *read, const char *write,
 		     unsigned int bytes)
@@ -455,14 +455,14 @@ int mg_events_choose(const char *hw_type, const char *read, const char *write,
 }
 
 /**
- * mg_event_of_core() - the event of a core that was offline when events were chosen
- * @core: online by now; has one already, or gets its own
+ * mg_event_of_core() - choose the event of a core that was offline when events were chosen
+ * @core: online now; keeps its event if it has one, else gets the processor's own
  *
- * Return: 0 or a negative errno, with a line in the log that says what is wrong.
+ * Return: 0 or a negative errno, with a message in the log that explains the error.
  */
 int mg_event_of_core(struct mg_core *core)
 {
-	const struct mg_event given = core->event; /* by g_write_counter_id= */
+	const struct mg_event given = core->event; /* from g_write_counter_id= */
 	const struct mw_event *row;
 	struct mg_event event;
 
@@ -478,7 +478,7 @@ int mg_event_of_core(struct mg_core *core)
 	    (!mg_guard.bytes_given && event.write_bytes && event.write_bytes != event.bytes) ||
 	    (mg_counts_writes() && !event.write.config) ||
 	    (mg_guard.combined && !counts_both(&event))) {
-		pr_err("CPU%u: event %s does not count as the other CPUs' do\n", core->cpu,
+		pr_err("CPU%u: event %s does not match the events of the other CPUs\n", core->cpu,
 		       event.name);
 		return -EINVAL;
 	}

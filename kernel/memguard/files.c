@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The files: the classic ones and the new ones, as devices in /dev/memguard/, and
- * once more where MemGuard has them, in /sys/kernel/debug/memguard/. A kernel
- * that is locked down (Secure Boot), or was built or booted without debugfs, has
- * the devices alone.
+ * The files: MemGuard's classic ones and new ones. They are devices in /dev/memguard/, and also
+ * files in /sys/kernel/debug/memguard/, as in MemGuard. Only the devices exist if the kernel is
+ * locked down (Secure Boot), or was built or booted without debugfs.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
@@ -24,9 +23,9 @@
 
 static struct dentry *view; /* in debugfs */
 
-/* ---- writing: the whole text is judged before anything changes ---- */
+/* ---- writing: the whole text is checked before anything changes ---- */
 
-/* So that what a setting says of itself is what is logged of it. */
+/* Serialises writers, so that each logged message belongs to its own write. */
 static DEFINE_MUTEX(writing);
 
 static ssize_t write_setting(struct file *file, const char __user *from, size_t size,
@@ -173,7 +172,7 @@ static bool core_rt(const struct mg_core *core)
 	return mw_load(&core->policy.rt);
 }
 
-/* The cores for which @is holds, as a list; "none" for nobody. */
+/* The cores for which @is returns true, as a list; "none" if there are none. */
 static void show_cores(struct seq_file *m, const char *name,
 		       bool (*is)(const struct mg_core *core))
 {
@@ -192,7 +191,7 @@ static void show_cores(struct seq_file *m, const char *name,
 	free_cpumask_var(mask);
 }
 
-/* An event that counts writes is the same if its code is. */
+/* Write events are the same if their codes are the same. */
 static bool same_event(const struct mg_event *one, const struct mg_event *other,
 		       enum mw_resource resource)
 {
@@ -206,7 +205,7 @@ static bool has_event(const struct mg_event *event, enum mw_resource resource)
 	return event->name && (resource == MW_READ || event->write.config);
 }
 
-/* As g_read_counter_id= takes it. */
+/* In the format of g_read_counter_id=. */
 static void show_code(struct seq_file *m, const struct mg_code *code)
 {
 	seq_printf(m, "%#llx", code->config);
@@ -216,7 +215,7 @@ static void show_code(struct seq_file *m, const struct mg_code *code)
 		seq_printf(m, ":config2=%#llx", code->config2);
 }
 
-/* As g_hw_type= takes it, of @first to @last. */
+/* In the format of g_hw_type=, for CPUs @first to @last. */
 static void show_event_of(struct seq_file *m, const struct mg_event *event,
 			  enum mw_resource resource, int first, int last)
 {
@@ -231,7 +230,7 @@ static void show_event_of(struct seq_file *m, const struct mg_event *event,
 		seq_printf(m, "-%d", last);
 }
 
-/* Name and code where all cores have the same, else EVENT@FIRST-LAST,... */
+/* Name and code if all cores have the same event, else EVENT@FIRST-LAST,... */
 static void show_event(struct seq_file *m, enum mw_resource resource)
 {
 	const struct mg_event *first = NULL, *event = NULL;
@@ -281,7 +280,7 @@ static void show_event(struct seq_file *m, enum mw_resource resource)
 	seq_putc(m, '\n');
 }
 
-/* In a budget of their own, or in the one that holds both. */
+/* In a separate budget, or in a combined one. */
 static bool counts_write_events(void)
 {
 	int cpu;
@@ -325,8 +324,8 @@ static int control_show(struct seq_file *m, void *unused)
 }
 
 /*
- * Averages over about 2, 16 and 256 periods, then since the last reset. Periods
- * that were only noted (steady.c) come in with their mean.
+ * Averages over about 2, 16 and 256 periods, then since the last reset. Periods that were only
+ * noted (steady.c) enter the averages with their mean.
  */
 static int usage_show(struct seq_file *m, void *unused)
 {
@@ -425,7 +424,7 @@ static int stats_show(struct seq_file *m, void *unused)
 
 /* ---- the files ---- */
 
-/* The core of misc devices leaves the device where seq_file wants its own. */
+/* The misc device's open leaves the device in private_data, which seq_file needs for itself. */
 #define MG_FILE(name, show, set) \
 static int name##_open(struct inode *inode, struct file *file) \
 { \
@@ -448,7 +447,7 @@ static const struct file_operations name##_fops = { \
 
 static int set_nothing(const char *text, const char **why)
 {
-	*why = "is only read";
+	*why = "this file is read-only";
 	return -EINVAL;
 }
 
@@ -468,7 +467,7 @@ MG_FILE(stats, stats_show, set_nothing);
 	.fops = &(operations), \
 }
 
-/* For root only; a rule of udev may hand single ones to others. */
+/* For root only; a udev rule may grant others access to single devices. */
 static struct miscdevice devices[] = {
 	MG_DEVICE("limit", 0600, limit_fops),
 	MG_DEVICE("read_limit", 0600, limit_fops),
@@ -485,7 +484,7 @@ static const char *file_name(const struct miscdevice *device)
 	return strrchr(device->name, '/') + 1;
 }
 
-/* The devices are there in any case: a file that is missing here is no error. */
+/* Errors are ignored: the devices exist in any case. */
 static void create_view(void)
 {
 	int i;
@@ -503,9 +502,9 @@ static void remove_devices(int count)
 }
 
 /**
- * mg_files_create() - make the devices, and the view in debugfs
+ * mg_files_create() - create the devices, and their view in debugfs
  *
- * Return: 0, or a negative errno with nothing left behind.
+ * Return: 0, or a negative errno with everything undone.
  */
 int mg_files_create(void)
 {
@@ -522,7 +521,7 @@ int mg_files_create(void)
 	return 0;
 }
 
-/** mg_files_remove() - an open file keeps the module; here none is open any more */
+/** mg_files_remove() - remove the files; open ones hold the module, so none is open here */
 void mg_files_remove(void)
 {
 	debugfs_remove(view);

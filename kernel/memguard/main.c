@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Loading and unloading. What is acquired in order is given back in reverse,
- * on failure as at the end: watch of switches, cores (now and as they come and go),
- * files.
+ * Loading and unloading. On failure and at the end, resources are released in the reverse order of
+ * acquisition: the watch on task switches, the cores (now and as they come and go), the files.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
@@ -16,7 +15,7 @@
 
 static char *g_hw_type;
 module_param(g_hw_type, charp, 0444);
-MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses, page-faults, ... (default: what each processor counts of memory traffic); different ones as EVENT@FIRST-LAST,...");
+MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses, page-faults, ... (default: each processor's own memory-traffic event); per CPU as EVENT@FIRST-LAST,...");
 
 static char *g_read_counter_id;
 module_param(g_read_counter_id, charp, 0444);
@@ -24,7 +23,7 @@ MODULE_PARM_DESC(g_read_counter_id, "raw event that counts reads, as in 0x17, or
 
 static char *g_write_counter_id;
 module_param(g_write_counter_id, charp, 0444);
-MODULE_PARM_DESC(g_write_counter_id, "event that counts write-backs, raw as in 0x18, or by name; different ones as EVENT@FIRST-LAST,...");
+MODULE_PARM_DESC(g_write_counter_id, "event that counts write-backs, raw as in 0x18, or by name; per CPU as EVENT@FIRST-LAST,...");
 
 static bool combined;
 module_param(combined, bool, 0444);
@@ -67,9 +66,9 @@ static void nothing(void *unused)
 }
 
 /*
- * perf takes the hotplug lock, so that counters can neither be made nor given
- * back in a hotplug callback. The callback stops a core that goes; the rest is
- * done here, soon after, for every core at once.
+ * perf takes the hotplug lock, so a hotplug callback can neither create nor release counters. The
+ * callback only stops a core that goes offline; this work does the rest soon after, for all cores
+ * at once.
  */
 static DEFINE_MUTEX(following);
 
@@ -79,7 +78,7 @@ static int follow_cpus(void)
 
 	mutex_lock(&following);
 	for_each_cpu(cpu, &mg_guard.cpus) {
-		/* One that is being stopped comes again once it is. */
+		/* A core that is being stopped queues this work again when it has stopped. */
 		if (!mg_core_is_idle(cpu))
 			continue;
 		mg_core_close(cpu);
@@ -99,7 +98,7 @@ static void follow_cpus_later(struct work_struct *work)
 
 static DECLARE_WORK(follow_work, follow_cpus_later);
 
-/* A counter is lost, and perf has to be asked outside of interrupts. */
+/* A counter is lost; perf can mend it only outside of interrupts. */
 static void mend_counters(struct work_struct *work)
 {
 	int cpu, r;
@@ -108,12 +107,12 @@ static void mend_counters(struct work_struct *work)
 	for_each_cpu(cpu, &mg_guard.cpus) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
-		/* A core that has gone has no counters, and misses none. */
+		/* A core that went offline has no counters to mend. */
 		if (!READ_ONCE(core->regulated))
 			continue;
 		for (r = 0; r < MW_RESOURCES; r++) {
 			if (mg_counter_mend(&core->counter[r]))
-				pr_warn("CPU%d: event %s has left off counting, as another user has the PMU or it failed: the core is not regulated\n",
+				pr_warn("CPU%d: event %s has stopped counting, as another user has the PMU or it failed: the core is not regulated\n",
 					cpu, core->event.name);
 		}
 	}
@@ -130,10 +129,10 @@ static void mend_later(struct irq_work *unused)
 static DEFINE_IRQ_WORK(mend_interrupt, mend_later);
 
 /**
- * mg_mend_counters() - look after lost counters, soon
+ * mg_mend_counters() - have lost counters mended soon
  *
- * From any context: also from within the scheduler, where queueing a work, which
- * wakes a worker, would wait for a lock that this CPU has.
+ * May be called in any context, including the scheduler. Queueing work wakes a worker, which there
+ * would wait for a lock that this CPU holds; so an irq_work queues the work.
  */
 void mg_mend_counters(void)
 {
@@ -162,7 +161,7 @@ static void stop_following(void)
 {
 	int cpu;
 
-	/* Stops every core; then nothing regulates, and nothing is queued. */
+	/* Stops every core; afterwards nothing regulates, and nothing is queued. */
 	cpuhp_remove_state(hotplug_state);
 	cancel_work_sync(&follow_work);
 	irq_work_sync(&mend_interrupt);

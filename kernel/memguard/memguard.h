@@ -3,14 +3,14 @@
  * memguard: per-core memory-bandwidth regulation.
  *
  * main.c      module parameters, hotplug, loading and unloading
- * clock.c     which period it is, and the budgets that hold in it
+ * clock.c     the current period, and the budgets in force
  * core.c      a core's period timer, overflow and kicks
- * steady.c    periods of a core that take no decision
+ * steady.c    periods of a core that need no decision
  * throttle.c  the thread that holds a core
  * counter.c   the perf event that counts and interrupts
- * event.c     what each core counts
+ * event.c     which event each core counts
  * settings.c  budgets in every unit, period and modes: checked, then applied
- * parse.c     what people write, word by word (no kernel in it)
+ * parse.c     parsing of what is written to the files (no kernel interfaces)
  * files.c     the files
  * policy.c    the decisions (policy/)
  * split.c     how two counters share one budget (policy/)
@@ -31,28 +31,28 @@
 #include "policy.h"
 #include "split.h"
 
-/* Bucket 0: no event too many; bucket k: 2^(k-1) .. 2^k - 1; last: the rest. */
+/* Bucket 0: no overshoot; bucket k: 2^(k-1) to 2^k - 1 events; last bucket: all above. */
 #define MG_BUCKETS 24
-/* Weights 1/2, 1/16 and 1/256 of the newest period. */
+/* The newest period has weight 1/2, 1/16 or 1/256. */
 #define MG_AVERAGES 3
-/* They are kept in 1/256 events. */
+/* Averages are stored in 1/256 events. */
 #define MG_AVERAGE_SHIFT 8
-/* A throttled core's tasks run for so long in each period at least. */
+/* The minimum time that a throttled core's tasks run in each period. */
 #define MG_RUN_MIN_NS 2000ULL
 /*
- * A core is far below its budget when each of the last LIGHT_PERIODS (core.c) took no
- * more than a 32nd of it; the chunk after which its counter interrupts is a 64th.
- * Every MG_LOOK_PERIODS a timer looks whether that counter still counts.
+ * A core is far below its budget when each of the last LIGHT_PERIODS (core.c) used no more than
+ * 1/32 of it. Its counter then interrupts after a chunk, 1/64 of the budget. Every MG_LOOK_PERIODS
+ * a timer checks whether that counter still counts.
  */
 #define MG_LIGHT_SHIFT 5
 #define MG_CHUNK_SHIFT 6
 #define MG_LOOK_PERIODS 64
-/* No sequence count is odd when nothing is being written. */
+/* Never a stable sequence count, which is even: the core reads the clock again. */
 #define MG_READ_ANEW 1U
 #define MG_PERIOD_MIN_US 50
 #define MG_PERIOD_MAX_US 1000000
 
-/* struct mg_code - an event: perf's type and codes, of which the last two are 0 in most */
+/* struct mg_code - an event in perf's terms: type and codes; config1 and config2 are usually 0 */
 struct mg_code {
 	u64 type;
 	u64 config;
@@ -60,51 +60,51 @@ struct mg_code {
 	u64 config2;
 };
 
-/* struct mg_event - what a core counts (event.c) */
+/* struct mg_event - the event that a core counts (event.c) */
 struct mg_event {
-	const char *name; /* NULL: not known before the core is online */
+	const char *name; /* NULL: unknown until the core is online */
 	struct mg_code read;
-	struct mg_code write; /* no config: it has no such event */
-	const char *write_name; /* NULL: the write event is known by its code */
-	u32 write_bytes; /* memory traffic per write event; 0: as a read's */
-	bool both; /* the read event counts writes, too */
+	struct mg_code write; /* config is 0: no such event */
+	const char *write_name; /* NULL: the write event has only a code */
+	u32 write_bytes; /* memory traffic per write event; 0: same as a read event */
+	bool both; /* the read event also counts writes */
 	u32 bytes; /* memory traffic per event */
 };
 
-/* struct mg_counter - one resource of one core, counted (counter.c) */
+/* struct mg_counter - the counter of one resource of one core (counter.c) */
 struct mg_counter {
 	struct perf_event *event; /* NULL: not regulated */
-	struct perf_event *write_event; /* where one budget is of both, or NULL */
+	struct perf_event *write_event; /* second event of a combined budget, or NULL */
 	struct irq_work overflow;
 	struct mg_core *core;
 	enum mw_resource resource;
-	u64 begin; /* the event's count when the period began; of two events their sum */
-	u64 interrupts_at; /* the count at which it interrupts; of two events at the latest */
-	u64 mark; /* of a core that goes by chunks: when it was last looked at */
+	u64 begin; /* the count at the start of the period; with two events their sum */
+	u64 interrupts_at; /* the count at which it interrupts; with two events the latest */
+	u64 mark; /* of a core that is watched by chunks: the count at the last look */
 	u64 average[MG_AVERAGES]; /* events per period, in 1/256 */
-	u64 own; /* what the end of a throttle takes of the budget */
-	u64 tried_at; /* the event's count when the trial began */
-	u64 released; /* for @own: when it was released */
-	u64 held_at; /* for @runs_on: when it held the core */
+	u64 own; /* events that the end of a throttle uses */
+	u64 tried_at; /* the count at the start of the trial */
+	u64 released; /* for @own: the count at the release */
+	u64 held_at; /* for @runs_on: the count when the thread held the core */
 	bool runs_on; /* counts while the core is halted: time, not traffic */
 	bool stopped; /* its overflow stopped the core in this period */
-	u64 held; /* used when the core was held in it; U64_MAX: it was not */
-	u64 last; /* used in the last period that was begun with a decision */
-	u64 whole; /* what it was armed for when the period began */
-	bool near; /* of a steady core: most likely armed anew when a period begins */
-	bool far; /* of a steady core: not counted before it has used a chunk */
+	u64 held; /* used when the core was held in the period; U64_MAX: it was not */
+	u64 last; /* used in the last period that began with a decision */
+	u64 whole; /* events that it was armed for at the start of the period */
+	bool near; /* of a steady core: armed anew when a period begins */
+	bool far; /* of a steady core: not read until it has used a chunk */
 	u64 passed_from; /* the count when the first of the core's passed periods began */
-	bool lost; /* for mg_counter_mend() alone */
-	struct mw_split split; /* how two events share the budget */
-	u64 shared[MW_SPLIT]; /* their counts when it was shared last */
+	bool lost; /* used only by mg_counter_mend() */
+	struct mw_split split; /* how the two events share the budget */
+	u64 shared[MW_SPLIT]; /* their counts at the last split */
 	u64 over_periods;
-	u64 used_max; /* in one period, until @second_max began */
-	u64 second_max; /* in one period of this second */
+	u64 used_max; /* most in one period before the second of @second_max */
+	u64 second_max; /* most in one period of this second */
 	u64 overshoot_max;
 	u64 overshoot[MG_BUCKETS];
 };
 
-/* struct mg_stats - since loading or the last reset; times in ns */
+/* struct mg_stats - figures since loading or the last reset; times in ns */
 struct mg_stats {
 	u64 periods;
 	u64 missed_periods;
@@ -121,8 +121,8 @@ struct mg_stats {
 };
 
 /*
- * struct mg_second - a core's totals when the present second began; of the
- * last whole one, its length (@since) and what happened in it
+ * struct mg_second - a core's totals at the start of the current second. For the last whole second:
+ * its length (@since) and what happened in it.
  */
 struct mg_second {
 	u64 since;
@@ -134,9 +134,9 @@ struct mg_second {
 };
 
 /*
- * struct mg_core - a core under regulation; touched by its own CPU with
- * interrupts off, but for @reservation and @wanted (settings mutex), @budget
- * (clock_seq) and reading.
+ * struct mg_core - a core under regulation. Only its own CPU accesses it, with interrupts off;
+ * exceptions are @reservation and @wanted (settings mutex), @budget (clock_seq) and reads of
+ * figures.
  */
 struct mg_core {
 	struct mw_core policy;
@@ -149,42 +149,42 @@ struct mg_core {
 	struct mg_second last_second;
 	struct hrtimer timer;
 	call_single_data_t kick;
-	atomic_t kicked; /* the kick is on its way */
+	atomic_t kicked; /* a kick is on its way */
 	struct task_struct *thread;
 	struct mg_event event;
-	bool write_given; /* its write event is of a list in g_write_counter_id= */
+	bool write_given; /* its write event comes from a list in g_write_counter_id= */
 	unsigned int cpu;
 	bool regulated;
-	bool stopping; /* its hotplug callback works on it: nobody else may */
-	bool leaving; /* stopped, and not to be started before it is back */
-	bool reset; /* the statistics are to be cleared */
-	bool quiet; /* has no timer: it is idle, has no limit, or is far below */
-	bool far_below; /* quiet, and not idle when it became so, with a limit */
-	bool chunks; /* quiet, and told when it has used a chunk of its budget */
-	u64 light; /* periods in a row that took no more than a 32nd of the budget */
-	bool steady; /* the next period takes no decision, see steady.c */
-	u64 begun; /* the number of the last period that took one */
-	u64 steady_until; /* a period that begins later is begun as any other */
-	u64 booked; /* the number of the period up to which the books are */
-	bool pending; /* budgets are set that do not hold yet */
-	bool limits_changed; /* a limit came or went with this period */
-	bool hold; /* the throttle thread shall have the core */
-	bool waiting; /* woken for that; it has not come to the core yet */
-	bool holding; /* it has */
-	bool leaving_hold; /* released; the thread has not left yet */
-	bool deferred; /* used up, and held from @run_until on */
-	bool trial; /* a throttle without need, see try_throttle() */
-	bool tried; /* one has shown what a throttle takes */
-	unsigned int clock_seq; /* of the look that the next five are from */
-	u64 generation; /* of the clock, whose budgets hold */
-	u64 number; /* of the period */
-	u64 chunk_number; /* of that in which the present chunk began */
+	bool stopping; /* its hotplug callback is using it; no other code may */
+	bool leaving; /* stopped; must not start before it is online again */
+	bool reset; /* clear the statistics */
+	bool quiet; /* has no timer: it is idle, has no limit, or is far below its budget */
+	bool far_below; /* quiet, has a limit, and was not idle when it became quiet */
+	bool chunks; /* quiet, and interrupted after each chunk of its budget */
+	u64 light; /* consecutive periods that used no more than 1/32 of the budget */
+	bool steady; /* the next period needs no decision, see steady.c */
+	u64 begun; /* the number of the last period that began with a decision */
+	u64 steady_until; /* from this time on, periods begin with a decision */
+	u64 booked; /* the number of the last period in the books */
+	bool pending; /* budgets are set that are not yet in force */
+	bool limits_changed; /* a limit was added or removed with this period */
+	bool hold; /* the throttle thread shall hold the core */
+	bool waiting; /* the thread is woken but does not run yet */
+	bool holding; /* the thread holds the core */
+	bool leaving_hold; /* released, but the thread has not left yet */
+	bool deferred; /* budget used up; the throttle is due at @run_until */
+	bool trial; /* a throttle for measurement, see try_throttle() */
+	bool tried; /* a trial has shown what a throttle uses */
+	unsigned int clock_seq; /* sequence count of the last clock read */
+	u64 generation; /* of the clock; its budgets are in force */
+	u64 number; /* of the current period */
+	u64 chunk_number; /* of the period in which the current chunk began */
 	u64 phase; /* when the clock was last set */
 	u64 period_ns;
 	u64 next; /* when the next period begins */
-	u64 leave_ns_min; /* the fastest from release to the thread's leaving */
-	u64 run_until; /* no throttle before */
-	u64 mend_at; /* no second try to mend a counter before */
+	u64 leave_ns_min; /* the shortest time from release until the thread has left */
+	u64 run_until; /* no throttle before this time */
+	u64 mend_at; /* no further attempt to mend a counter before this time */
 	u64 overflow_ns; /* when the last overflow interrupt came */
 	u64 waits_since; /* the overflow for which the thread was woken */
 	u64 throttled_since;
@@ -193,8 +193,8 @@ struct mg_core {
 };
 
 /*
- * struct mg_clock - period number @number began at @phase; ns, monotonic. The
- * budgets of @generation hold from number @from on, before that the last ones.
+ * struct mg_clock - period @number began at @phase; ns, monotonic. The budgets of @generation are
+ * in force from period @from on, and those of the previous generation before it.
  */
 struct mg_clock {
 	u64 number;
@@ -204,43 +204,43 @@ struct mg_clock {
 	u64 from;
 };
 
-/* struct mg_guard - what all cores share */
+/* struct mg_guard - state that all cores share */
 struct mg_guard {
 	struct mw_policy policy;
-	struct mutex lock; /* settings: one writer at a time */
-	struct cpumask cpus; /* to regulate; all others are left alone */
-	int resources; /* that have budgets: 1, or 2 with writes of their own */
-	u32 bytes; /* memory traffic per event, on every core */
-	bool bytes_given; /* by bytes_per_event=, whatever the table says */
-	raw_spinlock_t clock_lock; /* clock: one writer at a time, in any context */
+	struct mutex lock; /* serialises changes of settings */
+	struct cpumask cpus; /* CPUs to regulate; all others are left alone */
+	int resources; /* resources with budgets: 1, or 2 with a separate budget for writes */
+	u32 bytes; /* memory traffic per event, the same on every core */
+	bool bytes_given; /* bytes_per_event= overrides the table */
+	raw_spinlock_t clock_lock; /* serialises writers of the clock, in any context */
 	seqcount_raw_spinlock_t clock_seq;
 	struct mg_clock clock;
 	u64 maxbw; /* guaranteed bandwidth, MiB/s */
-	bool combined; /* one budget holds reads and writes together */
+	bool combined; /* one budget covers reads and writes */
 	bool user_only;
 	bool poll; /* throttled cores spin instead of halting */
 };
 
 extern struct mg_guard mg_guard;
-/* Some core's budget is counted by two events: all others shall not pay for that. */
+/* Two events count some core's budget. The static key spares other configurations the cost. */
 DECLARE_STATIC_KEY_FALSE(mg_two_events);
 DECLARE_PER_CPU(struct mg_core, mg_cores);
 
-/* Those that are online, of the CPUs to regulate. */
+/* The online CPUs among those to regulate. */
 #define for_each_mg_cpu(cpu) for_each_cpu_and(cpu, cpu_online_mask, &mg_guard.cpus)
 
-/* Does every core have a budget for writes, too? */
+/* Does every core have a separate budget for writes? */
 static inline bool mg_counts_writes(void)
 {
 	return mg_guard.resources == MW_RESOURCES;
 }
 
 /**
- * mg_clock_step() - is it the next period, with the same settings?
- * @core: of this CPU, interrupts off; if so, number and next follow
+ * mg_clock_step() - does the next period begin, with unchanged settings?
+ * @core: of this CPU, interrupts off; if true, @number and @next of struct mg_core advance
  * @now: ns, monotonic
  *
- * Return: if not, nothing has changed, and mg_clock_read() tells.
+ * Return: if false, nothing has changed, and mg_clock_read() has to read the clock.
  */
 static inline bool mg_clock_step(struct mg_core *core, u64 now)
 {
@@ -252,7 +252,7 @@ static inline bool mg_clock_step(struct mg_core *core, u64 now)
 	return true;
 }
 
-/* The period that @core is in, those that were only noted among them. */
+/* The period that @core is in, including periods that were only noted (steady.c). */
 static inline u64 mg_epoch(const struct mg_core *core)
 {
 	return (core->policy.epoch + core->number - core->begun) & MW_EPOCH_MASK;
@@ -307,12 +307,12 @@ void mg_counter_arm_both(struct mg_counter *counter, u64 events);
 /**
  * mg_event_arm() - interrupt after a number of further events
  * @event: of this CPU, interrupts off
- * @events: from now on; MW_UNLIMITED is too far away to come
+ * @events: from now on; MW_UNLIMITED is too far away to be reached
  *
- * perf has armed its next overflow before anybody hears of this one, so a new
- * distance counts only through stop, set and start with reload. A software
- * event's distance runs up from minus its length, a hardware event's down.
- * Clearing the interrupt count keeps perf from throttling the event itself.
+ * When a handler runs, perf has already armed the event's next overflow. So a new distance takes
+ * effect only through stop, set and start with reload. A software event counts up from minus the
+ * distance, a hardware event counts the distance down. Clearing the interrupt count keeps perf from
+ * throttling the event itself.
  */
 static inline void mg_event_arm(struct perf_event *event, u64 events)
 {
@@ -332,7 +332,7 @@ static inline void mg_event_arm(struct perf_event *event, u64 events)
 /**
  * mg_counter_arm() - interrupt after a number of further events
  * @counter: of this CPU, interrupts off
- * @events: as in mg_event_arm(); of two events, of their sum, and at the latest then
+ * @events: as in mg_event_arm(); with two events, of their sum, and one interrupts by then
  */
 static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
 {
@@ -354,11 +354,11 @@ static inline bool mg_event_lost(const struct perf_event *event)
 }
 
 /**
- * mg_counter_lost() - is there an event that does not count?
+ * mg_counter_lost() - does one of the counter's events fail to count?
  * @counter: opened or not
  *
- * A pinned event that loses its place in the PMU, to another pinned one or
- * after an error, is left in a state of error by perf.
+ * When a pinned event loses its place in the PMU, to another pinned event or after an error, perf
+ * leaves it in an error state.
  */
 static inline bool mg_counter_lost(const struct mg_counter *counter)
 {
@@ -374,7 +374,7 @@ int mg_events_choose(const char *hw_type, const char *read, const char *write,
 int mg_event_of_core(struct mg_core *core);
 const struct mg_code *mg_event_code(const struct mg_event *event, enum mw_resource resource);
 
-/* settings.c: 0 or a negative errno with nothing changed; *why says what */
+/* settings.c: return 0, or a negative errno with nothing changed; *why then gives the reason */
 int mg_set_limits(enum mw_resource resource, const char *text, const char **why);
 int mg_set_shares(const char *text, const char **why);
 int mg_set_control(const char *text, const char **why);

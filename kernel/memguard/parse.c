@@ -20,7 +20,7 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* Take the next word off @text; false at the end. */
+/* Take the next word from @text; false at the end. */
 static bool next_word(const char **text, struct word *word)
 {
 	while (is_blank(**text))
@@ -38,7 +38,7 @@ static bool word_is(const struct word *word, const char *name)
 	       !strncmp(word->start, name, word->length);
 }
 
-/* Decimal digits and nothing else, at most @limit. */
+/* Only decimal digits, at most @limit. */
 static int number(const struct word *word, u64 limit, u64 *value)
 {
 	size_t i;
@@ -73,15 +73,15 @@ static u64 unit_limit(enum mg_unit unit)
 }
 
 /**
- * mg_parse_limits() - budgets, one a core
+ * mg_parse_limits() - parse budgets, one for each core
  * @text: terminated by NUL
- * @unit: what plain numbers mean
- * @limits: whom they are for, and how many there are
- * @values: where to put them
- * @room: how many there may be
- * @why: what is wrong, in words
+ * @unit: unit of plain numbers
+ * @limits: set to the core they are for, if only one, and their number
+ * @values: where to store them
+ * @room: how many fit in @values
+ * @why: set to the reason for an error
  *
- * Return: 0, -EINVAL, or -E2BIG for more values than room.
+ * Return: 0, -EINVAL, or -E2BIG for more values than @room.
  */
 int mg_parse_limits(const char *text, enum mg_unit unit, struct mg_limits *limits,
 		    struct mg_reservation *values, unsigned int room,
@@ -143,10 +143,10 @@ int mg_parse_limits(const char *text, enum mg_unit unit, struct mg_limits *limit
 }
 
 /**
- * mg_parse_control() - one setting
+ * mg_parse_control() - parse one setting
  * @text: terminated by NUL
- * @command: the word and its values, the values not yet judged
- * @why: what is wrong, in words
+ * @command: set to the setting and its values, whose ranges are not yet checked
+ * @why: set to the reason for an error
  *
  * Return: 0 or -EINVAL.
  */

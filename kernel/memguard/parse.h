@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What people write into the files, turned into structs. No kernel
- * interface is used here, so that the same source can be fuzzed in user space.
+ * Parses text that is written to the files into structs. It uses no kernel interfaces, so the same
+ * source can be fuzzed in user space.
  */
 #ifndef MEMGUARD_PARSE_H
 #define MEMGUARD_PARSE_H
 
 #include "types.h"
 
-/* MiB/s; 10 TiB/s leaves room to multiply by 2^20 and a second in us. */
+/* MiB/s; about 10 TiB/s leaves room to multiply by 2^20 and by a second in us. */
 #define MG_MB_LIMIT 10000000ULL
 #define MG_WEIGHT_LIMIT 1000000ULL
 #define MG_CPU_LIMIT 65535ULL
 
 enum mg_unit { MG_MAX, MG_EVENTS, MG_MB, MG_PCT, MG_WEIGHT };
 
-/* struct mg_reservation - a budget as it was asked for; no value for MG_MAX */
+/* struct mg_reservation - a budget as written; @value is unused for MG_MAX */
 struct mg_reservation {
 	enum mg_unit unit;
 	u64 value;
@@ -23,7 +23,7 @@ struct mg_reservation {
 
 /* struct mg_limits - `[cpuN] [mb|pct|weight|events] VALUE|max ...` */
 struct mg_limits {
-	bool one_cpu; /* count is 1, and it is for @cpu */
+	bool one_cpu; /* @count is 1, and the budget is for @cpu */
 	u64 cpu;
 	unsigned int count;
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Settings: judged as a whole first, then applied as a whole. Budgets keep the
- * unit they were given in, so that a new period or guaranteed bandwidth finds
- * the right number of events again.
+ * Settings: checked as a whole first, then applied as a whole. Budgets keep the unit in which they
+ * were written, so that a new period or guaranteed bandwidth yields the right number of events.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/cpu.h>
@@ -12,11 +11,11 @@
 
 #include "memguard.h"
 
-/* What budgets are computed from. */
+/* Inputs from which budgets are computed. */
 struct basis {
 	u64 period_us;
 	u64 maxbw;
-	u64 weights; /* of all cores, for one resource */
+	u64 weights; /* sum over all cores, for one resource */
 };
 
 static struct basis present_basis(void)
@@ -35,7 +34,7 @@ static u64 mb_to_events(u64 mb, u64 period_us)
 }
 
 /**
- * mg_mb() - what a budget lets through
+ * mg_mb() - bandwidth that a budget allows
  * @events: per period
  *
  * Return: MiB/s, rounded to the nearest.
@@ -49,7 +48,7 @@ u64 mg_mb(u64 events)
 	return (halves + 1) >> 1;
 }
 
-/* Events per period; 0 if that is less than one. */
+/* Events per period; 0 if less than one. */
 static u64 to_events(const struct mg_reservation *reservation,
 		     const struct basis *basis)
 {
@@ -75,9 +74,9 @@ static u64 to_events(const struct mg_reservation *reservation,
 	return min(events, MW_UNLIMITED - 1);
 }
 
-/* One resource of all cores, as it would be. */
+/* Planned settings of one resource on all cores. */
 struct plan {
-	struct mg_reservation *reservation; /* nr_cpu_ids of them */
+	struct mg_reservation *reservation; /* nr_cpu_ids elements */
 	u64 *events;
 };
 
@@ -95,8 +94,8 @@ static int plan_make(struct plan *plan, enum mw_resource resource)
 }
 
 /*
- * What is left of a budget, once the end of a throttle has taken its part,
- * should be half of it at least. 0 for a counter that is not open.
+ * After the end of a throttle has used its events, at least half of the budget should remain. 0 if
+ * the counter is not open.
  */
 static u64 least_events(const struct mg_core *core, enum mw_resource resource)
 {
@@ -104,7 +103,7 @@ static u64 least_events(const struct mg_core *core, enum mw_resource resource)
 }
 
 /**
- * mg_least_events() - the least budget that may be set, of all cores
+ * mg_least_events() - the smallest budget that every core accepts
  * @resource: reads or writes
  *
  * Return: events per period.
@@ -122,7 +121,7 @@ u64 mg_least_events(enum mw_resource resource)
 static int plan_compute(struct plan *plan, enum mw_resource resource,
 			struct basis basis, const char **why)
 {
-	/* One writer at a time: see write_setting(). */
+	/* write_setting() serialises the callers. */
 	static char too_small[128];
 	int cpu;
 
@@ -136,7 +135,7 @@ static int plan_compute(struct plan *plan, enum mw_resource resource,
 		if (!plan->events[cpu])
 			return -EINVAL;
 		snprintf(too_small, sizeof(too_small),
-			 "%llu events a period are too few for CPU%d: %llu at least, as the end of a throttle takes half of these",
+			 "%llu events per period are too few for CPU%d: give %llu or more; the end of a throttle uses half of them",
 			 plan->events[cpu], cpu,
 			 least_events(&per_cpu(mg_cores, cpu), resource));
 		*why = too_small;
@@ -170,7 +169,7 @@ static void plan_free(struct plan *plan)
 }
 
 /**
- * mg_guaranteed_mb() - what the limited online cores may take together
+ * mg_guaranteed_mb() - sum of the budgets of all limited online cores
  * @resource: reads or writes
  *
  * Return: MiB/s.
@@ -190,7 +189,7 @@ u64 mg_guaranteed_mb(enum mw_resource resource)
 	return sum;
 }
 
-/* Put the written budgets where they belong: in core order, or on one core. */
+/* Assign the written budgets: in core order, or to one core. */
 static int plan_write(struct plan *plan, const char *text, enum mg_unit unit,
 		      const char **why)
 {
@@ -237,7 +236,7 @@ static int set_budgets(enum mw_resource resource, const char *text,
 
 	*why = mg_guard.combined ?
 		       "one budget holds reads and writes together (combined=1): see limit" :
-		       "this machine counts no writes: load it with g_write_counter_id=";
+		       "the module counts no writes: load it with g_write_counter_id=";
 	if (resource == MW_WRITE && !mg_counts_writes())
 		return -EOPNOTSUPP;
 	cpus_read_lock();
@@ -260,10 +259,10 @@ static int set_budgets(enum mw_resource resource, const char *text,
 }
 
 /**
- * mg_set_limits() - budgets as written to limit, read_limit and write_limit
+ * mg_set_limits() - set budgets as written to limit, read_limit and write_limit
  * @resource: reads or writes
- * @text: as mg_parse_limits() takes it; plain numbers are events per period
- * @why: what is wrong, in words
+ * @text: in the format of mg_parse_limits(); plain numbers are events per period
+ * @why: set to the reason for an error
  *
  * Return: 0, or a negative errno with nothing changed.
  */
@@ -273,9 +272,9 @@ int mg_set_limits(enum mw_resource resource, const char *text, const char **why)
 }
 
 /**
- * mg_set_shares() - weights, as written to the classic share file
- * @text: as mg_parse_limits() takes it; plain numbers are weights
- * @why: what is wrong, in words
+ * mg_set_shares() - set weights, as written to the classic share file
+ * @text: in the format of mg_parse_limits(); plain numbers are weights
+ * @why: set to the reason for an error
  *
  * Return: 0, or a negative errno with nothing changed.
  */
@@ -284,7 +283,7 @@ int mg_set_shares(const char *text, const char **why)
 	return set_budgets(MW_READ, text, MG_WEIGHT, why);
 }
 
-/* A new period or guaranteed bandwidth: all budgets or none. */
+/* A new period or guaranteed bandwidth: changes all budgets or none. */
 static int set_basis(struct basis basis, const char **why)
 {
 	struct plan plan[MW_RESOURCES] = {};
@@ -344,10 +343,9 @@ static int set_rt(u64 cpu, u64 rt, const char **why)
 }
 
 /**
- * mg_reset_stats() - clear every core's statistics at its next period
+ * mg_reset_stats() - clear every core's statistics when its next period begins
  *
- * A core without a timer clears them now. The caller keeps CPUs from coming and
- * going.
+ * A core without a timer clears them now. The caller prevents CPU hotplug.
  */
 void mg_reset_stats(void)
 {
@@ -359,9 +357,9 @@ void mg_reset_stats(void)
 }
 
 /**
- * mg_set_control() - one setting, as written to the control file
- * @text: as mg_parse_control() takes it
- * @why: what is wrong, in words
+ * mg_set_control() - apply one setting, as written to the control file
+ * @text: in the format of mg_parse_control()
+ * @why: set to the reason for an error
  *
  * Return: 0, or a negative errno with nothing changed.
  */

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Periods that take no decision. Where nothing is shared, a core that runs within its
- * budget needs a counter armed anew when a period begins, and nothing else: nothing
- * depends on the census of the cores, nor on the pool. So the period is only noted, and
- * up to STEADY_PERIODS of them go into the books at once. To the policy such a core is
- * one whose timer is late, and each of these periods has the whole budget.
+ * Periods that need no decision. Without sharing, a core that stays within its budget only needs
+ * its counter armed anew when a period begins: the census and the pool do not matter. So such a
+ * period is only noted, and up to STEADY_PERIODS of them enter the books at once. To the policy,
+ * such a core looks like one whose timer is late. Each of these periods has the whole budget.
  *
- * A counter that takes next to nothing is not even read: it interrupts after a chunk of
- * its budget. What it has counted since the first of these periods is charged to the
- * one in which it interrupts, or to the last.
+ * A counter that counts almost nothing is not even read: it interrupts after a chunk of its budget.
+ * Its events since the first of these periods are charged to the period in which it interrupts, or
+ * to the last one.
  */
 #include <linux/log2.h>
 #include <linux/math64.h>
@@ -16,13 +15,13 @@
 #include "memguard.h"
 #include "trace.h"
 
-/* The policy takes a core for late, and not for early, up to twice as many. */
+/* A core up to twice as many periods behind still counts as late in the policy, not as early. */
 #define STEADY_PERIODS 512
 
-/* One that takes more than this part of the budget is armed in each period. */
+/* A counter that used more than this part of its budget is armed in each period. */
 #define NEAR_SHIFT 3
 
-/* STEADY_PERIODS of what it takes are no more than a chunk. */
+/* Are the events of STEADY_PERIODS such periods no more than a chunk? */
 static bool is_far(u64 used, u64 budget)
 {
 	return budget != MW_UNLIMITED && budget >> MG_CHUNK_SHIFT &&
@@ -30,10 +29,10 @@ static bool is_far(u64 used, u64 budget)
 }
 
 /**
- * mg_begin_steady() - may the next periods begin by mg_pass_period()?
- * @core: of this CPU, interrupts off; it has a timer, and has begun a period just now
+ * mg_begin_steady() - let mg_pass_period() begin the next periods, if possible
+ * @core: of this CPU, interrupts off; it has a timer and has just begun a period
  *
- * Its last period took more than a 32nd of a budget.
+ * The core's last period used more than 1/32 of a budget.
  */
 void mg_begin_steady(struct mg_core *core)
 {
@@ -66,7 +65,7 @@ void mg_begin_steady(struct mg_core *core)
 				 core->second.since + NSEC_PER_SEC);
 }
 
-/* Its overflow is on its way. */
+/* The counter's overflow is on its way. */
 static void book_over(struct mg_core *core, struct mg_counter *counter, u64 used)
 {
 	if (used > core->policy.account[counter->resource].assigned &&
@@ -74,14 +73,14 @@ static void book_over(struct mg_core *core, struct mg_counter *counter, u64 used
 		counter->over_periods++;
 }
 
-/* Did it take more than a 32nd? */
+/* Returns whether the period used more than 1/32 of the budget. */
 static bool pass_resource(struct mg_core *core, struct mg_counter *counter)
 {
 	u64 used;
 
 	if (counter->far)
 		return false;
-	/* To stop it for that reads it, too. */
+	/* Arming stops the event, which also reads it. */
 	if (counter->near) {
 		mg_counter_arm(counter, counter->whole);
 		used = counter->interrupts_at - counter->whole - counter->begin;
@@ -101,11 +100,11 @@ static bool pass_resource(struct mg_core *core, struct mg_counter *counter)
 }
 
 /**
- * mg_pass_period() - begin a period that takes no decision
+ * mg_pass_period() - begin a period that needs no decision
  * @core: of this CPU, interrupts off
- * @now: ns, monotonic; the period's begin or later
+ * @now: ns, monotonic; the start of the period or later
  *
- * Return: if not, nothing has changed, and it is to be begun as any other.
+ * Return: if false, nothing has changed, and the period has to begin with a decision.
  */
 bool mg_pass_period(struct mg_core *core, u64 now)
 {
@@ -136,7 +135,7 @@ bool mg_pass_period(struct mg_core *core, u64 now)
 }
 
 /**
- * mg_book_passed() - put the periods that were only noted into the books
+ * mg_book_passed() - enter the periods that were only noted into the books
  * @core: of this CPU, interrupts off
  */
 void mg_book_passed(struct mg_core *core)

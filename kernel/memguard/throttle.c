@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The throttle thread: while the core's hold flag is set, this thread has the
- * core and nothing else runs there. README.md compares it with other ways.
+ * The throttle thread: while the core's hold flag is set, this thread occupies the core and no
+ * other task runs there. README.md compares this with alternatives.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 #include <linux/kthread.h>
@@ -15,10 +15,10 @@
 #include "trace.h"
 
 /**
- * mg_throttle_arrived() - the thread has come to the core, be it too late
+ * mg_throttle_arrived() - the thread runs on the core, possibly too late
  * @core: of this CPU, interrupts off
  *
- * What can't be preempted runs on before that, for several periods at times.
+ * Code that cannot be preempted continues until then, sometimes for several periods.
  */
 void mg_throttle_arrived(struct mg_core *core)
 {
@@ -29,7 +29,7 @@ void mg_throttle_arrived(struct mg_core *core)
 		core->stats.throttle_latency_max = latency;
 }
 
-/* How far past what was handed out, now that nothing else runs here. */
+/* Record the overshoot, now that no other task runs here. */
 static void book_hold(struct mg_core *core)
 {
 	u64 latency = ktime_get_ns() - core->waits_since;
@@ -79,7 +79,7 @@ static void hold(struct mg_core *core)
 				local_irq_enable();
 				cpu_relax();
 			}
-			/* For the migration thread, and as a quiescent state. */
+			/* For the migration thread, and as a quiescent state for RCU. */
 			if (need_resched())
 				schedule();
 			else
@@ -111,14 +111,13 @@ static int throttle_thread(void *arg)
 }
 
 /*
- * The scheduler picks by class, and among deadline entities by deadline. With
- * the flag of schedutil's own threads an entity's runtime is never enforced,
- * its parameters are not checked, and it takes no bandwidth. A relative
- * deadline of -2^62 ns puts the absolute one 146 years into the past: before
- * that of any deadline task, and before that of the fair server, which waits
- * behind the throttle for as long as the throttle lasts and so is older than
- * any deadline that lies ahead. Only the stopper is above. The period is as
- * long as the deadline: an entity with less is throttled until its next period.
+ * The scheduler selects by class, and among deadline entities by deadline. With the flag that
+ * schedutil's threads have, an entity's runtime is not enforced, its parameters are not checked,
+ * and it reserves no bandwidth. A relative deadline of -2^62 ns puts the absolute deadline 146
+ * years into the past. That is before the deadline of any deadline task, and before the fair
+ * server's: that server waits as long as the throttle lasts, so its deadline becomes older than any
+ * future one. Only the stopper ranks above. The period is as long as the deadline: an entity with a
+ * shorter period would be throttled until its next period.
  */
 #define EVER_AGO (0ULL - (1ULL << 62))
 #define MG_FLAG_SUGOV 0x10000000 /* SCHED_FLAG_SUGOV of kernel/sched/sched.h */
@@ -129,7 +128,7 @@ static void choose_class(struct task_struct *thread)
 		.size = sizeof(attr),
 		.sched_policy = SCHED_DEADLINE,
 		.sched_flags = MG_FLAG_SUGOV,
-		/* Not enforced; but hrtick, from 7.3 on, asks how much is left. */
+		/* Not enforced; but since Linux 7.3 hrtick reads the remaining runtime. */
 		.sched_runtime = NSEC_PER_SEC,
 		.sched_deadline = EVER_AGO,
 		.sched_period = EVER_AGO,
@@ -138,20 +137,20 @@ static void choose_class(struct task_struct *thread)
 
 	if (IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL))
 		err = sched_setattr_nocheck(thread, &attr);
-	/* What the flag means is the scheduler's own affair: has it been understood? */
+	/* The flag is internal to the scheduler: check that it took effect. */
 	if (!err && dl_task(thread) && thread->dl.flags & MG_FLAG_SUGOV &&
 	    thread->dl.dl_deadline == EVER_AGO)
 		return;
-	pr_warn_once("this kernel is without schedutil, or its scheduler refuses its threads' flag (error %d), and so it has no scheduling class that holds a core: each second some 50 ms run unregulated (sched_rt_runtime_us, fair_server), and tasks above SCHED_FIFO 50 always do\n",
+	pr_warn_once("this kernel has no schedutil, or its scheduler refuses the flag of schedutil's threads (error %d), so no scheduling class can hold a core: about 50 ms in each second run unregulated (sched_rt_runtime_us, fair_server), and tasks above SCHED_FIFO 50 always do\n",
 		     err);
 	sched_set_fifo(thread);
 }
 
 /**
- * mg_throttle_create() - make a core's thread; it sleeps until mg_throttle()
+ * mg_throttle_create() - create a core's thread; it sleeps until mg_throttle()
  * @core: online or about to be
  *
- * Return: 0, or a negative errno with a line in the log.
+ * Return: 0, or a negative errno with a message in the log.
  */
 int mg_throttle_create(struct mg_core *core)
 {
@@ -171,14 +170,14 @@ int mg_throttle_create(struct mg_core *core)
 }
 
 /**
- * mg_throttle_destroy() - end a core's thread
+ * mg_throttle_destroy() - stop a core's thread
  * @core: not held; may have no thread
  */
 void mg_throttle_destroy(struct mg_core *core)
 {
 	struct task_struct *thread = core->thread;
 
-	/* First: sched_switch compares with it. */
+	/* Clear it first: the sched_switch probe compares with it. */
 	WRITE_ONCE(core->thread, NULL);
 	if (thread)
 		kthread_stop(thread);
@@ -188,7 +187,7 @@ void mg_throttle_destroy(struct mg_core *core)
  * mg_throttle() - have the thread take the core
  * @core: of this CPU, interrupts off
  *
- * It may still be on its way since an earlier period.
+ * The thread may still be on its way since an earlier period.
  */
 void mg_throttle(struct mg_core *core)
 {
@@ -206,8 +205,8 @@ void mg_throttle(struct mg_core *core)
  * @core: of this CPU, interrupts off
  * @now: ns, monotonic
  *
- * The core's tasks run once left() in core.c has seen the thread leave, or have
- * never ceased to if it has not come yet.
+ * The core's tasks run once left() in core.c has seen the thread leave. If the thread has not run
+ * yet, they never stopped.
  */
 void mg_unthrottle(struct mg_core *core, u64 now)
 {

@@ -22,9 +22,9 @@ TRACE_DEFINE_ENUM(MW_NEW_PERIOD);
 			 { MW_NEW_PERIOD, "new_period" })
 
 /*
- * A period has ended; the figures are of that period, and of those before it in
- * which the core had no timer: @used is of all together, @assigned of each. The
- * first one of a trace has what a counter that was not read took since then, too.
+ * A period has ended. The figures cover it and the preceding periods in which the core had no
+ * timer: @used is the sum, @assigned is per period. The first event of a trace also includes what
+ * an unread counter counted before.
  */
 TRACE_EVENT(period,
 	TP_PROTO(u64 epoch, u64 periods, u64 late_ns, const u64 *used,
@@ -57,7 +57,7 @@ TRACE_EVENT(period,
 		  __entry->throttled_ns)
 );
 
-/* The counter reached what was handed out. */
+/* The counter reached the number of events that it was armed for. */
 TRACE_EVENT(overflow,
 	TP_PROTO(u64 epoch, int resource, u64 used, u64 assigned, int decision),
 	TP_ARGS(epoch, resource, used, assigned, decision),
@@ -80,7 +80,7 @@ TRACE_EVENT(overflow,
 		  __entry->assigned, show_decision(__entry->decision))
 );
 
-/* The throttle thread runs: nothing else does on this core. */
+/* The throttle thread runs; no other task runs on this core. */
 TRACE_EVENT(throttle,
 	TP_PROTO(u64 epoch, u64 used, u64 assigned, u64 overshoot, u64 latency_ns),
 	TP_ARGS(epoch, used, assigned, overshoot, latency_ns),
@@ -142,7 +142,7 @@ TRACE_EVENT(reclaim,
 		  __entry->pool_left)
 );
 
-/* All active cores had used their budgets; this one found out. */
+/* All active cores have used their budgets; this core completed the condition. */
 TRACE_EVENT(best_effort,
 	TP_PROTO(u64 epoch, int mode),
 	TP_ARGS(epoch, mode),

@@ -29,7 +29,7 @@ echo 1 >$taken
 "$here/take-counter" 0xfa11
 check "with its counter taken no period is" "is $(unregulated 100) -ge 90" 0 yes
 sleep 2
-check "  which the log says, once" "dmesg | grep -c 'CPU0: event raw has left off counting'" 0 "^1$"
+check "  which the log says, once" "dmesg | grep -c 'CPU0: event raw has stopped counting'" 0 "^1$"
 echo 0 >$taken
 sleep 2
 check "when the counter is free again it counts" "unregulated 100" 0 "^0$"

@@ -12,19 +12,17 @@ use crate::ffi;
 use crate::policy::{Policy, load};
 use crate::words::{Action, Error, Resource};
 
-/// The C structure at an address of its own, shared by a [`Core`] and its
-/// [`CoreSettings`].
+/// The C structure at a fixed address, shared by a [`Core`] and its [`CoreSettings`].
 #[derive(Debug)]
 struct Shared(UnsafeCell<ffi::mw_core>);
 
-// SAFETY: CoreSettings touches only `rt` and `next_budget`, which are atomics on
-// both sides; everything else is touched only through the one Core, which isn't
-// Sync. No reference to the structure is ever made.
+// SAFETY: CoreSettings accesses only `rt` and `next_budget`, which are atomics in both languages. Only the one Core
+// accesses everything else, and Core isn't Sync. No reference to the structure is ever created.
 unsafe impl Sync for Shared {}
-// SAFETY: the structure holds no pointer and nothing bound to a thread.
+// SAFETY: the structure holds no pointer and nothing that is bound to a thread.
 unsafe impl Send for Shared {}
 
-/// One core's state, touched by one thread at a time.
+/// One core's state; one thread at a time uses it.
 #[derive(Debug)]
 pub struct Core {
     policy: Arc<Policy>,
@@ -32,49 +30,50 @@ pub struct Core {
     not_sync: PhantomData<Cell<()>>,
 }
 
-/// What anyone may set for a core at any time.
+/// Settings of a core that any thread may change at any time.
 #[derive(Clone, Debug)]
 pub struct CoreSettings {
     shared: Arc<Shared>,
 }
 
-/// One resource's books. Counts are events.
+/// One resource's books. All counts are events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// This period's reservation.
     pub budget: u64,
-    /// Handed out to this core in this period so far.
+    /// Assigned to this core in this period so far.
     pub assigned: u64,
-    /// Counted in this period, as last told by the host.
+    /// Counted in this period, as last reported by the host.
     pub used: u64,
     /// Own events that went to the pool and were not taken back.
     pub donated: u64,
     /// Expected need of a period, rounded up.
     pub prediction: u64,
-    /// Reservation left unused by a throttle too early in this period.
+    /// Reservation left unused by a premature throttle in this period.
     pub shortfall: u64,
-    /// What a stop is expected to take: events from an overflow to the end of its period, charged with the overflow.
+    /// Events that a stop is expected to use, from an overflow to the end of its period. The overflow is charged with
+    /// them.
     pub stop: u64,
-    /// Taken past the budgets of earlier periods, and not yet made up for.
+    /// Used past the budgets of earlier periods, and not yet repaid.
     pub owed: u64,
-    /// Of `assigned`, what goes off `owed`: no task gets it.
+    /// The part of `assigned` that repays `owed` and is not available to tasks.
     pub repaid: u64,
-    /// Given to the pool of each period that begins without the core, while it rests.
+    /// Given to the pool of each period that begins without the core while it rests.
     pub offered: u64,
     /// Used in all ended periods.
     pub total_used: u64,
-    /// Handed out in all ended periods that had a limit.
+    /// Assigned in all ended periods that had a limit.
     pub total_assigned: u64,
     /// Given to the pool.
     pub total_donated: u64,
     /// Taken from the pool, own donations included.
     pub total_reclaimed: u64,
-    /// Budgets exhausted before the own reservation was used.
+    /// Throttles that came before the own reservation was used.
     pub reclaim_errors: u64,
 }
 
 impl Account {
-    /// What the period leaves the core and its stop: what is handed out so far, but for what goes off `owed`.
+    /// Events of this period for the core's tasks and its stop: the assigned events without those that repay `owed`.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.assigned - self.repaid
@@ -82,7 +81,7 @@ impl Account {
 }
 
 impl Core {
-    /// An offline core without limits.
+    /// Creates an offline core without limits.
     ///
     /// # Errors
     /// [`Error::TooManyCores`] when the policy can't count one more.
@@ -101,7 +100,7 @@ impl Core {
         })
     }
 
-    /// What other threads may set.
+    /// The settings that other threads may change.
     #[must_use]
     pub fn settings(&self) -> CoreSettings {
         CoreSettings {
@@ -115,57 +114,54 @@ impl Core {
         &self.policy
     }
 
-    /// Take part from now on, in the middle of a period, with a whole budget.
-    /// Does nothing on a core that is online.
+    /// Takes part from now on, in the middle of a period, with a whole budget. Does nothing if the core is online.
     pub fn online(&mut self) {
-        // SAFETY: both pointers are good, and `&mut self` of the one Core makes
-        // this the only call for it.
+        // SAFETY: both pointers are valid, and `&mut self` of the one Core makes this the only call for it.
         unsafe { ffi::mw_core_online(self.policy.raw(), self.raw()) }
     }
 
-    /// Leave: masks, count and pool, and stop being throttled.
+    /// Leaves the census and the pool, and ends a throttle.
     ///
-    /// Asks for [`Action::ReleaseAll`] or [`Action::NewPeriod`] if the others
-    /// were waiting for this core alone, else [`Action::Continue`].
+    /// Returns [`Action::ReleaseAll`] or [`Action::NewPeriod`] if the other cores were waiting for this core alone,
+    /// else [`Action::Continue`].
     pub fn offline(&mut self) -> Action {
         // SAFETY: as in online().
         Action::from_c(unsafe { ffi::mw_core_offline(self.policy.raw(), self.raw()) })
     }
 
-    /// The core has left idle. Cheap when it already counts as active.
+    /// The core has left idle. Cheap if the core already counts as active.
     pub fn active(&mut self) {
         // SAFETY: as in online().
         unsafe { ffi::mw_core_active(self.policy.raw(), self.raw()) }
     }
 
-    /// The core idles, and its host will begin no period for it: no period presumes it active until
-    /// [`Core::active`] or [`Core::period_begin`].
+    /// The core is idle, and its host will begin no period for it. No period presumes it active until [`Core::active`]
+    /// or [`Core::period_begin`].
     ///
-    /// Asks for [`Action::ReleaseAll`] or [`Action::NewPeriod`] if the others
-    /// were waiting for this core alone, else [`Action::Continue`].
+    /// Returns [`Action::ReleaseAll`] or [`Action::NewPeriod`] if the other cores were waiting for this core alone,
+    /// else [`Action::Continue`].
     pub fn away(&mut self) -> Action {
         // SAFETY: as in online().
         Action::from_c(unsafe { ffi::mw_core_away(self.policy.raw(), self.raw()) })
     }
 
-    /// The host will begin no period for the core for a while, which takes no more than a 32nd of its budget in each.
-    /// With reclaim on, the rest is donated in every period until [`Core::period_begin`].
+    /// The host will begin no period for the core for a while. The core must use no more than 1/32 of its budget in
+    /// each. With reclaim on, the rest is donated in every period until [`Core::period_begin`].
     pub fn rest(&mut self) {
         // SAFETY: as in online().
         unsafe { ffi::mw_core_rest(self.policy.raw(), self.raw()) }
     }
 
-    /// End the core's period and begin the next; not throttled afterwards.
+    /// Ends the core's period and begins the next; the core is not throttled afterwards.
     ///
-    /// `idle`: the core runs nothing but idle at this moment. `used`: events
-    /// counted in the ended period, by resource.
+    /// `idle`: the core is idle now. `used`: events counted in the ended period, by resource.
     ///
-    /// `number`: of the period that the host's clock is in; only the low 21 bits
-    /// count. The first core to come with it opens the period, the others join.
+    /// `number`: number of the period that the host's clock is in; only the low 21 bits count. The first core to reach
+    /// it opens the period; the other cores join.
     ///
-    /// [`Action::Run`] normally; [`Action::Continue`] if the core is in that
-    /// period already; [`Action::ReleaseAll`] or [`Action::NewPeriod`] if this core is
-    /// idle and the others were waiting for it alone (it has begun all the same).
+    /// Returns [`Action::Run`] normally, and [`Action::Continue`] if the core is already in that period. Returns
+    /// [`Action::ReleaseAll`] or [`Action::NewPeriod`] if this core is idle and the other cores were waiting for it
+    /// alone; this core has then begun the period, too.
     pub fn period_begin(
         &mut self,
         number: u64,
@@ -178,8 +174,7 @@ impl Core {
         })
     }
 
-    /// The core has used what was handed out to it; `used` events in this
-    /// period so far.
+    /// The core has used the events that it was armed for; `used`: events in this period so far.
     pub fn overflow(&mut self, resource: Resource, used: u64) -> Action {
         // SAFETY: as in online().
         Action::from_c(unsafe {
@@ -187,50 +182,48 @@ impl Core {
         })
     }
 
-    /// What a stop takes in events, from its overflow to the period's end: known before there was one.
+    /// Sets the events that a stop uses, from its overflow to the period's end, before the first stop.
     pub fn expect_stop(&mut self, resource: Resource, events: u64) {
         // SAFETY: as in online().
         unsafe { ffi::mw_expect_stop(self.raw(), resource as u32, events) }
     }
 
-    /// As [`Core::settle_stop`], of a period from which nothing is to be learnt of stops. Returns what of `used` is not
-    /// owed.
+    /// Like [`Core::settle_stop`], for a period that teaches nothing about stops. Returns the part of `used` that is
+    /// not owed.
     pub fn owe(&mut self, resource: Resource, used: u64, held: u64, allowed: u64) -> u64 {
         // SAFETY: as in online().
         unsafe { ffi::mw_owe(self.raw(), resource as u32, used, held, allowed) }
     }
 
-    /// A period with a stop by `resource` ended with `used` events, of which `held` were counted when the core was held
-    /// (all of them if it never was) and which had [`Account::allowed`]. What was too much, or too little, is made up for
-    /// by later periods.
+    /// Settles a period that ended with a stop by `resource`. `used`: its events. `held`: the part of them counted when
+    /// the core was held, or `used` if it never was. `allowed`: [`Account::allowed`] at its end. Later periods
+    /// compensate for what the period used too much or too little.
     pub fn settle_stop(&mut self, resource: Resource, used: u64, held: u64, allowed: u64) {
         // SAFETY: as in online().
         unsafe { ffi::mw_settle_stop(self.raw(), resource as u32, used, held, allowed) }
     }
 
-    /// Let a throttled core go, if there is a reason to. A call that comes late
-    /// changes nothing.
+    /// Releases a throttled core, if there is a reason to. A late call changes nothing.
     ///
-    /// [`Action::Run`] if the core was throttled and now runs, else
-    /// [`Action::Continue`].
+    /// Returns [`Action::Run`] if the core was throttled and now runs, else [`Action::Continue`].
     pub fn release(&mut self) -> Action {
         // SAFETY: as in online().
         Action::from_c(unsafe { ffi::mw_release(self.policy.raw(), self.raw()) })
     }
 
-    /// Events that the core may use before the next overflow: at least 1;
-    /// [`UNLIMITED`](crate::UNLIMITED) when it runs unregulated.
+    /// Events that the core may use before the next overflow: at least 1, or [`UNLIMITED`](crate::UNLIMITED) if the
+    /// core runs unregulated.
     #[must_use]
     pub fn until_overflow(&self, resource: Resource) -> u64 {
-        // SAFETY: the pointer is good, and no other thread writes what is read.
+        // SAFETY: the pointer is valid, and no other thread writes what is read.
         unsafe { ffi::mw_until_overflow(self.raw(), resource as u32) }
     }
 
     /// The books of one resource.
     #[must_use]
     pub fn account(&self, resource: Resource) -> Account {
-        // SAFETY: every field that is read is written by the owner of this Core
-        // alone; `next_budget`, which others write, isn't read.
+        // SAFETY: only the owner of this Core writes the fields that are read; `next_budget`, which other threads
+        // write, isn't read.
         unsafe {
             let account = &raw const (*self.raw()).account[resource as usize];
             Account {
@@ -253,56 +246,56 @@ impl Core {
         }
     }
 
-    /// Number of the period that this core is in.
+    /// Number of the period that the core is in.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).epoch }
     }
 
-    /// Takes part.
+    /// True if the core takes part.
     #[must_use]
     pub fn is_online(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).online }
     }
 
-    /// Counts as active in its period.
+    /// True if the core counts as active in its period.
     #[must_use]
     pub fn is_active(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).active }
     }
 
-    /// Idle, and not in the census.
+    /// True if the core is idle and not in the census.
     #[must_use]
     pub fn is_away(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).away }
     }
 
-    /// Begins no period for a while.
+    /// True if the core rests: its host begins no periods for it.
     #[must_use]
     pub fn is_resting(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).resting }
     }
 
-    /// Has used its budget in its period.
+    /// True if the core has used its budget in its period.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).exhausted }
     }
 
-    /// Has to be blocked by the host.
+    /// True if the host has to block the core.
     #[must_use]
     pub fn is_throttled(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
         unsafe { (*self.raw()).throttled }
     }
 
-    /// Runs unregulated until the period's end.
+    /// True if the core runs unregulated until the period's end.
     #[must_use]
     pub fn is_best_effort(&self) -> bool {
         // SAFETY: written by the owner of this Core alone.
@@ -314,9 +307,8 @@ impl Core {
     }
 }
 
-/// A core that is dropped goes offline, so that nobody waits for it. Call
-/// [`Core::offline`] to learn what the others have to be told; those that wait
-/// for this core alone else wait for their period's end.
+/// A dropped core goes offline, so that no other core waits for it. Call [`Core::offline`] first to learn what the
+/// other cores must do: otherwise cores that wait for this core alone wait until their period ends.
 impl Drop for Core {
     fn drop(&mut self) {
         let _ = self.offline();
@@ -325,11 +317,10 @@ impl Drop for Core {
 }
 
 impl CoreSettings {
-    /// Reserve events per period, from the core's next period on.
+    /// Reserves events per period, from the core's next period on.
     ///
     /// # Errors
-    /// [`Error::Budget`] unless it is from 1 to
-    /// [`UNLIMITED`](crate::UNLIMITED).
+    /// [`Error::Budget`] unless `events` is from 1 to [`UNLIMITED`](crate::UNLIMITED).
     pub fn set_budget(&self, resource: Resource, events: u64) -> Result<(), Error> {
         // SAFETY: the pointer is good, and the word is an atomic.
         match unsafe { ffi::mw_set_budget(self.shared.0.get(), resource as u32, events) } {
@@ -338,7 +329,7 @@ impl CoreSettings {
         }
     }
 
-    /// The budget last set, in events per period.
+    /// The budget that was last set, in events per period.
     #[must_use]
     pub fn budget(&self, resource: Resource) -> u64 {
         // SAFETY: only a field's address is taken.
@@ -347,8 +338,8 @@ impl CoreSettings {
         load(word)
     }
 
-    /// Exempt the core from throttling; it is counted all the same. If it is
-    /// throttled at this moment, have it call [`Core::release`].
+    /// Exempts the core from throttling; its events are still counted. If the core is throttled now, it must call
+    /// [`Core::release`].
     pub fn set_rt(&self, rt: bool) {
         // SAFETY: the pointer is good, and the word is an atomic.
         unsafe { ffi::mw_set_rt(self.shared.0.get(), rt) }

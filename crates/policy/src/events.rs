@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processors count of memory traffic: the table of `policy/events.c`, which the kernel module has, too.
+//! The events that count memory traffic: the table in `policy/events.c`, which the kernel module shares.
 
 #![allow(unsafe_code)]
 
@@ -8,10 +8,10 @@ use std::slice;
 
 use crate::ffi;
 
-/// How an event is asked for.
+/// How an event is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A code of the processor's.
+    /// A code of the processor.
     Raw,
     /// perf's `cache-misses`.
     CacheMisses,
@@ -19,62 +19,62 @@ pub enum Kind {
     LastLevelReadMisses,
     /// The kernel's page faults.
     PageFaults,
-    /// Those that read nothing from a disk.
+    /// Page faults that read nothing from a disk.
     MinorFaults,
     /// perf's `cycles`.
     Cycles,
     /// perf's `instructions`.
     Instructions,
-    /// The processor has none that would do.
+    /// The processor has no suitable event.
     None,
 }
 
-/// How an event is known to be the right one.
+/// What confirms that an event is the right one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sure {
-    /// The self-test has said so, on such a processor.
+    /// The self-test, on such a processor.
     Seen,
-    /// The kernel's list of the processor's events has it.
+    /// The kernel's list of the processor's events.
     Listed,
-    /// The processor's manual alone.
+    /// Only the processor's manual.
     Manual,
 }
 
-/// What a count of reads has in it, beside the lines that loads wait for.
+/// What a count of reads includes, besides the lines that loads wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Includes {
     /// Lines that the core's prefetchers fetch.
     pub prefetches: bool,
-    /// Lines that are fetched to be written to.
+    /// Lines that are fetched in order to write to them.
     pub writes: bool,
-    /// What a cache behind the core's own has: budgets are stricter than asked.
+    /// Lines that a cache behind the core's own supplies: budgets are then stricter than requested.
     pub shared_hits: bool,
 }
 
-/// An event, by its name.
+/// An event and its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The kernel's own name of a processor, or MemGuard's, or perf's.
+    /// The kernel's name of a processor, or a name from MemGuard or perf.
     pub name: &'static str,
-    /// How it is asked for.
+    /// How the event is requested.
     pub kind: Kind,
-    /// The code of [`Kind::Raw`], or what the code of perf's name is; 0 where there is none.
+    /// The code for [`Kind::Raw`], else 0.
     pub read: u64,
-    /// The code of what counts lines that are written to memory.
+    /// The code that counts lines written to memory.
     pub write: Option<u64>,
-    /// The code of what counts lines that are read and lines that are written in one.
+    /// The code that counts lines read and lines written in one count.
     pub combined: Option<u64>,
-    /// Memory traffic of an event; `None` is a page.
+    /// Memory traffic per event in bytes; `None` is a page.
     pub bytes: Option<u32>,
-    /// What it has in it.
+    /// What its count includes.
     pub includes: Includes,
-    /// How sure that is.
+    /// What confirms the event.
     pub sure: Sure,
-    /// Where its codes are from.
+    /// Where its codes come from.
     pub source: &'static str,
 }
 
-/// Who made a processor: Arm's number for an implementer (`MIDR_EL1`), or one of these.
+/// Processor vendors: Arm's implementer code (`MIDR_EL1`), or one of these.
 pub mod vendor {
     /// Arm.
     pub const ARM: u32 = 0x41;
@@ -86,33 +86,33 @@ pub mod vendor {
     pub const HYGON: u32 = 0x102;
 }
 
-/// Processors whose own event is the one of this name.
+/// A range of processors and the name of their event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
     /// The event's name.
     pub event: &'static str,
-    /// Who made them: see [`vendor`].
+    /// The vendor: see [`vendor`].
     pub vendor: u32,
-    /// CPUID's family; 0 for Arm's.
+    /// CPUID family; 0 for Arm.
     pub family: u32,
-    /// CPUID's first model, or part number of `MIDR_EL1`.
+    /// First CPUID model, or part number in `MIDR_EL1`.
     pub first: u32,
-    /// And the last.
+    /// Last CPUID model or part number.
     pub last: u32,
 }
 
 /// All events, in the table's order.
 pub fn all() -> impl Iterator<Item = Event> {
     let mut count = 0;
-    // SAFETY: the table is constant and has as many rows.
+    // SAFETY: the table is constant and has `count` rows.
     let rows = unsafe { slice::from_raw_parts(ffi::mw_events(&raw mut count), count as usize) };
     rows.iter().map(event)
 }
 
-/// All processors whose event is known.
+/// All processors with a known event.
 pub fn processors() -> impl Iterator<Item = Processor> {
     let mut count = 0;
-    // SAFETY: the table is constant and has as many rows.
+    // SAFETY: the table is constant and has `count` rows.
     let rows = unsafe { slice::from_raw_parts(ffi::mw_processors(&raw mut count), count as usize) };
     rows.iter().map(|row| Processor {
         event: text(row.event),
@@ -123,23 +123,23 @@ pub fn processors() -> impl Iterator<Item = Processor> {
     })
 }
 
-/// The event of this name.
+/// The event with this name.
 #[must_use]
 pub fn named(name: &str) -> Option<Event> {
     let name = CString::new(name).ok()?;
-    // SAFETY: the name ends with a 0; the answer is null or a row of the constant table.
+    // SAFETY: the name ends with a 0; the result is null or a row of the constant table.
     unsafe { ffi::mw_event_named(name.as_ptr()).as_ref() }.map(event)
 }
 
-/// What a processor counts of memory traffic, if that is known.
+/// The event that counts a processor's memory traffic, if known.
 #[must_use]
 pub fn of(vendor: u32, family: u32, model: u32) -> Option<Event> {
-    // SAFETY: the answer is null or a row of the constant table.
+    // SAFETY: the result is null or a row of the constant table.
     unsafe { ffi::mw_event_of(vendor, family, model).as_ref() }.map(event)
 }
 
 fn text(pointer: *const c_char) -> &'static str {
-    // SAFETY: all texts of the table are constants that end with a 0.
+    // SAFETY: all strings of the table are constants that end with a 0.
     unsafe { CStr::from_ptr(pointer) }
         .to_str()
         .expect("the table is ASCII")

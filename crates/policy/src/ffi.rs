@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `policy/policy.h` by hand. `tests/layout.rs` compares it with what the C
-//! compiler says; everything is documented in the header.
+//! `policy/policy.h`, translated by hand. `tests/layout.rs` compares it with the C compiler's layout; the header
+//! documents everything.
 
 #![allow(unsafe_code)]
 #![allow(missing_docs)]

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Safe face of `policy/`: the regulator's decisions, the same source that the
-//! kernel module compiles.
+//! Safe interface to `policy/`: the regulator's decisions, from the same source that the kernel module compiles.
 //!
-//! A host (user-space regulator, simulator) counts events and keeps time. It
-//! makes one [`Policy`], one [`Core`] for each core that it regulates, calls in
-//! when a period ends or a counter overflows, and does what the returned
-//! [`Action`] says. Counts are events; a budget is events per period.
+//! A host (user-space regulator, simulator) counts events and keeps time. It creates one [`Policy`], and one [`Core`]
+//! for each core that it regulates. It calls the library when a period ends or a counter overflows, and carries out the
+//! returned [`Action`]. Counts are events; a budget is events per period.
 //!
-//! Who may call what is settled by types. A [`Core`] belongs to one thread at a
-//! time (`Send`, not `Sync`, `&mut self` for whatever changes it); [`Policy`]
-//! and [`CoreSettings`] may be used from every thread at any time.
+//! The types enforce the calling rules. A [`Core`] belongs to one thread at a time (`Send`, not `Sync`, `&mut self` for
+//! every change); every thread may use [`Policy`] and [`CoreSettings`] at any time.
 //!
 //! ```
 //! use memwarden_policy::{Action, Core, Policy, Resource};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all cores share.
+//! State that all cores share.
 
 #![allow(unsafe_code)]
 
@@ -11,20 +11,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::ffi;
 use crate::words::{BestEffort, Error, MAX_CORES, Resource};
 
-/// What all cores share: modes, the census of cores, and the pools of donated
-/// events.
+/// State that all cores share: modes, the census of cores, and the pools of donated events.
 #[derive(Debug)]
 pub struct Policy {
     raw: UnsafeCell<ffi::mw_policy>,
-    /// Cores made and not dropped.
+    /// Cores that exist: created and not dropped.
     cores: AtomicU32,
 }
 
-// SAFETY: every word of mw_policy is an atomic that policy.c reads and writes
-// by atomic accesses alone, and nothing here makes a reference to one.
+// SAFETY: every word of mw_policy is an atomic that policy.c accesses only atomically, and no code here creates a
+// reference to one.
 unsafe impl Sync for Policy {}
 
-/// How many cores are online, active and exhausted: one moment's picture.
+/// How many cores are online, active and exhausted: a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Census {
     /// Number of the global period; wraps at 2^21.
@@ -40,7 +39,7 @@ pub struct Census {
 }
 
 impl Policy {
-    /// No cores, no donation, strict reservation.
+    /// Starts with no cores, no donation and strict reservation.
     #[must_use]
     pub fn new() -> Arc<Policy> {
         let mut raw = MaybeUninit::uninit();
@@ -72,15 +71,14 @@ impl Policy {
         self.cores.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Choose what happens when all active cores have used their budgets; in
-    /// force at the next overflow.
+    /// Chooses what happens when all active cores have used their budgets; effective at the next overflow.
     pub fn set_best_effort(&self, mode: BestEffort) {
         // SAFETY: the pointer is good, and the word is an atomic.
         let refused = unsafe { ffi::mw_set_best_effort(self.raw(), mode as u64) };
         debug_assert_eq!(refused, 0, "every BestEffort is a mode");
     }
 
-    /// The mode last set.
+    /// The mode that was last set.
     #[must_use]
     pub fn best_effort(&self) -> BestEffort {
         // SAFETY: only a field's address is taken.
@@ -88,7 +86,7 @@ impl Policy {
         BestEffort::try_from(load(word)).expect("policy.c refuses other modes")
     }
 
-    /// Donation and reclaim on or off, from each core's next period on.
+    /// Turns donation and reclaim on or off, from each core's next period on.
     pub fn set_reclaim(&self, on: bool) {
         // SAFETY: the pointer is good, and the word is an atomic.
         let refused = unsafe { ffi::mw_set_reclaim(self.raw(), u64::from(on)) };
@@ -103,11 +101,10 @@ impl Policy {
         load(word) != 0
     }
 
-    /// The smallest chunk that an overflow takes from the pool, in events; 0
-    /// means a sixteenth of the taker's budget.
+    /// Sets the smallest chunk that an overflow takes from the pool, in events; 0 means 1/16 of the taker's budget.
     ///
     /// # Errors
-    /// [`Error::Qmin`] when there are more than [`UNLIMITED`](crate::UNLIMITED).
+    /// [`Error::Qmin`] if `events` is more than [`UNLIMITED`](crate::UNLIMITED).
     pub fn set_qmin(&self, events: u64) -> Result<(), Error> {
         // SAFETY: the pointer is good, and the word is an atomic.
         match unsafe { ffi::mw_set_qmin(self.raw(), events) } {
@@ -116,7 +113,7 @@ impl Policy {
         }
     }
 
-    /// The smallest chunk last set, in events.
+    /// The smallest chunk that was last set, in events.
     #[must_use]
     pub fn qmin(&self) -> u64 {
         // SAFETY: only a field's address is taken.
@@ -146,9 +143,9 @@ impl Policy {
     }
 }
 
-/// Read a word that policy.c may change at this moment.
+/// Reads a word that policy.c may change concurrently.
 pub(crate) fn load(word: *mut ffi::mw_atomic64) -> u64 {
-    // SAFETY: `word` lies in a live mw_policy or mw_core, is aligned as a u64
-    // and is only ever accessed atomically once it is shared.
+    // SAFETY: `word` lies in a live mw_policy or mw_core, is aligned as a u64, and is accessed only atomically once it
+    // is shared.
     unsafe { AtomicU64::from_ptr(word.cast()) }.load(Ordering::Acquire)
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One budget that two counters of a core count together: how what is left of it is shared out (`policy/split.c`).
+//! One budget that two counters of a core use together: how the remaining events are split (`policy/split.c`).
 
 #![allow(unsafe_code)]
 
 use crate::ffi;
 
-/// What two counters of one budget counted of late.
+/// What two counters of one budget counted recently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split(ffi::mw_split);
 
 impl Split {
-    /// After how many events each counter is to interrupt, with `left` events (at least 1) left of their sum. `counted`:
-    /// what each has counted since the last call.
+    /// The number of events after which each counter interrupts, with `left` events (at least 1) of their sum
+    /// remaining. `counted`: events of each counter since the last call.
     ///
-    /// The shares add up to one more than `left`: until one counter interrupts, the sum is below it. With
-    /// [`UNLIMITED`](crate::UNLIMITED) left, neither does.
+    /// The shares add up to one more than `left`, so the sum stays below `left` until one counter interrupts. If `left`
+    /// is [`UNLIMITED`](crate::UNLIMITED), neither counter interrupts.
     #[must_use]
     pub fn shares(&mut self, counted: [u64; ffi::MW_SPLIT], left: u64) -> [u64; ffi::MW_SPLIT] {
         let mut shares = [0; ffi::MW_SPLIT];
-        // SAFETY: all three have as many entries as C reads and writes.
+        // SAFETY: all three arrays have as many entries as C reads and writes.
         unsafe {
             ffi::mw_split_left(
                 &raw mut self.0,
@@ -64,8 +64,8 @@ mod tests {
         assert_eq!(split.shares([0, 100], 129), [3, 127]);
     }
 
-    /// A period of a core of whose events the `writes` of 1000 are write-backs, `late` of which come before an interrupt is
-    /// served: what it had at the end, and how many interrupts.
+    /// One period of a core: of 1000 events `writes` are write-backs, and `late` more events come before an interrupt
+    /// is served. Returns the events at its end, and the number of interrupts.
     fn period(split: &mut Split, budget: u64, writes: u64, late: u64) -> (u64, u32) {
         let (mut used, mut since, mut interrupts, mut phase) = (0, [0; 2], 0, 0);
         let mut share = split.shares([0; 2], budget);
@@ -129,8 +129,8 @@ mod tests {
             }
         }
 
-        /// Whatever each counter does: before one interrupts the sum is below what is left, and a period ends past its budget
-        /// by what an interrupt lets through alone.
+        /// Whatever each counter does, the sum stays below the remaining budget until one interrupts. A period exceeds
+        /// its budget only by the events that come before the interrupt is served.
         #[test]
         fn no_sum_passes_unseen(
             budget in 1_u64..3000, kinds in prop::collection::vec(0_u64..=1000, 1..5), late in 0_u64..40,

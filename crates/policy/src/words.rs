@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words that host and policy exchange.
+//! The types that host and policy exchange.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::ffi;
 /// The budget that means "no limit", in events per period.
 pub const UNLIMITED: u64 = ffi::MW_UNLIMITED;
 
-/// As many cores as one [`Policy`](crate::Policy) can count.
+/// The largest number of cores that one [`Policy`](crate::Policy) can count.
 pub const MAX_CORES: u32 = ffi::MW_MAX_CORES;
 
 /// What is counted and budgeted. As an index: 0 and 1.
@@ -26,11 +26,11 @@ impl Resource {
     pub const ALL: [Resource; ffi::MW_RESOURCES] = [Resource::Read, Resource::Write];
 }
 
-/// What happens when all active cores have used their budgets. The numbers are
-/// those of the classic `exclusive` setting.
+/// What happens when all active cores have used their budgets. The numbers are those of the classic `exclusive`
+/// setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BestEffort {
-    /// Everybody waits for the period's end.
+    /// All cores wait for the period's end.
     #[default]
     None = 0,
     /// Throttled cores run unregulated until the period's end.
@@ -86,20 +86,16 @@ impl FromStr for BestEffort {
 pub enum Action {
     /// Nothing changed; leave counters as they are.
     Continue,
-    /// Run; the next overflow comes after
-    /// [`until_overflow`](crate::Core::until_overflow) more events.
+    /// Run; the next overflow comes after [`until_overflow`](crate::Core::until_overflow) more events.
     Run,
-    /// Block this core until [`period_begin`](crate::Core::period_begin) or
-    /// [`release`](crate::Core::release) says run.
+    /// Block this core until [`period_begin`](crate::Core::period_begin) or [`release`](crate::Core::release) returns
+    /// [`Action::Run`].
     Throttle,
-    /// This core runs on, unregulated; have every other core call
-    /// [`release`](crate::Core::release). From a core that found itself idle or
-    /// went away: every core.
+    /// This core continues unregulated; have every other core call [`release`](crate::Core::release). If the core has
+    /// become idle or gone offline, have every core call it.
     ReleaseAll,
-    /// A new period has been opened: let its number
-    /// ([`census`](crate::Policy::census)) be the one that begins now, and have
-    /// every core, this one included, call
-    /// [`period_begin`](crate::Core::period_begin).
+    /// A new period is open. Make its number ([`census`](crate::Policy::census)) the number of the period that begins
+    /// now. Have every core, including this one, call [`period_begin`](crate::Core::period_begin).
     NewPeriod,
 }
 
@@ -119,16 +115,16 @@ impl Action {
 /// A setting that was refused. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not a budget, in events per period.
+    /// Not a valid budget, in events per period.
     #[error("budget of {0} events per period: has to be from 1 to {UNLIMITED}")]
     Budget(u64),
-    /// Not a chunk, in events.
+    /// Not a valid chunk, in events.
     #[error("smallest chunk (qmin) of {0} events: has to be at most {UNLIMITED}")]
     Qmin(u64),
     /// Not a best-effort mode.
     #[error("best-effort mode {0}: has to be none (0), spare (2) or proportional (5)")]
     BestEffort(String),
     /// The policy can't count one more core.
-    #[error("a policy can count {MAX_CORES} cores, and has them")]
+    #[error("a policy can count at most {MAX_CORES} cores, and already has that many")]
     TooManyCores,
 }

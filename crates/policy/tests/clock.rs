@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The host's clock: what if it leaps, or cores come late to it?
+//! The host's clock: it may jump, and cores may read it late.
 
 use memwarden_policy::{Action, BestEffort, Core, Policy, Resource};
 
-/// A machine is paused, or a regulator stopped: when it goes on, its clock is
-/// any number of periods further, and only 21 bits of that can be told.
+/// After a pause of the machine or the regulator the clock is ahead by any number of periods, of which the epoch shows
+/// only 21 bits.
 #[test]
 fn a_clock_that_leaps_stops_neither_periods_nor_reclaim() {
     for leap in [
@@ -45,8 +45,7 @@ fn a_clock_that_leaps_stops_neither_periods_nor_reclaim() {
     }
 }
 
-/// Best effort may have opened a period that the clock has not come to yet: a
-/// core with the older number joins it and leaves it open.
+/// Best effort may have opened a period that the clock has not reached: a core with the older number joins it.
 #[test]
 fn a_number_that_is_a_little_behind_joins_the_later_period() {
     let policy = Policy::new();
@@ -63,7 +62,7 @@ fn a_number_that_is_a_little_behind_joins_the_later_period() {
         assert_eq!(cores[0].overflow(Resource::Read, 100), Action::Throttle);
         assert_eq!(cores[1].overflow(Resource::Read, 100), Action::NewPeriod);
         for core in &mut cores {
-            // The clock still says 0.
+            // The clock is still at 0.
             let begun = core.period_begin(0, false, [100, 0]);
             assert_eq!(begun, Action::Run);
             assert_eq!(core.epoch(), round);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings, coming and going, and calls that come late.
+//! Settings, cores that come and go, and late calls.
 
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ fn coming_online_twice_counts_once() {
     assert_eq!(core.until_overflow(Resource::Read), 40);
 }
 
-/// A kick, a timer or a counter's interrupt may reach a core just after it went
-/// away; it must neither spoil the census nor fill the pool.
+/// A kick, a timer or a counter's interrupt may reach a core just after it went offline; it must neither corrupt the
+/// census nor fill the pool.
 #[test]
 fn a_call_that_comes_after_the_core_has_left_changes_nothing() {
     for mode in BestEffort::ALL {
@@ -115,7 +115,7 @@ fn a_call_that_comes_after_the_core_has_left_changes_nothing() {
         let mut stays = online(&policy, 100);
         let mut gone = online(&policy, 1000);
         assert_eq!(gone.offline(), Action::Continue);
-        // The one that stays is a period further, so that there is one to join.
+        // The remaining core is a period ahead, so that there is a period to join.
         let begun = stays.period_begin(stays.epoch() + 1, false, [100, 0]);
         assert_eq!(begun, Action::Run);
         let census = policy.census();
@@ -137,8 +137,8 @@ fn a_call_that_comes_after_the_core_has_left_changes_nothing() {
     }
 }
 
-/// Spare sharing holds until the period's end: whoever uses up its budget after
-/// the others were released runs on too, and nobody is released twice.
+/// Spare sharing lasts until the period's end: a core that uses up its budget after the release continues, too, and no
+/// core is released twice.
 #[test]
 fn in_a_released_period_nobody_is_throttled_and_nobody_released_again() {
     let policy = Policy::new();
@@ -153,7 +153,7 @@ fn in_a_released_period_nobody_is_throttled_and_nobody_released_again() {
     let action = cores[0].overflow(Resource::Read, 100);
     assert_eq!(action, Action::ReleaseAll);
 
-    // Two wake; the first of them runs out, and then the second.
+    // Two cores wake; both run out, one after the other.
     cores[1].active();
     cores[2].active();
     for woken in &mut cores[1..] {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was found wrong with the classic module, one test for each fault that
-//! decisions can be blamed for. What concerns counters, threads and files is
-//! tested where those are.
+//! Faults of the classic module, with one test for each fault in its decisions. Faults in counters, threads and files
+//! are tested with those parts.
 
 mod simulation;
 
@@ -69,7 +68,7 @@ fn fault_2_a_donor_can_not_use_what_it_gave_away() {
     for _ in 0..20 {
         period(&mut donor, &mut taker);
     }
-    // Its overflow comes when what it kept is used, not a budget later.
+    // The donor's overflow comes when it has used what it kept, not one budget later.
     assert_eq!(donor.until_overflow(Resource::Read), 104);
     let mut used = 200;
     while taker.overflow(Resource::Read, used) == Action::Run {
@@ -81,13 +80,13 @@ fn fault_2_a_donor_can_not_use_what_it_gave_away() {
     assert_eq!(donor.overflow(Resource::Read, 104), Action::Throttle);
 }
 
-/// The host can stop, set and start the counter on one answer.
+/// One answer lets the host stop, set and start the counter.
 #[test]
 fn fault_3_the_next_overflow_point_comes_with_the_decision() {
     let policy = Policy::new();
     let mut core = core(&policy, 1000);
     assert_eq!(core.until_overflow(Resource::Read), 1000);
-    // Early by one, as counters are: the rest is told at once.
+    // One event early, as counters may be: the remainder follows at once.
     assert_eq!(core.overflow(Resource::Read, 999), Action::Run);
     assert_eq!(core.until_overflow(Resource::Read), 1);
     core.settings().set_budget(Resource::Read, 500).unwrap();
@@ -128,7 +127,7 @@ fn fault_4_a_throttled_core_made_real_time_is_let_go() {
     assert_eq!(core.until_overflow(Resource::Read), UNLIMITED);
 }
 
-/// Whatever the host counts is charged, also what came without an overflow.
+/// All counted events are charged, including those without an overflow.
 #[test]
 fn fault_5_every_event_that_the_host_counts_is_charged() {
     let policy = Policy::new();
@@ -140,8 +139,7 @@ fn fault_5_every_event_that_the_host_counts_is_charged() {
     assert_eq!(core.account(Resource::Write).total_used, 30);
 }
 
-/// Reclaim reads and writes the taker and the pool. That the pool itself bears
-/// two at once is what tests/explore is about.
+/// Reclaim accesses only the taker and the pool. tests/explore covers two cores in the pool at once.
 #[test]
 fn fault_6_reclaim_touches_no_other_core() {
     let policy = Policy::new();
@@ -158,7 +156,7 @@ fn fault_6_reclaim_touches_no_other_core() {
     assert_eq!(taker.overflow(Resource::Read, 200), Action::Run);
     let after = format!("{:?}", Resource::ALL.map(|r| donor.account(r)));
     assert_eq!(before, after);
-    // The donor may be gone altogether.
+    // The donor may even be gone.
     drop(donor);
     let _ = taker.overflow(Resource::Read, 10_000);
 }
@@ -176,7 +174,7 @@ fn fault_6_takers_on_real_threads_never_get_an_event_twice() {
                     let mut core = core(&policy, 1000);
                     let barrier = &barrier;
                     scope.spawn(move || {
-                        // Half of them give nearly everything, half want it all.
+                        // Half of the cores donate nearly everything; the other half want everything.
                         let need = if i % 2 == 0 { 0 } else { 1000 };
                         for _ in 0..12 {
                             let _ = core.period_begin(core.epoch() + 1, false, [need, 0]);
@@ -219,7 +217,7 @@ fn a_core_that_others_have_left_behind_does_not_rest() {
     assert_eq!(late.account(Resource::Read).offered, 0);
     let begun = late.period_begin(late.epoch() + 1, false, [640, 0]);
     assert_eq!(begun, Action::Run);
-    // Nothing of it is in the pool of this period.
+    // This period's pool has none of the late core's events.
     assert_eq!(policy.pool(Resource::Read), 0);
     assert_eq!(late.until_overflow(Resource::Read), 640);
     late.rest();
@@ -292,13 +290,13 @@ fn fault_8_a_core_that_goes_offline_leaves_and_returns_its_donation() {
     assert_eq!(policy.pool(Resource::Read), 496);
     assert_eq!(donor.offline(), Action::Continue);
     assert_eq!(policy.pool(Resource::Read), 0);
-    // Alone now: its own budget's end is everybody's.
+    // The core is alone now: the end of its budget completes the condition.
     assert_eq!(stays.overflow(Resource::Read, 200), Action::ReleaseAll);
     donor.online();
     assert_eq!(donor.until_overflow(Resource::Read), 600);
 }
 
-/// The policy has no clock; what it knows is there to be shown.
+/// Every figure that the policy collects is readable, so that a host can show it.
 #[test]
 fn fault_9_every_figure_that_is_collected_can_be_read() {
     let quiet = Load { rate: 1, need: 100 };

@@ -26,7 +26,7 @@ fn strict_reservation_gives_each_core_its_budget_to_the_event() {
     assert_eq!(host.releases + host.new_periods, 0);
 }
 
-/// 600 events last 60 ticks, 200 last 100; from then on both run free.
+/// Core 0 uses its 600 events in 60 ticks, core 1 its 200 in 100 ticks; afterwards both run unregulated.
 #[test]
 fn spare_sharing_runs_free_from_the_moment_that_the_last_budget_is_used() {
     let mut host = two_busy_one_idle(BestEffort::Spare);
@@ -34,13 +34,13 @@ fn spare_sharing_runs_free_from_the_moment_that_the_last_budget_is_used() {
     let free = PERIOD - 100;
     let expected = [10 * (600 + 10 * free), 10 * (200 + 2 * free)];
     for (got, expected) in got.iter().zip(expected) {
-        // The tick in which the last budget ends counts whole or not at all.
+        // All events of the tick in which the last budget ends count, or none.
         assert!(got.abs_diff(expected) <= 10 * 10, "{got} {expected}");
     }
     assert_eq!(host.releases, 10);
 }
 
-/// Rounds of 100 ticks, as long as the slower core needs for its budget.
+/// Each round takes 100 ticks, the time in which the slower core uses its budget.
 #[test]
 fn proportional_sharing_keeps_the_ratio_of_the_budgets() {
     let mut host = two_busy_one_idle(BestEffort::Proportional);
@@ -64,16 +64,15 @@ fn an_unlimited_active_core_keeps_best_effort_from_starting() {
 fn reclaim_lets_a_core_use_its_neighbours_surplus_exactly() {
     let quiet = Load { rate: 1, need: 100 };
     let mut host = Simulation::new(BestEffort::None, true, &[(600, quiet), (200, FAST)]);
-    // The prediction comes down from 600 to 100 by halves; one event is kept
-    // over and above it.
+    // The prediction halves its distance from 600 to 100 in each period; the core keeps a small margin above it.
     host.run(20);
     assert_eq!(host.run(50), [50 * 100, 50 * 696]);
     let donor = host.cores[0].core.account(Resource::Read);
     assert_eq!(donor.donated, 496);
 }
 
-/// The counter overflows at the last event that was handed out. If that were
-/// the last one needed, each second period would donate nothing.
+/// The counter overflows at the last event of what is assigned. If the core needed exactly that many, every second
+/// period would donate nothing.
 #[test]
 fn a_need_that_is_as_predicted_is_no_reclaim_error() {
     let steady = Load { rate: 5, need: 100 };
@@ -98,14 +97,13 @@ fn an_idle_core_shares_its_budget_but_for_one_event() {
     assert_eq!(host.run(10), [0, 10 * (200 + 599)]);
 }
 
-/// The period in which the donor's need comes back is a reclaim error; in the
-/// next one its whole reservation is there.
+/// The period in which the donor's need returns is a reclaim error; the next period has its whole reservation.
 #[test]
 fn a_reclaim_error_raises_the_next_prediction_by_the_shortfall() {
     let quiet = Load { rate: 1, need: 100 };
     let mut host = Simulation::new(BestEffort::None, true, &[(600, quiet), (200, FAST)]);
     host.run(20);
-    // Slow enough that the taker has emptied the pool before it is missed.
+    // Slow enough that the taker empties the pool before the donor needs its events.
     host.cores[0].load = Load { rate: 1, ..FAST };
     let got = host.run(1);
     assert_eq!(got, [104, 696]);
@@ -139,7 +137,7 @@ fn a_real_time_core_is_counted_and_never_stopped() {
         assert_eq!(got[0], 10 * 10 * PERIOD, "{mode}");
         assert_eq!(host.cores[0].throttled_ticks, 0, "{mode}");
         let counted = host.cores[0].core.account(Resource::Read).total_used;
-        // The last period's books are still open.
+        // The books of the last period are still open.
         assert!(got[0] - counted <= 10 * PERIOD, "{mode}: {counted}");
     }
 }
@@ -162,8 +160,8 @@ fn what_is_used_never_exceeds_the_sum_of_the_budgets_in_any_period() {
     }
 }
 
-/// Stops that take between 190 and 230 events, one in fifty 300, and one in five hundred 5000: the mean is the budget all
-/// the same, and no period has more than its stop took above the average.
+/// Stops use between 190 and 230 events; one in fifty uses 300, and one in five hundred 5000. The mean is the budget
+/// all the same, and a period exceeds it only by as much as its stop exceeds the average.
 #[test]
 fn what_a_stop_takes_is_charged_ahead_and_what_was_too_much_made_up_for() {
     let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
@@ -191,7 +189,7 @@ fn what_is_known_of_a_stop_is_charged_from_the_first() {
     let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
     host.cores[0].stops = vec![200];
     host.cores[0].core.expect_stop(Resource::Read, 200);
-    // Its counter was armed before that was known.
+    // The counter was armed before the expectation was set.
     host.run(1);
     assert_eq!(host.run(10), [16_380]);
 }
@@ -206,7 +204,7 @@ fn stops_that_take_nothing_leave_the_whole_budget_and_what_was_too_much_is_made_
     assert!(dear > 100, "{dear}");
     host.cores[0].stops = vec![0];
     let after = host.run(500)[0];
-    // But for a rest of less than an event a period.
+    // Except for a remainder of less than one event per period.
     assert!(
         (2600 - dear..2616 - dear).contains(&after),
         "{dear} {after}"
@@ -214,8 +212,8 @@ fn stops_that_take_nothing_leave_the_whole_budget_and_what_was_too_much_is_made_
     assert_eq!(host.run(100), [500]);
 }
 
-/// A kernel that cannot be preempted copies a huge page in one go, three times in a hundred periods: tasks stand still
-/// until that is made up for, and the mean is the budget.
+/// A kernel that cannot be preempted copies a huge page in one go, three times in a hundred periods. Tasks are held
+/// until that is repaid, and the mean is the budget.
 #[test]
 fn what_tasks_take_before_a_throttle_has_the_core_is_owed_in_full() {
     let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
@@ -229,7 +227,7 @@ fn what_tasks_take_before_a_throttle_has_the_core_is_owed_in_full() {
     assert_eq!(host.run(100), [163_800]);
 }
 
-/// A smaller budget makes up for no more than 1024 of its own.
+/// With a smaller budget, the core owes at most 1024 times that budget.
 #[test]
 fn a_debt_shrinks_with_the_budget() {
     let mut host = Simulation::new(BestEffort::None, false, &[(1638, FAST)]);
@@ -243,7 +241,7 @@ fn a_debt_shrinks_with_the_budget() {
     assert!((1024 * 19..=1024 * 20).contains(&owed), "{owed}");
 }
 
-/// Of periods that passed unseen, what they left counts, and not what was used in them.
+/// For periods that pass without the core, their unused events repay the debt; events used in them are not added to it.
 #[test]
 fn missed_periods_forgive_what_they_left() {
     let policy = Policy::new();
@@ -257,13 +255,14 @@ fn missed_periods_forgive_what_they_left() {
     let begun = core.period_begin(first + 10, false, [10_150, 0]);
     assert_eq!(begun, Action::Run);
     assert_eq!(owed(&core), 10_000);
-    // The period itself repays 100, and of nine more 850 are left.
+    // The period itself repays 100 events; the nine missed periods leave 850.
     let begun = core.period_begin(first + 20, false, [50, 0]);
     assert_eq!(begun, Action::Run);
     assert_eq!(owed(&core), 10_000 - 100 - 850);
 }
 
-/// A core that ran wild stands still for 1024 periods, but for its stops; a task goes on by an event in each.
+/// A core with an extreme overrun is held for 1024 periods, except for its stops; a task progresses by one event in
+/// each.
 #[test]
 fn as_much_is_owed_as_1024_periods_leave() {
     let mut host = Simulation::new(BestEffort::None, false, &[(100, FAST)]);
@@ -277,7 +276,7 @@ fn as_much_is_owed_as_1024_periods_leave() {
     assert_eq!(host.cores[0].core.account(Resource::Read).owed, 0);
 }
 
-/// What an idle core leaves is taken off, too.
+/// What an idle core leaves also repays its debt.
 #[test]
 fn an_idle_core_owes_less_with_each_period() {
     let mut host = Simulation::new(BestEffort::None, false, &[(100, FAST)]);
@@ -292,7 +291,7 @@ fn an_idle_core_owes_less_with_each_period() {
     assert_eq!(owed(&host), 0);
 }
 
-/// However dear a stop, the core keeps half of its budget, and 64 periods' budgets are owed at most.
+/// However expensive a stop, the core keeps half of its budget, and later periods compensate for at most 64 budgets.
 #[test]
 fn a_stop_is_charged_half_of_the_budget_at_most() {
     let mut host = Simulation::new(BestEffort::None, false, &[(100, FAST)]);

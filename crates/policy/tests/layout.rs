@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hand-written FFI against what the C compiler says.
+//! Compares the handwritten FFI with the C compiler's layout.
 
 #![allow(unsafe_code)]
 

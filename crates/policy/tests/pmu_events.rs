@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of events against the kernel's own lists (tools/perf/pmu-events), for the processors that it has there.
-//! `scripts/from-linux-source` puts them where this looks.
+//! Compares the table of events with the kernel's lists (tools/perf/pmu-events), for the processors that have one.
+//! `scripts/from-linux-source` fetches the lists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use memwarden_policy::events::{self, Kind, Processor, Sure, vendor};
 use regex::Regex;
 use serde_json::Value;
 
-/// Where the lists are, if they were fetched.
+/// The folder of the lists, if they were fetched.
 fn lists() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -32,7 +32,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The events of a list's files; what is no event is left out.
+/// The events in a list's files; files that are not arrays of events are ignored.
 fn entries(folder: &Path) -> Vec<Value> {
     let mut all = Vec::new();
     for file in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -45,14 +45,14 @@ fn entries(folder: &Path) -> Vec<Value> {
     all
 }
 
-/// The names that the lists have for a code of the table; AMD's has a bit for each source of a line.
+/// The names in the lists for a code of the table; AMD's codes have a bit for each source of a line.
 fn names(code: u64) -> &'static [&'static str] {
     match code {
         0x17 => &["L2D_CACHE_REFILL"],
         0x18 => &["L2D_CACHE_WB"],
         0x2a => &["L3D_CACHE_REFILL"],
         0x37 => &["LL_CACHE_MISS_RD"],
-        // Knights Landing has it under another name.
+        // Knights Landing uses another name.
         0x412e => &["LONGEST_LAT_CACHE.MISS", "L2_REQUESTS.MISS"],
         0x07f1 => &["L2_LINES_IN.ALL"],
         0x08b0 => &["OFFCORE_REQUESTS.ALL_DATA_RD"],
@@ -73,7 +73,7 @@ fn names(code: u64) -> &'static [&'static str] {
     }
 }
 
-/// Whether a folder has the code, under its name. Of AMD's each bit has to be there.
+/// Whether a folder has the code under its name. For AMD every bit must be present.
 fn has(lists: &Path, folder: &str, code: u64) -> bool {
     let common = fs::read_to_string(lists.join("arm64/common-and-microarch.json")).unwrap();
     let common: Vec<Value> = serde_json::from_str(&common).unwrap();
@@ -129,7 +129,7 @@ fn an_event_is_in_the_list_that_it_names_as_its_source() {
     assert!(checked >= 50, "{checked}");
 }
 
-/// The folder that the kernel has for a processor.
+/// The kernel's folder for a processor.
 fn folder_of(lists: &Path, row: &Processor, model: u32) -> Option<String> {
     let arm = row.vendor <= 0xff;
     let architecture = if arm { "arm64" } else { "x86" };
@@ -137,7 +137,7 @@ fn folder_of(lists: &Path, row: &Processor, model: u32) -> Option<String> {
         vendor::INTEL => "GenuineIntel",
         _ => "AuthenticAMD",
     };
-    // A stepping is part of it for one model alone.
+    // Only one model's identifier includes a stepping.
     let id = if arm {
         format!(
             "0x{:016x}",
@@ -165,7 +165,7 @@ fn a_processor_s_own_event_is_in_the_list_that_the_kernel_has_for_it() {
     let mut checked = 0;
     for row in events::processors() {
         let event = events::named(row.event).unwrap();
-        // From a manual, since the list lacks it; or without an event.
+        // These come from a manual because the list lacks them, or have no event.
         if event.sure == Sure::Manual || event.kind == Kind::None || row.vendor == vendor::HYGON {
             continue;
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random interleavings of everything that hosts, timers, counters and people
-//! do, on 1 to 8 cores, against what has to hold after each of them. Kicks are
-//! delivered late, and in any order; timers are lost and come late.
+//! Random interleavings of all operations of hosts, timers, counters and users on 1 to 8 cores, with the rules checked
+//! after each. Kicks are delivered late and in any order; timers are lost or late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,24 +10,24 @@ use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// The core's timer; how much it used of what it may, in percent.
+    /// The core's timer; `percent` of the assigned events were used.
     Elapse {
         idle: bool,
         percent: u64,
     },
-    /// The counter overflows, so many events late.
+    /// The counter overflows, `late` events late.
     Overflow {
         resource: Resource,
         late: u64,
     },
-    /// A period with a stop is settled, whatever it had.
+    /// A period with a stop is settled, with any figures.
     Settle {
         resource: Resource,
         used: u64,
         held: u64,
     },
     Active,
-    /// The host begins no period for the core for a while; it may also idle.
+    /// The host begins no period for the core for a while; the core may also be idle.
     Rest {
         idle: bool,
     },
@@ -46,7 +45,7 @@ enum Op {
     Mode(BestEffort),
     Reclaim(bool),
     Qmin(u64),
-    /// Every kick that is on its way arrives.
+    /// Every pending kick arrives.
     Deliver,
 }
 
@@ -64,7 +63,7 @@ fn events() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// What a period may have had.
+/// Events that a period may have used.
 fn settled() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 0..3000_u64, 1 => any::<u64>()]
 }
@@ -93,7 +92,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What was handed out to one core in one period.
+/// Events assigned to one core in one period.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     core: usize,
@@ -108,7 +107,7 @@ struct Host {
     joins: u32,
     releases: u32,
     next_budget: [u64; 2],
-    /// What the core has offered since it went to rest.
+    /// The core's offer since it began to rest.
     offers: [u64; 2],
     rt: bool,
 }
@@ -155,7 +154,7 @@ impl Model {
     fn apply(&mut self, i: usize, op: &Op) {
         match *op {
             Op::Elapse { idle, percent } => {
-                // What it used without an overflow: less than was handed out.
+                // Use without an overflow: at most the assigned events.
                 for resource in Resource::ALL {
                     let r = resource as usize;
                     let account = self.cores[i].account(resource);
@@ -272,7 +271,7 @@ impl Model {
             assert_eq!(after.shortfall, 0);
             assert_eq!(after.donated + after.assigned, after.budget);
             assert!(after.repaid <= after.owed && after.repaid <= after.assigned);
-            // Half the old prediction, half what was used, and the shortfall.
+            // Half the old prediction, plus half the used events, plus the shortfall.
             let average = (before[r].prediction + used[r].min(UNLIMITED)) / 2;
             let expected = match before[r].repaid {
                 0 => average + before[r].shortfall,
@@ -329,7 +328,7 @@ impl Model {
         let used = self.hosts[i].used[r].max(left) + late;
         self.hosts[i].used[r] = used;
         let census = self.policy.census();
-        // An absent core comes back first; in a later period it is presumed active.
+        // A core that is away returns first; a later period presumes it active.
         let was_active = self.cores[i].is_active() || self.cores[i].is_away();
         let epoch = self.cores[i].epoch();
         let returns = u32::from(self.cores[i].is_away());
@@ -342,7 +341,7 @@ impl Model {
         }
         let taken = after.total_reclaimed - before.total_reclaimed;
         assert_eq!(after.assigned, before.assigned + taken);
-        // Its own first.
+        // Own donations are taken back first.
         assert_eq!(after.donated, before.donated.saturating_sub(taken));
         match action {
             Action::Run if !core.is_exhausted() => {
@@ -374,7 +373,7 @@ impl Model {
             .find(|grant| grant.core == i)
             .unwrap()
             .assigned[r] = after.assigned;
-        // Whoever makes the last active one exhausted says what follows.
+        // The core that makes the last active core exhausted returns what follows.
         let active = census.active + returns + u32::from(!was_active);
         let counted = census.epoch == epoch && self.cores[i].is_exhausted();
         if counted && !census.released && census.exhausted + 1 == active {
@@ -411,7 +410,7 @@ impl Model {
                 withdrawn[r] += taken;
             }
         }
-        // What others have taken of its offer stays with them.
+        // Events of its offer that other cores have taken stay with them.
         if !same && action != Action::NewPeriod {
             let budget = Resource::ALL.map(|resource| {
                 let r = resource as usize;
@@ -485,7 +484,7 @@ impl Model {
                 self.begin(i, self.cores[i].epoch(), false);
             }
         }
-        // With every kick delivered, nobody waits in a released period.
+        // With every kick delivered, no core waits in a released period.
         let census = self.policy.census();
         for core in self.cores.iter().filter(|core| core.is_online()) {
             let here = core.epoch() == census.epoch;
@@ -519,9 +518,9 @@ impl Model {
         }
     }
 
-    /// Handed out, left and withdrawn are the sum of the budgets as they were
-    /// when each core's period began. Beside that the pool may have what cores offer
-    /// that have not begun the period; where one has, its offer may be missing.
+    /// Assigned, remaining and withdrawn events add up to the budgets at the time when each core's period began. The
+    /// pool may also include the offers of cores that have not begun the period; if there are offers, the sum may be
+    /// smaller.
     fn check_ledger(&self, epoch: u64, resource: Resource) {
         let r = resource as usize;
         let (mut budgets, mut assigned) = (0, 0);
@@ -570,7 +569,7 @@ proptest! {
         model.apply(0, &Op::Deliver);
     }
 
-    /// A steady need is met exactly, however far away the average began.
+    /// The prediction reaches a steady need exactly, however far away it started.
     #[test]
     fn predictions_never_stick(need in 0..100_000_u64, start in 0..100_000_u64) {
         let policy = Policy::new();
@@ -587,8 +586,8 @@ proptest! {
 }
 
 proptest! {
-    /// Timers that come late, together, in any order or not at all: a core that
-    /// has handled its timer is in the period that the clock is in.
+    /// Timers may be late, coincide, come in any order or not at all: a core that has handled its timer is in the
+    /// clock's period.
     #[test]
     fn cores_never_fall_out_of_step(
         turns in prop::collection::vec((0..4_usize, 0..3_u64), 1..200),
@@ -611,7 +610,7 @@ proptest! {
     }
 }
 
-/// An epoch is a number of 21 bits: everything goes on when it wraps.
+/// An epoch has 21 bits; nothing breaks when it wraps.
 #[test]
 fn the_epoch_may_wrap() {
     let policy = Policy::new();
@@ -640,7 +639,7 @@ fn the_epoch_may_wrap() {
             );
         }
         assert_eq!(policy.census().epoch, (wrap - 8 + step) % wrap);
-        // 100 of its own, and 90 of the other's.
+        // Core 1 has 100 events of its own and 90 of core 0's.
         assert_eq!(policy.pool(Resource::Read), 90);
         assert_eq!(cores[1].overflow(Resource::Read, 189), Action::Run);
         assert_eq!(cores[1].overflow(Resource::Read, 190), Action::Throttle);

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the real C code, one atomic access at a time, along every schedule.
 //!
-//! Every call into the policy is a coroutine that stops before each atomic
-//! access. A *choice* lets one core make one access (and all private work up to
-//! the next one), or lets it take its next call: from its script, or a kick that
-//! another core sent. Depth-first search follows every choice, and comes back by
-//! replaying from the start.
+//! Every call into the policy is a coroutine that stops before each atomic access. A *choice* lets one core make one
+//! access, including all private work up to the next one, or start its next call. That call comes from its script, or
+//! from a kick that another core sent. Depth-first search follows every choice, and backtracks by replaying from the
+//! start.
 //!
-//! Two schedules that lead to the same state (every byte of memory, every value
-//! that unfinished calls have read, every book of the checker) have the same
-//! future, so each state is expanded once; how many schedules go through it is
-//! counted all the same.
+//! Two schedules that lead to the same state have the same future, so each state is expanded once. A state is every
+//! byte of memory, every value that unfinished calls have read, and all books of the checker. The number of schedules
+//! through a state is still counted.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +23,7 @@ use memwarden_policy::ffi::*;
 
 pub const MAX_CORES: usize = 3;
 
-/// One build of policy.c; filled in by tests/c/variant.c.
+/// One build of policy.c; tests/c/variant.c fills it in.
 #[repr(C)]
 pub struct Variant {
     policy_init: unsafe extern "C" fn(*mut mw_policy),
@@ -45,30 +43,29 @@ pub struct Variant {
     census_read: unsafe extern "C" fn(*const mw_policy) -> mw_census,
 }
 
-/// What a core's script says.
+/// An entry of a core's script.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// Use up what is handed out, and these many events more before the
-    /// interrupt, again and again until the answer is not "run".
+    /// Uses up the assigned events, and this many more before the interrupt, repeatedly until the answer is not "run".
     RunOut(u64),
     /// The same for write-backs.
     RunOutWrites,
-    /// The core's own timer, busy.
+    /// The core's own timer, while the core is busy.
     Elapse,
-    /// The core's own timer, idle.
+    /// The core's own timer, while the core is idle.
     ElapseIdle,
     /// The core leaves idle.
     Wake,
-    /// The core idles, and begins no period for a while.
+    /// The core is idle, and begins no period for a while.
     Away,
     /// The core begins no period for a while.
     Rest,
-    /// Its host looks which period it is, and it is the core's.
+    /// The host reads the clock and finds the core in its current period.
     Look,
     Online,
     Offline,
     SetMode(u64),
-    /// Make another core real-time, and kick it.
+    /// Makes another core real-time, and kicks it.
     SetRt(usize),
     SetBudget(usize, u64),
 }
@@ -77,7 +74,7 @@ pub enum Op {
 #[derive(Clone, Copy, Debug, Hash)]
 enum Call {
     Overflow(u32, u64),
-    /// The period's number, idle or not, events used.
+    /// The period's number, whether the core is idle, events used.
     Begin(u64, bool, [u64; MW_RESOURCES]),
     Release,
     Active,
@@ -104,13 +101,13 @@ struct Running {
     call: Call,
     routine: Routine,
     stop: *const Stop,
-    /// The word that it is about to access.
+    /// The word of the next access.
     word: *const u64,
-    /// Every value that its accesses have met, hashed.
+    /// A hash of every value that its accesses have read.
     met: u64,
 }
 
-/// What the host knows of one core.
+/// The host's state of one core.
 #[derive(Default)]
 struct Host {
     script: &'static [Op],
@@ -122,7 +119,7 @@ struct Host {
     running: Option<Running>,
 }
 
-/// What was handed out to one core in one period.
+/// Events assigned to one core in one period.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Grant {
     core: usize,
@@ -135,18 +132,18 @@ struct Grant {
 #[derive(Clone, Default, Hash)]
 pub struct Books {
     grants: Vec<Grant>,
-    /// Events that offline donors took out of the pool, by epoch.
+    /// Events that donors withdrew from the pool when they went offline, by epoch.
     withdrawn: Vec<(u64, u64)>,
-    /// What each core has offered; a period that it has not begun may count on that.
+    /// What each core has offered; a period that it has not begun may include it.
     offers: [[u64; MW_RESOURCES]; MAX_CORES],
-    /// Epochs in which best effort was declared.
+    /// Epochs in which best effort released the cores.
     released: Vec<u64>,
     /// Calls that returned MW_RELEASE_ALL and MW_NEW_PERIOD.
     pub release_all: u32,
     pub new_period: u32,
     /// Swaps that opened an epoch for best effort.
     shared_openings: u32,
-    /// The last epoch was opened for best effort, with a kick to everybody.
+    /// The last epoch was opened for best effort, with a kick to all cores.
     last_was_shared: bool,
 }
 
@@ -154,15 +151,15 @@ pub struct Scenario {
     pub name: &'static str,
     pub mode: u64,
     pub reclaim: bool,
-    /// Of reads; writes are unlimited unless `write_budget` says otherwise.
+    /// Budgets of reads; `write_budget` is that of writes.
     pub budgets: &'static [u64],
     pub write_budget: u64,
-    /// What each core is expected to need when the scenario begins.
+    /// Each core's predicted need at the start.
     pub predictions: &'static [u64],
-    /// Done one after another before the cores run at once.
+    /// Executed in order before the cores run concurrently.
     pub prelude: &'static [(usize, Op)],
     pub scripts: &'static [&'static [Op]],
-    /// What has to hold at the end besides the rules for every scenario.
+    /// Checked at the end, in addition to the rules for every scenario.
     pub finally: fn(&World) -> Result<(), String>,
 }
 
@@ -192,10 +189,10 @@ unsafe extern "C" {
     fn mw_explore_with(explorer: extern "C" fn(*const u64));
 }
 
-/// Called by policy.c before each atomic access.
+/// policy.c calls this before each atomic access.
 extern "C" fn stop_before(word: *const u64) {
     let current = CURRENT.get();
-    // Outside a coroutine (while a scenario is set up) nothing stops.
+    // Outside a coroutine, while a scenario is set up, nothing stops.
     if !current.is_null() {
         // SAFETY: `current` is the yielder of the coroutine that is running.
         unsafe { &*current }.suspend(word);
@@ -204,7 +201,7 @@ extern "C" fn stop_before(word: *const u64) {
 
 fn watch_accesses() {
     static ONCE: Once = Once::new();
-    // SAFETY: the function is of the type that explore.c declares.
+    // SAFETY: the function has the type that explore.c declares.
     ONCE.call_once(|| unsafe { mw_explore_with(stop_before) });
 }
 
@@ -330,7 +327,7 @@ impl World {
             self.alone(i, Call::Online);
         }
         for (i, &need) in scenario.predictions.iter().enumerate() {
-            // SAFETY: as above; a steady need leaves the average where it is.
+            // SAFETY: as above. With a steady need the prediction stays the same.
             unsafe { (*memory).cores[i].account[0].prediction = need << 4 };
             let number = self.core(i).epoch + 1;
             self.alone(i, Call::Begin(number, false, [need, 0]));
@@ -353,7 +350,7 @@ impl World {
         }
     }
 
-    /// The same world once more; no call may be under way.
+    /// A copy of the world; no call may be in progress.
     fn again(&self) -> World {
         World {
             variant: self.variant,
@@ -371,7 +368,7 @@ impl World {
         }
     }
 
-    /// A call with nobody beside it.
+    /// Makes a call while no other core runs.
     fn alone(&mut self, core: usize, call: Call) {
         let before = self.memory();
         let action = call.perform(self.variant, self.memory.get(), core);
@@ -388,7 +385,7 @@ impl World {
         self.memory().cores[core]
     }
 
-    /// The best-effort mode now in force.
+    /// The current best-effort mode.
     pub fn mode(&self) -> u64 {
         self.memory().policy.best_effort.value
     }
@@ -425,8 +422,7 @@ impl World {
         choices
     }
 
-    /// The call that an entry of a script means now, if it means any: a core
-    /// that is throttled or offline uses nothing.
+    /// The call that a script entry makes now, if any: a core that is throttled or offline uses nothing.
     fn call_of(&mut self, core: usize, op: Op) -> Option<Call> {
         let state = self.core(core);
         let host = &mut self.hosts[core];
@@ -498,7 +494,7 @@ impl World {
         }
     }
 
-    /// Run a call up to its first access and make that access.
+    /// Runs a call up to its first access and makes that access.
     fn start(&mut self, core: usize, call: Call) {
         let stack = STACKS
             .with_borrow_mut(Vec::pop)
@@ -528,7 +524,7 @@ impl World {
         }
     }
 
-    /// Make one access, and go on to the next one or to the call's end.
+    /// Makes one access, and continues to the next one or to the call's end.
     fn resume(&mut self, core: usize) {
         let before = self.memory();
         let running = self.hosts[core].running.as_mut().expect("chosen to step");
@@ -555,7 +551,7 @@ impl World {
         }
     }
 
-    /// Book what one access did to the shared words.
+    /// Records what one access did to the shared words.
     fn watch(&mut self, call: Call, before: &Memory) {
         let after = self.memory();
         if before.policy.census != after.policy.census {
@@ -575,14 +571,14 @@ impl World {
         if matches!(call, Call::Offline) {
             let was = before.policy.pool[0].value;
             let taken = was.wrapping_sub(after.policy.pool[0].value);
-            // Opening the pools of a new epoch is no withdrawal.
+            // Opening a new epoch's pools is not a withdrawal.
             if taken > 0 && was >> 43 == after.policy.pool[0].value >> 43 {
                 self.books.withdrawn.push((was >> 43, taken));
             }
         }
     }
 
-    /// Do what a finished call's action asks of the host.
+    /// Carries out the action of a finished call, as a host does.
     fn finish(&mut self, core: usize, call: Call, action: u32) {
         let state = self.core(core);
         match call {
@@ -600,7 +596,7 @@ impl World {
                 {
                     grant.assigned = assigned;
                 }
-                // "Run" with a limit left: the same entry again.
+                // "Run" with a remaining limit: repeat the entry.
                 if action == MW_RUN && !state.exhausted && !state.best_effort {
                     let host = &mut self.hosts[core];
                     host.at = host.at.saturating_sub(1);
@@ -639,11 +635,11 @@ impl World {
             budget: state.account.map(|account| account.budget),
             assigned: state.account.map(|account| account.assigned),
         });
-        // By core, so that equal books are equal whoever began first.
+        // Sorted by core, so that equal books compare equal whichever core began first.
         self.books.grants.sort_by_key(|grant| grant.core);
     }
 
-    /// 128 bits that stand for everything that the future depends on.
+    /// A 128-bit hash of everything that the future depends on.
     fn key(&self) -> u128 {
         let mut halves = [0_u64; 2];
         for (salt, half) in halves.iter_mut().enumerate() {
@@ -663,7 +659,7 @@ impl World {
         u128::from(halves[0]) << 64 | u128::from(halves[1])
     }
 
-    /// What has to hold after every single access.
+    /// Checks the rules that hold after every single access.
     fn check_always(&self) -> Result<(), String> {
         let census = self.census();
         if census.exhausted > census.active
@@ -681,7 +677,7 @@ impl World {
         Ok(())
     }
 
-    /// What has to hold while no call is under way.
+    /// Checks the rules that hold while no call is in progress.
     fn check_between_calls(&self, census: &mw_census) -> Result<(), String> {
         let memory = self.memory();
         let cores = || memory.cores.iter().filter(|core| core.online);
@@ -721,9 +717,8 @@ impl World {
         self.check_ledger(&memory)
     }
 
-    /// What is handed out in an epoch, plus what is left to hand out, is the sum
-    /// of the budgets, and of what those offer that have not begun it. An offer need
-    /// not be found.
+    /// Assigned and remaining events of an epoch add up to the budgets, plus the offers of cores that have not begun
+    /// it. An offer may be missing.
     fn check_ledger(&self, memory: &Memory) -> Result<(), String> {
         for resource in 0..MW_RESOURCES {
             let pool = memory.policy.pool[resource].value;
@@ -762,7 +757,7 @@ impl World {
         Ok(())
     }
 
-    /// What has to hold once every script and every kick is done.
+    /// Checks the rules that hold once every script and every kick is done.
     fn check_end(&mut self, scenario: &Scenario) -> Result<(), String> {
         let census = self.census();
         let memory = self.memory();
@@ -805,7 +800,7 @@ impl World {
         self.check_always()
     }
 
-    /// Every occasion for best effort was announced by exactly one core.
+    /// Checks that exactly one core announced each best-effort decision.
     fn check_decisions(&self) -> Result<(), String> {
         let books = &self.books;
         if books.new_period != books.shared_openings {
@@ -833,7 +828,7 @@ fn complete(census: &mw_census) -> bool {
     census.exhausted > 0 && census.exhausted == census.active
 }
 
-/// The census word as policy.h lays it out.
+/// Unpacks the census word as policy.h defines it.
 fn unpack(word: u64) -> mw_census {
     let field = |shift: u32| (word >> shift & 0x3fff) as u32;
     mw_census {
@@ -853,8 +848,7 @@ impl Drop for World {
     fn drop(&mut self) {
         for host in &mut self.hosts {
             if let Some(mut running) = host.running.take() {
-                // SAFETY: the abandoned frames are policy.c's and perform()'s,
-                // which own nothing that has to be dropped.
+                // SAFETY: the abandoned frames belong to policy.c and perform(), and own nothing that must be dropped.
                 unsafe { running.routine.force_reset() };
                 give_back(running.routine);
             }
@@ -862,15 +856,15 @@ impl Drop for World {
     }
 }
 
-/// What an exploration saw.
+/// Statistics of an exploration.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Different complete schedules.
+    /// Number of different complete schedules.
     pub schedules: u128,
     pub states: usize,
     /// The longest schedule, in choices.
     pub depth: usize,
-    /// Ends that differ from one another.
+    /// Number of different end states.
     pub ends: usize,
 }
 
@@ -888,7 +882,7 @@ struct Node {
     schedules: u128,
 }
 
-/// Follow every schedule of a scenario; `merge` expands equal states once.
+/// Follows every schedule of a scenario; `merge` expands equal states once.
 pub fn explore(
     variant: &'static Variant,
     scenario: &Scenario,
@@ -901,7 +895,7 @@ pub fn explore(
     let begin = World::new(variant, scenario);
     let mut world = begin.again();
     loop {
-        // Down: a state never met before, an end, or one that is known.
+        // Descend: the state is new, an end, or known.
         let key = world.key();
         let choices = world.choices();
         let broken = |rule, path: &[Node]| Broken {
@@ -933,7 +927,7 @@ pub fn explore(
             seen.depth = seen.depth.max(path.len());
             continue;
         }
-        // Up: to the last state with a choice left.
+        // Backtrack to the last state with a remaining choice.
         loop {
             let Some(top) = path.last_mut() else {
                 seen.schedules = schedules;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every schedule of small cases, on the real C code, one atomic access at a
-//! time: what `engine.rs` runs, and the cases. Run with `--nocapture` for the
-//! number of schedules.
+//! Explores every schedule of small cases on the real C code, one atomic access at a time. `engine.rs` runs the cases
+//! in `scenarios.rs`. Run with `--nocapture` to see the number of schedules.
 
 #![allow(unsafe_code)]
 
@@ -20,10 +19,10 @@ macro_rules! variants {
             $(static $symbol: Variant;)*
         }
 
-        /// The build of policy.c of that name.
+        /// The build of policy.c with this name.
         fn variant(name: &str) -> &'static Variant {
             match name {
-                // SAFETY: constants of tests/c/variant.c, of the same layout.
+                // SAFETY: these are constants in tests/c/variant.c with the same layout.
                 $(stringify!($name) => unsafe { &$symbol },)*
                 _ => panic!("variants! does not list {name}"),
             }
@@ -108,8 +107,7 @@ fn every_schedule_of_three_cores_keeps_the_rules() {
     explore_named("three cores");
 }
 
-/// Merging equal states is an economy and nothing else: the same ends and the
-/// same number of schedules come out without it.
+/// Merging equal states only saves time: without it, the ends and the number of schedules are the same.
 #[test]
 fn merging_equal_states_loses_no_schedule() {
     let mut compared = 0;

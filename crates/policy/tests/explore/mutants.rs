@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults put into copies of `policy.c` on purpose, to prove that the explorer
-//! finds them. `build.rs` reads this list too.
+//! Faults that are put into copies of `policy.c`, to prove that the explorer finds them. `build.rs` also reads this
+//! list.
 
 /// One faulty copy of the policy.
 pub struct Mutant {
-    /// Prefix of its symbols.
+    /// Prefix of the copy's symbols.
     pub name: &'static str,
-    /// What is wrong with it.
+    /// What is wrong with the copy.
     #[allow(dead_code)]
     pub what: &'static str,
-    /// Text to be found exactly once, and what to put in its place.
+    /// Pairs of a text that occurs exactly once, and its replacement.
     #[allow(dead_code)]
     pub edits: &'static [(&'static str, &'static str)],
 }
 
-/// The faulty copies, in the order of the functions that they are made of.
+/// The faulty copies, in the order of the functions that they change.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "torn_take",
-        what: "two takers can be given the same events: store in place of swap",
+        what: "two takers can get the same events: store in place of swap",
         edits: &[(
             "} while (!mw_cas(pool, &word, word - taken));",
             "} while (mw_store(pool, word - taken), false);",
@@ -26,7 +26,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "take_any_epoch",
-        what: "a late core takes what belongs to the next period",
+        what: "a late core takes events of the next period",
         edits: &[(
             "if (word_epoch(word) != epoch || !(word & POOL_MASK))",
             "if (!(word & POOL_MASK))",
@@ -34,7 +34,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "take_unbooked",
-        what: "events leave the pool for nobody",
+        what: "events leave the pool, but no core gets them",
         edits: &[("\taccount->assigned += taken;\n", "")],
     },
     Mutant {
@@ -55,7 +55,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "open_wipes",
-        what: "whoever opens the pools late wipes out donations",
+        what: "a core that opens the pools late wipes out donations",
         edits: &[(
             "\twhile (epoch_before(word_epoch(word), epoch))\n\t\tif",
             "\tfor (;;)\n\t\tif",
@@ -109,7 +109,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "idle_stays_active",
-        what: "an idle core stays in the census for ever",
+        what: "an idle core stays in the census forever",
         edits: &[(
             "\t\tif (idle) {\n\t\t\tcensus.active--;\n",
             "\t\tif (idle) {\n",
@@ -119,13 +119,13 @@ pub const MUTANTS: &[Mutant] = &[
         name: "torn_begin",
         what: "two cores that begin at once can overwrite each other",
         edits: &[(
-            "\t\t\tbreak;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\t/* With",
-            "\t\t\tbreak;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);\n\n\t/* With",
+            "\t\t\tbreak;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\t/* Open the pools",
+            "\t\t\tbreak;\n\t} while (mw_store(&policy->census, census_pack(&census)), false);\n\n\t/* Open the pools",
         )],
     },
     Mutant {
         name: "opened_twice",
-        what: "whoever comes second opens the period once more",
+        what: "the second core opens the period again",
         edits: &[(
             "if (epoch_before(census.epoch, number & EPOCH_MASK)) {",
             "if (census.epoch != core->epoch ||\n\t\t    epoch_before(census.epoch, number & EPOCH_MASK)) {",
@@ -133,7 +133,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "idle_is_silent",
-        what: "an idle core leaves without telling those that waited for it",
+        what: "an idle core leaves without telling the cores that wait for it",
         edits: &[(
             "\t\t\tcensus.active--;\n\t\t\taction = share_best_effort(mode, &census);\n",
             "\t\t\tcensus.active--;\n\t\t\taction = mode && false;\n",
@@ -141,7 +141,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "offline_is_silent",
-        what: "a core goes offline without telling those that waited for it",
+        what: "a core goes offline without telling the cores that wait for it",
         edits: &[(
             "\t\t\tcensus.exhausted--;\n\t\taction = share_best_effort(mode, &census);\n",
             "\t\t\tcensus.exhausted--;\n\t\taction = mode && false;\n",
@@ -173,7 +173,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "offer_and_keep",
-        what: "a core that rests no more has its whole budget, and others its offer",
+        what: "a core that stops resting has its whole budget, and other cores still have its offer",
         edits: &[(
             "if (offered && epoch_before(core->offers_end, core->epoch))",
             "if (offered)",
@@ -194,7 +194,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "offline_offers",
-        what: "a core that is offline goes on to offer",
+        what: "an offline core still offers",
         edits: &[(
             "\t\tpools_open(policy, census.epoch);\n\tif (core->resting)\n\t\tstop_offering(policy, core);\n\tfor (r",
             "\t\tpools_open(policy, census.epoch);\n\tfor (r",
@@ -202,7 +202,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "away_is_silent",
-        what: "a core goes away without telling those that waited for it",
+        what: "a core goes away without telling the cores that wait for it",
         edits: &[(
             "\t\t\tcensus.active--;\n\t\taction = share_best_effort(mode, &census);\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcore->active = false;\n",
             "\t\t\tcensus.active--;\n\t\taction = mode && false;\n\t} while (!mw_cas(&policy->census, &word, census_pack(&census)));\n\n\tcore->active = false;\n",
@@ -210,7 +210,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "away_twice",
-        what: "a core that is away leaves the census once more when it goes offline",
+        what: "a core that is away leaves the census again when it goes offline",
         edits: &[("\t\tif (!core->away) {\n", "\t\tif (true) {\n")],
     },
 ];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The small cases. Budgets are tiny: what matters is who comes first.
+//! The small cases. Budgets are tiny, because only the order of accesses matters.
 
 use memwarden_policy::ffi::{MW_NONE, MW_PROPORTIONAL, MW_SPARE, MW_UNLIMITED};
 
@@ -24,7 +24,7 @@ const PLAIN: Scenario = Scenario {
     finally: |_| Ok(()),
 };
 
-/// Core 0 needs 9 of its 12 and gives 2; a chunk is one event.
+/// Core 0 needs 9 of its 12 events and donates 2; a chunk is one event.
 const DONOR: Scenario = Scenario {
     reclaim: true,
     budgets: &[12, 15],
@@ -32,7 +32,7 @@ const DONOR: Scenario = Scenario {
     ..PLAIN
 };
 
-/// Core 0 takes next to nothing: it keeps one event of 3, and offers 2.
+/// Core 0 uses almost nothing: it keeps one event of 3, and offers 2.
 const RESTING: Scenario = Scenario {
     budgets: &[3, 15],
     predictions: &[2, 15],
@@ -53,7 +53,7 @@ const THREE_DONORS: Scenario = Scenario {
     ..THREE
 };
 
-/// Best effort came exactly once, and nobody is left waiting.
+/// Best effort started exactly once, and no core is left waiting.
 fn shared_once(world: &World) -> Result<(), String> {
     let books = &world.books;
     let mode = world.mode();
@@ -73,7 +73,7 @@ fn shared_once(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Every case in every mode that it is meant for.
+/// Every case in each of its modes.
 pub fn all() -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut add = |modes: &[u64], scenario: Scenario| {

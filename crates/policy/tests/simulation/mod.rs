@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tiny host: cores that want events at a rate, a timer each, and kicks that
-//! arrive at once. Time goes in ticks and is the same in every run.
+//! A small host: each core wants events at a constant rate and has a timer, and kicks arrive at once. Time advances in
+//! ticks and is identical in every run.
 
 #![allow(dead_code)]
 
@@ -14,9 +14,9 @@ pub const PERIOD: u64 = 1000;
 /// What runs on a core.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Events in a tick while it runs.
+    /// Events per tick while it runs.
     pub rate: u64,
-    /// Events that it wants in each period; 0 is an idle core.
+    /// Events that it wants in each period; 0 means idle.
     pub need: u64,
 }
 
@@ -27,21 +27,21 @@ pub const IDLE: Load = Load { rate: 0, need: 0 };
 pub struct SimCore {
     pub core: Core,
     pub load: Load,
-    /// What each throttle makes by itself, in events: one is taken after the other, and then from the first again.
+    /// Events that each throttle itself causes; the list repeats.
     pub stops: Vec<u64>,
-    /// What its load goes on to take before each throttle has the core, in the same way.
+    /// Events that the load uses before each throttle takes hold; the list repeats.
     pub overruns: Vec<u64>,
-    /// Throttles, whether this period has one, and what was used when it had the core.
+    /// Number of throttles, whether this period has one, and the events used when it took hold.
     throttles: usize,
     stopped: bool,
     held: u64,
-    /// The most events of any period that has ended.
+    /// The most events in any ended period.
     pub largest: u64,
-    /// Events that it still wants in this period's stretch of time.
+    /// Events that the load still wants in this period of the fixed clock.
     left: u64,
-    /// Counted in its present period.
+    /// Events counted in the current period.
     used: u64,
-    /// Events until the counter overflows, as armed and counted down.
+    /// Events until the counter overflows: armed, then counted down.
     armed: u64,
     deadline: u64,
     /// Events counted from the beginning.
@@ -77,7 +77,7 @@ impl SimCore {
 }
 
 impl Simulation {
-    /// Cores with these budgets of reads, and what runs on them.
+    /// Creates cores with these read budgets and loads.
     pub fn new(mode: BestEffort, reclaim: bool, cores: &[(u64, Load)]) -> Simulation {
         let policy = Policy::new();
         policy.set_best_effort(mode);
@@ -118,7 +118,7 @@ impl Simulation {
         }
     }
 
-    /// Run for so many periods; events that each core got in the meantime.
+    /// Runs for `periods` periods; returns the events of each core.
     pub fn run(&mut self, periods: u64) -> Vec<u64> {
         let before: Vec<u64> = self.cores.iter().map(|core| core.total).collect();
         for _ in 0..periods * PERIOD {
@@ -146,7 +146,7 @@ impl Simulation {
         self.now += 1;
     }
 
-    /// One tick's events on one core, up to whatever stops it.
+    /// Runs one tick's events on one core, up to a throttle.
     fn work(&mut self, i: usize) {
         let core = &self.cores[i];
         let mut wanted = core.load.rate.min(core.left);
