@@ -170,7 +170,7 @@ impl Held {
         examine(&plan.path, StopWith::Freezer)?;
         if folder::is_frozen(&plan.path) {
             return Err(Error::BadInput(format!(
-                "{0} is frozen by somebody else: `echo 0 > {0}/cgroup.freeze` releases it",
+                "{0} is frozen by another process: `echo 0 > {0}/cgroup.freeze` releases it",
                 plan.path.display()
             )));
         }
@@ -429,7 +429,7 @@ mod tests {
         let (_folder, places, plan) = rig();
         fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
         let message = Held::take(&places, &plan).unwrap_err().to_string();
-        assert!(message.contains("frozen by somebody else"), "{message}");
+        assert!(message.contains("frozen by another process"), "{message}");
         assert!(folder::is_frozen(&plan.path));
         assert_eq!(sweep(&places, Sweep::EndAll).unwrap(), 0);
         assert!(folder::is_frozen(&plan.path));
