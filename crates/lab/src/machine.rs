@@ -42,9 +42,8 @@ const KERNEL_PARAMETERS: &str = "panic=-1 oops=panic nokaslr \
 /// Further parameters of Debian's kernel, on which budgets are measured. Our kernels need memory limits of groups.
 const STOCK_PARAMETERS: &str = " cgroup_disable=memory";
 
-/// Nanoseconds of a round of the counted clock, in which each CPU has as many instructions as take that time; at a round's
-/// end all CPUs have the same time.
-const ROUND_NS: u64 = 1000;
+/// Instructions of each CPU in a round of the counted clock; at a round's end all CPUs have the same time.
+const QUANTUM: u64 = 1000;
 
 /// On the counted clock every run begins on this day.
 const COUNTED_DATE: &str = "2026-01-01T00:00:00";
@@ -69,8 +68,8 @@ const DEBUG_PARAMETERS: &str =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Clock {
-    /// The same time for each instruction of each CPU ([`Mips`]), on all CPUs concurrently; idle time is skipped. Two runs
-    /// of a command are identical. Needs the lab's own emulator.
+    /// One nanosecond for each CPU's instruction, on all CPUs concurrently; idle time is skipped. Two runs of a command
+    /// are identical. Needs the lab's own emulator.
     Counted,
     /// The host's time; the CPUs run concurrently on the host's cores. Runs on Debian's emulator.
     Free,
@@ -163,49 +162,6 @@ impl fmt::Display for Memory {
     }
 }
 
-/// Instructions that each CPU executes in a microsecond on the counted clock. A slower CPU's seconds are emulated sooner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Mips(u32);
-
-impl Mips {
-    /// One nanosecond for each instruction.
-    const MOST: u32 = 1000;
-
-    /// The emulator's slowest CPU here, as slow as a microcontroller.
-    const LEAST: u32 = 125;
-
-    /// The emulator's shift: an instruction takes 2^shift ns.
-    fn shift(self) -> u32 {
-        (Self::MOST / self.0).ilog2()
-    }
-}
-
-impl Default for Mips {
-    fn default() -> Self {
-        Self(Self::MOST)
-    }
-}
-
-impl FromStr for Mips {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        text.parse()
-            .ok()
-            .filter(|mips| (Self::LEAST..=Self::MOST).contains(mips))
-            .map(Self)
-            .filter(|mips| Self::MOST >> mips.shift() == mips.0)
-            .ok_or_else(|| Error::BadInput("give 1000, 500, 250 or 125".to_owned()))
-    }
-}
-
-impl fmt::Display for Mips {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// An emulated machine, ready to be booted any number of times.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -215,8 +171,6 @@ pub struct Machine {
     pub kernel: KernelChoice,
     /// How time passes.
     pub clock: Clock,
-    /// The CPUs' speed on the counted clock.
-    pub mips: Mips,
     /// CPUs, 1 to 32; a board may have fewer.
     pub cpus: u32,
     /// Memory.
@@ -245,7 +199,6 @@ impl Default for Machine {
             board: Board::Virt,
             kernel: KernelChoice::default(),
             clock: Clock::Counted,
-            mips: Mips::default(),
             cpus: 4,
             memory: Memory { mib: 1024 },
             modelled: None,
@@ -291,9 +244,6 @@ pub struct LabFacts {
     pub qemu: String,
     /// How time passed.
     pub clock: Clock,
-    /// The CPUs' speed, if the clock was the counted one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mips: Option<Mips>,
     /// Emulated CPUs.
     pub cpus: u32,
     /// Memory in MiB.
@@ -358,12 +308,6 @@ impl Machine {
     /// One line for the first bad setting.
     pub fn check(&self) -> Result<()> {
         self.board.check(self)?;
-        if self.clock != Clock::Counted && self.mips != Mips::default() {
-            return Err(Error::BadInput(format!(
-                "--mips {}: on the free clock CPUs are as fast as this machine emulates them: leave --mips or --clock out",
-                self.mips
-            )));
-        }
         if let Some(memory) = &self.modelled {
             self.check_modelled(memory)?;
         }
@@ -417,12 +361,6 @@ impl Machine {
         if self.clock != Clock::Counted {
             return Err(Error::BadInput(format!(
                 "--platform {name}: a modelled memory is on the counted clock: leave --clock out"
-            )));
-        }
-        if self.mips != Mips::default() {
-            return Err(Error::BadInput(format!(
-                "--platform {name}: its memory is modelled beside CPUs of {} MIPS: leave --mips out",
-                Mips::MOST
             )));
         }
         if self.cpus > cpus {
@@ -629,10 +567,9 @@ impl<'a> Boot<'a> {
         qemu.args(["-nodefaults", "-nographic", "-no-reboot"]);
         match machine.clock {
             Clock::Counted => {
-                let shift = machine.mips.shift();
-                let mut icount = format!("shift={shift},sleep=off,align=off");
+                let mut icount = "shift=0,sleep=off,align=off".to_owned();
                 if machine.board.has_quantum() {
-                    icount += &format!(",quantum={}", ROUND_NS >> shift);
+                    icount += &format!(",quantum={QUANTUM}");
                 }
                 qemu.args(["-icount", &icount]);
                 qemu.args(["-rtc", &format!("base={COUNTED_DATE},clock=vm")]);
@@ -900,7 +837,6 @@ impl<'a> Boot<'a> {
             kernel_origin: self.kernel.origin.clone(),
             qemu: version.lines().next().unwrap_or_default().to_owned(),
             clock: self.machine.clock,
-            mips: (self.machine.clock == Clock::Counted).then_some(self.machine.mips),
             cpus: self.machine.cpus,
             memory_mib: self.machine.memory.mib,
             append: self.machine.append.clone(),
@@ -1025,20 +961,6 @@ mod tests {
                 "--cpus 99: the emulated machine has 1 to 32 CPUs",
             ),
             (
-                with(|m| {
-                    m.mips = Mips(250);
-                    m.clock = Clock::Free;
-                }),
-                "--mips 250: on the free clock CPUs are as fast as this machine emulates them: leave --mips or --clock out",
-            ),
-            (
-                with(|m| {
-                    m.mips = Mips(250);
-                    m.modelled = Some(ModelledMemory::find("raspberry-pi-3").unwrap());
-                }),
-                "--platform raspberry-pi-3: its memory is modelled beside CPUs of 1000 MIPS: leave --mips out",
-            ),
-            (
                 with(|m| m.with = vec!["/no/such".into()]),
                 "--with /no/such: no such file or folder",
             ),
@@ -1054,29 +976,6 @@ mod tests {
             assert_eq!(said, expected);
         }
         Machine::default().check().unwrap();
-    }
-
-    #[test]
-    fn a_cpu_has_the_speeds_that_the_emulator_can_shift_to() {
-        for (text, shift) in [("1000", 0), ("500", 1), ("250", 2), ("125", 3)] {
-            let mips: Mips = text.parse().unwrap();
-            assert_eq!((mips.shift(), mips.to_string().as_str()), (shift, text));
-        }
-        for text in [
-            "",
-            "0",
-            "-1",
-            "62",
-            "126",
-            "300",
-            "999",
-            "2000",
-            "1e3",
-            "99999999999",
-        ] {
-            let said = text.parse::<Mips>().unwrap_err().to_string();
-            assert_eq!(said, "give 1000, 500, 250 or 125");
-        }
     }
 
     #[test]

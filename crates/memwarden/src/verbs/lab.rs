@@ -12,8 +12,8 @@ use anyhow::bail;
 use clap::{Parser, Subcommand, ValueEnum};
 use memwarden_lab::{
     Architecture, Board, BuiltEmulator, Cache, Check, Clock, Emulator, Flavour, GuestProgram,
-    Headers, Kernel, KernelChoice, LabOutcome, Machine, Memory, Mips, ModelledMemory, STOCK,
-    Source, Stock,
+    Headers, Kernel, KernelChoice, LabOutcome, Machine, Memory, ModelledMemory, STOCK, Source,
+    Stock,
 };
 use serde::Serialize;
 
@@ -101,10 +101,6 @@ struct MachineArgs {
     /// The guest's clock
     #[arg(long, value_enum, default_value = "counted")]
     clock: ClockName,
-    /// Instructions that each CPU executes in a microsecond on the counted clock (1000, 500, 250, 125); guest seconds of a
-    /// slower CPU are emulated sooner
-    #[arg(long, value_name = "N", default_value_t)]
-    mips: Mips,
     /// CPUs (1 to 32; zcu102: 1 to 4) [default: 4; with --platform as many as it has]
     #[arg(long, allow_negative_numbers = true)]
     cpus: Option<u32>,
@@ -213,7 +209,7 @@ impl MachineName {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ClockName {
-    /// One ns for each instruction (see --mips), on all CPUs in parallel; repeatable; builds the lab's own emulator (lab qemu), except
+    /// One ns for each instruction, on all CPUs in parallel; repeatable; builds the lab's own emulator (lab qemu), except
     /// for amd64, where CPUs take turns on Debian's
     Counted,
     /// The host's clock; faster, and on Debian's emulator
@@ -271,7 +267,6 @@ impl MachineArgs {
                 .clone()
                 .unwrap_or_else(|| board.default_kernel()),
             clock,
-            mips: self.mips,
             cpus: self.cpus.unwrap_or(usual.cpus),
             memory: self.memory,
             with: self.with.clone(),
