@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # append: usercopy.dma=shared
 # cftu on a faulty engine, which hides errors, calls back twice, fails a submission after its

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # machine: zcu102
 # cftu on a DMA engine of QEMU's hardware, with the kernel's own driver, which cannot pause,

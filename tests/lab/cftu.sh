@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # cftu on the software engine, which fails and hangs on demand. The result of a copy must equal
 # the CPU's, whatever the engine, the policy and the memory do. A report of KASAN,

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # copytrace on a kernel with hooks: on all CPUs at once, each copy has a record or is counted as
 # dropped. KASAN, kmemleak and lockdep are on.

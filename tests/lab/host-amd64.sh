@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # clock: free
+# full: it wants another kernel and a third build of memwarden
 # The amd64 machine: what its guest has, and the modules there. The guest tests in $counted run in a boot with one CPU, those
 # in $free, with FULL=1, in one with four CPUs; each of their checks is one here. Each other test of the machine virt is a skip with its
 # reason.

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # append: usercopy.dma=exclusive usercopy_region=8M
 # A kernel that passes its copies to the engine, from the first byte on: programs run as without

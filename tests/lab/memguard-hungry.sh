@@ -20,7 +20,7 @@ hungry() {
 		"$here/hog" other $cpu &
 		pids="$pids $!"
 	done
-	figures_over "${HOLD:-5}000"
+	figures_over "${HOLD:-2}000"
 	stop_traffic
 	STATS=/tmp/stats
 	cpu=0

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # Both memory devices on the debug kernel: a report of KASAN, kmemleak, UBSAN or lockdep
 # fails the run.

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # The lab's own kernel: it has the options of lab/config and the patches, and vm.reclaim_active
 # works as its patch says, in an experiment that restores all settings.

@@ -1,6 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# clock: free
 # kernel: own-debug
 # The DMA engine in software on the debug kernel: the kernel's own dmatest copies on all
 # channels, the KUnit suite covers what dmatest doesn't, and a report of KASAN, kmemleak or
