@@ -174,7 +174,7 @@ fn a_file_that_is_no_module_is_refused_in_words() {
     let expected = [
         "not built for this kernel",
         "needs root",
-        "takes no modules",
+        "loads no modules",
         "signed modules",
     ];
     assert!(
