@@ -52,7 +52,7 @@ modprobe memguard g_hw_type=cycles
 least=$(setting least_events)
 check "the end of a throttle takes cycles" "is $least -gt 1000" 0 yes
 check "a budget below that is refused" "set_to limit 'events $((least / 2))'" 1 "Invalid argument"
-check "  with the figure" "dmesg | tail -n 1" 0 "$least at least"
+check "  with the figure" "dmesg | tail -n 1" 0 "give $least or more"
 check "the smallest allowed budget is accepted" "set_to limit 'events $least'" 0 ""
 # Its tasks continue, however slowly, and unloading waits for grace periods.
 check "  and tasks continue" "sh -c 'echo on'" 0 "on"
