@@ -27,7 +27,7 @@ test: ## what ./test does
 test-full: ## the same with 1000 module loads, 10^6 operations a device, 10^6 random copies, and all on the debug kernel
 	FULL=1 CYCLES=1000 WRITES=100000 OPERATIONS=1000000 TRANSFERS=5000 STRIDE=1 HOLD=60 TIMEOUT=4h ./test
 	KERNEL=own-debug CLOCK=free TIMEOUT=4h tests/lab/run
-	CLOCK=free TIMEOUT=4h tests/lab/run $$(sed -n '/^# kernel: own-debug$$/F' tests/lab/*.sh | xargs -n 1 basename -s .sh)
+	CLOCK=free OPERATIONS=1000000 TRANSFERS=5000 STRIDE=1 TIMEOUT=4h tests/lab/run $$(sed -n '/^# kernel: own-debug$$/F' tests/lab/*.sh | xargs -n 1 basename -s .sh)
 
 bench-guard: build ## both regulators' figures, measured in the lab: out/bench-guard
 	$(MEMWARDEN) guard bench --on lab --backend module,user --replace --out out/bench-guard

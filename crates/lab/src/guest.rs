@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::architecture::Architecture;
 use crate::cache::Cache;
 use crate::debian::Apt;
+use crate::digest;
 use crate::error::{OnFile, Result};
 use crate::initramfs::Archive;
 use crate::kernel::{self, Kernel};
@@ -228,7 +229,11 @@ fn stage_modules(
     let staged = source.built(&format!("staged/{}", kernel.release))?;
     let home = staged.join("lib/modules").join(&kernel.release);
     let stamp = staged.join(".made-from");
-    if ours.made_from.is_some() && fs::read_to_string(&stamp).ok() == ours.made_from {
+    let made_from = ours.made_from.map(|modules| {
+        let all = [modules, kernel.modules.display().to_string()];
+        digest::hex(all.iter().map(String::as_str).chain(KERNEL_MODULES))
+    });
+    if made_from.is_some() && fs::read_to_string(&stamp).ok() == made_from {
         return Ok(staged.join("lib/modules"));
     }
     fs::remove_dir_all(&staged).on("remove", &staged)?;
@@ -263,7 +268,7 @@ fn stage_modules(
             .arg(&staged)
             .arg(&kernel.release),
     )?;
-    fs::write(&stamp, ours.made_from.unwrap_or_default()).on("write", &stamp)?;
+    fs::write(&stamp, made_from.unwrap_or_default()).on("write", &stamp)?;
     Ok(staged.join("lib/modules"))
 }
 

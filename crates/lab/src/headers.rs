@@ -79,7 +79,7 @@ impl Headers {
         say: &dyn Fn(&str),
     ) -> Result<Self> {
         let package = format!("linux-headers-{release}");
-        // Headers that were adapted in another way are replaced.
+        // Headers that were adapted in another way stay until `lab clean`: another checkout may use them.
         let adapted = digest::short(NOT_HERE.iter().chain(&[COMPILER]));
         let (of_package, as_now) = (format!("{package}_{architecture}_"), format!("_{adapted}"));
         let kept = |name: &String| name.starts_with(&of_package) && name.ends_with(&as_now);
@@ -88,12 +88,6 @@ impl Headers {
             None => {
                 let found = apt.find(&format!("{package}:{architecture}"))?;
                 let libc = apt.libc(cache, say)?;
-                for old in cache.names("headers") {
-                    if old.starts_with(&of_package) && !old.ends_with(&as_now) {
-                        let old = cache.root().join("headers").join(old);
-                        fs::remove_dir_all(&old).on("remove", &old)?;
-                    }
-                }
                 let name = format!("{}{as_now}", found.cache_name());
                 cache.entry("headers", &name, |folder, home| {
                     say(&format!("fetching the headers of {release}"));

@@ -767,7 +767,7 @@ impl<'a> Boot<'a> {
     fn unpack_frame(&self, log: &str) -> Result<()> {
         let archive = frame::unpack(log, self.folder.path())?;
         program::run(
-            "unpack what came over the serial line",
+            "unpack the results from the serial line",
             program::command("tar")
                 .arg("-xzf")
                 .arg(&archive)

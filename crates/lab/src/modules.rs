@@ -52,7 +52,8 @@ pub(crate) fn build(source: &Source, headers: &Headers, cache: &Cache) -> Result
         .map(|folder| tree.join(folder))
         .collect();
     let stamp = tree.join(MADE_FROM);
-    if made_from.is_none() || fs::read_to_string(&stamp).ok() != made_from {
+    let are_there = folders.iter().all(|folder| products(folder).is_ok());
+    if !are_there || made_from.is_none() || fs::read_to_string(&stamp).ok() != made_from {
         // Not left beside the objects of a build that failed.
         fs::write(&stamp, "").on("write", &stamp)?;
         for folder in &folders {
@@ -237,21 +238,16 @@ fn is_source(path: &Path) -> bool {
     !hidden && !product
 }
 
-/// The modules that the last build made; one that is no longer built may still lie beside them.
+/// The modules that the last build made, all of which exist; one that is no longer built may still lie beside them.
 fn products(folder: &Path) -> Result<Vec<PathBuf>> {
     let order = folder.join("modules.order");
     let order = fs::read_to_string(&order).on("read", &order)?;
-    let made: BTreeSet<_> = order
-        .lines()
-        .filter_map(|line| Path::new(line).file_stem())
-        .collect();
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .on("read", folder)?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|end| end == "ko"))
-        .filter(|path| path.file_stem().is_some_and(|stem| made.contains(stem)))
-        .collect();
+    let mut files = Vec::new();
+    for name in order.lines().filter_map(|line| Path::new(line).file_stem()) {
+        let file = folder.join(name).with_extension("ko");
+        fs::metadata(&file).on("find", &file)?;
+        files.push(file);
+    }
     files.sort();
     Ok(files)
 }
