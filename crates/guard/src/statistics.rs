@@ -63,7 +63,7 @@ pub struct ResourceStatistics {
     pub reclaimed: u64,
     /// Periods in which the core was throttled before it had used its own reservation.
     pub reclaim_errors: u64,
-    /// Most events of one period, since a budget was last set or removed.
+    /// Most events of one period, since the core last gained or lost its limit, or the last reset.
     pub used_max: u64,
     /// Limited periods with more events than assigned, except best-effort periods.
     pub over_periods: u64,

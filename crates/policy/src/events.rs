@@ -58,7 +58,7 @@ pub struct Event {
     pub name: &'static str,
     /// How the event is requested.
     pub kind: Kind,
-    /// The code for [`Kind::Raw`], else 0.
+    /// The code for [`Kind::Raw`]; for a name of perf's, the code that it stands for, or 0 if the table has none.
     pub read: u64,
     /// The code that counts lines written to memory.
     pub write: Option<u64>,
