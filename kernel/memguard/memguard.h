@@ -175,7 +175,7 @@ struct mg_core {
 	bool deferred; /* budget used up; the throttle is due at @run_until */
 	bool trial; /* a throttle for measurement, see try_throttle() */
 	bool tried; /* a trial has shown what a throttle uses */
-	unsigned int clock_seq; /* sequence count of the clock read that set the next five */
+	unsigned int clock_seq; /* sequence count of the read of the clock fields below */
 	u64 generation; /* of the clock; its budgets are in force */
 	u64 number; /* of the current period */
 	u64 chunk_number; /* of the period in which the current chunk began */
