@@ -98,8 +98,8 @@ impl Counters {
         }
     }
 
-    /// Sets the alarms so that the sum cannot exceed `left` unnoticed. Returns `false` if so many events came meanwhile
-    /// that it still could; the caller then checks again.
+    /// Sets the alarms so that an alarm expires before the counters' sum exceeds `left`. Returns `false` if the events
+    /// that are counted meanwhile make the alarms too late; the caller then calls it again with what is left.
     pub fn arm(&mut self, left: u64) -> Result<bool> {
         let before: u64 = self.used.iter().sum();
         let weights: Vec<u64> = self
