@@ -117,7 +117,7 @@ impl ModelledMemory {
             [library.display().to_string(), config].map(|text| text.replace(',', ",,"));
         Ok([
             "-object".to_owned(),
-            format!("memory-model,id=memory,library={library},config={config}"),
+            format!("memory-model,id=memory,library={library},config={config},boot=off"),
         ])
     }
 
@@ -256,7 +256,10 @@ mod tests {
         let mut pi = ModelledMemory::find("raspberry-pi-3").unwrap();
         pi.name = "a,b".into();
         let [_, said] = pi.qemu(Path::new("/x,y.so"), Path::new("/")).unwrap();
-        assert_eq!(said, "memory-model,id=memory,library=/x,,y.so,config=a,,b");
+        assert_eq!(
+            said,
+            "memory-model,id=memory,library=/x,,y.so,config=a,,b,boot=off"
+        );
     }
 
     #[test]
