@@ -117,7 +117,7 @@ impl ModelledMemory {
             [library.display().to_string(), config].map(|text| text.replace(',', ",,"));
         Ok([
             "-object".to_owned(),
-            format!("memory-model,id=memory,library={library},config={config},boot=off"),
+            format!("memory-model,id=memory,boot=off,library={library},config={config}"),
         ])
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let [_, said] = pi.qemu(Path::new("/x,y.so"), Path::new("/")).unwrap();
         assert_eq!(
             said,
-            "memory-model,id=memory,library=/x,,y.so,config=a,,b,boot=off"
+            "memory-model,id=memory,boot=off,library=/x,,y.so,config=a,,b"
         );
     }
 
