@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_pass_a_budget_is_not_accused() {
+    fn a_core_that_may_pass_its_budget_is_not_reported() {
         let sharing = settings(BestEffort::Spare);
         assert!(failings(&sharing, &core(44_160, 20_620)).is_empty());
         let mut rt = core(44_160, 20_620);

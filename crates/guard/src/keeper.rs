@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_changed_is_set_again() {
+    fn what_another_process_changed_is_set_again() {
         let mut setup = Setup::new("mb = [1000]\n");
         let mut keeper = setup.begin().unwrap();
         assert_eq!(keeper.look().unwrap(), None);

@@ -807,7 +807,7 @@ mod tests {
     }
 
     #[test]
-    fn who_else_holds_counters_is_named() {
+    fn other_holders_of_counters_are_named() {
         assert_eq!(held_by(&[]), "");
         let perf = Holder::Process {
             pid: 7,

@@ -140,7 +140,7 @@ fn a_call_that_comes_after_the_core_has_left_changes_nothing() {
 /// Spare sharing lasts until the period's end: a core that uses up its budget after the release continues, too, and no
 /// core is released twice.
 #[test]
-fn in_a_released_period_nobody_is_throttled_and_nobody_released_again() {
+fn in_a_released_period_no_core_is_throttled_and_none_released_again() {
     let policy = Policy::new();
     policy.set_best_effort(BestEffort::Spare);
     let mut cores: Vec<Core> = (0..3).map(|_| online(&policy, 100)).collect();

@@ -344,7 +344,7 @@ fn the_finding_names_the_overhead_that_has_a_target() {
 }
 
 #[test]
-fn the_finding_of_the_deadline_case_says_what_the_guard_does_and_for_whom() {
+fn the_finding_of_the_deadline_case_names_load_guard_and_misses() {
     let mut summary = saved("realtime").summary;
     let set =
         |summary: &mut Summary, case: usize, misses: u64| summary.cases[case].set("misses", misses);
@@ -378,7 +378,7 @@ fn the_finding_of_the_deadline_case_says_what_the_guard_does_and_for_whom() {
 }
 
 #[test]
-fn the_finding_of_a_counter_says_who_lost_and_whether_a_lock_did() {
+fn the_finding_of_a_counter_names_the_device_that_lost_and_the_lock() {
     let mut summary = saved("mymem-counter").summary;
     let of_lock = |summary: &mut Summary, lock: &str| {
         summary.cases.retain(|case| case.text("lock") == Some(lock));

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_may_end_it() {
+    fn the_callback_may_end_the_sweep() {
         let all = [(); 1000];
         let slow = |(): &()| thread::sleep(Duration::from_millis(20));
         assert_eq!(sweep(&all, slow, |_| false), None);

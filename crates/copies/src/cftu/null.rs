@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_copies_and_says_by_whom() {
+    fn it_copies_and_names_the_engine() {
         let null = Null::default();
         let mut session = null.open(5000, true).unwrap();
         for engine in [Engine::Cpu, Engine::Dma] {

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_group_is_nobody_elses_until_it_is_given_back() {
+    fn a_claimed_group_is_refused_to_others_until_it_is_given_back() {
         let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let (_folder, places, plan) = rig();
         let held = Held::take(&places, &plan).unwrap();
@@ -405,7 +405,7 @@ mod tests {
 
     /// A client was stopped while it released the group of its dead supervisor.
     #[test]
-    fn who_is_stopped_with_the_lock_keeps_nobody_from_putting_back() {
+    fn a_client_stopped_with_the_lock_blocks_no_sweep() {
         let (_folder, places, plan) = rig();
         let forking = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
         let mut dead = std::process::Command::new("true").spawn().unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_somebody_else_froze_is_refused_and_left() {
+    fn a_group_frozen_by_another_process_is_refused_and_left() {
         let (_folder, places, plan) = rig();
         fs::write(plan.path.join("cgroup.freeze"), "1").unwrap();
         let message = Held::take(&places, &plan).unwrap_err().to_string();

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn who_used_more_gets_more_and_nobody_nothing() {
+    fn a_cpu_that_used_more_gets_more_and_none_gets_nothing() {
         assert_eq!(shares(25, 0, &[0]), [25]);
         assert_eq!(shares(25, 0, &[0, 0]), [13, 13]);
         assert_eq!(shares(25, 0, &[23, 0]), [25, 1]);

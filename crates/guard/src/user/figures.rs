@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_keeps_nobody_waiting() {
+    fn a_reader_keeps_no_regulator_waiting() {
         let board = Board::default();
         let looking = board.0.lock().unwrap();
         board.leave(&Figures {

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_stood_still_blames_nobody() {
+    fn no_regulator_is_blamed_when_the_machine_stood_still() {
         let mut overdue = Overdue::default();
         // 200 ms between two checks; then the thread continues, and is late again and again.
         for (until_ms, now_ms) in [

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_who_it_says() {
+    fn a_process_is_identified_by_name_start_time_and_heap() {
         let (_folder, root) = process(&line("S", 0x40_0000, 99, 0x1000, 0x5000));
         let found = Identity::of(&root, 7).unwrap();
         assert_eq!((found.name.as_str(), found.start_time), ("a) b (c", 99));
