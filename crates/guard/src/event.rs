@@ -194,7 +194,7 @@ pub(crate) fn raw_text(code: EventCode) -> String {
 /// bytes, as the read event does.
 ///
 /// # Errors
-/// When a name is unknown or `cycles`, or stands for another number of bytes.
+/// When a name is unknown, `cycles` or `instructions`, or stands for another number of bytes.
 pub(crate) fn write_codes(
     text: &str,
     bytes: Option<u64>,
@@ -213,7 +213,7 @@ pub(crate) fn write_codes(
             }
             let coded = named(word).ok_or_else(unknown)?;
             let code = coded.write.unwrap_or(coded.read);
-            if code == EventCode::CYCLES {
+            if matches!(code, EventCode::CYCLES | EventCode::INSTRUCTIONS) {
                 return Err(unknown());
             }
             match bytes {
@@ -728,8 +728,10 @@ mod tests {
             said.to_string()
                 .contains("4096 bytes of traffic, and a read event 64")
         );
-        let said = ask(Some("cortex-a53"), Some("cycles")).unwrap_err();
-        assert!(said.to_string().contains("give its raw code"));
+        for other in ["cycles", "instructions"] {
+            let said = ask(Some("cortex-a53"), Some(other)).unwrap_err();
+            assert!(said.to_string().contains("give its raw code"), "{said}");
+        }
     }
 
     #[test]
