@@ -495,7 +495,7 @@ fn a_platform_is_fitted_and_written() {
     let worst = |of: &str| fit[of].as_f64().unwrap();
     assert!(worst("worst_now") <= worst("worst_before"), "{fit}");
     let parameters = fit["parameters"].as_array().unwrap();
-    assert_eq!(parameters.len(), 10);
+    assert_eq!(parameters.len(), 11);
     // The written file gives the same result again.
     let again = desk.json("calibrate mine.toml --against facts.toml --compare-only --json");
     assert_eq!(again["cases"], told["cases"]);
