@@ -7,6 +7,7 @@
 #include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/ratelimit.h>
 #include <linux/string.h>
 
 #include "memguard.h"
@@ -278,18 +279,26 @@ static void mend(struct perf_event *event)
  * mg_counter_mend() - have perf schedule a lost event again
  * @counter: opened or not; the caller may sleep
  *
- * Return: true if the event is lost, and was not lost at the previous call.
+ * The log has a line when the loss begins and one when it ends, however long it lasts.
  */
-bool mg_counter_mend(struct mg_counter *counter)
+void mg_counter_mend(struct mg_counter *counter)
 {
-	bool was_lost = counter->lost;
+	/* A counter that is lost and mended again and again must not fill the log. */
+	static DEFINE_RATELIMIT_STATE(lines, 60 * HZ, 10);
+	const struct mg_core *core = counter->core;
+	bool was_lost = counter->lost, lost = mg_counter_lost(counter);
 
+	if (lost && !was_lost && __ratelimit(&lines))
+		pr_warn("CPU%u: event %s has stopped counting, as another user has the PMU or it failed: the core is not regulated\n",
+			core->cpu, core->event.name);
+	if (lost) {
+		mend(counter->event);
+		mend(counter->write_event);
+	}
 	counter->lost = mg_counter_lost(counter);
-	if (!counter->lost)
-		return false;
-	mend(counter->event);
-	mend(counter->write_event);
-	return !was_lost;
+	if ((lost || was_lost) && !counter->lost && __ratelimit(&lines))
+		pr_info("CPU%u: event %s counts again: the core is regulated\n", core->cpu,
+			core->event.name);
 }
 
 /**

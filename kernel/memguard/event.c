@@ -414,7 +414,7 @@ static int agree(unsigned int bytes)
 			return -EINVAL;
 		}
 		if (mg_guard.combined && !counts_both(event)) {
-			pr_err("CPU%d: event %s counts no writes, which one budget is to hold too (combined=1): give g_write_counter_id=, or in g_read_counter_id= an event that counts both\n",
+			pr_err("CPU%d: event %s counts no writes, which the budget covers with combined=1: give g_write_counter_id=, or in g_read_counter_id= an event that counts both\n",
 			       cpu, event->name);
 			return -EINVAL;
 		}

@@ -8,6 +8,7 @@
 #include <linux/cpuhotplug.h>
 #include <linux/ktime.h>
 #include <linux/module.h>
+#include <linux/reboot.h>
 #include <linux/workqueue.h>
 
 #include "../include/memwarden/version.h"
@@ -98,11 +99,16 @@ static void follow_cpus_later(struct work_struct *work)
 
 static DECLARE_WORK(follow_work, follow_cpus_later);
 
+/* The machine is going down, and perf has removed its events or is about to. */
+static bool going_down;
+
 /* A counter is lost; perf can mend it only outside of interrupts. */
 static void mend_counters(struct work_struct *work)
 {
 	int cpu, r;
 
+	if (READ_ONCE(going_down))
+		return;
 	mutex_lock(&following);
 	for_each_cpu(cpu, &mg_guard.cpus) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
@@ -110,11 +116,8 @@ static void mend_counters(struct work_struct *work)
 		/* A core that went offline has no counters to mend. */
 		if (!READ_ONCE(core->regulated))
 			continue;
-		for (r = 0; r < MW_RESOURCES; r++) {
-			if (mg_counter_mend(&core->counter[r]))
-				pr_warn("CPU%d: event %s has stopped counting, as another user has the PMU or it failed: the core is not regulated\n",
-					cpu, core->event.name);
-		}
+		for (r = 0; r < MW_RESOURCES; r++)
+			mg_counter_mend(&core->counter[r]);
 	}
 	mutex_unlock(&following);
 }
@@ -138,6 +141,16 @@ void mg_mend_counters(void)
 {
 	irq_work_queue(&mend_interrupt);
 }
+
+static int before_reboot(struct notifier_block *block, unsigned long action, void *unused)
+{
+	WRITE_ONCE(going_down, true);
+	cancel_work_sync(&mend_work);
+	return NOTIFY_DONE;
+}
+
+/* Called before perf's own notifier, which has the lowest priority. */
+static struct notifier_block reboot_block = { .notifier_call = before_reboot };
 
 static int core_online(unsigned int cpu)
 {
@@ -280,6 +293,7 @@ static int __init memguard_init(void)
 		pr_err("no files in /dev/memguard/: error %d\n", err);
 		goto stop_following;
 	}
+	register_reboot_notifier(&reboot_block);
 	say_what_is_regulated();
 	return 0;
 
@@ -292,6 +306,7 @@ unwatch_switches:
 
 static void __exit memguard_exit(void)
 {
+	unregister_reboot_notifier(&reboot_block);
 	mg_files_remove();
 	stop_following();
 	mg_unwatch_switches();

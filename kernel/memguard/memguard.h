@@ -94,7 +94,7 @@ struct mg_counter {
 	bool near; /* of a steady core: armed anew when a period begins */
 	bool far; /* of a steady core: not read until it has used a chunk */
 	u64 passed_from; /* the count when the first of the core's passed periods began */
-	bool lost; /* used only by mg_counter_mend() */
+	bool lost; /* since the last mg_counter_mend(), which logs changes */
 	struct mw_split split; /* how the two events share the budget */
 	u64 shared[MW_SPLIT]; /* their counts at the last split */
 	u64 over_periods;
@@ -301,7 +301,7 @@ u64 mg_counter_used(struct mg_counter *counter);
 bool mg_counter_keep(const struct mg_counter *counter, u64 used, u64 events);
 void mg_counter_average(struct mg_counter *counter, u64 used, u64 periods);
 void mg_counter_overshot(struct mg_counter *counter, u64 events);
-bool mg_counter_mend(struct mg_counter *counter);
+void mg_counter_mend(struct mg_counter *counter);
 void mg_counter_arm_both(struct mg_counter *counter, u64 events);
 
 /**

@@ -12,7 +12,7 @@ interrupts() { echo $(($(stat "$1" overflows) * 100 / $(stat "$1" periods))); }
 
 check "an event that counts no writes is refused" "load combined=1" 1 ""
 check "  with a line that says what to give" "dmesg" 0 \
-	"event page-faults counts no writes, which one budget is to hold too \(combined=1\): give g_write_counter_id="
+	"event page-faults counts no writes, which the budget covers with combined=1: give g_write_counter_id="
 check "  and nothing is left" "ls $G" 1 ""
 check "two events of one budget are taken" "load g_write_counter_id=minor-faults combined=1" 0 ""
 check "control says so" "setting combined; setting write_event" 0 "^1$"

@@ -3,7 +3,7 @@
 # cpus: 1
 # kernels: stock own-debug
 # If another user takes a core's counter, the core is not regulated: these periods are counted,
-# a line is logged once, and regulation resumes when the counter is free again.
+# the log has one line for each loss and each return, and regulation resumes when the counter is free again.
 # shellcheck disable=SC2034 # for memguard.sh
 . "$(dirname "$0")/check.sh"
 . "$(dirname "$0")/memguard.sh"
@@ -33,6 +33,7 @@ check "  which the log says, once" "dmesg | grep -c 'CPU0: event raw has stopped
 echo 0 >$taken
 sleep 2
 check "when the counter is free again it counts" "unregulated 100" 0 "^0$"
+check "  which the log says, too" "dmesg | grep -c 'CPU0: event raw counts again'" 0 "^1$"
 stop_traffic
 # An idle core notices it when it wakes up, inside the scheduler: own-debug detects operations
 # that are not allowed there.
@@ -44,5 +45,7 @@ echo 0 >$taken
 sleep 2
 check "an idle core notices it, too" "is $(stat 0 unregulated_periods) -gt $before" 0 yes
 check "  and is regulated again" "unregulated 100" 0 "^0$"
+check "the log has every loss" "dmesg | grep -c 'CPU0: event raw has stopped counting'" 0 "^2$"
+check "  and every return" "dmesg | grep -c 'CPU0: event raw counts again'" 0 "^2$"
 check "unloads" "unload && rmmod memwarden_pmu" 0 ""
 finish
