@@ -31,7 +31,7 @@ const PROGRAM: &str = "qemu-system-aarch64";
 const FACTS: &str = "memwarden.json";
 
 /// TCG for arm64, the machines and devices of `lab/qemu/memwarden.mak`, and nothing else.
-const CONFIGURE: [&str; 14] = [
+const CONFIGURE: [&str; 15] = [
     "--target-list=aarch64-softmmu",
     "--without-default-features",
     "--without-default-devices",
@@ -43,6 +43,7 @@ const CONFIGURE: [&str; 14] = [
     "--enable-cap-ng",
     "--disable-docs",
     "--disable-tools",
+    "--disable-debug-info",
     "--disable-qom-cast-debug",
     "--disable-werror",
     "--with-git-submodules=ignore",
