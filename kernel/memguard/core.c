@@ -462,10 +462,13 @@ static bool counters_lost(const struct mg_core *core)
 
 /*
  * Without its counter the core runs unregulated: count these periods and have the counter mended.
+ * They used nothing, but the core is not far below its budget: when the counter counts again, a
+ * timer must arm it soon.
  */
 static void book_lost(struct mg_core *core, u64 now, u64 periods)
 {
 	core->stats.unregulated_periods += periods;
+	core->light = 0;
 	if (now < core->mend_at)
 		return;
 	core->mend_at = now + NSEC_PER_SEC;
@@ -647,6 +650,15 @@ static enum hrtimer_restart period_elapsed(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
+/* By how many events has the core passed what this period assigns? */
+static u64 over(struct mg_core *core, enum mw_resource r)
+{
+	u64 used = mg_counter_used(&core->counter[r]);
+	u64 assigned = core->policy.account[r].assigned;
+
+	return used > assigned ? used - assigned : 0;
+}
+
 /* Another core or a changed setting makes this core look again. Interrupts are off. */
 static void look(struct mg_core *core)
 {
@@ -675,8 +687,13 @@ static void look(struct mg_core *core)
 	if (mw_release(&mg_guard.policy, &core->policy) != MW_RUN)
 		return;
 	/* Events from now on do not belong to the stop. */
-	for (r = 0; r < MW_RESOURCES; r++)
-		core->counter[r].stopped = false;
+	for (r = 0; r < MW_RESOURCES; r++) {
+		struct mg_counter *counter = &core->counter[r];
+
+		if (counter->stopped)
+			mg_counter_overshot(counter, over(core, r));
+		counter->stopped = false;
+	}
 	release(core, now);
 	if (core->policy.best_effort)
 		book_best_effort(core, now);
@@ -999,6 +1016,7 @@ static void begin_regulation(void *info)
 	arm_counters(core);
 	core->begun = core->number;
 	core->booked = core->number;
+	core->mend_at = 0;
 	core->regulated = true;
 	core->far_below = false;
 	core->chunks = false;
@@ -1166,6 +1184,7 @@ void mg_cores_init(void)
 		for (r = 0; r < MW_RESOURCES; r++) {
 			core->counter[r].core = core;
 			core->counter[r].resource = r;
+			ratelimit_state_init(&core->counter[r].losses, 60 * HZ, 10);
 			core->wanted[r] = MW_UNLIMITED;
 			core->budget[0][r] = MW_UNLIMITED;
 			core->budget[1][r] = MW_UNLIMITED;

@@ -7,7 +7,6 @@
 #include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
-#include <linux/ratelimit.h>
 #include <linux/string.h>
 
 #include "memguard.h"
@@ -154,6 +153,8 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 
 	counter->overflow = IRQ_WORK_INIT_HARD(counter_work);
 	counter->split = (struct mw_split){};
+	counter->lost = false;
+	counter->logged = NULL;
 	memset(counter->shared, 0, sizeof(counter->shared));
 	*code = mg_event_code(counted, counter->resource);
 	event = open_event(counter, cpu, *code);
@@ -275,30 +276,40 @@ static void mend(struct perf_event *event)
 	perf_event_enable(event);
 }
 
+static const char *name_of_lost(const struct mg_counter *counter)
+{
+	const struct mg_event *event = &counter->core->event;
+	bool write = counter->resource == MW_WRITE || !mg_event_lost(counter->event);
+
+	return write && event->write_name ? event->write_name : event->name;
+}
+
 /**
  * mg_counter_mend() - have perf schedule a lost event again
  * @counter: opened or not; the caller may sleep
  *
- * The log has a line when the loss begins and one when it ends, however long it lasts.
+ * The log has a line when a loss begins and one when it ends, however long it lasts.
  */
 void mg_counter_mend(struct mg_counter *counter)
 {
-	/* A counter that is lost and mended again and again must not fill the log. */
-	static DEFINE_RATELIMIT_STATE(lines, 60 * HZ, 10);
-	const struct mg_core *core = counter->core;
-	bool was_lost = counter->lost, lost = mg_counter_lost(counter);
+	const char *name = name_of_lost(counter);
 
-	if (lost && !was_lost && __ratelimit(&lines))
-		pr_warn("CPU%u: event %s has stopped counting, as another user has the PMU or it failed: the core is not regulated\n",
-			core->cpu, core->event.name);
-	if (lost) {
+	if (mg_counter_lost(counter)) {
+		/* A counter that is lost again and again must not fill the log. */
+		if (!counter->lost && __ratelimit(&counter->losses)) {
+			pr_warn("CPU%u: event %s has stopped counting, as another user has the PMU or it failed: the core is not regulated\n",
+				counter->core->cpu, name);
+			counter->logged = name;
+		}
 		mend(counter->event);
 		mend(counter->write_event);
 	}
 	counter->lost = mg_counter_lost(counter);
-	if ((lost || was_lost) && !counter->lost && __ratelimit(&lines))
-		pr_info("CPU%u: event %s counts again: the core is regulated\n", core->cpu,
-			core->event.name);
+	if (!counter->lost && counter->logged) {
+		pr_info("CPU%u: event %s counts again: the core is regulated\n",
+			counter->core->cpu, counter->logged);
+		counter->logged = NULL;
+	}
 }
 
 /**

@@ -72,6 +72,7 @@ static void nothing(void *unused)
  * at once.
  */
 static DEFINE_MUTEX(following);
+static bool unloading; /* no core starts any more */
 
 static int follow_cpus(void)
 {
@@ -79,6 +80,8 @@ static int follow_cpus(void)
 
 	mutex_lock(&following);
 	for_each_cpu(cpu, &mg_guard.cpus) {
+		if (unloading)
+			break;
 		/* A core that is being stopped queues this work again when it has stopped. */
 		if (!mg_core_is_idle(cpu))
 			continue;
@@ -91,13 +94,33 @@ static int follow_cpus(void)
 	return first;
 }
 
-static void follow_cpus_later(struct work_struct *work)
+static void follow_cpus_later(struct work_struct *work);
+static DECLARE_WORK(follow_work, follow_cpus_later);
+
+static void follow_cpus_again(struct work_struct *work)
 {
-	if (follow_cpus())
-		pr_err("a core that came online is not regulated\n");
+	schedule_work(&follow_work);
 }
 
-static DECLARE_WORK(follow_work, follow_cpus_later);
+static DECLARE_DELAYED_WORK(again_work, follow_cpus_again);
+
+/* Each attempt has a line in the log, so they become rarer. */
+#define AGAIN_MAX_S 64U
+
+static void follow_cpus_later(struct work_struct *work)
+{
+	static unsigned int again_s;
+	int err = follow_cpus();
+
+	again_s = err == -EBUSY ? clamp(2 * again_s, 1U, AGAIN_MAX_S) : 0;
+	if (again_s) {
+		pr_err("a core that came online is not regulated, as another user has its counter: next attempt in %u s\n",
+		       again_s);
+		schedule_delayed_work(&again_work, again_s * HZ);
+	} else if (err) {
+		pr_err("a core that came online is not regulated: error %d\n", err);
+	}
+}
 
 /* The machine is going down, and perf has removed its events or is about to. */
 static bool going_down;
@@ -174,8 +197,14 @@ static void stop_following(void)
 {
 	int cpu;
 
+	mutex_lock(&following);
+	unloading = true;
+	mutex_unlock(&following);
 	/* Stops every core; afterwards nothing regulates, and nothing is queued. */
 	cpuhp_remove_state(hotplug_state);
+	cancel_work_sync(&follow_work);
+	cancel_delayed_work_sync(&again_work);
+	/* The attempt that was due has queued it. */
 	cancel_work_sync(&follow_work);
 	irq_work_sync(&mend_interrupt);
 	cancel_work_sync(&mend_work);

@@ -24,6 +24,7 @@
 #include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
+#include <linux/ratelimit.h>
 #include <linux/seqlock.h>
 #include <linux/smp.h>
 
@@ -94,7 +95,9 @@ struct mg_counter {
 	bool near; /* of a steady core: armed anew when a period begins */
 	bool far; /* of a steady core: not read until it has used a chunk */
 	u64 passed_from; /* the count when the first of the core's passed periods began */
-	bool lost; /* since the last mg_counter_mend(), which logs changes */
+	bool lost; /* at the end of the last mg_counter_mend() */
+	const char *logged; /* the lost event in the log whose return is not there yet, or NULL */
+	struct ratelimit_state losses; /* that the log has */
 	struct mw_split split; /* how the two events share the budget */
 	u64 shared[MW_SPLIT]; /* their counts at the last split */
 	u64 over_periods;

@@ -44,4 +44,16 @@ done
 stop_traffic
 unload
 
+modprobe memwarden_pmu
+modprobe memguard g_read_counter_id=0xfa11
+core 2 0
+echo 1 >/sys/module/memwarden_pmu/parameters/taken
+core 2 1
+sleep 2
+check "a core that comes online while its counter is taken is not regulated" "setting online" 0 "^0-1,3$"
+check "  which the log says" "dmesg" 0 "a core that came online is not regulated, as another user has its counter: next attempt in 2 s"
+echo 0 >/sys/module/memwarden_pmu/parameters/taken
+sleep 4
+check "  and is when it is free again" "until_online 0-3" 0 "^0-3$"
+check "unloads" "unload && rmmod memwarden_pmu" 0 ""
 finish

@@ -32,9 +32,11 @@ check "and not with a smaller server" "memwarden guard show | grep -c 'fair serv
 before=$(faults $fifo) ordinary_before=$(faults $ordinary)
 usleep 4000000
 had=$(($(faults $fifo) - before))
-echo "# SCHED_FIFO 99 $had faults in 4 s, the ordinary task $(($(faults $ordinary) - ordinary_before))"
+other=$(($(faults $ordinary) - ordinary_before))
+echo "# SCHED_FIFO 99 $had faults in 4 s, the ordinary task $other"
 kill $ordinary $fifo
 wait
 check "SCHED_FIFO 99 has most of the core's 20,000 faults in 4 s" "is $had -gt 16000" 0 yes
+check "  and both together have no more than these" "is $((had + other)) -le 20200" 0 yes
 check "unloads" "unload" 0 ""
 finish

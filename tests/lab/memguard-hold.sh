@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# figures: of the counted clock
+# figures: of the counted clock on any kernel
 # A budget holds for seconds, not only for 130 ms: for longer than the scheduler keeps a class
 # of tasks from the core (fair server and real-time throttling: 50 ms in each second). Four
 # cores, then the classes above ordinary tasks. HOLD is the duration in seconds.

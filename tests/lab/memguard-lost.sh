@@ -18,10 +18,18 @@ unregulated() {
 	echo $(($(stat 0 unregulated_periods) - before))
 }
 
+# timers_in MILLISECONDS COUNT: whether CPU 0's timer expires that often.
+timers_in() {
+	before=$(timers_of_0)
+	usleep "$1"000
+	is $(($(timers_of_0) - before)) -ge "$2"
+}
+
 modprobe memwarden_pmu
 modprobe memguard g_read_counter_id=0xfa11
-# A budget of more nanoseconds than a period has: counted, and never used up.
-set_to limit "events 100000000"
+# A budget of more nanoseconds than a period has: counted, and never used up. A period uses more
+# than 1/32 of it.
+set_to limit "events 10000000"
 "$here/hog" other &
 pids=$!
 check "every period is regulated" "unregulated 100" 0 "^0$"
@@ -29,6 +37,7 @@ echo 1 >$taken
 "$here/take-counter" 0xfa11
 check "with its counter taken no period is" "is $(unregulated 100) -ge 90" 0 yes
 sleep 2
+check "  and it keeps its timer, since the next one may have it" "timers_in 100 90" 0 yes
 check "  which the log says, once" "dmesg | grep -c 'CPU0: event raw has stopped counting'" 0 "^1$"
 echo 0 >$taken
 sleep 2

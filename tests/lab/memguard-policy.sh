@@ -7,6 +7,13 @@
 . "$(dirname "$0")/memguard.sh"
 
 here=$(dirname "$0")
+
+# stops CPU: throttles in the histogram of overshoot.
+stops() {
+	sed -n "/\"cpu\":$1,/s/.*\"read\":.*\"overshoot_hist\":\[\([0-9,]*\)\].*/\1/p" "${STATS:-$G/stats}" |
+		tr , '\n' | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
 load
 set_to limit "events 64 30 10 20"
 
@@ -34,6 +41,7 @@ figures_over 200
 check "spare: core 1 gets more than its budget" "is $(per_period 1) -gt 3300" 0 yes
 check "spare: core 2 gets more than its budget" "is $(per_period 2) -gt 1100" 0 yes
 check "spare: best effort is counted" "is $(stat 2 best_effort_ns) -gt 0" 0 yes
+check "spare: so is each stop before it" "is $(stops 2) -ge $(($(stat 2 best_effort_periods) / 2))" 0 yes
 
 # Core 3 has 20 events per period and does not use them: with the idle cores'
 # budgets in the pool, cores 1 and 2 exceed their own, but never the sum.
