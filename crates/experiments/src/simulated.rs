@@ -136,6 +136,7 @@ impl Simulated {
             },
             reclaim: control.reclaim,
             period_ps: control.period_us * 1_000_000,
+            per_bank: false,
         };
         Ok(((BACKEND.into(), settings), guard))
     }
