@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// Budgets in the order of the cores, sharing, and reclaim.
+/// Budgets in the order of the cores, sharing, reclaim, and whether each bank has these budgets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GuardSpec {
@@ -20,6 +20,8 @@ pub struct GuardSpec {
     pub best_effort: BestEffort,
     /// Donation and reclaim.
     pub reclaim: bool,
+    /// Each core has its budget in each bank of the memory: on a simulated machine.
+    pub per_bank: bool,
 }
 
 impl GuardSpec {
@@ -28,11 +30,45 @@ impl GuardSpec {
         self.budgets.amounts.len()
     }
 
-    /// Applies the settings to the guard. Cores beyond the list have no budget.
+    /// Checks that a real machine's guard supports the settings.
     ///
     /// # Errors
-    /// When the guard refuses.
+    /// When they are budgets per bank.
+    pub fn check_real(&self) -> Result<(), Error> {
+        if self.per_bank {
+            return Err(Error::BadInput(format!(
+                "guard `{self}`: budgets per bank need counters for each core and bank in the memory controller, which \
+                 this machine lacks; leave out +per-bank, or use a model (--on sim:PLATFORM)"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that the settings agree with each other.
+    ///
+    /// # Errors
+    /// When budgets per bank have proportional sharing.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.per_bank && self.best_effort == BestEffort::Proportional {
+            return Err(Error::BadInput(format!(
+                "guard `{self}`: a bank's period cannot begin before the others'; with +per-bank give +spare instead of \
+                 +ps, or neither"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Applies the settings to the guard of a real machine. Cores beyond the list have no budget.
+    ///
+    /// # Errors
+    /// When they are budgets per bank, or the guard refuses.
     pub fn apply(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
+        self.check_real()?;
+        self.set(guard)
+    }
+
+    /// The same without that check.
+    pub(crate) fn set(&self, guard: &mut dyn Regulator) -> Result<(), Error> {
         let online = guard.settings()?.control.online;
         if self.budgets.amounts.len() > online.len() {
             return Err(Error::BadInput(format!(
@@ -85,6 +121,7 @@ pub(crate) fn describe(backend: &str, settings: &Settings, asked: &GuardSpec) ->
         event: Some(control.event.clone()),
         bytes_per_event: Some(control.bytes_per_event),
         budget_events: Some(settings.read_budget_events.values().copied().collect()),
+        per_bank: asked.per_bank,
         ..GuardSettings::default()
     }
 }
@@ -103,19 +140,22 @@ impl FromStr for GuardSpec {
             budgets: Request::parse(unit, list)?,
             best_effort: BestEffort::None,
             reclaim: false,
+            per_bank: false,
         };
         for word in words {
             match word {
                 "spare" => spec.best_effort = BestEffort::Spare,
                 "ps" => spec.best_effort = BestEffort::Proportional,
                 "reclaim" => spec.reclaim = true,
+                "per-bank" => spec.per_bank = true,
                 _ => {
                     return Err(Error::BadInput(format!(
-                        "guard `{text}`: `+{word}` is not known; give +spare, +ps or +reclaim"
+                        "guard `{text}`: `+{word}` is not known; give +spare, +ps, +reclaim or +per-bank"
                     )));
                 }
             }
         }
+        spec.check()?;
         Ok(spec)
     }
 }
@@ -148,10 +188,12 @@ impl fmt::Display for GuardSpec {
             BestEffort::Proportional => f.write_str("+ps")?,
         }
         if self.reclaim {
-            f.write_str("+reclaim")
-        } else {
-            Ok(())
+            f.write_str("+reclaim")?;
         }
+        if self.per_bank {
+            f.write_str("+per-bank")?;
+        }
+        Ok(())
     }
 }
 
@@ -169,11 +211,23 @@ mod tests {
             "600,200+spare+reclaim",
             "max,5",
             "events:25,25+reclaim",
+            "max,100+per-bank",
+            "max,100+spare+reclaim+per-bank",
         ] {
             assert_eq!(text.parse::<GuardSpec>().unwrap().to_string(), text);
         }
         for text in [
-            "", "none", "100+", "100+fast", "0", "100,,1", "+spare", "events:", "mb:1",
+            "",
+            "none",
+            "100+",
+            "100+fast",
+            "0",
+            "100,,1",
+            "+spare",
+            "events:",
+            "mb:1",
+            "100+per-bank+ps",
+            "100+per_bank",
         ] {
             assert!(text.parse::<GuardSpec>().is_err(), "{text}");
         }
@@ -209,6 +263,21 @@ mod tests {
                 .to_string()
                 .contains("4 budgets")
         );
+    }
+
+    #[test]
+    fn budgets_per_bank_are_refused_by_every_real_guard() {
+        let mut guard = Null::new([0, 1].into_iter().collect());
+        guard.start(&StartOptions::default()).unwrap();
+        let spec: GuardSpec = "max,100+per-bank".parse().unwrap();
+        let refused = spec.apply(&mut guard).unwrap_err().to_string();
+        assert!(refused.contains("`max,100+per-bank`"), "{refused}");
+        assert!(refused.contains("--on sim:PLATFORM"), "{refused}");
+        assert!(!refused.contains('\n'));
+        let settings = guard.settings().unwrap();
+        assert!(settings.read_budget_events.values().all(Option::is_none));
+        spec.set(&mut guard).unwrap();
+        assert!(describe("sim", &guard.settings().unwrap(), &spec).per_bank);
     }
 
     proptest! {

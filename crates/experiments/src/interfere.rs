@@ -336,6 +336,12 @@ fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
                     .on_cpu(cpu(core)),
             );
         }
+        for (&core, &share) in &guarded.held_back_share {
+            rows.push(
+                Sample::new(&name, repeat, "guard", "held_back_share", "1", share)
+                    .on_cpu(cpu(core)),
+            );
+        }
         for (&core, proof) in &guarded.proof.cores {
             for (used, t_ns) in proof.used.iter().zip(&proof.t_ns) {
                 rows.push(
@@ -358,19 +364,16 @@ fn samples(config: &Config, plan: &Plan, measured: &Measured) -> Vec<Sample> {
 
 /// The figures of one case.
 fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case {
-    let share = |cpu: usize| {
-        let shares: Vec<f64> = measured
-            .guarded
-            .iter()
-            .filter_map(|g| g.throttled_share.get(&cpu).copied())
-            .collect();
-        Metric::from_samples("throttled_share", &shares).median
+    let shares = Shares {
+        throttled: measured.share("throttled_share", |guarded| &guarded.throttled_share),
+        held_back: measured.share("held_back_share", |guarded| &guarded.held_back_share),
     };
     let aggressors = measured.aggressors.iter().map(|aggressor| Aggressor {
         cpu: u32::try_from(aggressor.cpu).unwrap_or(u32::MAX),
         kind: aggressor.kind.to_string(),
         mib_s: Metric::from_samples("mib_s", &aggressor.mib_s).median,
-        throttled_share: share(aggressor.cpu),
+        throttled_share: shares.throttled.get(&aggressor.cpu).copied(),
+        held_back_share: shares.held_back.get(&aggressor.cpu).copied(),
         ..Aggressor::default()
     });
     let settings = measured.settings.as_ref();
@@ -381,7 +384,7 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
         regulated
             .map(|(&cpu, budget)| {
                 let period_us = control.period_us;
-                core(measured, cpu, *budget, strict, share(cpu), period_us)
+                core(measured, cpu, *budget, strict, &shares, period_us)
             })
             .collect()
     });
@@ -413,6 +416,13 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, solo: &[f64]) -> Case
 /// Excess of a mean, over all periods or over a second, that single periods cannot explain: the promised accuracy, 1 %.
 const MEAN_WITHIN: f64 = 0.01;
 
+/// Medians over the repeats, by core.
+#[derive(Default)]
+struct Shares {
+    throttled: BTreeMap<usize, f64>,
+    held_back: BTreeMap<usize, f64>,
+}
+
 /// Compares one core's budget with its use, over every period of every repeat.
 #[allow(clippy::cast_precision_loss)]
 fn core(
@@ -420,7 +430,7 @@ fn core(
     cpu: usize,
     budget: Option<u64>,
     strict: bool,
-    throttled_share: Option<f64>,
+    shares: &Shares,
     period_us: u64,
 ) -> Core {
     let cores: Vec<&CoreProof> = measured
@@ -467,7 +477,8 @@ fn core(
         unregulated_periods: Some(unregulated),
         // Measured at the throttles, independent of the periods' sums.
         overshoot_max: overshoot,
-        throttled_share,
+        throttled_share: shares.throttled.get(&cpu).copied(),
+        held_back_share: shares.held_back.get(&cpu).copied(),
         held,
     }
 }
@@ -629,7 +640,7 @@ mod tests {
     }
 
     fn core_of(measured: &Measured, budget: Option<u64>, strict: bool) -> Core {
-        core(measured, 1, budget, strict, None, 1000)
+        core(measured, 1, budget, strict, &Shares::default(), 1000)
     }
 
     fn with_core(core: Core) -> Vec<Case> {
@@ -688,7 +699,7 @@ mod tests {
                 guarded: vec![guarded],
                 ..Measured::default()
             };
-            super::core(&measured, 3, Some(1638), true, None, 1000)
+            super::core(&measured, 3, Some(1638), true, &Shares::default(), 1000)
         };
         let core = idle(1642, 58);
         assert_eq!(

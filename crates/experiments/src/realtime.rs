@@ -387,6 +387,14 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Cas
             .filter_map(|cores| cores.get(&cpu).copied());
         middle(shares.collect())
     };
+    let held_back = |cpu: usize| {
+        let shares = measured.held_back_share.iter();
+        middle(
+            shares
+                .filter_map(|cores| cores.get(&cpu).copied())
+                .collect(),
+        )
+    };
     let load = plan.load.as_ref();
     let settings = measured.settings.as_ref().zip(plan.guard.as_ref());
     Case {
@@ -408,7 +416,9 @@ fn case(config: &Config, plan: &Plan, measured: &Measured, alone: &[f64]) -> Cas
         traffic: None,
         slowdown: slowdown.ratio,
         slowdown_ci95: slowdown.ci95,
-        aggressors: load.map_or_else(Vec::new, |load| aggressors(load, measured, throttled)),
+        aggressors: load.map_or_else(Vec::new, |load| {
+            aggressors(load, measured, throttled, held_back)
+        }),
     }
 }
 
@@ -417,6 +427,7 @@ fn aggressors(
     load: &Load,
     measured: &Measured,
     throttled: impl Fn(usize) -> Option<f64>,
+    held_back: impl Fn(usize) -> Option<f64>,
 ) -> Vec<Aggressor> {
     let first = measured.loads.first().into_iter().flatten();
     let each = first.enumerate().map(|(index, of_first)| {
@@ -431,6 +442,7 @@ fn aggressors(
             kind: load.to_string(),
             mib_s: middle(of_all().filter_map(|load| load.mib_s).collect()),
             throttled_share: throttled(of_first.cpu),
+            held_back_share: held_back(of_first.cpu),
             cpu_share: Some(middle(of_all().filter_map(|load| load.cpu_share).collect())),
             ..Aggressor::default()
         }

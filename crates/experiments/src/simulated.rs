@@ -106,7 +106,8 @@ impl Simulated {
             bytes_per_event: Some(self.platform.machine.line_bytes),
             ..options.clone()
         })?;
-        spec.apply(&mut null)?;
+        spec.check()?;
+        spec.set(&mut null)?;
         let mut settings = null.settings()?;
         settings.control.event = "refills of the last cache".into();
         if settings.control.combined {
@@ -136,6 +137,7 @@ impl Simulated {
             },
             reclaim: control.reclaim,
             period_ps: control.period_us * 1_000_000,
+            per_bank: spec.per_bank,
         };
         Ok(((BACKEND.into(), settings), guard))
     }
@@ -201,11 +203,11 @@ pub(crate) fn proof(periods: &[EndedPeriod]) -> Proof {
     })
 }
 
-/// Throttled share of `time_ps` of each regulated core.
+/// Share of `time_ps` of each regulated core, for which it was throttled, or its requests were held back.
 #[allow(clippy::cast_precision_loss)]
-pub(crate) fn throttled_share(
+pub(crate) fn share_of_regulated(
     settings: &Settings,
-    throttled_ps: &[u64],
+    stopped_ps: &[u64],
     time_ps: u64,
 ) -> BTreeMap<usize, f64> {
     let regulated = settings
@@ -213,6 +215,6 @@ pub(crate) fn throttled_share(
         .iter()
         .filter(|(_, events)| events.is_some());
     regulated
-        .filter_map(|(core, _)| Some((*core, *throttled_ps.get(*core)? as f64 / time_ps as f64)))
+        .filter_map(|(core, _)| Some((*core, *stopped_ps.get(*core)? as f64 / time_ps as f64)))
         .collect()
 }

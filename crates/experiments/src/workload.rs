@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use memwarden_platform::units::{Size, Time};
+use memwarden_sim::workload::{BANK, split_bank};
 use memwarden_workloads::bandwidth::Access;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ const FRESH_PAGES: &str = "fresh-pages";
 /// Prefix of a command for the shell.
 pub(crate) const COMMAND: &str = "cmd:";
 
-/// `latency`, `bandwidth:KIND`, `trace:FILE` or `cmd: COMMAND`.
+/// `latency`, `bandwidth:KIND`, either in one bank (`latency:bank=0`), `trace:FILE` or `cmd: COMMAND`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Workload {
@@ -25,6 +26,8 @@ pub enum Workload {
     Latency,
     /// Touches one word a line, in order; the kinds are those of `bandwidth -a`, and `fresh-pages`.
     Bandwidth(String),
+    /// One of these two with its buffer in one bank of a simulated memory, each line in another row.
+    InBank(Box<Workload>, usize),
     /// A recorded trace, on a simulated machine.
     Trace(String),
     /// The user's own program, as a line for the shell: a victim, whose jobs are timed.
@@ -59,6 +62,7 @@ impl Workload {
         match self {
             Self::Latency => ("latency_ns", "ns"),
             Self::Bandwidth(_) | Self::Trace(_) => ("mib_s", "MiB/s"),
+            Self::InBank(workload, _) => workload.metric(),
             Self::Program(_) => ("job_time_ns", "ns"),
         }
     }
@@ -99,13 +103,20 @@ impl Workload {
             Self::Trace(_) => Err(Error::BadInput(format!(
                 "workload `{self}`: a trace is walked on a simulated machine (--on sim:PLATFORM)"
             ))),
+            Self::InBank(workload, _) => Err(Error::BadInput(format!(
+                "workload `{self}`: a program does not know the banks of its memory; give `{workload}`, or use a \
+                 simulated machine (--on sim:PLATFORM)"
+            ))),
             _ => Ok(()),
         }
     }
 
     /// True if a larger value of the metric is worse.
     pub fn more_is_worse(&self) -> bool {
-        matches!(self, Self::Latency | Self::Program(_))
+        match self {
+            Self::InBank(workload, _) => workload.more_is_worse(),
+            _ => matches!(self, Self::Latency | Self::Program(_)),
+        }
     }
 
     /// True if its traffic is new pages, each with a page fault.
@@ -122,7 +133,7 @@ impl Workload {
                 words.extend(["bandwidth".into(), "--fresh-pages".into()]);
             }
             Self::Bandwidth(kind) => words.extend(["bandwidth".into(), "-a".into(), kind.clone()]),
-            Self::Trace(_) | Self::Program(_) => return words,
+            Self::InBank(..) | Self::Trace(_) | Self::Program(_) => return words,
         }
         words.extend(["-c".into(), task.cpu.to_string()]);
         if let Some(memory) = task.memory {
@@ -171,6 +182,16 @@ impl FromStr for Workload {
                 return Ok(Self::Program(line.to_owned()));
             }
         }
+        if let Some((kind, bank)) = split_bank(text) {
+            return match kind.parse()? {
+                workload @ (Self::Latency | Self::Bandwidth(_)) => {
+                    Ok(Self::InBank(Box::new(workload), bank))
+                }
+                other => Err(Error::BadInput(format!(
+                    "workload `{text}`: `{other}` is not for one bank"
+                ))),
+            };
+        }
         match text.split_once(':') {
             None if text == "latency" => Ok(Self::Latency),
             Some(("trace", file)) if !file.is_empty() => Ok(Self::Trace(file.into())),
@@ -178,8 +199,8 @@ impl FromStr for Workload {
                 Ok(Self::Bandwidth(kind.into()))
             }
             _ => Err(Error::BadInput(format!(
-                "workload `{text}`: give latency, bandwidth:KIND, KIND one of {}, trace:FILE on a simulated machine, or, \
-                 as a victim, '{COMMAND} COMMAND'",
+                "workload `{text}`: give latency, bandwidth:KIND, KIND one of {}, as a victim '{COMMAND} COMMAND', or on a \
+                 simulated machine trace:FILE or one of the first two with {BANK}N",
                 Access::all()
                     .map(|access| access.name())
                     .collect::<Vec<_>>()
@@ -208,6 +229,7 @@ impl fmt::Display for Workload {
         match self {
             Self::Latency => f.write_str("latency"),
             Self::Bandwidth(kind) => write!(f, "bandwidth:{kind}"),
+            Self::InBank(workload, bank) => write!(f, "{workload}{BANK}{bank}"),
             Self::Trace(file) => write!(f, "trace:{file}"),
             Self::Program(line) => write!(f, "{COMMAND} {line}"),
         }
@@ -283,6 +305,23 @@ mod tests {
     }
 
     #[test]
+    fn a_workload_in_one_bank_is_for_a_simulated_machine() {
+        for (name, metric) in [
+            ("latency:bank=7", "latency_ns"),
+            ("bandwidth:write:bank=0", "mib_s"),
+        ] {
+            let workload: Workload = name.parse().unwrap();
+            assert_eq!(workload.to_string(), name);
+            assert_eq!(workload.metric().0, metric);
+            assert_eq!(workload.more_is_worse(), metric == "latency_ns");
+            workload.check_modelled().unwrap();
+            workload.check_aggressor().unwrap();
+            let error = workload.check_real().unwrap_err().to_string();
+            assert!(error.contains("--on sim:PLATFORM"), "{error}");
+        }
+    }
+
+    #[test]
     fn unknown_workloads_are_refused_with_what_is_known() {
         for name in [
             "",
@@ -290,6 +329,11 @@ mod tests {
             "bandwidth:",
             "bandwidth:reed",
             "latency:read",
+            "latency:bank=",
+            "latency:bank=-1",
+            "latency:bank=+1",
+            "bandwidth:reed:bank=1",
+            "latency:bank=1:bank=2",
             "trace:",
             "cmd:",
             "cmd: ",

@@ -246,6 +246,9 @@ pub struct GuardSettings {
     /// The budgets in events a period; null means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_events: Option<Vec<Option<u64>>>,
+    /// True if each CPU has its budget in each bank of a simulated memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub per_bank: bool,
     /// Additions of other versions.
     #[serde(flatten)]
     #[schemars(skip)]
@@ -261,8 +264,11 @@ pub struct Aggressor {
     pub kind: String,
     /// Achieved bandwidth in MiB/s, median over the repeats.
     pub mib_s: Option<f64>,
-    /// Throttled share of its CPU, 0 to 1; null without a guard.
+    /// Throttled share of its CPU, 0 to 1; null without a guard, and with budgets per bank, which stop no CPU.
     pub throttled_share: Option<f64>,
+    /// Share of the time for which requests of its CPU were held back, 0 to 1; with budgets per bank only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back_share: Option<f64>,
     /// Its share of its CPU's time, 0 to 1; null if unknown. Only some studies record it.
     #[serde(
         default,

@@ -111,6 +111,9 @@ pub struct Budgets {
     /// The period, us.
     #[serde(default = "one_ms")]
     pub period_us: u64,
+    /// Whether each core has its budget in each bank of the memory.
+    #[serde(default)]
+    pub per_bank: bool,
 }
 
 fn one_ms() -> u64 {
@@ -337,6 +340,10 @@ impl Case {
                 ));
             }
         }
+        let banked = self.guard.as_ref().filter(|guard| guard.per_bank);
+        if banked.is_some_and(|guard| guard.best_effort == Mode::Proportional) {
+            return Some("guard: per_bank has no proportional sharing: give spare or none".into());
+        }
         if let Some(measure) = self
             .fit
             .iter()
@@ -521,6 +528,7 @@ impl Budgets {
             },
             reclaim: self.reclaim,
             period_ps: self.period_us * 1_000_000,
+            per_bank: self.per_bank,
         }
     }
 }

@@ -19,6 +19,7 @@
 //! | [`trace`] | a memory's requests as a file, text or binary |
 //! | [`replay`] | a trace through a controller, and its result |
 //! | [`traced`] | a trace as a core's workload; a machine's memory requests as a trace |
+//! | `bank_regulator` | `policy/` over each bank of the memory separately |
 //! | `lines` | where lines are and how they move, for `machine` and `emulated` |
 //! | `shared` | the cache that the cores share, and its lines in flight |
 //! | `private` | a core's private parts: TLB, caches, prefetcher, pages |
@@ -35,7 +36,8 @@
 //!   core's misses.
 //! - *The regulator*: refills and write-backs are counted for each core, and `policy/`, the
 //!   source that the kernel module compiles, decides. Its interrupts, its throttling and its
-//!   timer take the times in the settings.
+//!   timer take the times in the settings. With budgets per bank the memory system counts and
+//!   holds requests back, exactly and at no cost.
 //!
 //! # What is not modelled
 //! - Instructions: a workload gives the time of its work between two accesses.
@@ -45,6 +47,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod bank_regulator;
 mod faults;
 mod lines;
 mod private;

@@ -7,6 +7,7 @@
 use memwarden_cachesim::sets::Victim;
 use memwarden_policy::Resource;
 
+use crate::bank_regulator::BankRegulator;
 use crate::main_memory::MainMemory;
 use crate::private::Private;
 use crate::settings::MachineSettings;
@@ -24,6 +25,21 @@ pub(crate) struct CoreLines {
     pub prefetches: u64,
     /// Dirty lines that left the shared cache to make room for this core's lines.
     pub write_backs: u64,
+    /// Requests that wait for their banks' next period, in the order of their arrival.
+    held: Vec<Held>,
+    /// Requests that were held back.
+    pub held_back: u64,
+    /// The time since which one or more are held back, and the earlier times' sum, ps.
+    held_since_ps: Option<u64>,
+    held_ps: u64,
+}
+
+/// A request that waits, since the core's budget in its bank is used up. It occupies one of the
+/// core's own places for lines in flight, and none of the shared cache's.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    line: u64,
+    store: bool,
 }
 
 /// The result of a request for a line that the core's own caches don't have.
@@ -60,6 +76,11 @@ pub(crate) struct Lines<M> {
     inclusive: bool,
     /// Events counted since this was last read; `None` if they are not needed.
     pub counted: Option<Vec<(usize, Resource)>>,
+    /// Budgets per bank, if there are any.
+    pub banks: Option<Box<BankRegulator>>,
+    /// Whether a released request found no free place in the shared cache.
+    pub released_wait: bool,
+    line_bits: u32,
     /// Lines that have left all caches or became clean, since this was last read; `None` if
     /// they are not needed.
     pub gone: Option<Vec<u64>>,
@@ -74,7 +95,31 @@ impl CoreLines {
             refills: 0,
             prefetches: 0,
             write_backs: 0,
+            held: Vec::new(),
+            held_back: 0,
+            held_since_ps: None,
+            held_ps: 0,
         }
+    }
+
+    /// Time for which one or more of its requests were held back, ps.
+    pub fn held_ps(&self, now_ps: u64) -> u64 {
+        self.held_ps
+            + self
+                .held_since_ps
+                .map_or(0, |since| now_ps.saturating_sub(since))
+    }
+
+    fn hold_back(&mut self, line: u64, store: bool, now_ps: u64) {
+        self.held.push(Held { line, store });
+        self.held_back += 1;
+        self.held_since_ps.get_or_insert(now_ps);
+    }
+
+    /// Whether the line is held back already.
+    fn join_held(&mut self, line: u64, store: bool) -> bool {
+        let held = self.held.iter_mut().find(|held| held.line == line);
+        held.map(|held| held.store |= store).is_some()
     }
 }
 
@@ -87,6 +132,9 @@ impl<M: MainMemory> Lines<M> {
             prefetch_mshrs: settings.core.prefetch_mshrs,
             inclusive: settings.shared.inclusive,
             counted: None,
+            banks: None,
+            released_wait: false,
+            line_bits: settings.line_bytes.trailing_zeros(),
             gone: None,
         }
     }
@@ -97,9 +145,20 @@ impl<M: MainMemory> Lines<M> {
         if self.shared.join(index, line, store) {
             return Asked::UnderWay;
         }
+        if self.banks.is_some() && core.join_held(line, store) {
+            return Asked::UnderWay;
+        }
         if core.under_way == self.mshrs {
             return Asked::OwnMshr;
         }
+        if self.holds_back(index, line) {
+            let core = &mut self.cores[index];
+            core.hold_back(line, store, now_ps);
+            core.under_way += 1;
+            self.prefetch(index, line, now_ps);
+            return Asked::UnderWay;
+        }
+        let core = &mut self.cores[index];
         let answer = self.shared.ask(index, line, store, now_ps);
         let asked = match answer {
             Answer::Full => return Asked::Full,
@@ -108,10 +167,49 @@ impl<M: MainMemory> Lines<M> {
         };
         core.under_way += u32::from(asked == Asked::UnderWay);
         if answer == Answer::Miss {
-            self.count_refill(index, false);
+            self.count_refill(index, line, false);
         }
         self.prefetch(index, line, now_ps);
         asked
+    }
+
+    fn bank_of(&self, line: u64) -> usize {
+        self.shared.memory.bank_of(line << self.line_bits)
+    }
+
+    /// Whether a core's request for a line has to wait for its bank's next period: only memory
+    /// has the line, and the core's budget in its bank is used up.
+    #[inline]
+    fn holds_back(&mut self, index: usize, line: u64) -> bool {
+        let Some(banks) = &self.banks else {
+            return false;
+        };
+        banks.is_used_up(index, self.bank_of(line)) && !self.shared.has_or_awaits(line)
+    }
+
+    /// Sends a core's requests that need not wait any longer. Those that the shared cache has
+    /// meanwhile are added to `hits`, with whether they are stores.
+    pub fn send_held(&mut self, index: usize, now_ps: u64, hits: &mut Vec<(u64, bool)>) {
+        let mut held = std::mem::take(&mut self.cores[index].held);
+        held.retain(|&Held { line, store }| {
+            if self.holds_back(index, line) {
+                return true;
+            }
+            let answer = self.shared.ask(index, line, store, now_ps);
+            match answer {
+                Answer::Full => self.released_wait = true,
+                Answer::Hit => hits.push((line, store)),
+                Answer::Joined => {}
+                Answer::Miss => self.count_refill(index, line, false),
+            }
+            answer == Answer::Full
+        });
+        let core = &mut self.cores[index];
+        core.held = held;
+        if core.held.is_empty() {
+            core.held_ps = core.held_ps(now_ps);
+            core.held_since_ps = None;
+        }
     }
 
     fn prefetch(&mut self, index: usize, line: u64, now_ps: u64) {
@@ -122,19 +220,31 @@ impl<M: MainMemory> Lines<M> {
             if self.cores[index].prefetches_under_way >= self.prefetch_mshrs {
                 return;
             }
-            if self.shared.prefetch(index, line, now_ps) {
+            // A request that nothing waits for is dropped, not held back.
+            if !self.holds_back(index, line) && self.shared.prefetch(index, line, now_ps) {
                 self.cores[index].prefetches_under_way += 1;
-                self.count_refill(index, true);
+                self.count_refill(index, line, true);
             }
         }
     }
 
-    fn count_refill(&mut self, index: usize, prefetch: bool) {
+    fn count_refill(&mut self, index: usize, line: u64, prefetch: bool) {
         let core = &mut self.cores[index];
         core.refills += 1;
         core.prefetches += u64::from(prefetch);
         if let Some(counted) = &mut self.counted {
             counted.push((index, Resource::Read));
+        }
+        self.count_in_bank(index, line, Resource::Read);
+    }
+
+    fn count_in_bank(&mut self, index: usize, line: u64, resource: Resource) {
+        if self.banks.is_none() {
+            return;
+        }
+        let bank = self.bank_of(line);
+        if let Some(banks) = &mut self.banks {
+            banks.count(index, bank, resource);
         }
     }
 
@@ -257,5 +367,6 @@ impl<M: MainMemory> Lines<M> {
         if let Some(counted) = &mut self.counted {
             counted.push((index, Resource::Write));
         }
+        self.count_in_bank(index, line, Resource::Write);
     }
 }

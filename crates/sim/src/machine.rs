@@ -8,7 +8,11 @@
 mod accesses;
 mod events;
 mod guarding;
+mod placement;
 
+use memwarden_policy::BestEffort;
+
+use crate::bank_regulator::BankRegulator;
 use crate::lines::Lines;
 use crate::main_memory::{Done, MainMemory};
 use crate::private::{self, Private};
@@ -30,8 +34,12 @@ pub struct CoreCounts {
     pub prefetches: u64,
     /// Dirty lines that left the shared cache to make room for this core's lines.
     pub write_backs: u64,
-    /// How often its budget was used up.
+    /// How often its budget was used up; with budgets per bank, in all banks together.
     pub overflows: u64,
+    /// Requests that were held back, with budgets per bank.
+    pub held_back: u64,
+    /// Time for which one or more requests were held back, ps.
+    pub held_ps: u64,
     /// Time for which it was throttled, ps.
     pub throttled_ps: u64,
     /// Time for which it slept or had ended, ps.
@@ -48,6 +56,8 @@ impl CoreCounts {
             prefetches: self.prefetches - before.prefetches,
             write_backs: self.write_backs - before.write_backs,
             overflows: self.overflows - before.overflows,
+            held_back: self.held_back - before.held_back,
+            held_ps: self.held_ps - before.held_ps,
             throttled_ps: self.throttled_ps - before.throttled_ps,
             idle_ps: self.idle_ps - before.idle_ps,
         }
@@ -96,7 +106,8 @@ struct Core {
     idle_ps: Option<u64>,
     /// Time of interrupts that delays the core's next step.
     owed_ps: u64,
-    /// The part of its throttled time that ended periods have reported.
+    /// The part of its throttled time, or with budgets per bank of the time for which requests
+    /// were held back, that ended periods have reported.
     told_throttled_ps: u64,
     counts: CoreCounts,
 }
@@ -140,6 +151,35 @@ pub enum MachineError {
         /// The size of the memory.
         there: u64,
     },
+    /// Budgets per bank with proportional sharing.
+    #[error(
+        "budgets per bank have no proportional sharing: a bank's period cannot begin before the \
+         others'; use spare sharing or none"
+    )]
+    Sharing,
+    /// A workload's bank does not exist.
+    #[error("core {core}'s workload has bank {bank}, and the memory has banks 0 to {}", banks - 1)]
+    NoBank {
+        /// The core.
+        core: usize,
+        /// The workload's bank.
+        bank: usize,
+        /// Number of banks.
+        banks: usize,
+    },
+    /// The rest of a bank is smaller than a workload's buffer.
+    #[error(
+        "core {core}'s workload wants {wanted} bytes in bank {bank}, and fewer are left there: \
+         give it a smaller buffer"
+    )]
+    FullBank {
+        /// The core.
+        core: usize,
+        /// The workload's bank.
+        bank: usize,
+        /// The size of its buffer.
+        wanted: u64,
+    },
     /// The regulator refused a budget.
     #[error(transparent)]
     Guard(#[from] memwarden_policy::Error),
@@ -172,8 +212,18 @@ impl<M: MainMemory> Machine<M> {
             (0..(settings.memory_bytes / private::PAGE_BYTES) as u32).collect();
         fastrand::Rng::with_seed(seed).shuffle(&mut free);
         let (mut cores, mut caches) = (Vec::new(), Vec::new());
-        for workload in workloads {
-            let pages = private::pages(workload.buffer_bytes());
+        for (index, workload) in workloads.into_iter().enumerate() {
+            let mut pages = private::pages(workload.buffer_bytes());
+            let mut placed = None;
+            if let Some(bank) = workload.bank() {
+                let bytes = workload.buffer_bytes();
+                let mut random = fastrand::Rng::with_seed(seed ^ ((index as u64 + 1) << 32));
+                let lines =
+                    placement::in_bank(&mut free, &memory, settings, bank, bytes, &mut random);
+                placed = Some(lines.map_err(|refused| refused.of_core(index, bank, bytes))?);
+                // The page table is anywhere.
+                pages -= (bytes.div_ceil(private::PAGE_BYTES)) as usize;
+            }
             let Some(rest) = free.len().checked_sub(pages) else {
                 return Err(MachineError::Memory {
                     wanted,
@@ -182,9 +232,22 @@ impl<M: MainMemory> Machine<M> {
             };
             let frames = free.split_off(rest).into_boxed_slice();
             cores.push(Core::new(workload));
-            caches.push(Private::new(settings, frames));
+            caches.push(match placed {
+                Some(lines) => Private::placed(settings, lines, &frames),
+                None => Private::new(settings, frames),
+            });
         }
-        let regulator = guard.map(Regulator::new).transpose()?;
+        let (banked, plain) = match guard {
+            Some(guard) if guard.per_bank => (Some(guard), None),
+            guard => (None, guard),
+        };
+        if banked.is_some_and(|guard| guard.best_effort == BestEffort::Proportional) {
+            return Err(MachineError::Sharing);
+        }
+        let banks = banked
+            .map(|guard| BankRegulator::new(guard, memory.banks()))
+            .transpose()?;
+        let regulator = plain.map(Regulator::new).transpose()?;
         let mut machine = Self {
             lines: Lines::new(settings, memory, caches),
             settings: settings.clone(),
@@ -202,6 +265,7 @@ impl<M: MainMemory> Machine<M> {
         if machine.regulator.is_some() {
             machine.lines.counted = Some(Vec::new());
         }
+        machine.lines.banks = banks.map(Box::new);
         for core in 0..machine.cores.len() {
             machine.events.add(0, Event::Proceed(core));
         }
@@ -230,12 +294,15 @@ impl<M: MainMemory> Machine<M> {
         counts.refills = lines.refills;
         counts.prefetches = lines.prefetches;
         counts.write_backs = lines.write_backs;
+        counts.held_back = lines.held_back;
+        counts.held_ps = lines.held_ps(self.now_ps);
         counts.throttled_ps += state.stopped_ps.map_or(0, |since| self.now_ps - since);
         counts.idle_ps += state.idle_ps.map_or(0, |since| self.now_ps - since);
-        counts.overflows = self
-            .regulator
-            .as_ref()
-            .map_or(0, |regulator| regulator.overflows(core));
+        counts.overflows = match (&self.regulator, &self.lines.banks) {
+            (Some(regulator), _) => regulator.overflows(core),
+            (None, Some(banks)) => banks.overflows(core),
+            (None, None) => 0,
+        };
         counts
     }
 
@@ -297,7 +364,7 @@ impl<M: MainMemory> Machine<M> {
         self.done = done;
         self.lines.shared.hand_over(self.now_ps);
         if written {
-            self.wake_all(Waits::Shared);
+            self.wake_all_for_place();
         }
     }
 
@@ -314,6 +381,7 @@ impl<M: MainMemory> Machine<M> {
                 }
                 self.carry_out(orders);
             }
+            Event::Released => self.send_held(),
             Event::Stop(core) => self.stop(core),
             Event::Go(core) => self.go(core),
             Event::Period(timer) if timer == self.timers => self.periods_begin(),
@@ -328,6 +396,9 @@ impl<M: MainMemory> Machine<M> {
         }
         if let Some(regulator) = &mut self.regulator {
             regulator.active(index);
+        }
+        if let Some(banks) = &mut self.lines.banks {
+            banks.active(index);
         }
         self.proceed(index);
     }

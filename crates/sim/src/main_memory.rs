@@ -49,6 +49,16 @@ pub trait MainMemory {
     /// Advances to `until_ps`, inclusive, and adds the lines that are done.
     fn advance(&mut self, until_ps: u64, done: &mut Vec<Done>);
 
+    /// Number of banks, over all channels.
+    fn banks(&self) -> usize {
+        1
+    }
+
+    /// The bank of an address, from 0.
+    fn bank_of(&self, _address: u64) -> usize {
+        0
+    }
+
     /// Advances to the first time at which a line is done or a full queue gets room, and adds
     /// the lines that are done. It may stop earlier, but not later. Returns that time, or
     /// `None` when all events until `until_ps` have happened.

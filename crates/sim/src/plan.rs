@@ -271,6 +271,7 @@ impl Problem {
             best_effort: setting.best_effort,
             reclaim: false,
             period_us: setting.period_us,
+            per_bank: false,
         });
         Case {
             name: String::new(),

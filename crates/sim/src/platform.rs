@@ -21,7 +21,7 @@ use crate::regulator::{Guard, Reaction};
 use crate::settings::MachineSettings;
 use crate::trace::{Request, TraceError};
 use crate::traced::{Heard, Traced};
-use crate::workload::{Chase, Scroll, ScrollSettings, Stream, USES, Workload};
+use crate::workload::{Chase, InBank, Scroll, ScrollSettings, Stream, USES, Workload, split_bank};
 
 /// The platforms that come with the program: name and file.
 const BUILT_IN: [(&str, &str); 4] = [
@@ -357,8 +357,8 @@ impl Platform {
         )?)
     }
 
-    /// A workload by its name in the experiments: `latency`, `bandwidth:KIND` or `xserver`,
-    /// with its buffer; the size of `trace:FILE` comes from the file.
+    /// A workload by its name in the experiments: `latency` or `bandwidth:KIND`, each also with
+    /// `:bank=N`, or `xserver`, with its buffer; the size of `trace:FILE` comes from the file.
     ///
     /// # Errors
     /// When the workload isn't modelled, or the trace is invalid.
@@ -369,6 +369,12 @@ impl Platform {
         seed: u64,
     ) -> Result<Box<dyn Workload>, PlatformError> {
         let (line, work) = (self.machine.line_bytes, &self.work);
+        if let Some((kind, bank)) = split_bank(name) {
+            return Ok(Box::new(InBank::new(
+                self.workload(kind, bytes, seed)?,
+                bank,
+            )));
+        }
         if let Some(file) = name.strip_prefix("trace:") {
             let memory_bytes = self.machine.memory_bytes;
             return Ok(Box::new(Traced::open(Path::new(file), memory_bytes)?));

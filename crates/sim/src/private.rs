@@ -52,6 +52,8 @@ pub(crate) struct Private {
     streams: Option<Streams>,
     /// The frame of each page of the buffer, then those of its page table.
     frames: Box<[u32]>,
+    /// The place of each line of the buffer, if it doesn't have whole pages.
+    places: Option<Box<[u64]>>,
     line_bits: u32,
 }
 
@@ -72,7 +74,20 @@ impl Private {
                 .as_ref()
                 .map(|settings| Streams::new(settings, line_bits)),
             frames,
+            places: None,
             line_bits,
+        }
+    }
+
+    /// Empty, with a place in memory for each line of its buffer, and with frames for its page
+    /// table.
+    pub fn placed(machine: &MachineSettings, places: Box<[u64]>, tables: &[u32]) -> Self {
+        let line_bits = machine.line_bytes.trailing_zeros();
+        let pages = (places.len() as u64).div_ceil(PAGE_BYTES >> line_bits) as usize;
+        let frames = std::iter::repeat_n(&0, pages).chain(tables).copied();
+        Self {
+            places: Some(places),
+            ..Self::new(machine, frames.collect())
         }
     }
 
@@ -116,6 +131,9 @@ impl Private {
         let address = frame << PAGE_BITS | offset & ((1 << PAGE_BITS) - 1);
         let found = self.find_page(page).unwrap_or(true);
         let entry = (!found).then(|| self.entry(page));
+        if let Some(places) = &self.places {
+            return (places[(offset >> self.line_bits) as usize], entry);
+        }
         (address >> self.line_bits, entry)
     }
 

@@ -35,6 +35,9 @@ pub struct Guard {
     pub reclaim: bool,
     /// Length of a period, ps.
     pub period_ps: u64,
+    /// Whether each core has its budget in each bank of the memory, and waits only for the
+    /// banks where it is used up.
+    pub per_bank: bool,
 }
 
 /// An ended period of a core.
@@ -44,11 +47,12 @@ pub struct EndedPeriod {
     pub core: usize,
     /// When it ended, ps.
     pub at_ps: u64,
-    /// Events in it, by budget.
+    /// Events in it, by budget; with budgets per bank, those of the bank with the most.
     pub used: [u64; 2],
-    /// Events that the core was assigned in it.
+    /// Events that the core was assigned in it; with budgets per bank, in that bank.
     pub assigned: [u64; 2],
-    /// Time for which the core was throttled in it, ps.
+    /// Time for which the core was throttled in it, ps; with budgets per bank, for which one or
+    /// more of its requests were held back.
     pub throttled_ps: u64,
 }
 
@@ -278,6 +282,7 @@ mod tests {
             best_effort,
             reclaim: false,
             period_ps: 1000,
+            per_bank: false,
         })
         .unwrap()
     }
@@ -292,6 +297,7 @@ mod tests {
                 best_effort: BestEffort::None,
                 reclaim: false,
                 period_ps: 1000,
+                per_bank: false,
             })
             .unwrap();
             for period in 1..4 {

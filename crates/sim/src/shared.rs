@@ -164,6 +164,11 @@ impl<M: MainMemory> Shared<M> {
         true
     }
 
+    /// Whether a line is here or on its way.
+    pub fn has_or_awaits(&mut self, line: u64) -> bool {
+        self.place(line).is_some() || self.cache.search(line).is_some()
+    }
+
     /// The line of a place has arrived.
     pub fn fill(&mut self, place: usize) -> Filled {
         let line = std::mem::replace(&mut self.lines[place], FREE);

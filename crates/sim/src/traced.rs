@@ -159,6 +159,14 @@ impl<M: MainMemory, F: FnMut(Request)> MainMemory for Heard<M, F> {
     fn go_on(&mut self, until_ps: u64, done: &mut Vec<Done>) -> Option<u64> {
         self.memory.go_on(until_ps, done)
     }
+
+    fn banks(&self) -> usize {
+        self.memory.banks()
+    }
+
+    fn bank_of(&self, address: u64) -> usize {
+        self.memory.bank_of(address)
+    }
 }
 
 #[cfg(test)]

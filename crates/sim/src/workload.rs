@@ -40,6 +40,61 @@ pub trait Workload: fmt::Debug + Send {
     fn jobs(&self) -> &[Job] {
         &[]
     }
+
+    /// The bank of the memory that has its whole buffer, if it is in one bank.
+    fn bank(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// A workload whose buffer is in one bank of the memory, as a program arranges it that knows
+/// the mapping of addresses. Consecutive lines of the buffer are in different rows.
+#[derive(Debug)]
+pub struct InBank {
+    workload: Box<dyn Workload>,
+    bank: usize,
+}
+
+impl InBank {
+    /// The same workload in a bank.
+    #[must_use]
+    pub fn new(workload: Box<dyn Workload>, bank: usize) -> Self {
+        Self { workload, bank }
+    }
+}
+
+impl Workload for InBank {
+    fn next(&mut self, now_ps: u64) -> Step {
+        self.workload.next(now_ps)
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        self.workload.buffer_bytes()
+    }
+
+    fn jobs(&self) -> &[Job] {
+        self.workload.jobs()
+    }
+
+    fn bank(&self) -> Option<usize> {
+        Some(self.bank)
+    }
+}
+
+/// What follows the name of a workload in one bank: `latency:bank=0`.
+pub const BANK: &str = ":bank=";
+
+/// Splits the name of a workload in one bank: `latency:bank=0`. Only `latency` and `bandwidth:KIND` can
+/// be in one.
+#[must_use]
+pub fn split_bank(name: &str) -> Option<(&str, usize)> {
+    let (kind, bank) = name.rsplit_once(BANK)?;
+    let movable = kind == "latency" || kind.starts_with("bandwidth:");
+    let digits = bank.bytes().all(|byte| byte.is_ascii_digit());
+    bank.parse()
+        .ok()
+        .filter(|_| movable && digits)
+        .map(|bank| (kind, bank))
 }
 
 /// A job of a periodic task.

@@ -204,7 +204,9 @@ impl Settings for Config {
 
     fn check_real(&self) -> Result<(), Error> {
         let mut all = std::iter::once(&self.victim).chain(&self.aggressors);
-        all.try_for_each(Workload::check_real)
+        all.try_for_each(Workload::check_real)?;
+        let mut guards = self.guard.iter().chain(&self.long_guard);
+        guards.try_for_each(GuardSpec::check_real)
     }
 
     fn check(&self) -> Result<(), Error> {

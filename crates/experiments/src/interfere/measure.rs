@@ -7,6 +7,7 @@ use std::time::Duration;
 use memwarden_guard::trace::Recording;
 use memwarden_guard::{CoreStatistics, Recorder, Regulator, Settings};
 use memwarden_platform::clock::monotonic_ns;
+use memwarden_run::Metric;
 use serde_json::Value;
 
 use super::{Config, Plan};
@@ -34,6 +35,24 @@ pub(super) struct Measured {
     pub guarded: Vec<Guarded>,
 }
 
+impl Measured {
+    /// The median over the repeats of a share of the guard's, by core.
+    pub fn share(
+        &self,
+        name: &str,
+        of: impl Fn(&Guarded) -> &BTreeMap<usize, f64>,
+    ) -> BTreeMap<usize, f64> {
+        let mut shares: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for (core, share) in self.guarded.iter().flat_map(of) {
+            shares.entry(*core).or_default().push(*share);
+        }
+        let medians = shares
+            .iter()
+            .filter_map(|(core, shares)| Some((*core, Metric::from_samples(name, shares).median?)));
+        medians.collect()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct MeasuredAggressor {
     pub cpu: usize,
@@ -44,6 +63,8 @@ pub(super) struct MeasuredAggressor {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guarded {
     pub throttled_share: BTreeMap<usize, f64>,
+    /// With budgets per bank, by core.
+    pub held_back_share: BTreeMap<usize, f64>,
     pub proof: Proof,
     /// The regulator's own statistics over the same time, by core.
     pub counted: BTreeMap<usize, CoreStatistics>,
@@ -196,6 +217,7 @@ impl Watch {
             .collect();
         Ok(Guarded {
             throttled_share,
+            held_back_share: BTreeMap::new(),
             proof,
             counted,
             untraced,

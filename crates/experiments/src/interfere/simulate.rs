@@ -15,7 +15,7 @@ use memwarden_sim::{CoreCounts, Guard};
 use super::config::USUAL_BYTES;
 use super::measure::{Guarded, Measured, MeasuredAggressor};
 use super::{Config, Plan, case, plans, remarks, samples};
-use crate::simulated::{Simulated, proof, throttled_share};
+use crate::simulated::{Simulated, proof, share_of_regulated};
 use crate::{Error, Interrupt, Progress, Settings};
 
 /// A case with its prepared workloads.
@@ -208,9 +208,19 @@ fn run_once(
         .map(|core| machine.counts(core).since(&before[core]))
         .collect();
     let guarded = case.settings.as_ref().map(|(_, settings)| {
-        let throttled: Vec<u64> = counts.iter().map(|counts| counts.throttled_ps).collect();
+        let share = |of: fn(&CoreCounts) -> u64| {
+            let stopped_ps: Vec<u64> = counts.iter().map(of).collect();
+            share_of_regulated(settings, &stopped_ps, window_ps)
+        };
+        let per_bank = case.guard.as_ref().is_some_and(|guard| guard.per_bank);
+        let (throttled_share, held_back_share) = if per_bank {
+            (Default::default(), share(|counts| counts.held_ps))
+        } else {
+            (share(|counts| counts.throttled_ps), Default::default())
+        };
         Guarded {
-            throttled_share: throttled_share(settings, &throttled, window_ps),
+            throttled_share,
+            held_back_share,
             proof: proof(&machine.ended_periods()),
             counted: std::collections::BTreeMap::new(),
             untraced: None,

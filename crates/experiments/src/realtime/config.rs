@@ -229,6 +229,8 @@ impl Settings for Config {
     }
 
     fn check_real(&self) -> Result<(), Error> {
+        let mut guards = self.guard.iter().filter_map(|setting| setting.0.as_ref());
+        guards.try_for_each(GuardSpec::check_real)?;
         self.load.iter().try_for_each(|load| match load {
             Load::Workload(workload) => workload.check_real(),
             _ => Ok(()),

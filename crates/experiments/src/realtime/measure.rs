@@ -57,6 +57,8 @@ pub(super) struct Measured {
     pub loads: Vec<Vec<Achieved>>,
     /// Throttled share by CPU, from the guard, in each repeat.
     pub throttled_share: Vec<BTreeMap<usize, f64>>,
+    /// With budgets per bank: the share of the time for which a core's requests were held back.
+    pub held_back_share: Vec<BTreeMap<usize, f64>>,
     /// Outcome of `--on-miss`.
     pub on_miss: Option<Told>,
 }

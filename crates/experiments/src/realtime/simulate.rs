@@ -18,7 +18,7 @@ use memwarden_workloads::periodic::Job;
 use super::load::{Achieved, Load};
 use super::measure::{Measured, TaskRun};
 use super::{Config, Plan, Running, figures, plans, remarks, samples};
-use crate::simulated::{Simulated, throttled_share};
+use crate::simulated::{Simulated, share_of_regulated};
 use crate::{Error, Interrupt, Progress, Settings};
 
 /// Default buffer of a load: larger than any platform's cache.
@@ -36,6 +36,7 @@ struct Ran {
     task: TaskRun,
     loads: Vec<Achieved>,
     throttled_ps: Vec<u64>,
+    held_ps: Vec<u64>,
     time_ps: u64,
     /// Activity of the memory.
     activity: Activity,
@@ -100,8 +101,14 @@ pub fn simulate(
             activities.push(one.activity);
             time_ps += one.time_ps;
             if let Some((_, settings)) = &measured.settings {
-                let shares = throttled_share(settings, &one.throttled_ps, one.time_ps);
-                measured.throttled_share.push(shares);
+                // Budgets per bank stop no core.
+                let per_bank = case.guard.as_ref().is_some_and(|guard| guard.per_bank);
+                let (stopped_ps, shares) = if per_bank {
+                    (&one.held_ps, &mut measured.held_back_share)
+                } else {
+                    (&one.throttled_ps, &mut measured.throttled_share)
+                };
+                shares.push(share_of_regulated(settings, stopped_ps, one.time_ps));
             }
             measured.tasks.push(one.task);
             if case.plan.load.is_some() {
@@ -254,6 +261,7 @@ fn run_once(
         task: TaskRun::simulated(config.victim_cpu, task.frame_bytes, task.jobs, jobs),
         loads: loads.collect(),
         throttled_ps: counts.iter().map(|counts| counts.throttled_ps).collect(),
+        held_ps: counts.iter().map(|counts| counts.held_ps).collect(),
         time_ps,
         activity,
     })

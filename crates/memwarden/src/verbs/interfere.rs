@@ -29,7 +29,8 @@ use super::on_lab::{Lab, not_native};
     memwarden interfere --on sim:raspberry-pi-3 --guard 1000,100,100,100"
 )]
 pub struct Args {
-    /// The victim: latency, bandwidth:KIND, 'cmd: COMMAND' (a program of yours), or trace:FILE with --on sim:PLATFORM
+    /// The victim: latency, bandwidth:KIND, 'cmd: COMMAND' (a program of yours), or with --on sim:PLATFORM trace:FILE,
+    /// or one of the first two in one bank of the memory (latency:bank=0)
     #[arg(long, value_name = "WORKLOAD")]
     victim: Option<Workload>,
     /// What delimits the jobs of a program: exit (each run), line (on its standard output) or mark (memwarden_job.h)
@@ -46,7 +47,8 @@ pub struct Args {
     /// --window; 100 jobs; with --on lab 1]
     #[arg(long, value_name = "N")]
     victim_iterations: Option<u64>,
-    /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND or trace:FILE
+    /// Aggressors; each kind is measured separately (comma-separated): latency, bandwidth:KIND, or with --on
+    /// sim:PLATFORM trace:FILE, or one of the first two in one bank (bandwidth:write:bank=0)
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     aggressors: Option<Vec<Workload>>,
     /// An aggressor's buffer [default: as the victim's]
@@ -56,7 +58,8 @@ pub struct Args {
     /// victim's]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Guard budgets, each compared with no guard: MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
+    /// Guard budgets, each compared with no guard: MB,...[+spare|+ps][+reclaim], or events:N,...; with --on
+    /// sim:PLATFORM also +per-bank: each budget in each bank of the memory (repeatable)
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<GuardSpec>>,
     /// Runs of each case
@@ -207,6 +210,8 @@ mod tests {
             (&["--guard", "1000,x"], "budget `x`"),
             (&["--guard", "0"], "budget `0`"),
             (&["--guard", "100+fast"], "+fast"),
+            (&["--guard", "100+per-bank+ps"], "give +spare instead"),
+            (&["--victim", "latency:bank=x"], "workload `latency:bank=x`"),
             (&["--cpus", "3-1"], "runs backwards"),
             (&["--cpus", "0-3"], "CPU 0 is both"),
             (&["--repeat", "0"], "--repeat 0"),

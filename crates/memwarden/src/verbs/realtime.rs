@@ -72,7 +72,8 @@ pub struct Args {
     /// The load's buffer, if it has one
     #[arg(long, value_name = "SIZE")]
     load_memory: Option<Size>,
-    /// Guard settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,... (repeatable)
+    /// Guard settings to compare: none, MB,...[+spare|+ps][+reclaim], or events:N,...; with
+    /// --on sim:PLATFORM also +per-bank: each budget in each bank of the memory (repeatable)
     #[arg(long, value_name = "BUDGETS")]
     guard: Option<Vec<Setting>>,
     /// Runs of each case; the cases alternate

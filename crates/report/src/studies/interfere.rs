@@ -56,6 +56,9 @@ pub(crate) fn guard_text(guard: Option<&GuardSettings>) -> String {
     if guard.reclaim {
         text += ", reclaim";
     }
+    if guard.per_bank {
+        text += ", per bank";
+    }
     text
 }
 
@@ -321,13 +324,18 @@ fn throttled(case: &Case) -> Option<f64> {
     mean(case.aggressors.iter().filter_map(|a| a.throttled_share))
 }
 
+fn held_back(case: &Case) -> Option<f64> {
+    mean(case.aggressors.iter().filter_map(|a| a.held_back_share))
+}
+
 fn aggressor_table(summary: &Summary) -> Table {
     let mut table = Table::new("Aggressors: achieved bandwidth")
         .words("Aggressors")
         .words("Guard")
         .figures("each", "MiB/s")
         .figures("together", "MiB/s")
-        .figures("throttled", "of the time");
+        .figures("throttled", "of the time")
+        .figures("held back", "of the time");
     for case in summary.cases.iter().filter(|c| !c.aggressors.is_empty()) {
         let all = case.aggressors.iter().map(|a| a.mib_s).sum::<Option<f64>>();
         table.row(vec![
@@ -336,6 +344,7 @@ fn aggressor_table(summary: &Summary) -> Table {
             optional(each_mib_s(case)),
             optional(all),
             throttled(case).map_or_else(|| "-".into(), percent),
+            held_back(case).map_or_else(|| "-".into(), percent),
         ]);
     }
     table.drop_columns_of("-");
@@ -354,7 +363,8 @@ fn budget_table(summary: &Summary) -> Table {
         .figures("periods", "")
         .figures("above budget", "periods")
         .words("held")
-        .figures("throttled", "of the time");
+        .figures("throttled", "of the time")
+        .figures("held back", "of the time");
     for (case, core) in cores(summary) {
         let Core {
             cpu,
@@ -365,6 +375,7 @@ fn budget_table(summary: &Summary) -> Table {
             worst_second_events,
             periods_over_budget,
             throttled_share,
+            held_back_share,
             held,
             // In the notes and the finding.
             counted_periods: _,
@@ -387,6 +398,7 @@ fn budget_table(summary: &Summary) -> Table {
                 None => NOT_MEASURED.into(),
             },
             throttled_share.map_or_else(|| NOT_MEASURED.into(), percent),
+            held_back_share.map_or_else(|| NOT_MEASURED.into(), percent),
         ]);
     }
     table.drop_columns_of(NOT_MEASURED);
@@ -675,6 +687,47 @@ mod tests {
     use memwarden_run::studies::interfere::{Case, Whole};
 
     use super::*;
+
+    #[test]
+    fn budgets_per_bank_have_a_word_and_the_time_for_which_requests_were_held_back() {
+        let mut summary = Summary::new("interfere", "sim:raspberry-pi-3");
+        let case = |per_bank: bool| {
+            let share = |of: bool| of.then_some(0.75);
+            let aggressor = Aggressor {
+                kind: "bandwidth:write".into(),
+                mib_s: Some(30.0),
+                throttled_share: share(!per_bank),
+                held_back_share: share(per_bank),
+                ..Aggressor::default()
+            };
+            Case {
+                guard: Some(GuardSettings {
+                    budget_mib_s: vec![None, Some(30.0)],
+                    best_effort: "none".into(),
+                    per_bank,
+                    ..GuardSettings::default()
+                }),
+                aggressors: vec![aggressor],
+                ..Case::default()
+            }
+        };
+        summary.cases.push(case(false));
+        let column = |summary: &Summary| {
+            let table = aggressor_table(summary);
+            table
+                .rows
+                .iter()
+                .map(|row| row[1..].join(" "))
+                .collect::<Vec<_>>()
+        };
+        let plain = column(&summary);
+        assert!(plain[0].starts_with("max,30 "), "{plain:?}");
+        summary.cases.push(case(true));
+        let both = column(&summary);
+        assert_eq!(both[0], format!("{} -", plain[0]));
+        assert!(both[1].starts_with("max,30, per bank "), "{both:?}");
+        assert!(both[1].contains(" - "), "{both:?}");
+    }
 
     #[test]
     fn a_victim_in_the_cache_is_told_in_the_finding() {

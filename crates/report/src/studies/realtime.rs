@@ -266,6 +266,7 @@ fn loads(cases: &[&Case]) -> Table {
         .figures("moved", "MiB/s")
         .figures("CPU share", "of the time")
         .figures("throttled", "of the time")
+        .figures("held back", "of the time")
         .figures("task throttled", "of the time");
     let share = |value: Option<f64>| value.map_or_else(|| "-".into(), percent);
     for case in cases {
@@ -275,6 +276,7 @@ fn loads(cases: &[&Case]) -> Table {
                 kind,
                 mib_s,
                 throttled_share,
+                held_back_share,
                 cpu_share,
                 more: _,
             } = load;
@@ -285,6 +287,7 @@ fn loads(cases: &[&Case]) -> Table {
                 mib_s.map_or_else(|| "-".into(), figure),
                 share(cpu_share.flatten()),
                 share(*throttled_share),
+                share(*held_back_share),
                 share(case.throttled_share.flatten()),
             ]);
         }

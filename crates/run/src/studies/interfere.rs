@@ -82,7 +82,7 @@ pub struct Core {
     pub periods: Option<u64>,
     /// Periods that the regulator counted in the same time.
     pub counted_periods: Option<u64>,
-    /// Events of the fullest period.
+    /// Events of the fullest period; with budgets per bank, of the fullest bank, as all counts of events here.
     pub largest_period_events: Option<u64>,
     /// Mean events of a period.
     pub mean_period_events: Option<f64>,
@@ -94,8 +94,11 @@ pub struct Core {
     pub unregulated_periods: Option<u64>,
     /// Largest overshoot of all throttles: events past the budget when the throttle took effect.
     pub overshoot_max: Option<u64>,
-    /// Throttled share of the time, 0 to 1.
+    /// Throttled share of the time, 0 to 1; null with budgets per bank, which stop no core.
     pub throttled_share: Option<f64>,
+    /// Share of the time for which requests of the core were held back, 0 to 1; with budgets per bank only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub held_back_share: Option<f64>,
     /// True if the budget held; null if not judged or without data.
     pub held: Option<bool>,
 }

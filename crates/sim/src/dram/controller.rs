@@ -274,6 +274,15 @@ impl<O: Observer> MainMemory for Controller<O> {
         }
     }
 
+    fn banks(&self) -> usize {
+        self.map.banks()
+    }
+
+    #[inline]
+    fn bank_of(&self, address: u64) -> usize {
+        self.map.bank_of(address)
+    }
+
     fn go_on(&mut self, until_ps: u64, done: &mut Vec<Done>) -> Option<u64> {
         if let [channel] = &mut self.channels[..] {
             return channel.go_on(until_ps, done, &mut self.observer);

@@ -123,6 +123,9 @@ pub struct AddressMap {
     /// fast.
     whole: Option<[(u32, u64); 6]>,
     hash: Option<(u32, u32, u32)>,
+    /// Ranks, bank groups and banks: the sizes of the fields of a bank's number.
+    sizes: [usize; 3],
+    channels: usize,
 }
 
 impl AddressMap {
@@ -199,6 +202,13 @@ impl AddressMap {
             pieces,
             whole,
             hash: mapping.bank_hash.then_some(masks),
+            sizes: [
+                organisation.ranks,
+                organisation.bank_groups,
+                organisation.banks,
+            ]
+            .map(|size| size as usize),
+            channels: organisation.channels as usize,
         })
     }
 
@@ -243,6 +253,22 @@ impl AddressMap {
         };
         self.hashed(&mut location);
         location
+    }
+
+    /// Number of banks, over all channels.
+    #[must_use]
+    pub fn banks(&self) -> usize {
+        self.channels * self.sizes.iter().product::<usize>()
+    }
+
+    /// The number of an address's bank: the banks of channel 0 come first; in a channel, those
+    /// of rank 0; in a rank, those of bank group 0.
+    #[must_use]
+    pub fn bank_of(&self, address: u64) -> usize {
+        let at = self.locate(address);
+        let [ranks, groups, banks] = self.sizes;
+        let rank = at.channel as usize * ranks + at.rank as usize;
+        (rank * groups + at.group as usize) * banks + at.bank as usize
     }
 
     /// The address of a line's first byte.

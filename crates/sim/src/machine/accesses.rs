@@ -145,6 +145,11 @@ impl<M: MainMemory> Machine<M> {
 
     /// Passes the counted events to the regulator.
     fn tell_regulator(&mut self, now_ps: u64) {
+        if let Some(banks) = &mut self.lines.banks {
+            if banks.take_released() {
+                self.events.add(now_ps, Event::Released);
+            }
+        }
         let (Some(regulator), Some(counted)) = (&mut self.regulator, &mut self.lines.counted)
         else {
             return;
@@ -167,7 +172,7 @@ impl<M: MainMemory> Machine<M> {
                 self.line_is_there(core, filled.line, store);
             }
         }
-        self.wake_all(Waits::Shared);
+        self.wake_all_for_place();
     }
 
     /// A line has arrived for a core that requested it.
@@ -186,12 +191,31 @@ impl<M: MainMemory> Machine<M> {
         }
     }
 
-    pub(super) fn wake_all(&mut self, waits: Waits) {
+    /// The shared cache has a free place. Requests that were held back are older.
+    pub(super) fn wake_all_for_place(&mut self) {
+        if self.lines.released_wait {
+            self.send_held();
+        }
         for (index, core) in self.cores.iter_mut().enumerate() {
-            if core.waits == waits {
+            if core.waits == Waits::Shared {
                 core.waits = Waits::No;
                 self.events.add(self.now_ps, Event::Proceed(index));
             }
         }
+    }
+
+    /// Sends all requests that were held back and need not wait any longer.
+    pub(super) fn send_held(&mut self) {
+        self.lines.released_wait = false;
+        let mut hits = Vec::new();
+        for index in 0..self.cores.len() {
+            self.lines.send_held(index, self.now_ps, &mut hits);
+            let at_ps = self.now_ps + self.settings.shared.cache.hit_ps;
+            for (line, store) in hits.drain(..) {
+                let core = index as u16;
+                self.events.add(at_ps, Event::Hit { core, line, store });
+            }
+        }
+        self.tell_regulator(self.now_ps);
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Event {
     Fill(usize),
     /// A counter interrupts.
     Overflow(usize, Resource),
+    /// Requests that were held back may go on.
+    Released,
     /// A core is throttled.
     Stop(usize),
     /// A throttled core continues.

@@ -8,14 +8,46 @@ use crate::regulator::{EndedPeriod, Order};
 
 impl<M: MainMemory> Machine<M> {
     pub(super) fn set_timer(&mut self) {
-        if let Some(regulator) = &self.regulator {
-            let at_ps = regulator.next_boundary_ps(self.now_ps);
-            self.events.add(at_ps, Event::Period(self.timers));
+        let at_ps = match (&self.regulator, &self.lines.banks) {
+            (Some(regulator), _) => regulator.next_boundary_ps(self.now_ps),
+            (None, Some(banks)) => banks.next_boundary_ps(self.now_ps),
+            (None, None) => return,
+        };
+        self.events.add(at_ps, Event::Period(self.timers));
+    }
+
+    /// A period begins in all banks. No core has a part in this, so none loses time.
+    fn bank_periods_begin(&mut self) {
+        let Some(banks) = &mut self.lines.banks else {
+            return;
+        };
+        for index in 0..banks.len() {
+            let core = &mut self.cores[index];
+            let idle = core.idle_ps.is_some();
+            let [used, assigned] = banks.period_begin(index, self.now_ps, idle);
+            if let Some(periods) = &mut self.periods {
+                let held_ps = self.lines.cores[index].held_ps(self.now_ps);
+                periods.push(EndedPeriod {
+                    core: index,
+                    at_ps: self.now_ps,
+                    used,
+                    assigned,
+                    throttled_ps: held_ps - core.told_throttled_ps,
+                });
+                core.told_throttled_ps = held_ps;
+            }
         }
+        self.timers = self.timers.wrapping_add(1);
+        self.set_timer();
+        self.send_held();
     }
 
     /// All timers expire.
     pub(super) fn periods_begin(&mut self) {
+        if self.lines.banks.is_some() {
+            self.bank_periods_begin();
+            return;
+        }
         let mut orders = std::mem::take(&mut self.orders);
         let Some(regulator) = &mut self.regulator else {
             return;

@@ -3,10 +3,12 @@
 
 use memwarden_policy::{BestEffort, UNLIMITED};
 
+mod banks;
+
 use super::*;
 use crate::main_memory::FixedMemory;
 use crate::settings::{CacheSettings, CoreSettings, SharedSettings};
-use crate::workload::{Chase, Idle, Periodic, Stream};
+use crate::workload::{Chase, Idle, Periodic, Step, Stream};
 
 const NS: u64 = 1000;
 const MS: u64 = 1_000_000_000;
@@ -212,6 +214,7 @@ fn a_budget_is_kept_to_the_event_where_reacting_takes_no_time() {
         best_effort: BestEffort::None,
         reclaim: false,
         period_ps: MS,
+        per_bank: false,
     };
     let workloads = vec![stream(8 * MIB, false), chase(8 * MIB)];
     let mut machine = machine(&settings(2), wide(), workloads, Some(&guard));
@@ -232,6 +235,7 @@ fn a_stored_line_counts_against_the_write_budget_as_well() {
         best_effort: BestEffort::None,
         reclaim: false,
         period_ps: MS,
+        per_bank: false,
     };
     let workloads = vec![stream(8 * MIB, true)];
     let mut machine = machine(&settings(1), wide(), workloads, Some(&guard));
@@ -278,6 +282,7 @@ fn with_reclaim_an_idle_cores_budget_is_anothers() {
         best_effort: BestEffort::None,
         reclaim,
         period_ps: MS,
+        per_bank: false,
     };
     let lines = |reclaim| {
         let workloads: Vec<Box<dyn Workload>> = vec![stream(8 * MIB, false), Box::new(Idle)];
@@ -317,6 +322,7 @@ fn a_guard_or_workloads_that_do_not_fit_are_refused() {
             best_effort: BestEffort::None,
             reclaim: false,
             period_ps: MS,
+            per_bank: false,
         };
         Machine::new(&settings(1), wide(), workloads, Some(&guard), REACTION, 1)
             .err()

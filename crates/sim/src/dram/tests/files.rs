@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use crate::dram::mapping::{AddressMap, Mapping, MappingError};
+use crate::dram::mapping::{AddressMap, Location, Mapping, MappingError};
 use crate::dram::memory_file::names;
 use crate::dram::{Controller, ControllerSettings, Memory, MemoryError};
 
@@ -165,5 +165,9 @@ proptest! {
         prop_assert_eq!(map.channel(address), location.channel as usize);
         prop_assert!(u64::from(location.row) < memory.organisation.rows);
         prop_assert!(u64::from(location.column) < memory.organisation.bursts_per_row());
+        // Mixed radix: as many numbers as banks, each for one channel, rank, group and bank.
+        prop_assert_eq!(map.banks(), 4 * 2 * 4 * 4);
+        let Location { channel, rank, group, bank, .. } = location;
+        prop_assert_eq!(map.bank_of(address) as u32, ((channel * 2 + rank) * 4 + group) * 4 + bank);
     }
 }
