@@ -85,6 +85,14 @@ impl Locked {
     /// # Errors
     /// When the process may not use the runtime folder, or another process holds the lock for more than a minute.
     pub fn wait(places: &Places) -> Result<Self, Error> {
+        Self::wait_unless(places, &|| false)
+    }
+
+    /// Waits for the lock, until `interrupted` returns true.
+    ///
+    /// # Errors
+    /// As for [`Locked::wait`]; [`Error::Interrupted`] if it was interrupted.
+    pub fn wait_unless(places: &Places, interrupted: &dyn Fn() -> bool) -> Result<Self, Error> {
         places.create()?;
         let path = places.folder().join("claims.lock");
         let lock = File::options()
@@ -102,6 +110,9 @@ impl Locked {
                     places: places.clone(),
                     _lock: lock,
                 });
+            }
+            if interrupted() {
+                return Err(Error::Interrupted);
             }
             thread::sleep(PAUSE);
         }
@@ -202,4 +213,20 @@ fn read_all(places: &Places) -> Vec<(PathBuf, Claim, bool)> {
         Some((record, claim, lives))
     };
     entries.flatten().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_for_the_lock_ends_at_a_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = Places::below(folder.path().into());
+        let held = Locked::wait_unless(&places, &|| true).unwrap();
+        let waited = Locked::wait_unless(&places, &|| true);
+        assert!(matches!(waited, Err(Error::Interrupted)), "{waited:?}");
+        drop(held);
+        assert!(Locked::wait(&places).is_ok());
+    }
 }

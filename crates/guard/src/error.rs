@@ -83,6 +83,9 @@ pub enum Error {
         /// Why.
         reason: io::Error,
     },
+    /// The caller ended its wait for another process.
+    #[error("interrupted while another memwarden was starting the guard")]
+    Interrupted,
     /// The self-test failed: the regulator doesn't regulate.
     #[error("{0}")]
     SelfTest(String),

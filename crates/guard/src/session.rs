@@ -69,7 +69,7 @@ impl Session {
         guard: Box<dyn Regulator>,
         options: &StartOptions,
     ) -> Result<Self, Error> {
-        let lock = lock(places, guard.as_ref())?;
+        let lock = lock(places, guard.as_ref(), &|| false)?;
         let mut session = Self::open(places, lock, guard, options)?;
         session.take_all()?;
         Ok(session)
@@ -84,18 +84,35 @@ impl Session {
         choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
         options: &StartOptions,
     ) -> Result<Self, Error> {
-        Self::share_below(&Places::of_system(), choose, options)
+        Self::share_below(&Places::of_system(), choose, options, &|| false)
+    }
+
+    /// Like [`Session::share`], but waits for the lock only until `interrupted` returns true. The guard is not started
+    /// then.
+    ///
+    /// # Errors
+    /// As for [`Session::share`]; [`Error::Interrupted`] if it was interrupted.
+    pub fn share_unless(
+        choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
+        options: &StartOptions,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self, Error> {
+        Self::share_below(&Places::of_system(), choose, options, interrupted)
     }
 
     fn share_below(
         places: &Places,
         choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
         options: &StartOptions,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Self, Error> {
         let guard = choose()?;
-        let lock = lock(places, guard.as_ref())?;
+        let lock = lock(places, guard.as_ref(), interrupted)?;
         // Another session may have started a guard while this one waited.
         let guard = if lock.is_some() { choose()? } else { guard };
+        if interrupted() {
+            return Err(Error::Interrupted);
+        }
         Self::open(places, lock, guard, options)
     }
 
@@ -312,9 +329,13 @@ impl Session {
 }
 
 /// The lock of the claims, if other processes can use the guard.
-fn lock(places: &Places, guard: &dyn Regulator) -> Result<Option<Locked>, Error> {
+fn lock(
+    places: &Places,
+    guard: &dyn Regulator,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Locked>, Error> {
     match guard.instance() {
-        Some(_) => Locked::wait(places).map(Some),
+        Some(_) => Locked::wait_unless(places, interrupted).map(Some),
         None => Ok(None),
     }
 }
@@ -630,8 +651,8 @@ pub(crate) mod tests {
         }
         fn hold(&self, cpu: usize, events: u64, hold: Hold) -> Result<Session, Error> {
             let choose = || Ok(Box::new(self.guard.clone()) as Box<dyn Regulator>);
-            let mut session =
-                Session::share_below(&self.places(), choose, &StartOptions::default())?;
+            let options = StartOptions::default();
+            let mut session = Session::share_below(&self.places(), choose, &options, &|| false)?;
             let wish = Wish {
                 cpu,
                 resource: Resource::Read,
@@ -681,6 +702,17 @@ pub(crate) mod tests {
         assert_eq!(processes.budgets(), [Some(5), None]);
         second.end().unwrap();
         assert!(!processes.guard.is_running());
+    }
+
+    #[test]
+    fn an_interrupted_session_starts_no_guard() {
+        let processes = Processes::new();
+        let choose = || Ok(Box::new(processes.guard.clone()) as Box<dyn Regulator>);
+        let options = StartOptions::default();
+        let outcome = Session::share_below(&processes.places(), choose, &options, &|| true);
+        assert!(matches!(outcome.err(), Some(Error::Interrupted)));
+        assert!(!processes.guard.is_running());
+        processes.run(0, 5).unwrap().end().unwrap();
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -269,6 +270,31 @@ fn the_first_line_says_what_is_counted_and_the_last_what_came_of_it() {
     let top = rig.memwarden("top --once --interval 20ms");
     assert_eq!(stderr(&top).lines().next(), Some(meaning));
     assert!(rig.memwarden("guard stop").status.success());
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_signal_while_a_run_waits_for_another_ends_it_without_its_command() {
+    let Some(rig) = Rig::new() else { return };
+    let lock = fs::File::create(rig.folder.path().join("claims.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let file = rig.folder.path().join("started");
+    let mut waits = rig
+        .command(&format!("{RUN} --events 5000 -- touch"))
+        .arg(&file)
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(waits.id() as i32).unwrap();
+    eventually("it catches signals", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", waits.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.unwrap().trim(), 16).unwrap();
+        caught & (1 << (Signal::TERM.as_raw() - 1)) != 0
+    });
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(waits.wait().unwrap().code(), Some(143));
+    drop(lock);
+    assert!(!file.exists());
     rig.expect_nothing_left();
 }
 

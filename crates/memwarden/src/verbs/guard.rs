@@ -385,7 +385,8 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
         if args.options.no_self_test {
             return Ok(());
         }
-        prove(guard.as_mut(), args.options.write_event.is_some())
+        let writes = args.options.write_event.is_some();
+        prove(guard.as_mut(), writes, &Interrupt::catch()?)
     });
     if let Err(error) = proven {
         guard.stop()?;
@@ -408,11 +409,10 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Proves that every core is regulated; with `writes`, also its write-backs.
-fn prove(guard: &mut dyn Regulator, writes: bool) -> anyhow::Result<()> {
+/// Proves that every core is regulated; with `writes`, also its write-backs. Fails if a signal comes meanwhile.
+fn prove(guard: &mut dyn Regulator, writes: bool, interrupt: &Interrupt) -> anyhow::Result<()> {
     let control = guard.settings()?.control;
-    let interrupt = Interrupt::catch()?;
-    let mut traffic = KnownTraffic::for_event(&control.event, &interrupt);
+    let mut traffic = KnownTraffic::for_event(&control.event, interrupt);
     let cpus: Vec<usize> = control.online.iter().collect();
     let findings = self_test::run(guard, &cpus, &mut traffic)?;
     for finding in findings {

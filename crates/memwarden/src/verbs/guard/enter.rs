@@ -16,7 +16,7 @@ use super::Run;
 use crate::verbs::foreign::NotStarted;
 
 /// Where a command runs.
-#[derive(clap::Args)]
+#[derive(Default, clap::Args)]
 pub(super) struct Place {
     #[arg(long)]
     cpus: Option<CpuSet>,

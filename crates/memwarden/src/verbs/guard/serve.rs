@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Context;
+use memwarden_experiments::Interrupt;
 use memwarden_guard::keeper::Host;
 use memwarden_guard::{
     Backend, BudgetFile, Error, Keeper, ModuleSource, Regulator, meaning, running,
@@ -78,7 +79,10 @@ impl Host for Machine {
     }
 
     fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
-        super::prove(guard, writes).map_err(|error| Error::SelfTest(format!("{error:#}")))
+        Interrupt::catch()
+            .map_err(anyhow::Error::from)
+            .and_then(|interrupt| super::prove(guard, writes, &interrupt))
+            .map_err(|error| Error::SelfTest(format!("{error:#}")))
     }
 
     fn possible(&self) -> CpuSet {

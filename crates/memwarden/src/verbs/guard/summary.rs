@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The final summary of `memwarden guard run`: each core's traffic against its budget, and whether it was held.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::verbs::output::errln;
 use memwarden_guard::budget::Events;
+use memwarden_guard::statistics::ResourceStatistics;
 use memwarden_guard::units::mib_s;
 use memwarden_guard::{CoreStatistics, Error, Meaning, Session, Settings, meaning};
 use serde::Serialize;
@@ -23,8 +24,12 @@ pub(super) struct Watch {
     /// The last readings.
     latest: BTreeMap<usize, CoreStatistics>,
     latest_at: Instant,
-    /// The most events of a period in the seconds that were read.
-    worst: BTreeMap<usize, u64>,
+    /// The most events of a period in the seconds that were read: reads, write-backs.
+    worst: BTreeMap<usize, [u64; 2]>,
+    /// Cores that a reading showed with another budget than before.
+    changed: BTreeSet<usize>,
+    /// Cores that a reading showed offline or unregulated.
+    offline: BTreeSet<usize>,
     lost: Option<String>,
 }
 
@@ -56,8 +61,20 @@ struct CoreSummary {
     periods: u64,
     missed_periods: u64,
     unregulated_periods: u64,
+    /// null if write-backs have no separate budgets.
+    write: Option<WriteSummary>,
     /// Reason why the core was not held.
     not_held: Option<String>,
+}
+
+/// A core's write-backs.
+#[derive(Debug, Serialize)]
+struct WriteSummary {
+    budget_mib_s: Option<f64>,
+    achieved_mib_s: f64,
+    budget_events: Events,
+    /// null if unknown.
+    worst_period_events: Option<u64>,
 }
 
 impl Watch {
@@ -75,6 +92,8 @@ impl Watch {
             before,
             latest_at: now,
             worst: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            offline: BTreeSet::new(),
             lost: None,
         })
     }
@@ -105,15 +124,10 @@ impl Watch {
         if !session.lives() {
             return Err(Error::System("another guard was started".into()));
         }
-        for cpu in &self.cores {
-            let budget = |settings: &Settings| {
-                (
-                    settings.read_budget_events.get(cpu).copied(),
-                    settings.write_budget_events.get(cpu).copied(),
-                )
-            };
-            if budget(&settings) != budget(&self.settings) {
+        for &cpu in &self.cores {
+            if !same_budgets(&self.settings, &settings, cpu) {
                 errln!("memwarden: the budget of CPU{cpu} was changed while the command runs");
+                self.changed.insert(cpu);
             }
         }
         self.settings = settings;
@@ -124,11 +138,26 @@ impl Watch {
             let last = &core.last_second;
             // A second that began before the command does not count.
             if u128::from(last.ns) * 2 <= since {
-                let worst = self.worst.entry(core.cpu).or_default();
-                *worst = (*worst).max(core.read.last_second.used_max);
+                let [read, write] = self.worst.entry(core.cpu).or_default();
+                *read = (*read).max(core.read.last_second.used_max);
+                if let Some(of) = &core.write {
+                    *write = (*write).max(of.last_second.used_max);
+                }
             }
         }
+        self.note_offline();
         Ok(())
+    }
+
+    fn note_offline(&mut self) {
+        let online = |cpu| self.latest.get(cpu).is_some_and(|core| core.online);
+        let missing: Vec<usize> = self
+            .cores
+            .iter()
+            .filter(|cpu| !online(cpu))
+            .copied()
+            .collect();
+        self.offline.extend(missing);
     }
 
     /// Ends the watch after the command has ended.
@@ -140,8 +169,7 @@ impl Watch {
         let cores: Vec<CoreSummary> = self
             .cores
             .iter()
-            .filter_map(|cpu| Some((self.before.get(cpu)?, self.latest.get(cpu)?)))
-            .map(|(before, after)| self.core(before, after, duration_s))
+            .map(|&cpu| self.core(cpu, duration_s))
             .collect();
         Summary {
             backend: self.backend,
@@ -156,44 +184,95 @@ impl Watch {
         }
     }
 
-    #[allow(clippy::cast_precision_loss)]
-    fn core(
-        &self,
-        before: &CoreStatistics,
-        after: &CoreStatistics,
-        duration_s: f64,
-    ) -> CoreSummary {
-        let control = &self.settings.control;
-        let since = after.since(before);
-        let bytes = since.read.used as f64 * control.bytes_per_event as f64;
-        let budget_events = after.read.budget;
-        // The maximum since the last reset, unless that precedes the command: then the maximum of the readings.
-        let worst = if after.read.used_max > before.read.used_max {
-            Some(after.read.used_max)
+    fn core(&self, cpu: usize, duration_s: f64) -> CoreSummary {
+        // The regulator may not report a core that it doesn't regulate.
+        let unknown = || CoreStatistics {
+            cpu,
+            ..CoreStatistics::default()
+        };
+        let after = self.latest.get(&cpu).cloned().unwrap_or_else(unknown);
+        let before = self.before.get(&cpu).cloned().unwrap_or_else(unknown);
+        let since = after.since(&before);
+        let worst = self.worst.get(&cpu).copied().unwrap_or_default();
+        let rate = |events| self.rate(events, duration_s);
+        let write = since.write.as_ref().map(|of| WriteSummary {
+            budget_mib_s: self.budget_mib_s(of.budget),
+            achieved_mib_s: rate(of.used),
+            budget_events: of.budget,
+            worst_period_events: worst_period(before.write.as_ref(), of, worst[1]),
+        });
+        let not_held = if self.offline.contains(&cpu) {
+            Some("it was offline or not regulated".into())
         } else {
-            self.worst
-                .get(&after.cpu)
-                .copied()
-                .filter(|worst| *worst > 0)
+            not_held(&since, self.changed.contains(&cpu))
         };
         CoreSummary {
-            cpu: after.cpu,
-            budget_mib_s: budget_events
-                .map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event)),
-            achieved_mib_s: if duration_s > 0.0 {
-                bytes / duration_s / f64::from(1 << 20)
-            } else {
-                0.0
-            },
-            throttled_ratio: since.throttled_share(control.period_us),
-            budget_events,
-            worst_period_events: worst,
+            cpu,
+            budget_mib_s: self.budget_mib_s(since.read.budget),
+            achieved_mib_s: rate(since.read.used),
+            throttled_ratio: since.throttled_share(self.settings.control.period_us),
+            budget_events: since.read.budget,
+            worst_period_events: worst_period(Some(&before.read), &since.read, worst[0]),
             periods: since.periods,
             missed_periods: since.missed_periods,
             unregulated_periods: since.unregulated_periods,
-            not_held: not_held(&since),
+            write,
+            not_held,
         }
     }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn budget_mib_s(&self, budget: Events) -> Option<f64> {
+        let control = &self.settings.control;
+        budget.map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event))
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn rate(&self, events: u64, duration_s: f64) -> f64 {
+        if duration_s > 0.0 {
+            let bytes = events as f64 * self.settings.control.bytes_per_event as f64;
+            bytes / duration_s / f64::from(1 << 20)
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The maximum since the last reset, unless that precedes the command: then the maximum of the readings.
+fn worst_period(
+    before: Option<&ResourceStatistics>,
+    after: &ResourceStatistics,
+    readings: u64,
+) -> Option<u64> {
+    if after.used_max > before.map_or(0, |before| before.used_max) {
+        Some(after.used_max)
+    } else {
+        Some(readings).filter(|worst| *worst > 0)
+    }
+}
+
+/// Whether a core has the same budgets. A change of the period alone changes the events, but not the rate.
+fn same_budgets(before: &Settings, now: &Settings, cpu: usize) -> bool {
+    let periods = [before, now].map(|settings| u128::from(settings.control.period_us));
+    let same = |before: Option<Events>, now: Option<Events>| match (before, now) {
+        (Some(Some(before)), Some(Some(now))) if periods[0] != periods[1] => {
+            // Each budget is rounded to a whole event.
+            let scaled = [
+                u128::from(before) * periods[1],
+                u128::from(now) * periods[0],
+            ];
+            scaled[0].abs_diff(scaled[1]) <= periods[0].max(periods[1])
+        }
+        (before, now) => before == now,
+    };
+    let of = |settings: &Settings| {
+        [
+            settings.read_budget_events.get(&cpu).copied(),
+            settings.write_budget_events.get(&cpu).copied(),
+        ]
+    };
+    let (before, now) = (of(before), of(now));
+    same(before[0], now[0]) && same(before[1], now[1])
 }
 
 fn read(session: &Session) -> Result<BTreeMap<usize, CoreStatistics>, Error> {
@@ -201,17 +280,22 @@ fn read(session: &Session) -> Result<BTreeMap<usize, CoreStatistics>, Error> {
     Ok(cores.into_iter().map(|core| (core.cpu, core)).collect())
 }
 
-/// Reason why a core was not held over this time, or none if it was.
-#[allow(clippy::cast_precision_loss)]
-fn not_held(since: &CoreStatistics) -> Option<String> {
+/// Reason why a regulated core was not held over this time, or none if it was. `changed`: another process changed one
+/// of its budgets.
+fn not_held(since: &CoreStatistics, changed: bool) -> Option<String> {
     if since.unregulated_periods > 0 {
         return Some(format!(
             "its counter did not count in {} periods",
             since.unregulated_periods
         ));
     }
-    let read = &since.read;
-    let budget = read.budget?;
+    if changed {
+        return Some("its budget was changed while the command ran".into());
+    }
+    let write = since.write.as_ref();
+    if since.read.budget.is_none() && write.is_none_or(|write| write.budget.is_none()) {
+        return None;
+    }
     if since.rt {
         return Some("it is never throttled (rt)".into());
     }
@@ -219,12 +303,22 @@ fn not_held(since: &CoreStatistics) -> Option<String> {
         // With best-effort sharing it may exceed its budget.
         return None;
     }
+    let reasons: Vec<String> = [
+        (Some(&since.read), "its budget"),
+        (write, "its write budget"),
+    ]
+    .into_iter()
+    .filter_map(|(of, budget)| Some(format!("{:.0} % past {budget}", excess_percent(of?)?)))
+    .collect();
+    (!reasons.is_empty()).then(|| reasons.join(", "))
+}
+
+/// Events beyond the assigned ones, in percent of these; none if the core was held.
+#[allow(clippy::cast_precision_loss)]
+fn excess_percent(of: &ResourceStatistics) -> Option<f64> {
     // The periods at both ends are only partly the command's.
-    let allowed = read.assigned as f64 * (1.0 + TOLERANCE) + budget as f64;
-    (read.used as f64 > allowed).then(|| {
-        let past = read.used as f64 / read.assigned.max(1) as f64 - 1.0;
-        format!("{:.0} % past its budget", 100.0 * past)
-    })
+    let allowed = of.assigned as f64 * (1.0 + TOLERANCE) + of.budget? as f64;
+    (of.used as f64 > allowed).then(|| 100.0 * (of.used as f64 / of.assigned.max(1) as f64 - 1.0))
 }
 
 impl Summary {
@@ -270,11 +364,31 @@ impl CoreSummary {
             .budget_events
             .map_or_else(String::new, |events| format!(" of {events}"));
         format!(
-            "CPU{} {:.1} of {budget}, throttled {throttled}, worst period {worst}{of} events, {} of {} periods missed",
+            "CPU{} {:.1} of {budget}, throttled {throttled}, worst period {worst}{of} events, {} of {} periods missed{}",
             self.cpu,
             self.achieved_mib_s,
             self.missed_periods,
             self.periods + self.missed_periods,
+            self.write
+                .as_ref()
+                .map(WriteSummary::text)
+                .unwrap_or_default(),
+        )
+    }
+}
+
+impl WriteSummary {
+    /// Empty without a budget for write-backs.
+    fn text(&self) -> String {
+        let (Some(budget), Some(events)) = (self.budget_mib_s, self.budget_events) else {
+            return String::new();
+        };
+        let worst = self
+            .worst_period_events
+            .map_or_else(|| "-".to_owned(), |events| events.to_string());
+        format!(
+            ", write-backs {:.1} of {budget:.1} MB/s, worst period {worst} of {events} events",
+            self.achieved_mib_s
         )
     }
 }
@@ -282,6 +396,8 @@ impl CoreSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memwarden_guard::budget::{Request, Unit};
+    use memwarden_guard::{Null, Resource, StartOptions};
 
     fn since(used: u64) -> CoreStatistics {
         let mut core = CoreStatistics {
@@ -297,20 +413,130 @@ mod tests {
 
     #[test]
     fn a_core_is_held_within_a_percent_and_counted_in_every_period() {
-        assert_eq!(not_held(&since(25_250)), None);
-        assert_eq!(not_held(&since(30_000)).unwrap(), "20 % past its budget");
+        assert_eq!(not_held(&since(25_250), false), None);
+        assert_eq!(
+            not_held(&since(30_000), false).unwrap(),
+            "20 % past its budget"
+        );
         let mut uncounted = since(7);
         uncounted.unregulated_periods = 3;
-        assert!(not_held(&uncounted).unwrap().contains("3 periods"));
+        assert!(not_held(&uncounted, false).unwrap().contains("3 periods"));
         let mut best_effort = since(30_000);
         best_effort.best_effort_periods = 1;
-        assert_eq!(not_held(&best_effort), None);
+        assert_eq!(not_held(&best_effort, false), None);
         let mut free = since(30_000);
         free.read.budget = None;
-        assert_eq!(not_held(&free), None);
+        assert_eq!(not_held(&free, false), None);
         let mut rt = since(7);
         rt.rt = true;
-        assert!(not_held(&rt).unwrap().contains("never throttled"));
+        assert!(not_held(&rt, false).unwrap().contains("never throttled"));
+    }
+
+    #[test]
+    fn write_backs_past_their_budget_are_not_held() {
+        let of = |used| {
+            let mut core = since(0);
+            core.write = Some(core.read.clone());
+            core.read.budget = None;
+            core.write.as_mut().unwrap().used = used;
+            core
+        };
+        assert_eq!(not_held(&of(25_250), false), None);
+        assert_eq!(
+            not_held(&of(30_000), false).unwrap(),
+            "20 % past its write budget"
+        );
+        let mut rt = of(7);
+        rt.rt = true;
+        assert!(not_held(&rt, false).unwrap().contains("never throttled"));
+        let mut both = of(30_000);
+        both.read = both.write.clone().unwrap();
+        assert_eq!(
+            not_held(&both, false).unwrap(),
+            "20 % past its budget, 20 % past its write budget"
+        );
+    }
+
+    /// A session with a regulator of two cores, CPU1 with a read budget of 25 events.
+    fn session() -> Session {
+        let null = Null::new((0..2).collect());
+        let mut session = Session::begin(Box::new(null), &StartOptions::default()).unwrap();
+        set(&mut session, Resource::Read, Some(25));
+        session
+    }
+
+    fn set(session: &mut Session, resource: Resource, events: Events) {
+        let request = Request::events_for_cpu(1, events);
+        session.guard().set_budgets(resource, &request).unwrap();
+    }
+
+    #[test]
+    fn a_core_is_not_held_if_its_budget_was_lifted_or_changed_meanwhile() {
+        let reason = |change: &dyn Fn(&mut Session)| {
+            let mut session = session();
+            let watch = Watch::begin(&session, vec![1]).unwrap();
+            change(&mut session);
+            let summary = watch.end(&session);
+            assert_eq!(summary.held, summary.cores[0].not_held.is_none());
+            summary.cores[0].not_held.clone()
+        };
+        assert_eq!(reason(&|_| {}), None);
+        for (resource, events) in [
+            (Resource::Read, None),
+            (Resource::Read, Some(50)),
+            (Resource::Write, Some(5)),
+        ] {
+            let reason = reason(&|session| set(session, resource, events));
+            assert_eq!(
+                reason.unwrap(),
+                "its budget was changed while the command ran"
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_back_to_the_first_budget_is_remembered() {
+        let mut session = session();
+        let mut watch = Watch::begin(&session, vec![1]).unwrap();
+        set(&mut session, Resource::Read, None);
+        watch.look(&session);
+        set(&mut session, Resource::Read, Some(25));
+        assert!(!watch.end(&session).held);
+    }
+
+    #[test]
+    fn another_period_with_the_same_rate_is_no_other_budget() {
+        let mut session = session();
+        let request = Request::parse(Unit::Mb, "100,100").unwrap();
+        let guard = session.guard();
+        guard.set_budgets(Resource::Read, &request).unwrap();
+        let before = guard.settings().unwrap();
+        guard.set_period(300).unwrap();
+        let now = guard.settings().unwrap();
+        assert_ne!(before.read_budget_events, now.read_budget_events);
+        assert!(same_budgets(&before, &now, 1));
+        // A budget in events is another rate.
+        set(&mut session, Resource::Read, before.read_budget_events[&1]);
+        let now = session.regulator().settings().unwrap();
+        assert!(!same_budgets(&before, &now, 1));
+    }
+
+    #[test]
+    fn a_chosen_core_that_is_not_regulated_is_not_held() {
+        let session = session();
+        // The regulator does not know CPU5.
+        let summary = Watch::begin(&session, vec![1, 5]).unwrap().end(&session);
+        let reasons: Vec<_> = summary.cores.iter().map(|core| &core.not_held).collect();
+        assert_eq!(
+            reasons,
+            [&None, &Some("it was offline or not regulated".into())]
+        );
+        assert!(!summary.held);
+        // A reading shows CPU1 offline; later ones show it online.
+        let mut watch = Watch::begin(&session, vec![1]).unwrap();
+        watch.latest.get_mut(&1).unwrap().online = false;
+        watch.note_offline();
+        assert!(!watch.end(&session).held);
     }
 
     #[test]
@@ -325,6 +551,12 @@ mod tests {
             periods: 999,
             missed_periods: 1,
             unregulated_periods: 0,
+            write: Some(WriteSummary {
+                budget_mib_s: Some(48.8),
+                achieved_mib_s: 3.1,
+                budget_events: Some(12),
+                worst_period_events: Some(9),
+            }),
             not_held: Some("20 % past its budget".into()),
         };
         let summary = Summary {
@@ -341,7 +573,8 @@ mod tests {
         assert_eq!(
             summary.text(),
             "1.000 s, event page-faults, which is not memory traffic; CPU1 117.2 of 97.7 MB/s, throttled 80.0 %, \
-             worst period - of 25 events, 1 of 1000 periods missed; CPU1 was NOT held: 20 % past its budget; \
+             worst period - of 25 events, 1 of 1000 periods missed, \
+             write-backs 3.1 of 48.8 MB/s, worst period 9 of 12 events; CPU1 was NOT held: 20 % past its budget; \
              NOT held to the end, the guard ended before the command: it was stopped"
         );
     }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use memwarden_experiments::Interrupt;
 use memwarden_guard::{Hold, Session, meaning, running};
 use memwarden_platform::cpus::{self, CpuSet};
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,15 +16,20 @@ use signal_hook::iterator::Signals;
 
 use super::summary::Watch;
 use super::{Run, enter, group};
-use crate::verbs::foreign::{self, NotStarted};
+use crate::verbs::foreign::{self, Interrupted, NotStarted};
 use crate::verbs::output::errln;
 
 /// Interval between checks that the command is still guarded: short enough to read every second of the statistics.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// A signal came before the command.
+const NOT_STARTED: Interrupted = Interrupted("the command was not started");
+
 pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
-    // Caught from here on, so that the session ends in order after any signal.
+    // Caught from here on, so that the session ends in order after any signal. The interrupt ends the set-up; the
+    // signals are passed on to the command.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
+    let interrupt = Interrupt::catch()?;
     if let Some(cpus) = &args.cpus {
         all_online(cpus)?;
     }
@@ -31,14 +37,18 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
         return group::run(args, cgroup, signals);
     }
     let choose = || running().or_else(|_| args.options.guard(true));
-    let mut session = Session::share(choose, &args.options.start_options())?;
+    let options = args.options.start_options();
+    let shared = Session::share_unless(choose, &options, &|| interrupt.came());
+    let mut session = unless(&interrupt, shared)?;
     if session.took_over() {
         args.options.suit(session.regulator())?;
     }
     args.options
         .say(&meaning(&session.regulator().settings()?.control))?;
     if !session.took_over() && !args.options.no_self_test {
-        super::prove(session.guard(), args.options.write_event.is_some())?;
+        let writes = args.options.write_event.is_some();
+        let proven = super::prove(session.guard(), writes, &interrupt);
+        unless(&interrupt, proven)?;
     }
     let cores = take(args, &mut session)?;
     let mut watch = Watch::begin(&session, cores)?;
@@ -59,6 +69,17 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     }
     ended?;
     Ok(exit_code(status))
+}
+
+/// The outcome of a step before the command, unless a signal came.
+fn unless<T, E>(interrupt: &Interrupt, outcome: Result<T, E>) -> anyhow::Result<T>
+where
+    anyhow::Error: From<E>,
+{
+    if interrupt.came() {
+        return Err(NOT_STARTED.into());
+    }
+    Ok(outcome?)
 }
 
 /// Sets the budgets; returns their cores.
@@ -91,7 +112,8 @@ fn all_online(cpus: &CpuSet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the command at its place until it ends, and calls `look` every [`LOOK`]; passes signals on to it.
+/// Runs the command at its place until it ends, and calls `look` every [`LOOK`]; passes signals on to it. Does not start
+/// it if a signal is pending.
 pub(super) fn command(
     command: &[OsString],
     place: &enter::Place,
@@ -99,6 +121,9 @@ pub(super) fn command(
     look: &mut dyn FnMut(),
 ) -> anyhow::Result<ExitStatus> {
     let (program, arguments) = command.split_first().context("no command")?;
+    if signals.pending().next().is_some() {
+        return Err(NOT_STARTED.into());
+    }
     let mut child = if place.is_anywhere() {
         Command::new(program).args(arguments).spawn()
     } else {
@@ -106,14 +131,19 @@ pub(super) fn command(
     }
     .map_err(NotStarted::of(program))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pass_on = move |signal| {
+        if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+            let _ = kill_process(pid, signal);
+        }
+    };
+    // The command may not have existed yet when a terminal's key signalled the group.
+    signals.pending().for_each(pass_on);
     let handle = signals.handle();
     let passing = std::thread::spawn(move || {
-        for signal in signals.forever() {
-            let knows = foreign::knows_of(signal);
-            if let (Some(pid), Some(signal), false) = (pid, Signal::from_named_raw(signal), knows) {
-                let _ = kill_process(pid, signal);
-            }
-        }
+        signals
+            .forever()
+            .filter(|signal| !foreign::knows_of(*signal))
+            .for_each(pass_on);
     });
     let (tell, ended) = mpsc::channel();
     let waiting = std::thread::spawn(move || {
@@ -137,4 +167,31 @@ pub(super) fn command(
 /// The command's exit code, as in a shell.
 pub(super) fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(foreign::exit_code(status)).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signal_hook::consts::SIGUSR1;
+    use signal_hook::low_level::raise;
+
+    #[test]
+    fn a_signal_before_the_command_keeps_it_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("started");
+        let touch = ["touch".into(), file.clone().into_os_string()];
+        let anywhere = enter::Place::default();
+        let signals = Signals::new([SIGUSR1]).unwrap();
+        raise(SIGUSR1).unwrap();
+        let outcome = command(&touch, &anywhere, signals, &mut || {});
+        assert!(outcome.unwrap_err().is::<Interrupted>());
+        assert!(!file.exists());
+        let signals = Signals::new([SIGUSR1]).unwrap();
+        assert!(
+            command(&touch, &anywhere, signals, &mut || {})
+                .unwrap()
+                .success()
+        );
+        assert!(file.exists());
+    }
 }
