@@ -4,17 +4,20 @@
 #define ARRAY_ROWS(table) ((u32)(sizeof(table) / sizeof((table)[0])))
 
 /* Sources of the codes. */
-#define ARM_ARM "Arm Architecture Reference Manual, PMU events"
+#define ARMV7_ARM "Arm Architecture Reference Manual, DDI 0406C, PMU events"
+#define ARMV8_ARM "Arm Architecture Reference Manual, DDI 0487B.a, PMU events"
 #define ARM_DATA(core) "Arm's PMU event data, ARM-software/data 6aeb4c8, pmu/" core ".json"
 /*
  * No event list is published for this core: use the architecture's event, as an earlier core does.
  */
-#define COMMON_37(before) \
-	ARM_ARM " (0x37 is common), as " before " counts it; part number from Linux 7.2, cputype.h"
+#define COMMON_37(before, part_number) \
+	"0x37 is common (Linux 6.12, common-and-microarch.json), as " before \
+	" counts it; part number from " part_number
 #define PMU_EVENTS(folder) "Linux 6.12, tools/perf/pmu-events/arch/" folder
 #define PMU_EVENTS_7_3(folder) "Linux 7.3, tools/perf/pmu-events/arch/" folder
+#define LIBPFM(file) "libpfm4, lib/events/" file
 #define PERF "Linux, perf_event_open(2)"
-#define SDM "Intel SDM vol. 3, performance monitoring events"
+#define SDM "Intel SDM vol. 3B, 253669-026US, appendix A"
 
 /* Arm: L2D_CACHE_REFILL and L2D_CACHE_WB, L3D_CACHE_REFILL, LL_CACHE_MISS_RD. */
 #define L2_REFILL 0x17
@@ -46,7 +49,11 @@
  */
 #define L3_LAST(name, source, sure) \
 	{ name, source, L3_REFILL, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, sure, 0 }
-/* The event counts misses of the system cache, or of the L3 if CPUECTLR_EL1.EXTLLC is 0. */
+/*
+ * If firmware sets CPUECTLR_EL1.EXTLLC, the event counts reads that miss the system cache.
+ * Otherwise it counts refills by reads of the cluster's last cache: the L3, or the core's L2 if the
+ * cluster has no L3. Hits in a system cache then count, too.
+ */
 #define SYSTEM_LAST(name, source, sure) \
 	{ name, source, LAST_LEVEL_READ_MISS, 0, MW_EVENT_RAW, 64, MW_PREFETCHES | MW_WRITES, \
 	  sure, 0 }
@@ -76,8 +83,8 @@
 
 static const struct mw_event events[] = {
 	/* Names that MemGuard uses. */
-	L2_LAST("armv7", ARM_ARM, MW_MANUAL),
-	L2_LAST("armv8", ARM_ARM, MW_MANUAL),
+	L2_LAST("armv7", ARMV7_ARM, MW_MANUAL),
+	L2_LAST("armv8", ARMV8_ARM, MW_MANUAL),
 	/* Lines that are fetched in order to write to them do not count. */
 	{ "snb", PMU_EVENTS("x86/sandybridge"), OFFCORE_DATA_READS, 0, MW_EVENT_RAW, 64,
 	  MW_PREFETCHES | MW_SHARED_HITS, MW_LISTED, 0 },
@@ -85,6 +92,7 @@ static const struct mw_event events[] = {
 	L2_LAST("cortex-a7", ARM_DATA("cortex-a7"), MW_MANUAL),
 	L2_LAST("cortex-a15", ARM_DATA("cortex-a15"), MW_MANUAL),
 	L2_LAST("cortex-a17", ARM_DATA("cortex-a17"), MW_MANUAL),
+	L2_LAST("cortex-a32", ARM_DATA("cortex-a32"), MW_MANUAL),
 	L2_LAST("cortex-a34", PMU_EVENTS("arm64/arm/cortex-a34"), MW_LISTED),
 	L2_LAST("cortex-a35", PMU_EVENTS("arm64/arm/cortex-a35"), MW_LISTED),
 	L2_LAST("cortex-a53", ARM_DATA("cortex-a53"), MW_MANUAL),
@@ -98,16 +106,21 @@ static const struct mw_event events[] = {
 	L3_LAST("cortex-a77", PMU_EVENTS("arm64/arm/cortex-a77"), MW_LISTED),
 	L3_LAST("cortex-a78", PMU_EVENTS("arm64/arm/cortex-a78"), MW_LISTED),
 	L3_LAST("cortex-x1", PMU_EVENTS("arm64/arm/cortex-x1"), MW_LISTED),
+	SYSTEM_LAST("cortex-a320", COMMON_37("cortex-a520", "LLVM, Host.cpp"), MW_MANUAL),
 	SYSTEM_LAST("cortex-a510", PMU_EVENTS("arm64/arm/cortex-a510"), MW_LISTED),
 	SYSTEM_LAST("cortex-a520", ARM_DATA("cortex-a520"), MW_MANUAL),
 	SYSTEM_LAST("cortex-a710", PMU_EVENTS("arm64/arm/cortex-a710"), MW_LISTED),
 	SYSTEM_LAST("cortex-a715", ARM_DATA("cortex-a715"), MW_MANUAL),
 	SYSTEM_LAST("cortex-a720", ARM_DATA("cortex-a720"), MW_MANUAL),
-	SYSTEM_LAST("cortex-a725", COMMON_37("cortex-a720"), MW_MANUAL),
+	SYSTEM_LAST("cortex-a725", COMMON_37("cortex-a720", "Linux 7.2, cputype.h"), MW_MANUAL),
 	SYSTEM_LAST("cortex-x2", PMU_EVENTS("arm64/arm/cortex-x2"), MW_LISTED),
 	SYSTEM_LAST("cortex-x3", ARM_DATA("cortex-x3"), MW_MANUAL),
 	SYSTEM_LAST("cortex-x4", ARM_DATA("cortex-x4"), MW_MANUAL),
-	SYSTEM_LAST("cortex-x925", COMMON_37("cortex-x4"), MW_MANUAL),
+	SYSTEM_LAST("cortex-x925", COMMON_37("cortex-x4", "Linux 7.2, cputype.h"), MW_MANUAL),
+	SYSTEM_LAST("c1-nano", COMMON_37("cortex-a520", "Linux 7.3, cputype.h"), MW_MANUAL),
+	SYSTEM_LAST("c1-pro", COMMON_37("cortex-a720", "Linux 7.3, cputype.h"), MW_MANUAL),
+	SYSTEM_LAST("c1-premium", COMMON_37("cortex-x4", "Linux 7.3, cputype.h"), MW_MANUAL),
+	SYSTEM_LAST("c1-ultra", COMMON_37("cortex-x4", "Linux 7.3, cputype.h"), MW_MANUAL),
 	SYSTEM_LAST("neoverse-n1", PMU_EVENTS("arm64/arm/neoverse-n1"), MW_LISTED),
 	SYSTEM_LAST("neoverse-n2", PMU_EVENTS("arm64/arm/neoverse-n2-v2"), MW_LISTED),
 	SYSTEM_LAST("neoverse-n3", PMU_EVENTS_7_3("arm64/arm/neoverse-n3"), MW_LISTED),
@@ -123,6 +136,11 @@ static const struct mw_event events[] = {
 	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
 	{ "ampereone", PMU_EVENTS("arm64/ampere/ampereone"), L2_REFILL, 0, MW_EVENT_RAW, 64,
 	  MW_PREFETCHES | MW_WRITES | MW_SHARED_HITS, MW_LISTED, 0 },
+	/* Private L2s, a shared L3. The kernel's lists lack the common events; libpfm4 has them. */
+	{ "thunderx2", LIBPFM("arm_cavium_tx2_events.h"), L2_REFILL, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0 },
+	{ "tsv110", LIBPFM("arm_hisilicon_kunpeng_events.h"), L2_REFILL, 0, MW_EVENT_RAW, 64,
+	  MW_WRITES | MW_SHARED_HITS, MW_MANUAL, 0 },
 	/* The core counts no misses of its cluster's L2. */
 	{ "apple", "Linux 7.3, drivers/perf/apple_m1_cpu_pmu.c", 0, 0, MW_EVENT_NONE, 64, 0,
 	  MW_LISTED, 0 },
@@ -161,13 +179,15 @@ static const struct mw_event events[] = {
 	ATOM("gracemont", "alderlaken"),
 	ATOM("grandridge", "grandridge"),
 	ATOM("sierraforest", "sierraforest"),
+	{ "clearwaterforest", PMU_EVENTS_7_3("x86/clearwaterforest"), LONGEST_LATENCY_MISS, 0,
+	  MW_EVENT_RAW, 64, MW_WRITES, MW_LISTED, 0 },
 	ATOM("knightslanding", "knightslanding"),
 
 	/*
 	 * Fills of the L1, by source. A line that the L2's prefetcher fetched comes from the L2 and
 	 * does not count, so streams are undercounted by such prefetches.
 	 */
-	{ "zen1", "AMD PPR for family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
+	{ "zen1", "AMD PPR 54945, family 17h model 01h, PMCx043", DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_MANUAL, 0 },
 	{ "zen2", PMU_EVENTS("x86/amdzen2"), DEMAND_FILLS, 0, MW_EVENT_RAW, 64,
 	  MW_WRITES, MW_LISTED, 0 },
@@ -179,7 +199,7 @@ static const struct mw_event events[] = {
 	  MW_WRITES, MW_LISTED, 0 },
 
 	/* The SBI's PMU extension: the firmware chooses the event for perf's name. */
-	{ "riscv", "RISC-V SBI, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
+	{ "riscv", "RISC-V SBI 0.3, PMU extension", 0, 0, MW_EVENT_LAST_LEVEL_READ_MISSES, 64, 0,
 	  MW_MANUAL, 0 },
 	{ "c910", PMU_EVENTS("riscv/thead/c900-legacy"), 0x11, 0, MW_EVENT_RAW, 64,
 	  0, MW_LISTED, 0 },
@@ -196,13 +216,16 @@ static const struct mw_event events[] = {
 
 /*
  * Part numbers: Linux 7.3, arch/arm64/include/asm/cputype.h, and the manuals
- * of Cortex-A7, A15 and A17. Families and models: Linux 7.3,
- * tools/perf/pmu-events/arch/x86/mapfile.csv.
+ * of Cortex-A7, A15 and A17; A32: ARM-software/data 6aeb4c8, cpus.json; A320: LLVM, Host.cpp.
+ * Qualcomm's Kryos have the event of the core that each derives from, by Linux's lists of errata
+ * and of safe processors, and by Host.cpp. Families and models: Linux 7.3,
+ * tools/perf/pmu-events/arch/x86/mapfile.csv; AMD's 17h: Linux, arch/x86/kernel/cpu/amd.c.
  */
 static const struct mw_processor processors[] = {
 	{ "cortex-a7", MW_ARM, 0, 0xc07, 0xc07 },
 	{ "cortex-a17", MW_ARM, 0, 0xc0e, 0xc0e },
 	{ "cortex-a15", MW_ARM, 0, 0xc0f, 0xc0f },
+	{ "cortex-a32", MW_ARM, 0, 0xd01, 0xd01 },
 	{ "cortex-a34", MW_ARM, 0, 0xd02, 0xd02 },
 	{ "cortex-a53", MW_ARM, 0, 0xd03, 0xd03 },
 	{ "cortex-a35", MW_ARM, 0, 0xd04, 0xd04 },
@@ -238,8 +261,22 @@ static const struct mw_processor processors[] = {
 	{ "cortex-a725", MW_ARM, 0, 0xd87, 0xd87 },
 	{ "cortex-a520", MW_ARM, 0, 0xd88, 0xd88 }, /* A520AE */
 	{ "cortex-a720", MW_ARM, 0, 0xd89, 0xd89 }, /* A720AE */
+	{ "c1-nano", MW_ARM, 0, 0xd8a, 0xd8a },
+	{ "c1-pro", MW_ARM, 0, 0xd8b, 0xd8b },
+	{ "c1-ultra", MW_ARM, 0, 0xd8c, 0xd8c },
 	{ "neoverse-n3", MW_ARM, 0, 0xd8e, 0xd8e },
+	{ "cortex-a320", MW_ARM, 0, 0xd8f, 0xd8f },
+	{ "c1-premium", MW_ARM, 0, 0xd90, 0xd90 },
 	{ "cortex-a53", MW_BROADCOM, 0, 0x100, 0x100 }, /* Brahma-B53 */
+	{ "thunderx2", MW_BROADCOM, 0, 0x516, 0x516 }, /* Vulcan */
+	{ "thunderx2", MW_CAVIUM, 0, 0x0af, 0x0af },
+	{ "tsv110", MW_HISILICON, 0, 0xd01, 0xd01 }, /* Kunpeng 920 */
+	{ "cortex-a73", MW_QUALCOMM, 0, 0x800, 0x800 }, /* Kryo 2xx Gold */
+	{ "cortex-a53", MW_QUALCOMM, 0, 0x801, 0x801 }, /* Kryo 2xx Silver */
+	{ "cortex-a75", MW_QUALCOMM, 0, 0x802, 0x802 }, /* Kryo 3xx Gold */
+	{ "cortex-a55", MW_QUALCOMM, 0, 0x803, 0x803 }, /* Kryo 3xx Silver */
+	{ "cortex-a76", MW_QUALCOMM, 0, 0x804, 0x804 }, /* Kryo 4xx Gold */
+	{ "cortex-a55", MW_QUALCOMM, 0, 0x805, 0x805 }, /* Kryo 4xx and 5xx Silver */
 	{ "neoverse-n2", MW_MICROSOFT, 0, 0xd49, 0xd49 }, /* Azure Cobalt 100 */
 	{ "a64fx", MW_FUJITSU, 0, 0x001, 0x001 },
 	{ "olympus", MW_NVIDIA, 0, 0x010, 0x010 },
@@ -309,11 +346,14 @@ static const struct mw_processor processors[] = {
 	{ "tremont", MW_INTEL, 6, 0x9c, 0x9c },
 	{ "grandridge", MW_INTEL, 6, 0xb6, 0xb6 },
 	{ "sierraforest", MW_INTEL, 6, 0xaf, 0xaf },
+	{ "clearwaterforest", MW_INTEL, 6, 0xdd, 0xdd },
 	{ "knightslanding", MW_INTEL, 6, 0x57, 0x57 },
 	{ "knightslanding", MW_INTEL, 6, 0x85, 0x85 },
 
 	{ "zen1", MW_AMD, 0x17, 0x00, 0x2f },
-	{ "zen2", MW_AMD, 0x17, 0x30, 0xff },
+	{ "zen2", MW_AMD, 0x17, 0x30, 0x4f },
+	{ "zen1", MW_AMD, 0x17, 0x50, 0x5f },
+	{ "zen2", MW_AMD, 0x17, 0x60, 0xff },
 	{ "zen3", MW_AMD, 0x19, 0x00, 0x0f },
 	{ "zen4", MW_AMD, 0x19, 0x10, 0x1f },
 	{ "zen3", MW_AMD, 0x19, 0x20, 0x2f },

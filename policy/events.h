@@ -58,9 +58,12 @@ struct mw_event {
 enum mw_vendor {
 	MW_ARM = 0x41,
 	MW_BROADCOM = 0x42,
+	MW_CAVIUM = 0x43,
 	MW_FUJITSU = 0x46,
+	MW_HISILICON = 0x48,
 	MW_NVIDIA = 0x4e,
 	MW_APM = 0x50,
+	MW_QUALCOMM = 0x51,
 	MW_APPLE = 0x61,
 	MW_MICROSOFT = 0x6d,
 	MW_AMPERE = 0xc0,

@@ -344,7 +344,7 @@ static int named_or_own(const char *hw_type)
 	struct mg_event event;
 	int err;
 
-	if (!hw_type)
+	if (!hw_type || !strcmp(hw_type, "auto"))
 		return own_events();
 	if (strpbrk(hw_type, "@,"))
 		return events_by_cpu("g_hw_type", hw_type, give_read);
@@ -432,7 +432,7 @@ static int agree(unsigned int bytes)
 /**
  * mg_events_choose() - choose each core's event from the module's parameters
  * @hw_type: a name in the table, a raw code, or EVENT@FIRST-LAST,... with an event for each CPU;
- *	NULL for the processors' own events
+ *	NULL or "auto" for the processors' own events
  * @read: a raw code that counts reads instead, or NULL
  * @write: a raw code or a name that counts writes, or EVENT@FIRST-LAST,..., or NULL
  * @bytes: traffic per event, or 0 for the table's value

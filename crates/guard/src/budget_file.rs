@@ -17,6 +17,7 @@ use toml::Spanned;
 
 use crate::budget::{Amount, COMBINED_ALONE};
 use crate::event_list::same_events;
+use crate::regulator::given_event;
 use crate::units::{
     PERIOD_US_MAX, PERIOD_US_MIN, events_per_period, mib_s, parse_period_us as parse_period,
 };
@@ -286,7 +287,8 @@ impl BudgetFile {
             module: written.module,
             self_test: written.self_test.unwrap_or(true),
             keep: written.keep.unwrap_or(true),
-            event: placed(written.event, &place, |word| word.0),
+            event: placed(written.event, &place, |word| word.0)
+                .filter(|event| given_event(&event.value).is_some()),
             write_event: placed(written.write_event, &place, |word| word.0),
             combined: placed(written.combined, &place, |combined| combined),
             bytes_per_event: placed(written.bytes_per_event, &place, |bytes| bytes.0),
@@ -823,6 +825,9 @@ rt = false
             combined: true,
             ..control("page-faults")
         };
+        let auto = parse("event = \"auto\"\nmb = [100]").unwrap();
+        assert_eq!(auto.start_options().event, None);
+        assert!(auto.wanted(&control("armv8"), &(0..4).collect()).is_ok());
         let one = parse("combined = true\nmb = [100]").unwrap();
         assert!(one.start_options().combined);
         assert_eq!(one.wanted(&both, &(0..4).collect()).unwrap().read.len(), 1);

@@ -6,15 +6,19 @@ use std::collections::BTreeSet;
 
 use memwarden_platform::cpus::CpuSet;
 use memwarden_platform::overflow::{EventCode, Of, OverflowCounter};
-use memwarden_platform::{Root, cpus, pmu, processor};
+use memwarden_platform::{Root, cache, cpus, pmu, processor};
 use memwarden_policy::events::{self, Kind};
 
 use crate::event_list::EventList;
+use crate::regulator::given_event;
 use crate::units::PAGE_BYTES;
 use crate::{Control, Error, StartOptions};
 
 /// L2D_CACHE_REFILL of Arm (Arm ARM, "PMU events").
 const ARM_L2_REFILL: u64 = 0x17;
+
+/// LL_CACHE_MISS_RD of Arm: without a cluster's L3 it counts refills of the L2, unless firmware sets CPUECTLR.EXTLLC.
+const ARM_LAST_LEVEL_READ_MISS: u64 = 0x37;
 
 const LINE_BYTES: u64 = 64;
 
@@ -270,7 +274,7 @@ fn choose_on(
     options: &StartOptions,
     counts: impl Fn(EventCode) -> bool,
 ) -> Result<Event, Error> {
-    let (list, own) = match &options.event {
+    let (list, own) = match options.given_event() {
         Some(text) => (text.parse()?, None),
         None => of_processors(root, options.cpus.as_ref(), counts)?,
     };
@@ -377,6 +381,9 @@ fn coded(name: &str) -> Result<Coded, Error> {
             combined: Some(code),
             bytes: LINE_BYTES,
         }),
+        None if given_event(name).is_none() => Err(Error::BadInput(
+            "event `auto` is for all CPUs: leave the list out, or name an event for each of its CPUs".into(),
+        )),
         None => named(name).ok_or_else(|| {
             Error::BadInput(format!(
                 "event `{name}` is unknown; try armv8, nehalem, cache-misses or page-faults, or a raw code such as 0x17"
@@ -447,9 +454,32 @@ enum Processor {
     Other,
 }
 
+/// What the meaning of a name depends on.
+#[derive(Debug, Clone, Copy)]
+struct Machine<'a> {
+    processor: Processor,
+    root: &'a Root,
+}
+
+impl<'a> Machine<'a> {
+    fn of_system(root: &'a Root) -> Self {
+        Self {
+            processor: Processor::of(root),
+            root,
+        }
+    }
+
+    /// Whether sysfs lists an L3 for these CPUs.
+    fn has_l3(self, cpus: Option<&CpuSet>) -> bool {
+        let first = cpus.and_then(|cpus| cpus.iter().next()).unwrap_or(0);
+        let caches = cache::of_cpu(self.root, first);
+        caches.iter().any(|cache| cache.level >= 3)
+    }
+}
+
 impl Processor {
-    fn of_system() -> Self {
-        let info = Root::system().text("/proc/cpuinfo").unwrap_or_default();
+    fn of(root: &Root) -> Self {
+        let info = root.text("/proc/cpuinfo").unwrap_or_default();
         if cfg!(any(target_arch = "aarch64", target_arch = "arm")) {
             Self::Arm
         } else if info.contains("AuthenticAMD") || info.contains("HygonGenuine") {
@@ -473,7 +503,7 @@ pub(crate) fn first_cpu(options: &StartOptions) -> Result<usize, Error> {
 /// What the guard with these settings counts.
 pub fn meaning(control: &Control) -> Meaning {
     tell(
-        Processor::of_system(),
+        Machine::of_system(&Root::system()),
         &control.event,
         control.write_event.as_deref(),
         control.combined,
@@ -491,7 +521,7 @@ pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
     let counts = |code| OverflowCounter::open(first, code, Of::Cpu, options.user_only).is_ok();
     let event = choose(options, counts)?;
     Ok(tell(
-        Processor::of_system(),
+        Machine::of_system(&Root::system()),
         &event.name,
         event.write.as_deref().filter(|_| event.combined),
         event.combined,
@@ -501,12 +531,15 @@ pub fn meaning_of(options: &StartOptions) -> Result<Meaning, Error> {
 }
 
 /// Describes a processor's own event: memory traffic or not, what it counts, and what its budget doesn't limit.
-fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
+/// `l3` is whether sysfs lists an L3.
+fn of_table(name: &str, bytes: u64, l3: bool) -> (bool, String, String) {
     let Some(event) = events::named(name).filter(|event| event.kind != Kind::None) else {
         return (false, "nothing".into(), "no core is held".into());
     };
     let includes = event.includes;
-    let what = if includes.shared_hits || event.kind == Kind::Raw && event.read == ARM_L2_REFILL {
+    let is = |code| event.kind == Kind::Raw && event.read == code;
+    let of_l2 = is(ARM_LAST_LEVEL_READ_MISS) && !l3;
+    let what = if includes.shared_hits || is(ARM_L2_REFILL) || of_l2 {
         format!("lines that come to the core's own caches ({bytes} bytes each)")
     } else {
         format!("lines that come from memory ({bytes} bytes each)")
@@ -514,8 +547,12 @@ fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
     let mut but = Vec::new();
     if includes.shared_hits {
         but.push("hits in a cache behind them count too, so that budgets are stricter than asked");
-    } else if event.kind == Kind::Raw && event.read == ARM_L2_REFILL {
+    } else if is(ARM_L2_REFILL) {
         but.push("where there is an L3, hits in it count too");
+    } else if of_l2 {
+        but.push(
+            "sysfs lists no L3, so hits in a system cache may count too, and budgets are then stricter than asked",
+        );
     }
     if !includes.prefetches {
         but.push("what hardware prefetchers fetch may not count");
@@ -530,8 +567,13 @@ fn of_table(name: &str, bytes: u64) -> (bool, String, String) {
 }
 
 /// Describes an event: memory traffic or not, what it counts, and what its budget doesn't limit.
-fn tell_of(processor: Processor, event: &str, bytes: u64) -> (bool, String, String) {
-    match (event, processor) {
+fn tell_of(
+    machine: Machine,
+    event: &str,
+    cpus: Option<&CpuSet>,
+    bytes: u64,
+) -> (bool, String, String) {
+    match (event, machine.processor) {
         ("page-faults" | "soft", _) => (
             false,
             format!("fresh pages ({bytes} bytes each), not memory traffic"),
@@ -568,7 +610,9 @@ fn tell_of(processor: Processor, event: &str, bytes: u64) -> (bool, String, Stri
             format!("misses of the last-level cache ({bytes} bytes each)"),
             "some hardware prefetches may not count".into(),
         ),
-        (name, _) if events::named(name).is_some() => of_table(name, bytes),
+        (name, _) if events::named(name).is_some() => {
+            of_table(name, bytes, machine.has_l3(cpus))
+        }
         _ => (
             true,
             format!("a raw code, taken to be memory traffic of {bytes} bytes each"),
@@ -578,7 +622,7 @@ fn tell_of(processor: Processor, event: &str, bytes: u64) -> (bool, String, Stri
 }
 
 fn tell(
-    processor: Processor,
+    machine: Machine,
     events: &str,
     write_event: Option<&str>,
     combined: bool,
@@ -589,7 +633,7 @@ fn tell(
     let mut memory_traffic = true;
     let mut texts = Vec::new();
     for (event, cpus) in list.iter() {
-        let (traffic, what, but) = tell_of(processor, event, bytes);
+        let (traffic, what, but) = tell_of(machine, event, cpus, bytes);
         memory_traffic &= traffic;
         let whose = cpus.map_or(String::new(), |cpus| format!(" (CPUs {cpus})"));
         texts.push(format!("event {event}{whose} counts {what}: {but}"));
@@ -600,13 +644,15 @@ fn tell(
             Some(write) => format!("write-backs ({write})"),
             None => "write-backs".to_owned(),
         };
-        text +=
-            &format!("; {writes} count in the same budget; the traffic of devices is not counted");
+        text += &format!(
+            "; {writes} count in the same budget; the traffic of devices is not counted, and non-temporal stores may not be"
+        );
     } else if memory_traffic {
         text += &match write_event {
-            None => "; write-backs and the traffic of devices are not counted".to_owned(),
+            None => "; write-backs, non-temporal stores and the traffic of devices are not counted"
+                .to_owned(),
             Some(write) => format!(
-                "; write-backs ({write}) are held where they have a budget; the traffic of devices is not counted"
+                "; write-backs ({write}) are held where they have a budget; the traffic of devices is not counted, and non-temporal stores may not be"
             ),
         };
     }
@@ -634,7 +680,13 @@ mod tests {
 
     #[test]
     fn every_event_says_whether_it_is_memory_traffic_and_what_it_does_not_hold() {
-        let told = |processor, event| tell(processor, event, None, false, 64, false);
+        let nowhere = tempfile::tempdir().unwrap();
+        let root = Root::at(nowhere.path());
+        let on = |processor| Machine {
+            processor,
+            root: &root,
+        };
+        let told = |processor, event| tell(on(processor), event, None, false, 64, false);
         for (processor, event, memory_traffic, word) in [
             (
                 Processor::Other,
@@ -655,6 +707,12 @@ mod tests {
                 "own caches (64 bytes each): where there is an L3",
             ),
             (Processor::Arm, "cortex-a76", true, "come from memory"),
+            (
+                Processor::Arm,
+                "neoverse-n1",
+                true,
+                "own caches (64 bytes each): sysfs lists no L3",
+            ),
             (Processor::Other, "haswell", true, "stricter than asked"),
             (
                 Processor::Other,
@@ -678,17 +736,64 @@ mod tests {
             let required = meaning.require_memory_traffic();
             assert_eq!(required.is_ok(), memory_traffic, "{required:?}");
         }
-        let text = tell(Processor::Other, "armv8", Some("0x18"), false, 64, true).text;
+        let with = |event, write, combined, user_only| {
+            tell(on(Processor::Other), event, write, combined, 64, user_only).text
+        };
+        let text = with("armv8", None, false, false);
+        assert!(
+            text.ends_with(
+                "; write-backs, non-temporal stores and the traffic of devices are not counted"
+            ),
+            "{text}"
+        );
+        let text = with("armv8", Some("0x18"), false, true);
+        assert!(text.contains("non-temporal stores may not be"), "{text}");
         assert!(text.contains("write-backs (0x18)"), "{text}");
         assert!(text.ends_with("(--user-only)"), "{text}");
-        let text = tell(Processor::Other, "armv8", Some("0x18"), true, 64, false).text;
+        let text = with("armv8", Some("0x18"), true, false);
         assert!(
             text.contains("write-backs (0x18) count in the same budget"),
             "{text}"
         );
-        let text = tell(Processor::Other, "core2", None, true, 64, false).text;
+        let text = with("core2", None, true, false);
         assert!(
             text.contains("write-backs count in the same budget"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn with_an_l3_the_last_level_event_counts_what_comes_from_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = |cpu: usize, index: usize, level: &str| {
+            let cache = folder.path().join(format!(
+                "sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
+            ));
+            std::fs::create_dir_all(&cache).unwrap();
+            for (file, text) in [
+                ("level", level),
+                ("type", "Unified"),
+                ("shared_cpu_list", "0-3"),
+            ] {
+                std::fs::write(cache.join(file), text).unwrap();
+            }
+        };
+        let root = Root::at(folder.path());
+        let machine = Machine {
+            processor: Processor::Arm,
+            root: &root,
+        };
+        let told = |event| tell(machine, event, None, false, 64, false).text;
+        cache(0, 2, "2");
+        assert!(told("neoverse-n1").contains("hits in a system cache may count"));
+        cache(0, 3, "3");
+        let text = told("neoverse-n1");
+        assert!(text.contains("come from memory"), "{text}");
+        assert!(!text.contains("system cache"), "{text}");
+        // CPU 4 has no L3.
+        let text = told("neoverse-n1@0-3,cortex-a520@4");
+        assert!(
+            text.contains("(CPUs 4) counts lines that come to the core's own"),
             "{text}"
         );
     }
@@ -714,6 +819,22 @@ mod tests {
             read: EventCode::raw(read),
             write: write.map(EventCode::raw),
         }
+    }
+
+    #[test]
+    fn auto_is_no_event_given() {
+        let nowhere = tempfile::tempdir().unwrap();
+        let a53 = machine(&nowhere, &["0x00000000410fd034"]);
+        let options = StartOptions {
+            event: Some("auto".into()),
+            ..StartOptions::default()
+        };
+        let auto = choose_on(&a53, &options, |_| true).unwrap();
+        let none = choose_on(&a53, &StartOptions::default(), |_| true).unwrap();
+        assert_eq!((auto.name.as_str(), &auto), ("cortex-a53", &none));
+        assert_eq!(ask(Some("auto"), None).unwrap().name, "page-faults");
+        let said = ask(Some("auto@0,0x17@1"), None).unwrap_err().to_string();
+        assert!(said.contains("`auto` is for all CPUs"), "{said}");
     }
 
     #[test]
@@ -761,8 +882,13 @@ mod tests {
         assert_eq!(event.on(2).unwrap(), codes(0x17, Some(0x2c)));
         let said = event.on(1).unwrap_err().to_string();
         assert!(said.contains("CPU 1 has none"), "{said}");
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine {
+            processor: Processor::Arm,
+            root: &Root::at(folder.path()),
+        };
         let text = tell(
-            Processor::Arm,
+            machine,
             "cortex-a53@0-1,page-faults@2",
             None,
             false,

@@ -45,7 +45,7 @@ pub use event_list::{EventList, same_events};
 pub use keeper::Keeper;
 pub use module::{Module, ModuleSource};
 pub use null::Null;
-pub use regulator::{Recorder, Regulator, Settings, StartOptions};
+pub use regulator::{Recorder, Regulator, Settings, StartOptions, given_event};
 pub use session::{Hold, Session, Wish};
 pub use statistics::CoreStatistics;
 pub use user::User;

@@ -224,7 +224,7 @@ fn reason(file: &str, log: Since, error: &io::Error) -> String {
 /// The module's parameters for `options`.
 fn parameters(options: &StartOptions) -> Result<String, Error> {
     let mut words = vec![format!("period_us={}", options.period_us)];
-    if let Some(event) = &options.event {
+    if let Some(event) = options.given_event() {
         words.push(if event.contains(['@', ',']) {
             let list: EventList = event.parse()?;
             for (event, _) in list.iter() {
@@ -246,7 +246,7 @@ fn parameters(options: &StartOptions) -> Result<String, Error> {
         words.push("combined=1".into());
     }
     let bytes = match options.bytes_per_event {
-        None if options.event.as_deref() == Some("page-faults") => Some(PAGE_BYTES),
+        None if options.given_event() == Some("page-faults") => Some(PAGE_BYTES),
         given => given,
     };
     match bytes {
@@ -404,6 +404,11 @@ mod tests {
         let line = |options: StartOptions| parameters(&options).map_err(|error| error.to_string());
         let default = StartOptions::default();
         assert_eq!(line(default.clone()).unwrap(), "period_us=1000");
+        let auto = StartOptions {
+            event: Some("auto".into()),
+            ..default.clone()
+        };
+        assert_eq!(line(auto).unwrap(), "period_us=1000");
         assert_eq!(
             line(StartOptions {
                 event: Some("page-faults".into()),

@@ -13,7 +13,7 @@ use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
 /// Options to start a regulator with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartOptions {
-    /// An event's name, or a raw code such as `0x17`; `None` leaves the choice to the regulator.
+    /// An event's name, or a raw code such as `0x17`; `None` and `auto` leave the choice to the regulator.
     pub event: Option<String>,
     /// The event that counts write-backs.
     pub write_event: Option<String>,
@@ -32,7 +32,21 @@ pub struct StartOptions {
     pub cpus: Option<CpuSet>,
 }
 
+/// The name that stands for each processor's own event.
+const AUTO: &str = "auto";
+
+/// The event that `event` requests; `None` if it is `auto`.
+#[must_use]
+pub fn given_event(event: &str) -> Option<&str> {
+    Some(event).filter(|event| *event != AUTO)
+}
+
 impl StartOptions {
+    /// The event that was requested; `None` if the regulator chooses.
+    pub(crate) fn given_event(&self) -> Option<&str> {
+        self.event.as_deref().and_then(given_event)
+    }
+
     /// Whether `cpu` is to be regulated.
     pub fn regulates(&self, cpu: usize) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))

@@ -23,8 +23,8 @@ use clap::{Subcommand, ValueEnum};
 use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
-    Backend, BestEffort, Error, Meaning, ModuleSource, Regulator, StartOptions, meaning, running,
-    same_events, self_test,
+    Backend, BestEffort, Error, Meaning, ModuleSource, Regulator, StartOptions, given_event,
+    meaning, running, same_events, self_test,
 };
 
 use memwarden_platform::cpus::CpuSet;
@@ -121,8 +121,8 @@ struct Options {
     #[arg(long, value_enum, default_value = "auto")]
     backend: BackendName,
     /// Event to count: a name (armv8, nehalem, cache-misses, page-faults, ...; see guard events), or a raw code such as
-    /// 0x17 or 0xb7:config1=0x10800; if CPUs differ, EVENT@FIRST-LAST,... [default: each processor's own event for
-    /// memory traffic]
+    /// 0x17 or 0xb7:config1=0x10800; if CPUs differ, EVENT@FIRST-LAST,...; auto is each processor's own event for memory
+    /// traffic [default: auto]
     #[arg(long, value_name = "EVENT")]
     event: Option<String>,
     /// Event that counts write-backs: a name, or a raw code such as 0x18; if CPUs differ, EVENT@FIRST-LAST,...
@@ -321,7 +321,10 @@ impl Options {
             "budgets of reads"
         };
         let same = |event: &String| same_events(event, &control.event, &control.cpus);
-        let event = self.event.clone().filter(|event| !same(event));
+        let event = self
+            .event
+            .clone()
+            .filter(|event| given_event(event).is_some() && !same(event));
         let counted = if control.user_only {
             "user-only"
         } else {

@@ -105,9 +105,12 @@ fn maker(vendor: u32) -> String {
     match vendor {
         vendor::ARM => "Arm".into(),
         0x42 => "Broadcom".into(),
+        0x43 => "Cavium".into(),
         0x46 => "Fujitsu".into(),
+        0x48 => "HiSilicon".into(),
         0x4e => "NVIDIA".into(),
         0x50 => "Ampere (APM)".into(),
+        0x51 => "Qualcomm".into(),
         0x61 => "Apple".into(),
         0x6d => "Microsoft".into(),
         0xc0 => "Ampere".into(),
