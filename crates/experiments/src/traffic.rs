@@ -7,7 +7,7 @@ use memwarden_guard::self_test::{Moved, Traffic};
 use memwarden_guard::{Error as GuardError, EventList, Resource, units::PAGE_BYTES};
 use memwarden_platform::units::Size;
 use memwarden_platform::{Root, cache};
-use memwarden_policy::events;
+use memwarden_policy::events::{self, Kind};
 
 use crate::workload::{Task, Until};
 use crate::{Child, Error, Interrupt, Workload};
@@ -29,14 +29,17 @@ const FRESH_BYTES: u64 = 256 * PAGE_BYTES;
 pub(crate) enum Counted {
     Faults,
     Lines,
+    /// Cycles or instructions: no traffic, so nothing to compare.
     Time,
 }
 
 impl Counted {
     pub fn by(event: &str) -> Self {
-        match event {
-            "page-faults" => Self::Faults,
-            "cycles" | "cpu-cycles" | "0x11" => Self::Time,
+        match events::named(event).map(|event| event.kind) {
+            Some(Kind::PageFaults | Kind::MinorFaults) => Self::Faults,
+            Some(Kind::Cycles | Kind::Instructions) => Self::Time,
+            // perf's other name for cycles, and their code on Arm.
+            None if matches!(event, "cpu-cycles" | "0x11") => Self::Time,
             _ => Self::Lines,
         }
     }
@@ -178,4 +181,29 @@ impl Traffic for KnownTraffic<'_> {
 
 fn failed(cpu: usize, error: &Error) -> GuardError {
     GuardError::SelfTest(format!("making traffic on CPU {cpu}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_the_traffic_that_its_event_counts() {
+        for event in events::all() {
+            let expected = match event.name {
+                "page-faults" | "minor-faults" | "soft" => Counted::Faults,
+                "cycles" | "instructions" => Counted::Time,
+                _ => Counted::Lines,
+            };
+            assert_eq!(Counted::by(event.name), expected, "{}", event.name);
+        }
+        for (code, expected) in [
+            ("cpu-cycles", Counted::Time),
+            ("0x11", Counted::Time),
+            ("0x17", Counted::Lines),
+        ] {
+            assert_eq!(Counted::by(code), expected, "{code}");
+        }
+        assert_eq!(Counted::by("soft").traffic(0).0, "fresh-pages");
+    }
 }
