@@ -16,7 +16,7 @@
 
 static char *g_hw_type;
 module_param(g_hw_type, charp, 0444);
-MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses, page-faults, ... (default: each processor's own memory-traffic event); per CPU as EVENT@FIRST-LAST,...");
+MODULE_PARM_DESC(g_hw_type, "event by name: armv7, armv8, cortex-a53, nehalem, cache-misses, page-faults, ... (default, or auto: each processor's own memory-traffic event); per CPU as EVENT@FIRST-LAST,...");
 
 static char *g_read_counter_id;
 module_param(g_read_counter_id, charp, 0444);
