@@ -7,13 +7,20 @@ CARGO := cargo
 GUEST := aarch64-unknown-linux-gnu
 MEMWARDEN := target/release/memwarden
 
-.PHONY: help build guest modules test test-full bench-guard fuzz install install-dkms deb test-packages clean
+.PHONY: help build dist guest modules test test-full bench-guard fuzz install install-dkms deb test-packages clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 build: ## memwarden for this machine, in target/release
 	$(CARGO) build --release --locked -p memwarden
+
+# Static: the program has a fixed address, and a start applies no relocation to its data. pie: for distributions that require one.
+RELOCATION := static
+TARGET :=
+dist: ## memwarden as packages have it, small, in target/dist (takes minutes)
+	$(CARGO) rustc --profile dist --locked -p memwarden --bin memwarden $(if $(TARGET),--target $(TARGET)) \
+		-- -C relocation-model=$(RELOCATION)
 
 guest: ## memwarden for the lab's guest: static, arm64
 	$(CARGO) build --release --locked -p memwarden --target $(GUEST) --no-default-features
@@ -55,8 +62,9 @@ DKMS_SOURCE := /usr/src/memwarden-$(VERSION)
 # The program that is installed. The pages and completions are written by $(MEMWARDEN), which runs here.
 PROGRAM = $(MEMWARDEN)
 
+install: MEMWARDEN := target/dist/memwarden
 install: ## memwarden, its manual pages, completions, headers and service, under $(DESTDIR)$(PREFIX)
-	@test -x $(PROGRAM) || { echo '$(PROGRAM) is missing: make build makes it' >&2; exit 1; }
+	@test -x $(PROGRAM) || { echo '$(PROGRAM) is missing: make dist makes it' >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/memwarden
 	$(MEMWARDEN) manual $(DESTDIR)$(PREFIX)/share/man/man1
 	mkdir -p $(DESTDIR)$(BASH_COMPLETIONS) $(DESTDIR)$(ZSH_COMPLETIONS) $(DESTDIR)$(FISH_COMPLETIONS)

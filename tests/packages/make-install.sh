@@ -8,10 +8,10 @@ cd "$(dirname "$0")/../.." || exit
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder" "$said"' EXIT
-install="make -s install DESTDIR=$folder PREFIX=/opt/it PROGRAM=$folder/program MEMWARDEN=${MEMWARDEN:-target/release/memwarden}"
+install="make -s install DESTDIR=$folder PREFIX=/opt/it PROGRAM=$folder/program MEMWARDEN=${MEMWARDEN:-target/dist/memwarden}"
 
-check "a program that was not built is reported" "$install" 2 'is missing: make build makes it'
-cp "${MEMWARDEN:-target/release/memwarden}" "$folder/program"
+check "a program that was not built is reported" "$install" 2 'is missing: make dist makes it'
+cp "${MEMWARDEN:-target/dist/memwarden}" "$folder/program"
 check "make installs below PREFIX" "$install" 0 ''
 check "the program is installed" "$folder/opt/it/bin/memwarden --version" 0 '^memwarden '
 for file in share/man/man1/memwarden.1 share/man/man1/memwarden-guard-run.1 \
