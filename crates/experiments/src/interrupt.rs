@@ -23,7 +23,7 @@ static LAST: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,
-    /// The number of the last signal; 0 if none.
+    /// The number of the last signal that this instance caught; 0 if none.
     signal: Arc<AtomicUsize>,
 }
 
@@ -33,21 +33,27 @@ impl Interrupt {
     /// # Errors
     /// When the signals can't be caught.
     pub fn catch() -> Result<Self, Error> {
-        let caught = Self {
-            signal: Arc::clone(LAST.get_or_init(Arc::default)),
-            ..Self::default()
-        };
+        let caught = Self::default();
+        let last = LAST.get_or_init(Arc::default);
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
             let catch = |source| Error::Process {
                 action: "catching",
                 what: format!("signal {signal}"),
                 source,
             };
-            // Store the number first: a thread that sees `came` may read it at once.
+            // Store the numbers first: a thread that sees `came` may read them at once.
             let number = usize::try_from(signal).unwrap_or(0);
-            signal_hook::flag::register_usize(signal, Arc::clone(&caught.signal), number)
-                .map_err(catch)?;
+            for place in [&caught.signal, last] {
+                signal_hook::flag::register_usize(signal, Arc::clone(place), number)
+                    .map_err(catch)?;
+            }
             signal_hook::flag::register(signal, Arc::clone(&caught.came)).map_err(catch)?;
+        }
+        // A signal between two registrations stored the first number only.
+        let signal = caught.signal.load(Ordering::SeqCst);
+        if signal != 0 {
+            last.store(signal, Ordering::SeqCst);
+            caught.came.store(true, Ordering::Relaxed);
         }
         Ok(caught)
     }
@@ -57,7 +63,7 @@ impl Interrupt {
         self.came.load(Ordering::Relaxed)
     }
 
-    /// The number of the last signal that came.
+    /// The number of the last signal that this instance caught.
     #[must_use]
     pub fn signal(&self) -> Option<i32> {
         let number = i32::try_from(self.signal.load(Ordering::SeqCst)).ok();

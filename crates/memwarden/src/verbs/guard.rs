@@ -376,6 +376,8 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
             bail!("--cpus {cpus}: there is no CPU {cpu} on this machine (it has {present})");
         }
     }
+    // Caught from here on, so that the guard is stopped again after any signal.
+    let interrupt = Interrupt::catch()?;
     guard.start(&StartOptions {
         cpus: args.cpus.clone(),
         ..args.options.start_options()
@@ -389,8 +391,9 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
             return Ok(());
         }
         let writes = args.options.write_event.is_some();
-        prove(guard.as_mut(), writes, &Interrupt::catch()?)
+        prove(guard.as_mut(), writes, &interrupt)
     });
+    let proven = proven.and_then(|()| Ok(interrupt.check()?));
     if let Err(error) = proven {
         guard.stop()?;
         return Err(error);

@@ -27,13 +27,15 @@ const NOT_STARTED: Interrupted = Interrupted("the command was not started");
 
 pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     // Caught from here on, so that the session ends in order after any signal. The interrupt ends the set-up; the
-    // signals are passed on to the command.
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
+    // signals are passed on to the command. The interrupt comes first, or a signal between the two would only be seen
+    // at the command, after a wait.
     let interrupt = Interrupt::catch()?;
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).context("catching signals")?;
     if let Some(cpus) = &args.cpus {
         all_online(cpus)?;
     }
     if let Some(cgroup) = &args.cgroup {
+        interrupt.check()?;
         return group::run(args, cgroup, signals);
     }
     let choose = || running().or_else(|_| args.options.guard(true));
