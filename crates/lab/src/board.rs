@@ -157,6 +157,12 @@ impl Board {
                 "--cpus {cpus}: the emulated machine has 1 to {MAX_CPUS} CPUs"
             )));
         }
+        if machine.mte && self != Self::Virt {
+            return Err(Error::BadInput(format!(
+                "--mte: the CPUs of the machine {} have no MTE: leave --machine out",
+                self.name()
+            )));
+        }
         if self == Self::Amd64 {
             if let KernelChoice::Own(_) = machine.kernel {
                 return Err(Error::BadInput(

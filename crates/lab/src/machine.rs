@@ -177,6 +177,8 @@ pub struct Machine {
     pub memory: Memory,
     /// The platform whose caches, memory and PMU it has; without one, an access takes no time.
     pub modelled: Option<ModelledMemory>,
+    /// Whether its CPUs have memory with tags (Arm's MTE).
+    pub mte: bool,
     /// Wall-clock limit of a run, from the emulator's start.
     pub timeout: Duration,
     /// Further parameters, at the end of the kernel's command line.
@@ -202,6 +204,7 @@ impl Default for Machine {
             cpus: 4,
             memory: Memory { mib: 1024 },
             modelled: None,
+            mte: false,
             timeout: Duration::from_secs(1800),
             append: String::new(),
             guest: GuestProgram::Build,
@@ -346,6 +349,9 @@ impl Machine {
             arguments.extend(["-cpu".into(), memory.cpu().into()]);
             arguments.extend(memory.engine().iter().map(|word| (*word).into()));
         }
+        if self.mte {
+            arguments.extend(["-M".into(), "mte=on".into()]);
+        }
         arguments.extend(["-smp".into(), self.cpus.to_string()]);
         arguments.extend(["-m".into(), self.memory.to_string()]);
         arguments
@@ -361,6 +367,11 @@ impl Machine {
         if self.clock != Clock::Counted {
             return Err(Error::BadInput(format!(
                 "--platform {name}: a modelled memory is on the counted clock: leave --clock out"
+            )));
+        }
+        if self.mte {
+            return Err(Error::BadInput(format!(
+                "--mte: the CPUs of the platform {name} have no MTE: leave --platform out"
             )));
         }
         if self.cpus > cpus {
@@ -827,7 +838,10 @@ impl<'a> Boot<'a> {
         let version = version(&self.program)?;
         Ok(LabFacts {
             machine: self.machine.board.name(),
-            cpu: self.machine.cpu().to_owned(),
+            cpu: match self.machine.mte {
+                true => format!("{} with MTE", self.machine.cpu()),
+                false => self.machine.cpu().to_owned(),
+            },
             platform: self
                 .machine
                 .modelled

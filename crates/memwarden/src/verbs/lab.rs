@@ -110,6 +110,9 @@ struct MachineArgs {
     /// Memory (256M to 64G; zcu102: up to 2G)
     #[arg(long, default_value = "1G")]
     memory: Memory,
+    /// CPUs with MTE, memory with tags (virt without a platform)
+    #[arg(long)]
+    mte: bool,
     /// Kernel parameters in addition to the lab's, such as `usercopy.dma=shared usercopy_region=32M`
     #[arg(
         long,
@@ -269,6 +272,7 @@ impl MachineArgs {
             clock,
             cpus: self.cpus.unwrap_or(usual.cpus),
             memory: self.memory,
+            mte: self.mte,
             with: self.with.clone(),
             packages: self.package.iter().cloned().collect(),
             append: self.append.clone(),
@@ -767,6 +771,14 @@ mod tests {
             (
                 "run --clock free --platform raspberry-pi-3 -- true",
                 "--platform raspberry-pi-3: a modelled memory is on the counted clock: leave --clock out",
+            ),
+            (
+                "run --mte --platform raspberry-pi-3 -- true",
+                "--mte: the CPUs of the platform raspberry-pi-3 have no MTE: leave --platform out",
+            ),
+            (
+                "run --mte --machine amd64 -- true",
+                "--mte: the CPUs of the machine amd64 have no MTE: leave --machine out",
             ),
             (
                 "kernel --linux /no/such",
