@@ -10,7 +10,8 @@
 here=$(dirname "$0")
 
 # hungry PERIOD_US PERCENT BUDGET...: each core has a hog and its BUDGET, in events. The hog
-# touches no page while it unmaps its pages: a core's mean may be PERCENT below the budget.
+# touches no page while it unmaps its pages: a core's mean may be PERCENT below the budget. Its
+# throttled periods show whether the regulator gave it less.
 hungry() {
 	set_to control "period_us $1"
 	percent=$2
@@ -48,6 +49,6 @@ load
 echo "# periods of 1 ms"
 hungry 1000 1 5 20 50 100
 echo "# periods of 100 us"
-hungry 100 5 2 3 4 5
+hungry 100 8 2 3 4 5
 check "unloads" "unload" 0 ""
 finish

@@ -15,6 +15,10 @@ use crate::{Child, Error, Interrupt, Workload};
 /// Buffer size if sysfs does not report the last-level cache: larger than any cache.
 const PAST_ANY_CACHE: u64 = 1 << 30;
 
+/// A stream's buffer, in sizes of the last level. A cache whose replacement resists streams keeps up to half of a buffer
+/// of twice its size, and an eighth of this one.
+const STREAM: u64 = 8;
+
 /// Arm's event for reads that miss the last level, which may be a system cache.
 const LL_CACHE_MISS_RD: u64 = 0x37;
 
@@ -52,10 +56,15 @@ impl Counted {
             Self::Lines => {
                 let llc =
                     cache::last_level(&Root::system(), cpu).and_then(|cache| cache.size_bytes);
-                ("read", llc.map_or(PAST_ANY_CACHE, |size| 2 * size))
+                ("read", llc.map_or(PAST_ANY_CACHE, stream))
             }
         }
     }
+}
+
+/// A buffer whose lines all come from memory when it is streamed, in bytes: of a huge cache at least twice its size.
+fn stream(last_level: u64) -> u64 {
+    (STREAM * last_level).min(PAST_ANY_CACHE.max(2 * last_level))
 }
 
 /// Makes traffic that the guard's event counts. It runs in a child process, so that its buffers, page-size settings and
@@ -186,6 +195,14 @@ fn failed(cpu: usize, error: &Error) -> GuardError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stream_is_eight_times_the_last_level() {
+        assert_eq!(stream(512 << 10), 4 << 20);
+        assert_eq!(stream(96 << 20), 768 << 20);
+        assert_eq!(stream(256 << 20), 1 << 30);
+        assert_eq!(stream(1 << 30), 2 << 30);
+    }
 
     #[test]
     fn every_name_has_the_traffic_that_its_event_counts() {
