@@ -113,9 +113,6 @@ static const struct mw_event *own_event(int cpu)
 
 	if (IS_ENABLED(CONFIG_RISCV))
 		return mw_event_named("riscv");
-	/* Other architectures have no identity that the table contains. */
-	if (!IS_ENABLED(CONFIG_ARM64) && !IS_ENABLED(CONFIG_ARM) && !IS_ENABLED(CONFIG_X86))
-		return mw_event_named("cache-misses");
 	identify(cpu, &id);
 	row = mw_event_of(id.vendor, id.family, id.model);
 	if (row && row->type != MW_EVENT_NONE)
@@ -124,9 +121,9 @@ static const struct mw_event *own_event(int cpu)
 	       cpu, id.vendor, id.family, id.model,
 	       row ? "counts no memory traffic in its cores" :
 		     "is not in the table of events",
-	       IS_ENABLED(CONFIG_X86) ?
-		       "cache-misses (perf's own choice)" :
-		       "armv8 (refills of the L2) or 0x2a, 0x37 (of an L3)");
+	       IS_ENABLED(CONFIG_ARM64) || IS_ENABLED(CONFIG_ARM) ?
+		       "armv8 (refills of the L2) or 0x2a, 0x37 (of an L3)" :
+		       "cache-misses (perf's own choice)");
 	return NULL;
 }
 

@@ -804,6 +804,17 @@ mod tests {
         let nowhere = tempfile::tempdir().unwrap();
         let root = machine(&nowhere, &[]);
         let options = StartOptions::default();
+        let refused = choose_on(&root, &options, |_| true)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("CPU0 (of an unknown kind) is not in the table of events"),
+            "{refused}"
+        );
+        let options = StartOptions {
+            event: Some("cache-misses".into()),
+            ..options
+        };
         let chosen = choose_on(&root, &options, |_| true).unwrap();
         assert_eq!(chosen.name, "cache-misses");
         let arm = ask(Some("cortex-a53"), None).unwrap();
@@ -1140,7 +1151,11 @@ mod tests {
         let event = choose_on(&root, &StartOptions::default(), |_| true).unwrap();
         assert_eq!(event.name, "cortex-a53@0,cortex-a76@1");
         assert_eq!(chosen("isa\t\t: rv64imafdc\n").unwrap().0, "riscv");
-        assert_eq!(chosen("cpu\t: POWER9\n").unwrap().0, "cache-misses");
+        let said = chosen("cpu\t: POWER9\n").unwrap_err().to_string();
+        assert!(
+            said.contains("is not in the table of events: give --event cache-misses"),
+            "{said}"
+        );
     }
 
     #[test]

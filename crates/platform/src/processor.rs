@@ -35,8 +35,8 @@ pub enum Why {
 pub struct Unknown {
     /// One of its CPUs.
     pub cpu: usize,
-    /// Its identity.
-    pub identity: Identity,
+    /// Its identity; `None` if the machine does not name its processors, such as POWER.
+    pub identity: Option<Identity>,
     /// The reason.
     pub why: Why,
 }
@@ -45,7 +45,10 @@ impl Unknown {
     /// Events that may count memory traffic on it.
     #[must_use]
     pub fn to_try(&self) -> &'static str {
-        match self.identity.maker {
+        let Some(identity) = self.identity else {
+            return "cache-misses (of a level that the machine's perf chooses)";
+        };
+        match identity.maker {
             vendor::INTEL => "0x412e or cache-misses (misses of the last level)",
             vendor::AMD | vendor::HYGON => {
                 "0x4843, 0x4844 (fills from DRAM) or cache-misses (of the L2)"
@@ -57,16 +60,18 @@ impl Unknown {
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Identity {
-            maker,
-            family,
-            model,
-        } = self.identity;
-        write!(
-            f,
-            "CPU{} (maker {maker:#x}, family {family:#x}, model {model:#x}) ",
-            self.cpu
-        )?;
+        match self.identity {
+            Some(Identity {
+                maker,
+                family,
+                model,
+            }) => write!(
+                f,
+                "CPU{} (maker {maker:#x}, family {family:#x}, model {model:#x}) ",
+                self.cpu
+            )?,
+            None => write!(f, "CPU{} (of an unknown kind) ", self.cpu)?,
+        }
         match self.why {
             Why::NotInTable => f.write_str("is not in the table of events"),
             Why::HasNone => f.write_str("counts no memory traffic in its cores"),
@@ -154,7 +159,7 @@ pub fn identities(root: &Root) -> Result<Vec<(Identity, CpuSet)>> {
         .collect())
 }
 
-/// The event for memory traffic of a CPU's processor; perf's `cache-misses` if the processor is unknown.
+/// The event for memory traffic of a CPU's processor.
 ///
 /// # Errors
 /// When the processor is not in the table, or has no such event.
@@ -164,11 +169,9 @@ pub fn own_event(root: &Root, cpu: usize) -> std::result::Result<Event, Unknown>
     if info.contains("isa\t\t: rv") {
         return Ok(general("riscv"));
     }
-    let Some(identity) = identity(root, cpu) else {
-        return Ok(general("cache-misses"));
-    };
+    let identity = identity(root, cpu);
     let unknown = |why| Err(Unknown { cpu, identity, why });
-    match events::of(identity.maker, identity.family, identity.model) {
+    match identity.and_then(|of| events::of(of.maker, of.family, of.model)) {
         None => unknown(Why::NotInTable),
         Some(event) if event.kind == Kind::None => unknown(Why::HasNone),
         Some(event) => Ok(event),
