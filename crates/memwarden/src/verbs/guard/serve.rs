@@ -108,6 +108,7 @@ fn say(args: &Args, guard: &dyn Regulator) -> anyhow::Result<()> {
         meaning.require_memory_traffic()?;
     }
     log(&meaning.text);
+    super::say_class(guard);
     Ok(())
 }
 

@@ -19,6 +19,9 @@ pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitC
         for warning in fair_server::warnings(&Root::system(), &sample.cores) {
             outln!("{warning}")?;
         }
+        if let Some(warning) = super::class_warning(guard) {
+            outln!("{warning}")?;
+        }
         output::write(&text(guard.name(), &sample))?;
     }
     Ok(ExitCode::SUCCESS)
