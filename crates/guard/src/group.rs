@@ -224,6 +224,10 @@ impl GroupGuard {
         let swept = sweep(&places, Sweep::PutBack);
         let said = said?;
         swept?;
+        // The processes may have begun to end before the command did.
+        if said.iter().any(|line| line == supervisor::STOPPED) {
+            return Err(self.ended_early(supervisor::STOPPED));
+        }
         let summary = said.iter().find_map(|line| serde_json::from_str(line).ok());
         summary.ok_or_else(|| self.ended_early(&why_ended(&said)))
     }
@@ -238,14 +242,10 @@ impl GroupGuard {
 
 /// Why a regulator ended that was not told to by its client, from its last lines.
 fn why_ended(said: &[String]) -> String {
-    if let Some(why) = said.iter().find(|line| !line.starts_with('{')) {
-        why.clone()
-    } else if said.is_empty() {
-        "its regulator was killed".into()
-    } else {
-        // It ended in order, with a summary.
-        "it was stopped (`memwarden guard stop`)".into()
-    }
+    let reason = said.iter().find(|line| !line.starts_with('{'));
+    reason
+        .map_or("its regulator was killed", String::as_str)
+        .into()
 }
 
 impl Drop for GroupGuard {

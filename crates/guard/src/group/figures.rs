@@ -13,8 +13,8 @@ const ROOM: usize = 1 << 18;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// How far the mean over a second may exceed the budget: in percent of it, at periods of [`LONG_US`] or more and at shorter
-/// ones. docs/guard.md guarantees both.
+/// How far the mean over a second may exceed the budget of a group that was held: in percent of it, at periods of
+/// [`LONG_US`] or more and at shorter ones. docs/guard.md guarantees them at 10 ms and at 1 ms.
 const WITHIN_PERCENT: [u64; 2] = [5, 10];
 const LONG_US: u64 = 10_000;
 
