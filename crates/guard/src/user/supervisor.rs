@@ -253,7 +253,8 @@ fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
         .map_err(Error::file("starting", "the regulator"))
 }
 
-/// Watches the regulator until it has ended, and tells who ended it, or until it must be killed. `lease` is set when the client has ended.
+/// Watches the regulator until it has ended, and returns the process that ended it, or until it must be killed. `lease` is
+/// set when the client has ended.
 fn watch(
     child: &mut Child,
     charge: &dyn Charge,
