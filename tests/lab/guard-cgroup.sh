@@ -47,6 +47,7 @@ seconds() {
 check "the group is regulated" "run --events 4000 --period 50ms" 0 '"stop_with":"freezer"'
 figures
 seconds 5
+check "  and the summary says that it was held" "cat /tmp/summary" 0 '"held":true,"not_held":null'
 check "  and stopped in nearly every period" "is $(of stopped_periods) -ge 3800" 0 yes
 check "  and the group is removed" "ls /sys/fs/cgroup" 0 "!batch"
 stop_ns=$(of 'stop_ns":{"mean')
@@ -78,6 +79,7 @@ EOF
 check "CPUs may go offline and online" \
 	"memwarden guard run --cgroup batch --event page-faults --events 4000 --period 50ms --json -- sh /tmp/hotplug 2>/tmp/summary" 0 ""
 check "  and the budget holds" "within $(of used_events_per_stopped_period) 400000 10" 0 yes
+check "  and the summary says what was not counted" "cat /tmp/summary" 0 '"held":false,"not_held":"CPU3 came online'
 
 check "a program is pinned to the chosen cores" \
 	"memwarden guard run --cpus 2-3 --backend user --event page-faults --no-self-test --mb 200 -- sh -c 'sh -c \"grep Cpus_allowed_list /proc/self/status\"'" \

@@ -33,9 +33,21 @@ impl Interrupt {
     /// # Errors
     /// When the signals can't be caught.
     pub fn catch() -> Result<Self, Error> {
+        Self::by(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])
+    }
+
+    /// Like [`Interrupt::catch`], but leaves SIGHUP to the caller: for a service, it means to read a file again.
+    ///
+    /// # Errors
+    /// When the signals can't be caught.
+    pub fn catch_but_hangup() -> Result<Self, Error> {
+        Self::by(&[SIGINT, SIGTERM, SIGQUIT])
+    }
+
+    fn by(signals: &[i32]) -> Result<Self, Error> {
         let caught = Self::default();
         let last = LAST.get_or_init(Arc::default);
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        for &signal in signals {
             let catch = |source| Error::Process {
                 action: "catching",
                 what: format!("signal {signal}"),

@@ -5,14 +5,12 @@
 //! theirs. On a core that runs for less than `runtime`, they therefore always run first and use up the budget.
 
 use memwarden_platform::Root;
+use memwarden_platform::task::{SCHED_FIFO, SCHED_RR, Task};
 
 use crate::CoreStatistics;
 
 /// One folder per CPU, with `runtime` and `period` in nanoseconds.
 const FAIR_SERVER: &str = "/sys/kernel/debug/sched/fair_server";
-
-/// Flag of a kernel thread in /proc/PID/stat (`PF_KTHREAD`).
-const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// One sentence for each core on which real-time tasks may get none of the budget. With PREEMPT_RT the kernel has such
 /// tasks on every core.
@@ -87,26 +85,22 @@ fn real_time_tasks(root: &Root) -> Vec<RealTimeTask> {
             continue;
         }
         for thread in root.names(&format!("/proc/{process}/task")) {
-            // A thread may end in the meantime, and its name may hold any bytes.
+            // A thread may end in the meantime.
             let line = root.bytes(&format!("/proc/{process}/task/{thread}/stat"));
-            tasks.extend(line.and_then(|line| real_time(&String::from_utf8_lossy(&line), thread)));
+            tasks.extend(line.and_then(|line| real_time(&line, thread)));
         }
     }
     tasks
 }
 
-/// Parses a line of /proc/PID/stat (proc_pid_stat(5)); `None` if the task isn't a real-time task.
-fn real_time(line: &str, thread: String) -> Option<RealTimeTask> {
-    let (name, rest) = line.split_once('(')?.1.rsplit_once(") ")?;
-    // The fields from number 3 on.
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    let (flags, cpu, policy) = (number(9)?, number(39)?, number(41)?);
-    let of_a_person = flags & KERNEL_THREAD == 0 && matches!(policy, 1 | 2);
-    of_a_person.then(|| RealTimeTask {
+/// `None` if the line isn't that of a user's real-time task.
+fn real_time(line: &[u8], thread: String) -> Option<RealTimeTask> {
+    let task = Task::parse(line)?;
+    let real_time = !task.is_of_kernel && matches!(task.policy, SCHED_FIFO | SCHED_RR);
+    real_time.then_some(RealTimeTask {
         thread,
-        name: name.to_owned(),
-        cpu: usize::try_from(cpu).unwrap_or(usize::MAX),
+        name: task.name,
+        cpu: task.cpu,
     })
 }
 
@@ -157,7 +151,7 @@ mod tests {
         }
         write(
             "/proc/1/task/1/stat".into(),
-            &stat("migration/0", KERNEL_THREAD, 0, 1),
+            &stat("migration/0", 0x0020_0000, 0, 1),
         );
         write("/proc/7/task/7/stat".into(), &stat("shell", 0, 1, 0));
         write("/proc/7/task/8/stat".into(), &stat("a (b) c", 0, 1, 1));

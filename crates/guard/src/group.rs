@@ -125,6 +125,8 @@ pub struct GroupGuard {
     path: PathBuf,
     lease: Option<ChildStdin>,
     said: Receiver<Vec<String>>,
+    /// What the regulator said, if it has ended before it was told to.
+    early: Option<Vec<String>>,
 }
 
 impl GroupGuard {
@@ -173,7 +175,12 @@ impl GroupGuard {
             let _ = tell.send(lines.map_while(Result::ok).collect());
         });
         let lease = launched.lease;
-        Ok(Self { path, lease, said })
+        Ok(Self {
+            path,
+            lease,
+            said,
+            early: None,
+        })
     }
 
     /// The group's folder.
@@ -191,7 +198,20 @@ impl GroupGuard {
         self.finish()
     }
 
+    /// Why regulation has ended, if it has: the group's tasks continue without a budget.
+    pub fn ended(&mut self) -> Option<String> {
+        if self.early.is_none() {
+            self.early = self.said.try_recv().ok();
+        }
+        self.early.as_deref().map(why_ended)
+    }
+
     fn finish(&mut self) -> Result<Summary, Error> {
+        if let Some(why) = self.ended() {
+            self.lease = None;
+            sweep(&Places::of_system(), Sweep::PutBack)?;
+            return Err(self.ended_early(&why));
+        }
         self.lease = None;
         let places = Places::of_system();
         let said = self.said.recv_timeout(END).map_err(|_| {
@@ -204,18 +224,28 @@ impl GroupGuard {
         let swept = sweep(&places, Sweep::PutBack);
         let said = said?;
         swept?;
+        // The processes may have begun to end before the command did.
+        if said.iter().any(|line| line == supervisor::STOPPED) {
+            return Err(self.ended_early(supervisor::STOPPED));
+        }
         let summary = said.iter().find_map(|line| serde_json::from_str(line).ok());
-        let why = said
-            .iter()
-            .find(|line| !line.starts_with('{'))
-            .map_or("its regulator was killed", String::as_str);
-        summary.ok_or_else(|| {
-            Error::Regulator(format!(
-                "regulation of {} ended before the command: {why}",
-                self.path.display()
-            ))
-        })
+        summary.ok_or_else(|| self.ended_early(&why_ended(&said)))
     }
+
+    fn ended_early(&self, why: &str) -> Error {
+        Error::Regulator(format!(
+            "regulation of {} ended before the command: {why}",
+            self.path.display()
+        ))
+    }
+}
+
+/// Why a regulator ended that was not told to by its client, from its last lines.
+fn why_ended(said: &[String]) -> String {
+    let reason = said.iter().find(|line| !line.starts_with('{'));
+    reason
+        .map_or("its regulator was killed", String::as_str)
+        .into()
 }
 
 impl Drop for GroupGuard {

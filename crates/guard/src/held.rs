@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tells in words whether a core was held to its budget, from its statistics.
 
+use memwarden_platform::cpus::CpuSet;
+
 use crate::statistics::{CoreStatistics, ResourceStatistics};
+use crate::user::places::Places;
 use crate::{BestEffort, Settings};
 
 /// The promised accuracy, 1 %: how far a second's events may exceed the assigned ones, as a share of them.
 const WITHIN: f64 = 0.01;
 
-/// Failures to regulate this core, one sentence each; empty if it was held to its budget or needn't be.
+/// Failures to regulate this core, one sentence each; empty if it was held to its budget or needn't be. `online` are the
+/// CPUs that the kernel has online, read after the statistics: a core that goes offline between the two is no failure.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
-pub fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
+pub fn failings(settings: &Settings, core: &CoreStatistics, online: &CpuSet) -> Vec<String> {
     let cpu = core.cpu;
     let mut failings = Vec::new();
     if !core.online {
+        if online.contains(cpu) {
+            failings.push(format!(
+                "CPU{cpu} is not held: it is online, but the guard does not regulate it; the kernel log or {} says why",
+                Places::of_system().log().display()
+            ));
+        }
         return failings;
     }
     if core.unregulated_periods > 0 {
@@ -87,6 +97,27 @@ mod tests {
             },
             ..CoreStatistics::default()
         }
+    }
+
+    /// The failings of a core while CPUs 0 to 2 are online.
+    fn failings(settings: &Settings, core: &CoreStatistics) -> Vec<String> {
+        super::failings(settings, core, &(0..3).collect())
+    }
+
+    #[test]
+    fn a_core_that_is_online_and_not_regulated_is_named() {
+        let strict = settings(BestEffort::None);
+        let unregulated = CoreStatistics {
+            cpu: 2,
+            ..CoreStatistics::default()
+        };
+        let told = failings(&strict, &unregulated);
+        assert!(
+            told[0]
+                .starts_with("CPU2 is not held: it is online, but the guard does not regulate it"),
+            "{told:?}"
+        );
+        assert!(super::failings(&strict, &unregulated, &(0..2).collect()).is_empty());
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub trait Host {
 
     /// The CPUs that can be online on this machine.
     fn possible(&self) -> CpuSet;
+
+    /// Whether the process has to end: a wait for another process's claim then ends with [`Error::Interrupted`].
+    fn interrupted(&self) -> bool;
 }
 
 /// A guard that is kept in line with the file.
@@ -103,7 +106,13 @@ impl Keeper {
         let settings = kept.session.regulator().settings()?;
         let wanted = file.wanted(&settings.control, &self.host.possible())?;
         let changes = wanted.undoing(&self.wanted, &kept.base).changes(&settings);
-        take(&mut kept.session, &file, &wanted, &changes)?;
+        take(
+            self.host.as_ref(),
+            &mut kept.session,
+            &file,
+            &wanted,
+            &changes,
+        )?;
         kept.online = settings.control.online;
         (self.file, self.wanted) = (file, wanted);
         Ok(if changes.is_empty() {
@@ -214,7 +223,9 @@ impl Keeper {
 
 /// Starts the guard or takes it over, tests it, and applies the file. On a failure, the session restores everything.
 fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), Error> {
-    let mut session = Session::share(|| host.open(file), &file.start_options())?;
+    let interrupted = || host.interrupted();
+    let mut session =
+        Session::share_unless(|| host.open(file), &file.start_options(), &interrupted)?;
     session.keep_settings();
     if !session.took_over() && file.self_test {
         host.prove(session.guard(), file.asks_for_writes())?;
@@ -222,7 +233,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     let base = session.regulator().settings()?;
     let wanted = file.wanted(&base.control, &host.possible())?;
     let changes = wanted.changes(&base);
-    take(&mut session, file, &wanted, &changes)?;
+    take(host, &mut session, file, &wanted, &changes)?;
     let said = format!(
         "guard {} {}: event {}, period {} us, cores {}; {}: {}",
         session.regulator().name(),
@@ -251,13 +262,15 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
 
 /// Takes the cores that the file names, and applies the changes to them.
 fn take(
+    host: &dyn Host,
     session: &mut Session,
     file: &BudgetFile,
     wanted: &Wanted,
     changes: &[Change],
 ) -> Result<(), Error> {
     let hold = if file.keep { Hold::Firm } else { Hold::Loose };
-    session.take(&wanted.wishes(), hold, |guard| {
+    let interrupted = || host.interrupted();
+    session.take_unless(&wanted.wishes(), hold, &interrupted, |guard| {
         wanted::apply(guard, changes)
     })
 }
@@ -269,10 +282,11 @@ mod tests {
     use crate::session::tests::Shared;
     use crate::statistics::CoreStatistics;
     use crate::{BestEffort, Resource, StartOptions};
+    use std::cell::Cell;
     use std::fs;
 
-    /// A machine with two CPUs and one guard.
-    struct Machine(Shared);
+    /// A machine with two CPUs and one guard. With a period of 2 ms, a signal comes while the guard is proved.
+    struct Machine(Shared, Cell<bool>);
 
     impl Host for Machine {
         fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
@@ -286,6 +300,10 @@ mod tests {
         fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
             // With a period of 0.5 ms it cannot regulate writes.
             let control = guard.settings()?.control;
+            if control.period_us == 2000 {
+                self.1.set(true);
+                return Err(Error::Interrupted);
+            }
             if control.user_only || writes && control.period_us == 500 {
                 return Err(Error::SelfTest("it doesn't regulate".into()));
             }
@@ -293,6 +311,9 @@ mod tests {
         }
         fn possible(&self) -> CpuSet {
             (0..2).collect()
+        }
+        fn interrupted(&self) -> bool {
+            self.1.get()
         }
     }
 
@@ -317,7 +338,7 @@ mod tests {
             fs::write(self.path(), text).unwrap();
         }
         fn begin(&self) -> Result<Keeper, Error> {
-            let host = Box::new(Machine(self.guard.clone()));
+            let host = Box::new(Machine(self.guard.clone(), Cell::new(false)));
             Keeper::begin(host, &self.path()).map(|(keeper, _)| keeper)
         }
         fn budgets(&self) -> Vec<Option<u64>> {
@@ -369,6 +390,20 @@ mod tests {
             assert!(setup.begin().is_err(), "{text}");
             assert!(!setup.guard.is_running(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_signal_ends_the_start_and_the_restart_and_leaves_no_guard() {
+        let setup = Setup::new("mb = [100]\nperiod = \"2ms\"\n");
+        assert!(matches!(setup.begin().err(), Some(Error::Interrupted)));
+        assert!(!setup.guard.is_running());
+
+        setup.write("mb = [100]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.write("mb = [100]\nperiod = \"2ms\"\nbytes_per_event = 4096\n");
+        assert!(matches!(keeper.reload().err(), Some(Error::Interrupted)));
+        keeper.end().unwrap();
+        assert!(!setup.guard.is_running());
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod rt_throttling;
 pub mod self_test;
 mod session;
 pub mod statistics;
+pub mod throttle_class;
 pub mod trace;
 pub mod units;
 pub mod user;

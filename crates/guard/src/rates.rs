@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use memwarden_platform::cpus::{self, CpuSet};
 use serde::Serialize;
 
 use crate::held::failings;
@@ -21,6 +22,8 @@ pub struct Sample {
     pub cores: Vec<CoreStatistics>,
     /// When the statistics were read.
     pub at: Instant,
+    /// The CPUs that the kernel had online after that.
+    pub online: CpuSet,
 }
 
 impl Sample {
@@ -36,7 +39,15 @@ impl Sample {
             settings,
             cores,
             at,
+            online: cpus::online().map_err(Error::platform)?,
         })
+    }
+
+    /// The failures to regulate any of the cores, one sentence each.
+    #[must_use]
+    pub fn failings(&self) -> Vec<String> {
+        let of = |core| failings(&self.settings, core, &self.online);
+        self.cores.iter().flat_map(of).collect()
     }
 }
 
@@ -104,6 +115,14 @@ pub struct Rates {
     pub cores: Vec<CoreRates>,
 }
 
+impl Rates {
+    /// The failures to regulate any of the cores, one sentence each.
+    pub fn failings(&self) -> impl Iterator<Item = &str> {
+        let failings = self.cores.iter().flat_map(|core| &core.failings);
+        failings.map(String::as_str)
+    }
+}
+
 /// Turns readings into rates.
 #[derive(Debug, Clone, Default)]
 pub struct Sampler {
@@ -136,7 +155,7 @@ impl Sampler {
                 let span = before
                     .zip(interval)
                     .filter(|(before, _)| continues(before, core));
-                rates(&sample.settings, core, span)
+                rates(&sample, core, span)
             })
             .collect();
         cores.sort_by_key(|core| core.cpu);
@@ -171,10 +190,11 @@ fn continues(before: &CoreStatistics, now: &CoreStatistics) -> bool {
 
 #[allow(clippy::cast_precision_loss)]
 fn rates(
-    settings: &Settings,
+    sample: &Sample,
     core: &CoreStatistics,
     span: Option<(&CoreStatistics, Duration)>,
 ) -> CoreRates {
+    let settings = &sample.settings;
     let control = &settings.control;
     // A throttle may have begun before the interval; limit its time to the interval's length.
     let share = |ns: fn(&CoreStatistics) -> u64| {
@@ -233,7 +253,7 @@ fn rates(
             (core.overflows - before.overflows) as f64 / interval.as_secs_f64()
         }),
         unregulated_periods: core.unregulated_periods,
-        failings: failings(settings, core),
+        failings: failings(settings, core, &sample.online),
     }
 }
 
@@ -294,6 +314,7 @@ mod tests {
                 settings: settings.clone(),
                 cores: cores.to_vec(),
                 at: self.start + Duration::from_millis(ms),
+                online: (0..2).collect(),
             })
         }
     }
@@ -387,6 +408,8 @@ mod tests {
         away.online = false;
         let gone = readings.at(2000, &settings, &[away.clone(), core(1, 6, 900)]);
         assert_eq!(gone.cores[0].read.achieved_mib_s, None);
+        // The kernel has it online: it is named.
+        assert_eq!(gone.cores[0].failings.len(), 1);
         assert_eq!(gone.cores[1].read.achieved_mib_s, Some(0.0));
         // Back online: events from before it went offline make no rate.
         let back = readings.at(3000, &settings, &[core(0, 9, 999)]);

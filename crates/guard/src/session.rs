@@ -76,22 +76,12 @@ impl Session {
     }
 
     /// Starts the guard that `choose` returns, or joins the sessions with the running one. Other sessions wait until
-    /// this one has [taken](Session::take) its cores.
+    /// this one has [taken](Session::take) its cores. Waits for the lock only until `interrupted` returns true; the
+    /// guard is not started then.
     ///
     /// # Errors
-    /// When the guard cannot be started or read, or another process holds the lock for more than a minute.
-    pub fn share(
-        choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
-        options: &StartOptions,
-    ) -> Result<Self, Error> {
-        Self::share_below(&Places::of_system(), choose, options, &|| false)
-    }
-
-    /// Like [`Session::share`], but waits for the lock only until `interrupted` returns true. The guard is not started
-    /// then.
-    ///
-    /// # Errors
-    /// As for [`Session::share`]; [`Error::Interrupted`] if it was interrupted.
+    /// When the guard cannot be started or read, or another process holds the lock for more than a minute;
+    /// [`Error::Interrupted`] if it was interrupted.
     pub fn share_unless(
         choose: impl Fn() -> Result<Box<dyn Regulator>, Error>,
         options: &StartOptions,
@@ -215,12 +205,27 @@ impl Session {
         hold: Hold,
         set: impl FnOnce(&mut dyn Regulator) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.take_unless(wishes, hold, &|| false, set)
+    }
+
+    /// Like [`Session::take`], but waits for the lock only until `interrupted` returns true. The cores stay as they are
+    /// then.
+    ///
+    /// # Errors
+    /// As for [`Session::take`]; [`Error::Interrupted`] if it was interrupted.
+    pub fn take_unless<E: From<Error>>(
+        &mut self,
+        wishes: &[Wish],
+        hold: Hold,
+        interrupted: &dyn Fn() -> bool,
+        set: impl FnOnce(&mut dyn Regulator) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Some(shared) = &mut self.shared else {
             return set(self.guard.as_mut());
         };
         let lock = match shared.lock.take() {
             Some(lock) => lock,
-            None => Locked::wait(&shared.places)?,
+            None => Locked::wait_unless(&shared.places, interrupted)?,
         };
         let (living, _) = lock.others(&shared.claim.guard, shared.held.as_ref());
         if let Some(other) = living.iter().find(|other| other.whole) {

@@ -148,6 +148,14 @@ impl Rig {
         assert!(!self.is_frozen());
     }
 
+    /// Expects that `guard run` says while the command runs that it has no budget.
+    fn expect_told_at_once(&self) {
+        eventually("it is told", || {
+            let said = fs::read_to_string(self.folder.path().join("said")).unwrap();
+            said.contains("the command continues without a budget")
+        });
+    }
+
     /// Ends the command; returns the exit code and output of `guard run`.
     fn end(&mut self) -> (Option<i32>, String) {
         let _ = kill_process(self.command.take().unwrap(), Signal::KILL);
@@ -186,6 +194,7 @@ fn end_of_regulator(what: &str, said: &str, hurt: impl FnOnce(Pid, Pid)) {
     let since = Instant::now();
     hurt(supervisor, regulator);
     rig.expect_freedom(what, since);
+    rig.expect_told_at_once();
     let (code, text) = rig.end();
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(said), "{text}");
@@ -357,18 +366,52 @@ fn guard_stop_ends_a_group_that_is_regulated() {
     assert!(stopped.status.success(), "{stopped:?}");
     rig.expect_freedom("guard stop", since);
     rig.expect_nothing_left();
-    rig.end();
+    rig.expect_told_at_once();
+    let (code, text) = rig.end();
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("it was stopped"), "{text}");
+}
+
+#[test]
+fn a_group_that_was_stopped_early_is_not_held_in_json() {
+    let Some(rig) = Rig::new() else { return };
+    // The command ends regulation of its own group. It may end before the regulator's processes have.
+    for _ in 0..2 {
+        let outcome = rig
+            .command("--events 1000 --json --")
+            .args([env!("CARGO_BIN_EXE_memwarden"), "guard", "stop"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.status.code(), Some(1), "{said}");
+        let last = said.lines().last().unwrap();
+        let summary: Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{said}"));
+        assert_eq!(summary["held"], false);
+        assert!(
+            summary["lost"].as_str().unwrap().contains("it was stopped"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
 fn the_budget_holds_and_the_summary_says_so() {
     let Some(rig) = Rig::new() else { return };
-    let outcome = rig
-        .command("--events 200 --period 10ms --json --")
-        .args([env!("CARGO_BIN_EXE_memwarden"), "bandwidth"])
-        .args("--fresh-pages -m 1M -t 3".split(' '))
-        .output()
-        .unwrap();
+    let run = || {
+        rig.command("--events 200 --period 10ms --json --")
+            .args([env!("CARGO_BIN_EXE_memwarden"), "bandwidth"])
+            .args("--fresh-pages -m 1M -t 3".split(' '))
+            .output()
+            .unwrap()
+    };
+    let mut outcome = run();
+    for _ in 0..4 {
+        // The host stood still, and the supervisor took the regulator for stuck.
+        if !String::from_utf8_lossy(&outcome.stderr).contains("past its time") {
+            break;
+        }
+        outcome = run();
+    }
     let said = String::from_utf8_lossy(&outcome.stderr);
     assert!(outcome.status.success(), "{said}");
     let last = said.lines().last().unwrap();
@@ -388,6 +431,10 @@ fn the_budget_holds_and_the_summary_says_so() {
         number("used_events") <= 200.0 * periods + 500.0 + 20_000.0,
         "{last}"
     );
+    // The verdict is that of the figures; whether the group was held depends on the host's other work.
+    let held = number("worst_second_mib_s") <= 1.05 * number("budget_mib_s");
+    assert_eq!(summary["held"], held, "{last}");
+    assert_eq!(summary["not_held"].is_null(), held, "{last}");
     // Consistency: no period exceeds the worst one, and the smallest second does not exceed the worst.
     assert!(
         number("used_events") <= number("worst_period_events") * periods,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guard run` as one or several users run it: its output, its refusals, and what it leaves behind. The regulator is
-//! the one in user space, on this machine.
+//! `guard run` as one or several users run it: its output, its refusals, and what it leaves behind; and `guard serve`
+//! beside it. The regulator is the one in user space, on this machine.
 
 #[allow(dead_code)]
 mod processes;
@@ -295,6 +295,62 @@ fn a_signal_while_a_run_waits_for_another_ends_it_without_its_command() {
     }
     drop(lock);
     assert!(!file.exists());
+    rig.expect_nothing_left();
+}
+
+impl Rig {
+    /// `guard serve` with this budget file, beside the claims of this rig.
+    fn serve(&self, text: &str) -> Child {
+        let file = self.folder.path().join("guard.toml");
+        let head = "backend = \"user\"\nevent = \"page-faults\"\n";
+        fs::write(&file, format!("{head}{text}")).unwrap();
+        self.command("guard serve --listen 127.0.0.1:0 --config")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(self.folder.path().join("said")).unwrap())
+            .spawn()
+            .unwrap()
+    }
+}
+
+#[test]
+fn a_signal_while_serve_waits_for_another_ends_it_without_a_guard() {
+    let Some(rig) = Rig::new() else { return };
+    let lock = fs::File::create(rig.folder.path().join("claims.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let mut waits = rig.serve("self_test = false\n");
+        while !catches(waits.id(), signal) {
+            std::hint::spin_loop();
+        }
+        kill_process(Pid::from_child(&waits), signal).unwrap();
+        eventually("it ends", || waits.try_wait().unwrap().is_some());
+        let code = waits.wait().unwrap().code();
+        assert_eq!(code, Some(128 + signal.as_raw()));
+        let said = fs::read_to_string(rig.folder.path().join("said")).unwrap();
+        assert_eq!(
+            said,
+            "memwarden: interrupted: the budget file is not applied\n"
+        );
+    }
+    drop(lock);
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_signal_while_serve_proves_its_guard_ends_both() {
+    let Some(rig) = Rig::new() else { return };
+    // With this period the proof takes far longer than the signal.
+    let mut proves = rig.serve("period = \"1000ms\"\n");
+    eventually("the guard runs", || rig.show().is_some());
+    kill_process(Pid::from_child(&proves), Signal::TERM).unwrap();
+    eventually("it ends", || proves.try_wait().unwrap().is_some());
+    assert_eq!(proves.wait().unwrap().code(), Some(143));
+    let said = fs::read_to_string(rig.folder.path().join("said")).unwrap();
+    assert!(
+        said.ends_with("memwarden: interrupted: the budget file is not applied\n"),
+        "{said}"
+    );
     rig.expect_nothing_left();
 }
 

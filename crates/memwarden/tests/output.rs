@@ -2,6 +2,11 @@
 //! Readers that close the pipe: `| head -1` and `| true` with each verb. Nothing panics, the exit code is the same as
 //! with a reader, and a report is complete.
 
+#[allow(dead_code)]
+mod processes;
+mod verbs;
+
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -16,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 fn memwarden(folder: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
     command
-        .args(line.split(' '))
+        .args(line.split_whitespace())
         .current_dir(folder)
         .env("MEMWARDEN_RUNTIME_DIR", folder.join("runtime"))
         .stdin(Stdio::null());
@@ -33,48 +38,338 @@ fn closed() -> OwnedFd {
     pipe().1
 }
 
-/// All commands that print and need neither a guard nor the lab's machine.
-const LINES: [&str; 34] = [
+/// Further commands that print and need neither a guard nor the lab's machine: JSON, settings, refusals.
+const LINES: [&str; 22] = [
     "--help",
     "--version",
-    "doctor",
     "doctor --json",
-    "maps",
     "maps --json",
-    "latency -m 64 -i 1",
     "latency -m 64 -i 1 --json",
-    "bandwidth -m 64 -i 1",
     "bandwidth -m 64 -i 1 --json",
-    "periodic -r 64K --period 1ms --deadline 1ms --jobs 3 --no-rt",
     "periodic -r 64K --period 1ms --deadline 1ms --jobs 3 --no-rt --json",
     "interfere --print-config",
     "realtime --print-config",
     "mmap --print-config",
     "copy latency --print-config",
     "trace copies --print-config",
-    "guard check guard.toml",
     "guard show",
     "guard show --json",
-    "top --once --interval 20ms --backend null",
     "top --once --interval 20ms --backend null --json",
-    "lab status",
     "lab status --json",
-    "sim platforms",
     "sim platforms --json",
-    "sim memories",
     "sim memories --json",
-    "sim generate --pattern stream --count 100 -o trace --replace",
     "report --schema",
-    "schema interfere",
     "schema missing",
     "report missing",
     "nonsense",
 ];
 
+/// A verb's whole run: commands that prepare it, and the run. Each begins in a folder with `guard.toml` and `memory`.
+type Whole = (&'static str, &'static [&'static str]);
+
+/// Verbs that run within seconds, without root and without a guard.
+const WHOLE: [Whole; 34] = [
+    ("latency", &["latency -m 64 -i 1"]),
+    ("bandwidth", &["bandwidth -m 64 -i 1"]),
+    (
+        "periodic",
+        &["periodic -r 64K --period 1ms --deadline 1ms --jobs 3 --no-rt"],
+    ),
+    ("jobs", &["jobs --jobs 2 -- true"]),
+    ("doctor", &["doctor"]),
+    ("maps", &["maps"]),
+    (
+        "interfere",
+        &[
+            "interfere --victim latency --victim-memory 64K --victim-iterations 1 --aggressors bandwidth:read \
+           --aggressor-memory 64K --repeat 1 --settle 1ms --backend null --out run",
+        ],
+    ),
+    (
+        "realtime",
+        &[
+            "realtime --no-rt --jobs 5 --frame 64K --period 1ms --deadline 1ms --settle 1ms --out run",
+        ],
+    ),
+    (
+        "mmap",
+        &[
+            "mmap --flags private-anonymous --access random --locality 1 --size 2M --outer 64 --model-outer 8 --flush off \
+           --repeat 1 --out run",
+        ],
+    ),
+    (
+        "mymem throughput",
+        &["mymem throughput --device memory --sizes 1 --trials 10 --out run"],
+    ),
+    (
+        "mymem counter",
+        &["mymem counter --device memory --lock none --workers 1 --increments 100 --out run"],
+    ),
+    (
+        "mymem mistakes",
+        &["mymem mistakes --device memory --workers 2 --increments 10 --out run"],
+    ),
+    (
+        "copy latency",
+        &["copy latency --device null --sizes 1 --count 9 --out run"],
+    ),
+    (
+        "copy bandwidth",
+        &["copy bandwidth --device null --sizes 1K --operations 2 --out run --dat dat"],
+    ),
+    (
+        "copy pollution",
+        &[
+            "copy pollution --device null --application susan_corners_small --system cpu --pairs from:16 --count 2 --out run",
+        ],
+    ),
+    (
+        "copy breakeven",
+        &[
+            "copy breakeven --device null --sizes 1K --count 10 --victim susan_corners_small --victim-runs 2 --out run",
+        ],
+    ),
+    (
+        "trace copies",
+        &["trace copies --device null --for 50ms --out run"],
+    ),
+    ("guard calibrate", &["guard calibrate -m 1M"]),
+    ("guard check", &["guard check guard.toml"]),
+    ("guard events", &["guard events"]),
+    ("top", &["top --once --interval 20ms --backend null"]),
+    ("lab status", &["lab status"]),
+    (
+        "report",
+        &[
+            "copy latency --device null --sizes 1 --count 9 --out run",
+            "report run",
+        ],
+    ),
+    ("schema", &["schema interfere"]),
+    ("sim memories", &["sim memories"]),
+    ("sim platforms", &["sim platforms"]),
+    (
+        "sim calibrate",
+        &["sim calibrate raspberry-pi-3 --compare-only"],
+    ),
+    ("sim check", &["sim check ddr4-2400 --commands 1000"]),
+    (
+        "sim generate",
+        &["sim generate --pattern stream --count 100 -o trace"],
+    ),
+    (
+        "sim record",
+        &[
+            "sim record --platform raspberry-pi-3 --workload bandwidth:write@1 --memory 1M --for 20us --settle 20us -o trace",
+        ],
+    ),
+    (
+        "sim replay",
+        &[
+            "sim generate --pattern stream --count 100 -o trace",
+            "sim replay trace",
+        ],
+    ),
+    (
+        "plan",
+        &[
+            "plan --platform raspberry-pi-3 --task t:frame=4K,period=100us,deadline=90us@0 --load bandwidth:read@1 \
+             --load-memory 64K --jobs 1 --confidence 0.5 --out run",
+        ],
+    ),
+    ("completions", &["completions bash"]),
+    ("manual", &["manual pages"]),
+];
+
+/// Verbs that need root and a guard, in an order in which they find one.
+const GUARDED: [Whole; 6] = [
+    (
+        "guard start",
+        &["guard start --backend user --event page-faults --no-self-test"],
+    ),
+    ("guard set", &["guard set --events 5000"]),
+    ("guard mode", &["guard mode --best-effort spare"]),
+    ("guard show", &["guard show"]),
+    ("guard run", &["guard run --events 5000 -- true"]),
+    ("guard stop", &["guard stop"]),
+];
+
+/// Verbs whose whole run is elsewhere or not possible here, with the reason.
+const ELSEWHERE: [(&str, &str); 10] = [
+    ("guard serve", "runs until a signal: it has its own test"),
+    ("guard bench", "measures for minutes"),
+    ("mmap reclaim", "needs a patched kernel"),
+    ("lab run", "boots the emulated machine"),
+    ("lab shell", "boots the emulated machine"),
+    ("lab interfere", "boots the emulated machine"),
+    ("lab modules", "compiles modules"),
+    ("lab kernel", "compiles a kernel"),
+    ("lab qemu", "compiles an emulator"),
+    ("lab clean", "removes the lab's files"),
+];
+
+#[test]
+fn every_verb_has_a_whole_run_or_a_reason() {
+    let known: BTreeSet<String> = [&WHOLE[..], &GUARDED[..]]
+        .concat()
+        .iter()
+        .map(|(verb, _)| *verb)
+        .chain(ELSEWHERE.iter().map(|(verb, _)| *verb))
+        .map(str::to_owned)
+        .collect();
+    // The help does not list these two.
+    let mut verbs = BTreeSet::from(["completions".to_owned(), "manual".to_owned()]);
+    verbs::each(&[], &mut |verb, _| {
+        verbs.insert(verb.join(" "));
+    });
+    assert_eq!(known, verbs);
+    for (verb, lines) in [&WHOLE[..], &GUARDED[..]].concat() {
+        assert!(lines.last().unwrap().starts_with(verb), "{verb}");
+    }
+}
+
+/// All files below a folder, except those of a regulator.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut left = vec![folder.to_owned()];
+    while let Some(below) = left.pop() {
+        for entry in fs::read_dir(below).unwrap().flatten() {
+            let path = entry.path();
+            if entry.file_name() == "runtime" {
+                continue;
+            }
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap();
+                found.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found
+}
+
+/// How a run is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// To the end.
+    Whole,
+    /// `| true`
+    Gone,
+    /// `2>&1 | head -c 1`
+    First,
+}
+
+/// The exit code of a run; it must not panic.
+fn code(mut command: Command, line: &str, reader: Reader) -> Option<i32> {
+    let output = match reader {
+        Reader::Whole => command.output().unwrap(),
+        Reader::Gone => command.stdout(closed()).output().unwrap(),
+        Reader::First => {
+            let (mut from, to) = pipe();
+            let mut child = command.stdout(to).stderr(closed()).spawn().unwrap();
+            // Or this process would keep the pipe open.
+            drop(command);
+            let _ = from.read(&mut [0]);
+            drop(from);
+            let status = ended(&mut child);
+            return judged(line, status.signal(), status.code(), "");
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    judged(line, output.status.signal(), output.status.code(), &said)
+}
+
+fn judged(line: &str, signal: Option<i32>, code: Option<i32>, said: &str) -> Option<i32> {
+    assert_eq!(signal, None, "{line}: {said}");
+    assert_ne!(code, Some(101), "{line}: {said}");
+    assert!(!said.contains("panicked"), "{line}: {said}");
+    code
+}
+
+/// The exit code and the files of a verb's whole run.
+fn whole(lines: &[&str], reader: Reader) -> (Option<i32>, BTreeSet<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("guard.toml"), "mb = [1000]\n").unwrap();
+    fs::write(folder.path().join("memory"), vec![0; 512 << 10]).unwrap();
+    let (line, before) = lines.split_last().unwrap();
+    for line in before {
+        let prepared = memwarden(folder.path(), line).output().unwrap();
+        assert!(prepared.status.success(), "{line}: {prepared:?}");
+    }
+    let code = code(memwarden(folder.path(), line), line, reader);
+    (code, files(folder.path()))
+}
+
+#[test]
+fn a_whole_run_of_each_verb_is_complete_without_a_reader() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    for (verb, lines) in WHOLE {
+        if verb == "interfere" && cpus < 2 {
+            eprintln!("skipped: {verb} needs two CPUs");
+            continue;
+        }
+        let read = whole(lines, Reader::Whole);
+        // Some exit with 1 without root.
+        let leaves_files = lines.last().unwrap().contains(" run");
+        assert!(!leaves_files || read.0 == Some(0), "{verb}: {read:?}");
+        if lines.last().unwrap().contains("--out run") {
+            for file in ["run.json", "summary.json", "samples.csv", "report.html"] {
+                assert!(read.1.contains(&format!("run/{file}")), "{verb}: {file}");
+            }
+        }
+        for reader in [Reader::Gone, Reader::First] {
+            assert_eq!(whole(lines, reader), read, "{verb}: {reader:?}");
+        }
+    }
+}
+
+#[test]
+fn the_verbs_of_a_guard_need_no_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: this needs root");
+        return;
+    }
+    for reader in [Reader::Whole, Reader::Gone, Reader::First] {
+        for (verb, lines) in GUARDED {
+            let line = lines[0];
+            let code = code(memwarden(folder.path(), line), line, reader);
+            if reader == Reader::Whole && verb == "guard start" && code != Some(0) {
+                eprintln!("skipped: no guard can run here");
+                return;
+            }
+            assert_eq!(code, Some(0), "{verb}: {reader:?}");
+        }
+    }
+}
+
+#[test]
+fn a_service_without_a_reader_ends_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("guard.toml");
+    fs::write(&file, "backend = \"null\"\nself_test = false\n").unwrap();
+    let said = folder.path().join("said");
+    let line = "guard serve --listen 127.0.0.1:0 --config guard.toml";
+    let mut child = memwarden(folder.path(), line)
+        .stdout(closed())
+        .stderr(File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(&said).unwrap();
+    processes::eventually("it serves", || said().contains("guard null started"));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = ended(&mut child);
+    assert_eq!(
+        judged(line, status.signal(), status.code(), &said()),
+        Some(0)
+    );
+}
+
 #[test]
 fn a_closed_pipe_changes_no_exit_code() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(folder.path().join("guard.toml"), "mb = [1000]\n").unwrap();
     for line in LINES {
         let command = || {
             let mut command = memwarden(folder.path(), line);
@@ -137,12 +432,16 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
 }
 
 #[test]
-fn a_closed_output_ends_a_load() {
+fn a_closed_output_ends_a_load_and_a_view() {
     let folder = tempfile::tempdir().unwrap();
-    for more in ["", " --json"] {
-        let line = format!("bandwidth -m 64 -t 0 --interval 10ms{more}");
+    for line in [
+        "bandwidth -m 64 -t 0 --interval 10ms",
+        "bandwidth -m 64 -t 0 --interval 10ms --json",
+        "top --backend null --interval 20ms",
+        "top --backend null --interval 20ms --json",
+    ] {
         let (mut reader, writer) = pipe();
-        let mut child = memwarden(folder.path(), &line)
+        let mut child = memwarden(folder.path(), line)
             .stdout(writer)
             .stderr(Stdio::null())
             .spawn()

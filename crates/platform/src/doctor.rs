@@ -129,7 +129,7 @@ struct Patient<'a> {
 }
 
 /// All checks, in the order of the findings.
-const CHECKS: [fn(&Patient) -> Finding; 25] = [
+const CHECKS: [fn(&Patient) -> Finding; 26] = [
     counting::pmu,
     counting::memory_traffic,
     counting::counters_at_once,
@@ -144,6 +144,7 @@ const CHECKS: [fn(&Patient) -> Finding; 25] = [
     regulating::fifo,
     regulating::rt_throttling,
     regulating::fair_server,
+    regulating::throttle_thread,
     steadiness::virtualised,
     steadiness::isolated,
     steadiness::smt,

@@ -38,7 +38,9 @@ pub mod shared;
 pub mod spin;
 pub mod swap;
 pub mod symbols;
+pub mod task;
 pub mod text_or_bytes;
+pub mod throttle_thread;
 pub mod units;
 pub mod usage;
 

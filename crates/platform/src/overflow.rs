@@ -98,6 +98,10 @@ pub const FAR: u64 = 1 << 50;
 /// `PERF_SAMPLE_TIME` of linux/perf_event.h; its type in the bindings varies.
 const SAMPLE_TIME: u64 = 1 << 2;
 
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED` and `PERF_FORMAT_TOTAL_TIME_RUNNING` of linux/perf_event.h; their type in the bindings
+/// varies.
+const TIMES: u64 = 1 << 0 | 1 << 1;
+
 /// Data pages of a buffer; a power of two. They hold two thousand overflows: more than occur while a group is stopped
 /// for some milliseconds.
 const COUNTER_PAGES: usize = 8;
@@ -168,6 +172,10 @@ impl OverflowCounter {
         // A pinned hardware counter or none: a multiplexed counter would miss events.
         let own = code.is_hardware() && matches!(of, Of::Cpu);
         attributes.set_pinned(u64::from(own));
+        // A group's counter can't be pinned; these times tell whether it was multiplexed.
+        if matches!(of, Of::Group(_)) {
+            attributes.read_format = TIMES;
+        }
         let system = |source| Error::System {
             attempt: format!("count event {}:{:#x} on CPU {cpu}", code.kind, code.config),
             source,
@@ -209,17 +217,37 @@ impl OverflowCounter {
     /// # Errors
     /// When it cannot be read.
     pub fn read_if_counting(&self) -> Result<Option<u64>> {
-        let mut value = 0_u64;
-        // SAFETY: 8 bytes that are ours to be written.
+        Ok(self.values()?.map(|[count, _, _]| count))
+    }
+
+    /// Share of the group's time on the CPU for which the event counted: below 1 if the event had to share the CPU's
+    /// counters with others, and so missed events. 1 without such time, and for a counter of a whole CPU, which is
+    /// pinned.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn counted_share(&self) -> Result<f64> {
+        Ok(match self.values()? {
+            Some([_, enabled, running]) if enabled > 0 => running as f64 / enabled as f64,
+            _ => 1.0,
+        })
+    }
+
+    /// The count and, for a group, the times for which the event was enabled and counted, in ns; otherwise these are 0.
+    /// `None` as for [`OverflowCounter::read_if_counting`].
+    fn values(&self) -> Result<Option<[u64; 3]>> {
+        let mut values = [0_u64; 3];
+        // SAFETY: 24 bytes that are ours to be written.
         let got = unsafe {
             libc::read(
                 self.file.as_raw_fd(),
-                (&raw mut value).cast(),
-                size_of::<u64>(),
+                values.as_mut_ptr().cast(),
+                size_of_val(&values),
             )
         };
         match got {
-            8 => Ok(Some(value)),
+            8 | 24 => Ok(Some(values)),
             // A pinned event that is not on the PMU reads as end of file.
             0 => Ok(None),
             _ => Err(Error::last("read a counter")),

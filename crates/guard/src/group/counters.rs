@@ -16,7 +16,12 @@ use crate::event::Event;
 /// A CPU, and the reason why it has no event.
 type LeftOut = (usize, String);
 
+/// Least share of the group's time for which a counter must count. Times are read while they run, so they differ by
+/// microseconds; two events that share one counter get about half of the time each.
+const WHOLE: f64 = 0.99;
+
 struct PerCpu {
+    cpu: usize,
     count: OverflowCounter,
     alarm: OverflowCounter,
     /// The count at the beginning of the period.
@@ -63,6 +68,7 @@ impl Counters {
             .map(|(cpu, code)| {
                 let count = open(cpu, code)?;
                 Ok(PerCpu {
+                    cpu,
                     begin: count.read()?,
                     count,
                     alarm: open(cpu, code)?,
@@ -87,6 +93,19 @@ impl Counters {
             *used = cpu.count.read()?.saturating_sub(cpu.begin);
         }
         Ok(self.used.iter().sum())
+    }
+
+    /// The CPUs on which the kernel gave the counter to other events for a part of the group's time, each with the share
+    /// that was counted.
+    pub fn shared(&self) -> Result<Vec<(usize, f64)>> {
+        let mut shared = Vec::new();
+        for cpu in &self.cpus {
+            let share = cpu.count.counted_share()?;
+            if share < WHOLE {
+                shared.push((cpu.cpu, share));
+            }
+        }
+        Ok(shared)
     }
 
     /// Ends the period with the counts that [`Self::used`] last read.

@@ -13,6 +13,11 @@ const ROOM: usize = 1 << 18;
 
 const SECOND_US: u64 = 1_000_000;
 
+/// How far the mean over a second may exceed the budget of a group that was held: in percent of it, at periods of
+/// [`LONG_US`] or more and at shorter ones. docs/guard.md guarantees them at 10 ms and at 1 ms.
+const WITHIN_PERCENT: [u64; 2] = [5, 10];
+const LONG_US: u64 = 10_000;
+
 /// A distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spread {
@@ -68,6 +73,10 @@ pub struct Summary {
     /// What was requested; in JSON, its fields are beside the others.
     #[serde(flatten)]
     pub terms: Terms,
+    /// True if the group was held to its budget, or had none.
+    pub held: bool,
+    /// Reason why it was not held, or why that is unknown.
+    pub not_held: Option<String>,
     /// Duration of the regulation, in seconds.
     pub duration_s: f64,
     /// Periods that began.
@@ -139,6 +148,13 @@ impl Seconds {
         }
     }
 
+    /// Adds the events of a period that has not ended, if a whole second came before: that cannot be a least second.
+    fn rest(&mut self, used: u64) {
+        if self.most.is_some() {
+            self.push(used, false);
+        }
+    }
+
     fn push(&mut self, events: u64, stopped: bool) {
         self.sum += events;
         self.last.push_back((events, stopped));
@@ -173,6 +189,7 @@ pub(super) struct Figures {
     overshoot: Vec<u64>,
     reaction_ns: Vec<u64>,
     stop_ns: Vec<u64>,
+    uncounted: Vec<String>,
 }
 
 /// A period in which the group was stopped.
@@ -199,7 +216,57 @@ impl Figures {
             overshoot: Vec::with_capacity(ROOM),
             reaction_ns: Vec::with_capacity(ROOM),
             stop_ns: Vec::with_capacity(ROOM),
+            uncounted: Vec::new(),
         }
+    }
+
+    /// Adds the events of the last period, which has not ended.
+    pub fn rest(&mut self, used: u64) {
+        self.used += used;
+        self.worst_period = self.worst_period.max(used);
+        self.seconds.rest(used);
+    }
+
+    /// Records why some of the group's events were not counted.
+    pub fn uncounted(&mut self, why: String) {
+        if !self.uncounted.contains(&why) {
+            self.uncounted.push(why);
+        }
+    }
+
+    /// Reason why the group was not held to its budget, or why that is unknown; `None` if it was or had no budget.
+    #[allow(clippy::cast_precision_loss)]
+    fn not_held(&self, terms: &Terms) -> Option<String> {
+        let budget = u128::from(terms.budget_events?);
+        let mut reasons = self.uncounted.clone();
+        if self.used == 0 {
+            reasons.push("nothing was counted".into());
+        }
+        let within = WITHIN_PERCENT[usize::from(terms.period_us < LONG_US)];
+        let second = budget * self.seconds.periods as u128;
+        let extra = second * u128::from(within) / 100;
+        let periods = self.periods + self.missed;
+        let percent = |events: u64, of: u128| 100.0 * events as f64 / of.max(1) as f64;
+        let excess = match self.seconds.most {
+            Some(most) if u128::from(most) > second + extra => Some(format!(
+                "its worst second had {:.1} % of the budget, and {} % are allowed",
+                percent(most, second),
+                100 + within
+            )),
+            // As if the group used its budget for the rest of the second.
+            None if u128::from(self.used) > budget * u128::from(periods) + extra => Some(format!(
+                "it used {:.1} % of its budget in a run shorter than a second",
+                percent(self.used, budget * u128::from(periods))
+            )),
+            _ => None,
+        };
+        if let Some(mut excess) = excess {
+            if self.missed > 0 {
+                excess += &format!("; {} of {periods} periods were missed", self.missed);
+            }
+            reasons.push(excess);
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
     /// Adds `periods` periods (all but the first were missed) and their events. `stood_ns` is the time for which the
@@ -243,9 +310,12 @@ impl Figures {
         let each = |value: u64, of: u64| value as f64 / of as f64;
         let mib =
             |events: u64| events as f64 * terms.bytes_per_event as f64 / crate::units::MIB as f64;
+        let not_held = self.not_held(&terms);
         let second_s = self.seconds.periods as f64 * terms.period_us as f64 / 1e6;
         let over_second = |events: Option<u64>| events.map(|events| mib(events) / second_s);
         Summary {
+            held: not_held.is_none(),
+            not_held,
             achieved_mib_s: per_s(mib(self.used)),
             worst_second_mib_s: over_second(self.seconds.most),
             least_second_mib_s: over_second(self.seconds.least),
@@ -336,6 +406,114 @@ mod tests {
         // A lack of demand does not count as a shortfall.
         assert_eq!(summary.least_second_mib_s, of(22_500.0));
         assert_eq!(summary.worst_period_events, 30);
+    }
+
+    /// The verdict on these periods, each with its events, at a budget of 25 events per ms.
+    fn verdict(periods: impl IntoIterator<Item = (u64, u64)>) -> Option<String> {
+        let mut figures = Figures::new(1000);
+        let mut passed = 0;
+        for (periods, used) in periods {
+            figures.periods += 1;
+            figures.passed(periods, used, Some(500_000));
+            passed += periods;
+        }
+        let summary = figures.finish(passed * 1_000_000, terms());
+        assert_eq!(summary.held, summary.not_held.is_none());
+        summary.not_held
+    }
+
+    #[test]
+    fn a_group_is_held_if_no_second_exceeds_the_guarantee() {
+        assert_eq!(verdict([(1, 27); 1500]), None);
+        assert_eq!(
+            verdict([(1, 28); 1500]).unwrap(),
+            "its worst second had 112.0 % of the budget, and 110 % are allowed"
+        );
+        // One bad second among many, and a single period far beyond the budget.
+        let mut seconds = vec![(1, 10); 5000];
+        seconds[2000..3000].fill((1, 50));
+        assert!(verdict(seconds).is_some());
+        let mut one = vec![(1, 23); 1500];
+        one[700] = (1, 2500);
+        assert_eq!(verdict(one), None);
+        // Missed periods alone are no failure.
+        assert_eq!(verdict([(10, 250); 200]), None);
+        assert_eq!(
+            verdict([(10, 300); 200]).unwrap(),
+            "its worst second had 120.0 % of the budget, and 110 % are allowed; 1800 of 2000 periods were missed"
+        );
+    }
+
+    #[test]
+    fn longer_periods_are_held_more_closely() {
+        let verdict = |each| {
+            let mut figures = Figures::new(10_000);
+            for _ in 0..150 {
+                figures.periods += 1;
+                figures.passed(1, each, None);
+            }
+            let mut terms = terms();
+            (terms.period_us, terms.budget_events) = (10_000, Some(100));
+            figures.finish(1_500_000_000, terms).not_held
+        };
+        assert_eq!(verdict(105), None);
+        assert!(verdict(106).unwrap().contains("105 % are allowed"));
+    }
+
+    #[test]
+    fn a_run_shorter_than_a_second_may_end_with_a_tenth_of_its_budget_in_debt() {
+        assert_eq!(verdict([(1, 300); 9]), None);
+        assert_eq!(
+            verdict([(1, 350); 9]).unwrap(),
+            "it used 1400.0 % of its budget in a run shorter than a second"
+        );
+    }
+
+    #[test]
+    fn events_that_were_not_counted_are_not_held() {
+        assert_eq!(verdict([(1, 0); 1500]).unwrap(), "nothing was counted");
+        let mut figures = Figures::new(1000);
+        figures.periods += 1;
+        figures.passed(1, 5, None);
+        for _ in 0..2 {
+            figures.uncounted("CPU4 has no event".into());
+        }
+        let summary = figures.finish(1_000_000, terms());
+        assert_eq!(summary.not_held.unwrap(), "CPU4 has no event");
+    }
+
+    #[test]
+    fn the_last_period_counts_although_it_has_not_ended() {
+        let mut figures = Figures::new(1000);
+        figures.periods += 1;
+        figures.rest(7);
+        let summary = figures.finish(500_000, terms());
+        assert_eq!((summary.used_events, summary.worst_second_mib_s), (7, None));
+        assert!(summary.held);
+
+        let mut figures = Figures::new(1000);
+        for _ in 0..1000 {
+            figures.periods += 1;
+            figures.passed(1, 25, Some(500_000));
+        }
+        figures.rest(5000);
+        let summary = figures.finish(1_000_500_000, terms());
+        assert!(!summary.held);
+        assert_eq!(summary.worst_period_events, 5000);
+        // It is no lack of demand either.
+        assert_eq!(
+            summary.least_second_mib_s,
+            Some(25_000.0 * 4096.0 / f64::from(1 << 20))
+        );
+    }
+
+    #[test]
+    fn a_group_without_a_budget_is_not_judged() {
+        let mut figures = Figures::new(1000);
+        figures.passed(1, 1 << 40, None);
+        let mut terms = terms();
+        (terms.budget_events, terms.budget_mib_s) = (None, None);
+        assert!(figures.finish(1_000_000, terms).held);
     }
 
     #[test]

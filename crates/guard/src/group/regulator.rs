@@ -164,10 +164,11 @@ fn go(
     let outcome = going.go_round(stop);
     let end_ns = monotonic_ns();
     words[0].store(0, Ordering::Release);
+    let rest = going.rest();
     let why = |why| Error::Regulator(format!("{}: {why}", plan.path.display()));
     // Whatever failed, the group must run.
     going.stopper.go().map_err(why)?;
-    outcome.map_err(why)?;
+    outcome.and(rest).map_err(why)?;
     Ok(going.figures.finish(end_ns - begin_ns, terms))
 }
 
@@ -350,6 +351,26 @@ impl Loop<'_> {
         }
     }
 
+    /// Records the events of the period that has not ended, and what the counters missed.
+    fn rest(&mut self) -> Outcome {
+        let used = self.counters.used().map_err(explain)?;
+        if self.figures.periods > 0 {
+            self.figures.rest(used);
+        }
+        self.note_shared()
+    }
+
+    /// Records the CPUs whose counter other events had for a part of the time.
+    fn note_shared(&mut self) -> Outcome {
+        for (cpu, share) in self.counters.shared().map_err(explain)? {
+            self.figures.uncounted(format!(
+                "on CPU{cpu} its events were counted for {:.0} % of its time only, as other users had the counter",
+                100.0 * share
+            ));
+        }
+        Ok(())
+    }
+
     /// Reopens the counters if the online CPUs have changed.
     fn follow_cpus(&mut self, now_ns: u64) -> Outcome {
         self.counting.looked_ns = now_ns;
@@ -361,10 +382,22 @@ impl Loop<'_> {
                 user_only,
                 ..
             } = self.counting;
+            for cpu in online
+                .iter()
+                .filter(|cpu| !self.counters.online.contains(*cpu))
+            {
+                self.figures.uncounted(format!(
+                    "CPU{cpu} came online, and its events were not counted for up to {} ms",
+                    CPUS_NS / 1_000_000
+                ));
+            }
+            self.note_shared()?;
             let before = std::mem::take(&mut self.counters.left_out);
             self.counters = Counters::open(group, online, event, user_only).map_err(explain)?;
             // The group's events on this CPU are not counted; on the others it stays regulated.
             for (cpu, why) in &self.counters.left_out {
+                self.figures
+                    .uncounted(format!("its events on CPU{cpu} were not counted: {why}"));
                 if !before.iter().any(|(other, _)| other == cpu) {
                     eprintln!("memwarden: {why}: the group is not counted on it");
                 }

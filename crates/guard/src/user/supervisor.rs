@@ -55,6 +55,8 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The line on standard output that reports a running regulator.
 pub(crate) const READY: &str = "ready";
+/// The supervisor's line after another process than its client has ended a group's regulator.
+pub(crate) const STOPPED: &str = "it was stopped (`memwarden guard stop`, or a signal)";
 
 /// What a supervisor protects while its regulator runs.
 pub(crate) trait Charge {
@@ -158,7 +160,19 @@ fn supervise(plan: &Plan, places: &Places) -> Result<(), Error> {
     let freed = charge.free();
     charge.ended(outcome.as_ref().err().map(ToString::to_string).as_deref());
     freed?;
-    outcome
+    if outcome? == By::Another && plan.group.is_some() {
+        tell(STOPPED);
+    }
+    Ok(())
+}
+
+/// The process that ended the regulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The client, by its own end or that of the lease.
+    Client,
+    /// Another process, by a signal.
+    Another,
 }
 
 /// The regulated cores, and the scheduler's limit on real-time threads.
@@ -239,25 +253,26 @@ fn start(plan: &Plan, words: &SharedWords) -> Result<Child, Error> {
         .map_err(Error::file("starting", "the regulator"))
 }
 
-/// Watches the regulator until it has ended or must be killed. `lease` is set when the client has ended.
+/// Watches the regulator until it has ended, and returns the process that ended it, or until it must be killed. `lease` is
+/// set when the client has ended.
 fn watch(
     child: &mut Child,
     charge: &dyn Charge,
     words: &SharedWords,
     lease: Option<&AtomicBool>,
     stop: &AtomicBool,
-) -> Result<(), Error> {
+) -> Result<By, Error> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| Error::System("the regulator has no process ID".into()))?;
     let (beat, threads) = words.split_last().expect("one word more than threads");
-    let mut asked = false;
+    let mut asked = None;
     let mut gone = false;
     let mut overdue = vec![Overdue::default(); threads.len()];
     loop {
         gone |= look_up(lease.is_some() && !gone);
         gone |= lease.is_some_and(|gone| gone.load(Ordering::Acquire));
         let now_ns = monotonic_ns();
-        if !asked {
+        if asked.is_none() {
             beat.store(now_ns, Ordering::Release);
         }
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
@@ -269,11 +284,11 @@ fn watch(
                 ));
             }
             return match (status.exit_status(), status.terminating_signal()) {
-                (Some(0), _) => Ok(()),
-                (_, Some(signal)) if !asked => Err(Error::Regulator(format!(
+                (Some(0), _) => Ok(asked.unwrap_or(By::Another)),
+                (_, Some(signal)) if asked.is_none() => Err(Error::Regulator(format!(
                     "the regulator was killed by signal {signal}"
                 ))),
-                (_, Some(_)) => Ok(()),
+                (_, Some(_)) => Ok(asked.unwrap_or(By::Another)),
                 // The regulator has logged the reason.
                 _ => Err(Error::Regulator(
                     "the regulator failed; its log says why".into(),
@@ -289,8 +304,8 @@ fn watch(
                 )));
             }
         }
-        if !asked && (stop.load(Ordering::Acquire) || gone && !charge.in_use()) {
-            asked = true;
+        if asked.is_none() && (stop.load(Ordering::Acquire) || gone && !charge.in_use()) {
+            asked = Some(if gone { By::Client } else { By::Another });
             // Not a signal: an ordinary thread would handle it, and may have to wait for a throttled core.
             beat.store(ASKED_TO_END, Ordering::Release);
         }

@@ -24,9 +24,10 @@ use memwarden_experiments::{Interrupt, KnownTraffic};
 use memwarden_guard::units::parse_period_us;
 use memwarden_guard::{
     Backend, BestEffort, Error, Meaning, ModuleSource, Regulator, StartOptions, given_event,
-    meaning, running, same_events, self_test,
+    meaning, running, same_events, self_test, throttle_class,
 };
 
+use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
 
 use budgets::Budgets;
@@ -246,6 +247,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// What the scheduler lets through a throttle of this guard, if it does.
+fn class_warning(guard: &dyn Regulator) -> Option<String> {
+    let module = guard.name() == "module";
+    module
+        .then(|| throttle_class::warning(&Root::system()))
+        .flatten()
+}
+
+/// Prints that warning.
+fn say_class(guard: &dyn Regulator) {
+    if let Some(warning) = class_warning(guard) {
+        errln!("memwarden: {warning}");
+    }
+}
+
 /// Stops the running guard and those of groups. Also restores what a killed regulator in user space left behind.
 fn stop() -> anyhow::Result<ExitCode> {
     let groups = memwarden_guard::group::put_back_all()?;
@@ -385,7 +401,8 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
     let said = guard
         .settings()
         .map_err(anyhow::Error::from)
-        .and_then(|settings| args.options.say(&meaning(&settings.control)));
+        .and_then(|settings| args.options.say(&meaning(&settings.control)))
+        .inspect(|()| say_class(guard.as_ref()));
     let proven = said.and_then(|()| {
         if args.options.no_self_test {
             return Ok(());

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::{Finding, Level, Patient, Verdict, counting};
+use crate::throttle_thread::{self, Class};
 
 /// The module's state.
 enum Module {
@@ -209,11 +210,54 @@ pub(super) fn rt_throttling(patient: &Patient) -> Finding {
             name,
             format!("{} ms in each {} ms", runtime / 1000, period / 1000),
             "the user-space regulator cannot throttle a core for longer, and a SCHED_FIFO victim is stopped after that \
-             time (the module is exempt)",
+             time (the module is exempt if its throttle thread is ok)",
         )
         .change("sysctl -w kernel.sched_rt_runtime_us=-1"),
         None => Finding::new(Level::Unknown, name, "the setting does not exist", "it is unknown how long a real-time \
             thread may run"),
+    }
+}
+
+/// The class of the module's throttle thread, or the one that it would get.
+pub(super) fn throttle_thread(patient: &Patient) -> Finding {
+    let name = "throttle thread";
+    let held = "the module holds a core whatever else wants to run there";
+    let lets_through = "the module has to hold cores with SCHED_FIFO: RT throttling or the fair server lets a throttled \
+                        core run for about 50 ms of each second, and tasks above SCHED_FIFO 50 always run";
+    let remedy = "a kernel with CONFIG_CPU_FREQ_GOV_SCHEDUTIL; or memwarden guard start --backend user, which lifts both \
+                  limits";
+    let unknown = "without schedutil, the module cannot hold a core all the time";
+    if matches!(state(patient), Module::Loaded) {
+        return match throttle_thread::class(patient.root) {
+            Some(Class::Deadline) => Finding::new(Level::Ok, name, "SCHED_DEADLINE", held),
+            Some(Class::Fifo) => {
+                Finding::new(Level::Limited, name, "SCHED_FIFO only", lets_through).change(remedy)
+            }
+            None => Finding::new(
+                Level::Unknown,
+                name,
+                "/proc does not show the module's threads",
+                unknown,
+            )
+            .change("run outside of containers, as root"),
+        };
+    }
+    match throttle_thread::kernel_has_schedutil(patient.root) {
+        Some(true) => Finding::new(Level::Ok, name, "the kernel has schedutil", held),
+        Some(false) => Finding::new(
+            Level::Limited,
+            name,
+            "the kernel has no schedutil",
+            lets_through,
+        )
+        .change(remedy),
+        None => Finding::new(
+            Level::Unknown,
+            name,
+            "the kernel's symbols cannot be read",
+            unknown,
+        )
+        .change("a kernel with CONFIG_KALLSYMS and a mounted /proc shows them"),
     }
 }
 
@@ -257,7 +301,7 @@ pub(super) fn fair_server(patient: &Patient) -> Finding {
             name,
             format!("CPU {}: {} ms", cpu.trim_start_matches("cpu"), runtime / 1_000_000),
             "normal tasks get that much of each second ahead of a real-time thread: the user-space regulator cannot \
-             throttle a core permanently (the module can)",
+             throttle a core permanently (the module can if its throttle thread is ok)",
         )
         .change(format!("for f in {DIRECTORY}/cpu*/runtime; do echo 0 > $f; done")),
         Some(_) => Finding::new(Level::Ok, name, "off", "a real-time thread can throttle a core for any time"),

@@ -54,6 +54,7 @@ impl Machine {
             ),
             ("proc/meminfo", "MemTotal: 1024 kB\nHugepagesize: 2048 kB"),
             ("dev/memguard/control", ""),
+            ("proc/77/stat", &throttle_thread(6)),
             ("sys/kernel/debug/sched/fair_server/cpu0/runtime", "0"),
             (
                 "sys/kernel/mm/transparent_hugepage/enabled",
@@ -96,6 +97,14 @@ impl Machine {
         registers.extend(0xf_u64.to_le_bytes());
         machine.write("dev/cpu/0/msr", &registers);
         machine
+    }
+
+    /// Without the module, on a kernel with these symbols.
+    fn without_module(self, symbols: &str) -> Self {
+        self.with("proc/modules", "")
+            .without("dev/memguard")
+            .without("proc/77")
+            .with("proc/kallsyms", symbols)
     }
 
     fn write(&self, path: &str, content: &[u8]) {
@@ -147,6 +156,15 @@ impl Machine {
             .find(|finding| finding.name == name)
             .unwrap_or_else(|| panic!("no {name}"))
     }
+}
+
+/// The line of the module's throttle thread with this scheduling policy, in /proc/PID/stat.
+fn throttle_thread(policy: u32) -> String {
+    // A kernel thread.
+    format!(
+        "77 (memguard/0) S 2 0 0 0 -1 2097152 {}0 {policy} 0\n",
+        "0 ".repeat(30)
+    )
 }
 
 const HARDWARE: [&str; 7] = [
@@ -324,6 +342,34 @@ fn every_fault_is_found_and_says_what_changes_it() {
             Limited,
             "CPU 0: 50 ms",
             "/runtime",
+        ),
+        (
+            sound().with("proc/77/stat", &throttle_thread(1)),
+            "throttle thread",
+            Limited,
+            "SCHED_FIFO only",
+            "CONFIG_CPU_FREQ_GOV_SCHEDUTIL",
+        ),
+        (
+            sound().without("proc/77"),
+            "throttle thread",
+            Unknown,
+            "/proc does not show",
+            "root",
+        ),
+        (
+            sound().without_module("0000000000000000 T vfs_read\n"),
+            "throttle thread",
+            Limited,
+            "no schedutil",
+            "--backend user",
+        ),
+        (
+            sound().without_module(""),
+            "throttle thread",
+            Unknown,
+            "symbols",
+            "CONFIG_KALLSYMS",
         ),
         (
             sound()

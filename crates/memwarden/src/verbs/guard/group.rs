@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use memwarden_guard::budget::Request;
 use memwarden_guard::group::{GroupGuard, GroupOptions, Spread, StopWith, Summary};
 use memwarden_guard::meaning_of;
+use serde::Serialize;
 use signal_hook::iterator::Signals;
 
 use super::{BackendName, Run, enter, supervise};
@@ -29,7 +30,7 @@ pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result
     }
     let meaning = meaning_of(&args.options.start_options())?;
     args.options.check(&meaning)?;
-    let guard = GroupGuard::start(&GroupOptions {
+    let mut guard = GroupGuard::start(&GroupOptions {
         cgroup: cgroup.to_owned(),
         amount: amount(args.budgets.of_a_group()?)?,
         stop_with: match args.stop_with {
@@ -40,16 +41,51 @@ pub(super) fn run(args: &Run, cgroup: &Path, signals: Signals) -> anyhow::Result
     })?;
     args.options.say(&meaning)?;
     let place = enter::Place::of(args, Some(guard.folder()));
-    let status = supervise::command(&args.command, &place, signals, &mut || {});
+    let folder = guard.folder().to_owned();
+    let mut lost = false;
+    let status = supervise::command(&args.command, &place, signals, &mut || {
+        if lost {
+            return;
+        }
+        if let Some(why) = guard.ended() {
+            lost = true;
+            errln!(
+                "memwarden: regulation of {} has ended, and the command continues without a budget: {why}",
+                folder.display()
+            );
+        }
+    });
     let summary = guard.end();
     let status = status?;
-    let summary = summary?;
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(error) if args.json => {
+            let lost = Lost {
+                cgroup: &folder,
+                held: false,
+                lost: error.to_string(),
+            };
+            errln!("{}", serde_json::to_string(&lost)?);
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => return Err(error.into()),
+    };
     if args.json {
         errln!("{}", serde_json::to_string(&summary)?);
     } else {
         errln!("{}", text(&summary));
     }
     Ok(supervise::exit_code(status))
+}
+
+/// The summary of a group whose regulation ended before the command; its figures are lost.
+#[derive(Serialize)]
+struct Lost<'a> {
+    #[serde(with = "memwarden_platform::text_or_bytes")]
+    cgroup: &'a Path,
+    held: bool,
+    /// Why it ended.
+    lost: String,
 }
 
 /// One budget for the whole group.
@@ -67,21 +103,26 @@ fn text(summary: &Summary) -> String {
     let budget = match (terms.budget_mib_s, terms.budget_events) {
         (Some(mib_s), Some(events)) => {
             let of = 100.0 * summary.achieved_mib_s / mib_s;
+            let held = if summary.held { ", held" } else { "" };
             format!(
-                "{of:.1} % of its {mib_s:.1} MB/s ({events} events of {} bytes each {} us)",
+                "{of:.1} % of its {mib_s:.1} MB/s ({events} events of {} bytes each {} us){held}",
                 terms.bytes_per_event, terms.period_us
             )
         }
         _ => "no budget".into(),
     };
-    let mut lines = vec![format!(
+    let mut lines = Vec::new();
+    if let Some(why) = &summary.not_held {
+        lines.push(format!("{} was NOT held: {why}", terms.cgroup.display()));
+    }
+    lines.push(format!(
         "{}: {:.1} MB/s over {:.3} s, {budget}; event {}, {} counted",
         terms.cgroup.display(),
         summary.achieved_mib_s,
         summary.duration_s,
         terms.event,
         summary.used_events,
-    )];
+    ));
     lines.push(format!(
         "stopped ({}) in {} of {} periods ({} missed), {:.1} % of the time; {:.1} looks a period",
         terms.stop_with.word(),
@@ -154,6 +195,8 @@ mod tests {
                 budget_events: Some(25),
                 budget_mib_s: Some(97.656_25),
             },
+            held: true,
+            not_held: None,
             duration_s: 2.0,
             periods: 2000,
             missed_periods: 1,
@@ -187,7 +230,7 @@ mod tests {
     fn the_summary_says_what_was_given_and_what_was_taken() {
         let text = text(&summary());
         for expected in [
-            "101.6 MB/s over 2.000 s, 104.0 % of its 97.7 MB/s",
+            "101.6 MB/s over 2.000 s, 104.0 % of its 97.7 MB/s (25 events of 4096 bytes each 1000 us), held; event",
             "stopped (freezer) in 1990 of 2000 periods (1 missed), 80.0 %",
             "worst second 105.0 % of the budget, least second 98.0 % of the budget, worst period 136.0 % (34 events); held \
              through 7 periods",
@@ -197,6 +240,22 @@ mod tests {
             assert!(text.contains(expected), "{text}");
         }
         assert!(!text.contains("nothing was counted"));
+    }
+
+    #[test]
+    fn a_group_that_was_not_held_is_told_on_the_first_line() {
+        let text = text(&Summary {
+            held: false,
+            not_held: Some("nothing was counted".into()),
+            ..summary()
+        });
+        assert!(
+            text.starts_with(
+                "memwarden: /sys/fs/cgroup/a was NOT held: nothing was counted\nmemwarden: /sys/fs/cgroup/a: 101.6 MB/s"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains(", held"), "{text}");
     }
 
     #[test]

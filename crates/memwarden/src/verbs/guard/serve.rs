@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::verbs::foreign::Interrupted;
 use crate::verbs::output::errln;
 use crate::verbs::output::print;
 use notify::notify;
@@ -36,8 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(
     after_help = "Paths: /metrics (Prometheus), /show.json (as guard show --json), /healthz, / (this list).\n\
-    With --config: SIGHUP reads the file again; a bad one is refused and the old settings stay. SIGTERM and SIGINT end\n\
-    the service: it stops a guard that it started, and restores the settings of a guard that it took over.\n\
+    With --config: SIGHUP reads the file again; a bad one is refused and the old settings stay. SIGTERM, SIGINT and\n\
+    SIGQUIT end the service: it stops a guard that it started, and restores the settings of a guard that it took over.\n\
     Examples:\n  memwarden guard serve\n  \
     memwarden guard serve --listen 127.0.0.1:9751 --config /etc/memwarden/guard.toml"
 )]
@@ -70,7 +71,9 @@ impl Source {
 }
 
 /// This machine, for the keeper.
-struct Machine;
+struct Machine {
+    interrupt: Interrupt,
+}
 
 impl Host for Machine {
     fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
@@ -79,10 +82,15 @@ impl Host for Machine {
     }
 
     fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
-        Interrupt::catch()
-            .map_err(anyhow::Error::from)
-            .and_then(|interrupt| super::prove(guard, writes, &interrupt))
-            .map_err(|error| Error::SelfTest(format!("{error:#}")))
+        let proven = super::prove(guard, writes, &self.interrupt);
+        if self.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        proven.map_err(|error| Error::SelfTest(format!("{error:#}")))
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupt.came()
     }
 
     fn possible(&self) -> CpuSet {
@@ -100,6 +108,7 @@ fn say(args: &Args, guard: &dyn Regulator) -> anyhow::Result<()> {
         meaning.require_memory_traffic()?;
     }
     log(&meaning.text);
+    super::say_class(guard);
     Ok(())
 }
 
@@ -118,9 +127,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: &Args) -> anyhow::Result<()> {
-    // Caught from here on, so that the guard is restored after any signal.
+    // Caught from here on, so that the guard is restored after any signal. The interrupt also ends a wait before the
+    // loop below. It comes first, or a signal between the two would only be seen in the loop.
+    let interrupt = Interrupt::catch_but_hangup()?;
     let mut ended = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("catching SIGINT")?;
+    let mut quit = signal(SignalKind::quit()).context("catching SIGQUIT")?;
     let mut hung_up = signal(SignalKind::hangup()).context("catching SIGHUP")?;
     // Bind before starting the guard: an address in use must not change anything.
     let listener = TcpListener::bind(args.listen)
@@ -136,7 +148,17 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
             None
         }
         Some(path) => {
-            let (keeper, said) = Keeper::begin(Box::new(Machine), path)?;
+            let host = Box::new(Machine {
+                interrupt: interrupt.clone(),
+            });
+            let begun = Keeper::begin(host, path);
+            if interrupt.came() {
+                if let Ok((keeper, _)) = begun {
+                    keeper.end()?;
+                }
+                return Err(Interrupted("the budget file is not applied").into());
+            }
+            let (keeper, said) = begun?;
             if let Some(guard) = keeper.regulator() {
                 if let Err(error) = say(args, guard) {
                     keeper.end()?;
@@ -160,10 +182,12 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut trouble = None;
-    loop {
+    // A signal before its stream was created is known to the interrupt only.
+    while !interrupt.came() {
         tokio::select! {
             _ = ended.recv() => break,
             _ = interrupted.recv() => break,
+            _ = quit.recv() => break,
             _ = hung_up.recv() => reload(&source),
             _ = looks.tick() => look(&source, &mut trouble),
         }
@@ -189,6 +213,8 @@ fn reload(source: &Source) {
             log(&said);
             source.file.set(Some(FileState::reloaded()));
         }
+        // The guard is put back next.
+        Err(Error::Interrupted) => {}
         Err(error) => {
             log(&format!("{error}; the old settings stay"));
             source.file.set(Some(FileState {
@@ -219,6 +245,7 @@ fn look(source: &Source, trouble: &mut Option<String>) {
             }
             *trouble = None;
         }
+        Err(Error::Interrupted) => {}
         Err(error) => {
             let error = error.to_string();
             if trouble.as_ref() != Some(&error) {

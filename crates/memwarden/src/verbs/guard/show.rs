@@ -3,7 +3,8 @@
 
 use std::process::ExitCode;
 
-use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, fair_server, held, units};
+use memwarden_guard::rates::Sample;
+use memwarden_guard::{Control, CoreStatistics, Regulator, Settings, fair_server, units};
 use memwarden_platform::Root;
 use serde_json::{Value, json};
 
@@ -11,24 +12,35 @@ use crate::verbs::output::{self, outln};
 use crate::verbs::terminal::{number, table};
 
 pub(super) fn show(guard: &dyn Regulator, as_json: bool) -> anyhow::Result<ExitCode> {
-    let (settings, cores) = (guard.settings()?, guard.statistics()?);
+    let sample = Sample::take(guard)?;
     if as_json {
-        outln!("{:#}", document(guard.name(), &settings, &cores))?;
+        outln!("{:#}", document(guard.name(), &sample))?;
     } else {
-        for warning in fair_server::warnings(&Root::system(), &cores) {
+        for warning in fair_server::warnings(&Root::system(), &sample.cores) {
             outln!("{warning}")?;
         }
-        output::write(&text(guard.name(), &settings, &cores))?;
+        if let Some(warning) = super::class_warning(guard) {
+            outln!("{warning}")?;
+        }
+        output::write(&text(guard.name(), &sample))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// All figures, as `--json` prints them.
-pub fn document(backend: &str, settings: &Settings, cores: &[CoreStatistics]) -> Value {
-    json!({ "backend": backend, "settings": settings, "cores": cores })
+pub fn document(backend: &str, sample: &Sample) -> Value {
+    json!({
+        "backend": backend,
+        "settings": sample.settings,
+        "cores": sample.cores,
+        "failings": sample.failings(),
+    })
 }
 
-fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
+fn text(name: &str, sample: &Sample) -> String {
+    let Sample {
+        settings, cores, ..
+    } = sample;
     let control = &settings.control;
     let mut rows = table(&[
         "core",
@@ -60,9 +72,9 @@ fn text(name: &str, settings: &Settings, cores: &[CoreStatistics]) -> String {
             cpus.to_string()
         }
     };
-    let failings: String = cores
+    let failings: String = sample
+        .failings()
         .iter()
-        .flat_map(|core| held::failings(settings, core))
         .map(|failing| format!("{failing}\n"))
         .collect();
     format!(
@@ -163,6 +175,32 @@ mod tests {
 
     use super::*;
 
+    /// A reading of a guard whose two cores are online.
+    fn sample(guard: &Null) -> Sample {
+        Sample {
+            online: (0..2).collect(),
+            ..Sample::take(guard).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_core_that_is_online_and_not_regulated_is_on_top() {
+        let mut guard = Null::new((0..2).collect());
+        guard.start(&StartOptions::default()).unwrap();
+        let mut sample = sample(&guard);
+        sample.cores[1].online = false;
+        let expected = "CPU1 is not held: it is online, but the guard does not regulate it";
+        let text = text("null", &sample);
+        assert!(text.starts_with(expected), "{text}");
+        let object = document("null", &sample);
+        assert!(
+            object["failings"][0]
+                .as_str()
+                .unwrap()
+                .starts_with(expected)
+        );
+    }
+
     #[test]
     fn a_core_a_line_with_budget_and_use() {
         let mut guard = Null::new((0..2).collect());
@@ -170,7 +208,8 @@ mod tests {
         guard
             .set_budgets(Resource::Read, &Request::parse(Unit::Mb, "1000").unwrap())
             .unwrap();
-        let mut cores = guard.statistics().unwrap();
+        let mut sample = sample(&guard);
+        let cores = &mut sample.cores;
         cores[0].periods = 100;
         cores[0].throttled_ns = 25_000_000;
         cores[0].read.budget = Some(16384);
@@ -179,7 +218,7 @@ mod tests {
         cores[0].read.over_periods = 3;
         cores[0].read.stop_events = 210;
         cores[0].read.owed = 30;
-        let text = text("null", &guard.settings().unwrap(), &cores);
+        let text = super::text("null", &sample);
         let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(
@@ -190,10 +229,11 @@ mod tests {
             ]
         );
         // This second lasted 1.25 s: 1250 periods of 1000 events.
+        let cores = &mut sample.cores;
         cores[0].last_second.ns = 1_250_000_000;
         cores[0].last_second.throttled_ns = 625_000_000;
         cores[0].read.last_second.used = 10_240_000;
-        let text = super::text("null", &guard.settings().unwrap(), &cores);
+        let text = super::text("null", &sample);
         let line = text.lines().find(|line| line.contains("CPU0")).unwrap();
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!((words[4], words[10], words[11]), ("500.0", "50.0", "%"));
@@ -209,8 +249,7 @@ mod tests {
                 ..StartOptions::default()
             })
             .unwrap();
-        let cores = guard.statistics().unwrap();
-        let text = text("null", &guard.settings().unwrap(), &cores);
+        let text = text("null", &sample(&guard));
         assert!(
             text.contains("event null of 64 bytes with write event null in one budget"),
             "{text}"
@@ -223,13 +262,13 @@ mod tests {
     fn a_core_that_was_not_held_is_on_top() {
         let mut guard = Null::new((0..2).collect());
         guard.start(&StartOptions::default()).unwrap();
-        let settings = guard.settings().unwrap();
-        let mut cores = guard.statistics().unwrap();
-        assert!(super::text("null", &settings, &cores).starts_with("null: "));
+        let mut sample = sample(&guard);
+        assert!(super::text("null", &sample).starts_with("null: "));
+        let cores = &mut sample.cores;
         cores[1].read.over_periods = 24;
         cores[1].read.last_second.used = 44_160;
         cores[1].read.last_second.assigned = 20_620;
-        let text = super::text("null", &settings, &cores);
+        let text = super::text("null", &sample);
         assert!(
             text.starts_with(
                 "CPU1 was not held: 44160 events used of 20620 assigned in the last second"
@@ -253,8 +292,7 @@ mod tests {
             guard
                 .set_budgets(Resource::Read, &Request::parse(Unit::Mb, "1000").unwrap())
                 .unwrap();
-            let cores = guard.statistics().unwrap();
-            let text = text("null", &guard.settings().unwrap(), &cores);
+            let text = text("null", &sample(&guard));
             assert!(text.contains(expected), "{text}");
         }
     }

@@ -47,6 +47,7 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
     }
     args.options
         .say(&meaning(&session.regulator().settings()?.control))?;
+    super::say_class(session.regulator());
     if !session.took_over() && !args.options.no_self_test {
         let writes = args.options.write_event.is_some();
         let proven = super::prove(session.guard(), writes, &interrupt);

@@ -43,10 +43,11 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     let mut sampler = Sampler::default();
+    let mut told = Told::default();
     let first = Sample::take(guard)?;
     errln!("memwarden: {}", meaning(&first.settings.control).text);
-    sampler.next(first);
-    if !args.json && !output::write(&header())? {
+    let rates = sampler.next(first);
+    if !args.json && !output::write(&(told.new_failings(&rates) + &header()))? {
         return Ok(());
     }
     let mut next = started;
@@ -66,7 +67,7 @@ pub fn run(
                 object(guard.name(), now.as_secs_f64(), &kept, &rates)
             )
         } else {
-            lines(started.elapsed().as_secs_f64(), &rates)
+            told.new_failings(&rates) + &lines(started.elapsed().as_secs_f64(), &rates)
         };
         if !output::write(&text)? {
             return Ok(());
@@ -77,7 +78,7 @@ pub fn run(
 }
 
 fn object(backend: &str, time_unix_s: f64, sample: &Sample, rates: &Rates) -> Value {
-    let mut object = show::document(backend, &sample.settings, &sample.cores);
+    let mut object = show::document(backend, sample);
     object["time_unix_s"] = json!(time_unix_s);
     object["interval_s"] = json!(rates.interval_s);
     object["rates"] = json!(rates.cores);
@@ -94,6 +95,21 @@ fn row<S: AsRef<str>>(words: &[S]) -> String {
 
 fn header() -> String {
     row(&COLUMNS)
+}
+
+/// The failings that the previous reading had, too: a count that stands still is told once.
+#[derive(Default)]
+struct Told(Vec<String>);
+
+impl Told {
+    /// A line for each failure to regulate a core that the previous reading did not have.
+    fn new_failings(&mut self, rates: &Rates) -> String {
+        let now: Vec<String> = rates.failings().map(str::to_owned).collect();
+        let new = now.iter().filter(|failing| !self.0.contains(failing));
+        let text = new.map(|failing| format!("! {failing}\n")).collect();
+        self.0 = now;
+        text
+    }
 }
 
 /// One line for each online core.
@@ -202,6 +218,23 @@ mod tests {
                 "0"
             ]
         );
+    }
+
+    #[test]
+    fn a_core_that_was_not_held_is_told_once_for_each_figure() {
+        let rates = |failing: &str| Rates {
+            interval_s: None,
+            cores: vec![CoreRates {
+                failings: vec![failing.into()],
+                ..CoreRates::default()
+            }],
+        };
+        let mut told = Told::default();
+        assert_eq!(told.new_failings(&rates("CPU0: 7")), "! CPU0: 7\n");
+        assert_eq!(told.new_failings(&rates("CPU0: 7")), "");
+        assert_eq!(told.new_failings(&rates("CPU0: 8")), "! CPU0: 8\n");
+        assert_eq!(told.new_failings(&Rates::default()), "");
+        assert_eq!(told.new_failings(&rates("CPU0: 8")), "! CPU0: 8\n");
     }
 
     #[test]

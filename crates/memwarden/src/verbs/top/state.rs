@@ -78,6 +78,8 @@ pub struct State {
     pub settings: Settings,
     /// The online cores.
     pub cores: Vec<CoreRates>,
+    /// Failures to regulate a core, also one that is not among these.
+    pub failings: Vec<String>,
     /// History by core.
     pub history: BTreeMap<usize, History>,
     /// The core that keys apply to.
@@ -100,6 +102,7 @@ impl State {
             interval,
             settings,
             cores: Vec::new(),
+            failings: Vec::new(),
             history: BTreeMap::new(),
             selected: 0,
             resource: Resource::Read,
@@ -111,6 +114,7 @@ impl State {
 
     /// Takes a new reading.
     pub fn measured(&mut self, settings: Settings, rates: Rates) {
+        self.failings = rates.failings().map(str::to_owned).collect();
         self.cores = rates.cores.into_iter().filter(|core| core.online).collect();
         for core in &self.cores {
             // The first reading has no rates for the history.

@@ -262,8 +262,10 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
         words.insert(2, Span::styled("not memory traffic", theme.loud()));
     }
     // First, so that a low screen keeps them.
-    let failings = state.cores.iter().flat_map(|core| &core.failings);
-    let failings = failings.map(|failing| Span::styled(format!("! {failing}"), theme.loud()));
+    let failings = state
+        .failings
+        .iter()
+        .map(|failing| Span::styled(format!("! {failing}"), theme.loud()));
     words.splice(0..0, failings);
     flow(words, "  ", width)
 }
@@ -522,6 +524,7 @@ mod tests {
 
     use memwarden_guard::metrics;
     use memwarden_guard::rates::{Sample, Sampler};
+    use memwarden_platform::cpus::CpuSet;
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Buffer;
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -554,6 +557,7 @@ mod tests {
             settings: serde_json::from_value(line["settings"].clone()).unwrap(),
             cores: serde_json::from_value(line["cores"].clone()).unwrap(),
             at,
+            online: CpuSet::default(),
         }
     }
 
@@ -770,7 +774,7 @@ mod tests {
     fn a_core_that_was_not_held_is_told_on_any_screen() {
         let mut state = recorded();
         let failing = "CPU2 was not held: 44160 events used of 20620 assigned in the last second";
-        state.cores[2].failings = vec![failing.into()];
+        state.failings = vec![failing.into()];
         state.cores[2].read.worst_ratio = Some(12.5);
         for (width, height) in [(140, 16), (80, 8)] {
             let screen = text(&drawn(&state, PLAIN, width, height));

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use hyper::StatusCode;
 use memwarden_guard::metrics::{self, Kind, Labels};
+use memwarden_guard::rates::Sample;
 
 use super::Source;
 use super::http::Page;
@@ -71,9 +72,9 @@ pub fn page(source: &Source, path: &str) -> Page {
 }
 
 fn show_json(source: &Source) -> (StatusCode, &'static str, String) {
-    let found = source.read(|guard| Ok((guard.name(), guard.settings()?, guard.statistics()?)));
+    let found = source.read(|guard| Ok((guard.name(), Sample::take(guard)?)));
     let (status, document) = match found {
-        Ok((name, settings, cores)) => (StatusCode::OK, show::document(name, &settings, &cores)),
+        Ok((name, sample)) => (StatusCode::OK, show::document(name, &sample)),
         Err(error) => (
             StatusCode::SERVICE_UNAVAILABLE,
             serde_json::json!({ "error": error.to_string() }),
@@ -92,7 +93,7 @@ fn metrics_text(source: &Source) -> String {
         "The program that serves these metrics.",
         [(one().with("version", env!("CARGO_PKG_VERSION")), 1)],
     );
-    let found = source.read(|guard| Ok((guard.name(), guard.settings()?, guard.statistics()?)));
+    let found = source.read(|guard| Ok((guard.name(), Sample::take(guard)?)));
     page.metric(
         "memwarden_guard_up",
         Kind::Gauge,
@@ -120,8 +121,8 @@ fn metrics_text(source: &Source) -> String {
             [(one(), u8::from(file.applied))],
         );
     }
-    if let Ok((name, settings, cores)) = found {
-        metrics::guard(&mut page, name, &settings, &cores);
+    if let Ok((name, sample)) = found {
+        metrics::guard(&mut page, name, &sample.settings, &sample.cores);
     }
     page.into_text()
 }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The verbs, as the program's own help lists them.
+
+use std::process::Command;
+
+/// The help of a verb.
+fn help(verb: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memwarden"));
+    let output = command.args(verb).arg("--help").output().unwrap();
+    assert!(output.status.success(), "{verb:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The verbs listed in a help text.
+fn listed(help: &str) -> Vec<&str> {
+    let commands = help
+        .split_once("\nCommands:\n")
+        .map_or("", |(_, rest)| rest);
+    let lines = commands.lines().take_while(|line| line.starts_with("  "));
+    let names = lines
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").collect()
+}
+
+/// Calls `judge` with every verb below `verb`, and its help.
+pub fn each(verb: &[&str], judge: &mut dyn FnMut(&[&str], &str)) {
+    let text = help(verb);
+    let below = listed(&text);
+    // A verb with subcommands also counts by itself if it has its own options.
+    if below.is_empty() || text.contains("Examples:") {
+        judge(verb, &text);
+    }
+    for name in below {
+        each(&[verb, &[name]].concat(), judge);
+    }
+}
