@@ -291,7 +291,8 @@ void mw_set_rt(struct mw_core *core, bool rt)
  * the host began none for the core; what the core left unused in them also
  * repays what it owes.
  */
-static void account_close(struct mw_account *account, u64 used, u64 more)
+static __always_inline void
+account_close(struct mw_account *account, u64 used, u64 more)
 {
 	u64 allowed = account->assigned - account->repaid;
 	u64 over = used > allowed ? used - allowed : 0;
@@ -378,8 +379,8 @@ static void account_open(struct mw_policy *policy, struct mw_core *core, int r)
 	account->total_donated += account->donated;
 }
 
-static void core_open(struct mw_policy *policy, struct mw_core *core,
-		      u64 epoch, bool active)
+static __always_inline void
+core_open(struct mw_policy *policy, struct mw_core *core, u64 epoch, bool active)
 {
 	int r;
 
@@ -625,23 +626,10 @@ void mw_core_rest(struct mw_policy *policy, struct mw_core *core)
 	core->resting = true;
 }
 
-/**
- * mw_period_begin() - end the core's period and begin the next
- * @policy: shared state
- * @core: the core; it is not throttled afterwards
- * @number: number of the period that the host's clock is in. The first core to
- *	reach it opens it; other cores join it, or a later one that best effort
- *	has opened meanwhile
- * @idle: the core is idle now
- * @used: events counted in the ended period, by resource
- *
- * Return: MW_RUN normally; MW_CONTINUE if the core is already in that period;
- * MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and the other cores were
- * waiting for it alone (this core has then begun the period, too).
- */
-enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
-			       u64 number, bool idle,
-			       const u64 used[MW_RESOURCES])
+/* The functions of this path are inlined: mw_period_begin() is a host's hot path. */
+static __always_inline enum mw_action
+period_join(struct mw_policy *policy, struct mw_core *core, u64 number,
+	    bool idle, const u64 used[MW_RESOURCES])
 {
 	struct mw_census census;
 	enum mw_action action;
@@ -688,8 +676,68 @@ enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 	more = (census.epoch - core->epoch - 1) & EPOCH_MASK;
 	for (r = 0; r < MW_RESOURCES; r++)
 		account_close(&core->account[r], used[r], more);
-	core_open(policy, core, census.epoch, !idle);
+	core->epoch = census.epoch;
+	core->active = !idle;
 	return action == MW_CONTINUE ? MW_RUN : action;
+}
+
+/**
+ * mw_period_join() - end the core's period and join the next
+ * @policy: shared state
+ * @core: the core
+ * @number: as in mw_period_begin()
+ * @idle: as in mw_period_begin()
+ * @used: as in mw_period_begin()
+ *
+ * For a host whose budgets depend on the period that the core joins: @number is
+ * only the earliest one. Unless this returns MW_CONTINUE, the host calls
+ * mw_set_budget() and mw_period_open() before any other function that takes the
+ * core.
+ *
+ * Return: as mw_period_begin().
+ */
+enum mw_action mw_period_join(struct mw_policy *policy, struct mw_core *core,
+			      u64 number, bool idle,
+			      const u64 used[MW_RESOURCES])
+{
+	return period_join(policy, core, number, idle, used);
+}
+
+/**
+ * mw_period_open() - open the books of the period that the core has joined
+ * @policy: shared state
+ * @core: the core; it is not throttled afterwards
+ *
+ * Called after mw_period_join() or mw_core_online().
+ */
+void mw_period_open(struct mw_policy *policy, struct mw_core *core)
+{
+	core_open(policy, core, core->epoch, core->active);
+}
+
+/**
+ * mw_period_begin() - end the core's period and begin the next
+ * @policy: shared state
+ * @core: the core; it is not throttled afterwards
+ * @number: number of the period that the host's clock is in. The first core to
+ *	reach it opens it; other cores join it, or a later one that best effort
+ *	has opened meanwhile
+ * @idle: the core is idle now
+ * @used: events counted in the ended period, by resource
+ *
+ * Return: MW_RUN normally; MW_CONTINUE if the core is already in that period;
+ * MW_RELEASE_ALL or MW_NEW_PERIOD if this core is idle and the other cores were
+ * waiting for it alone (this core has then begun the period, too).
+ */
+enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
+			       u64 number, bool idle,
+			       const u64 used[MW_RESOURCES])
+{
+	enum mw_action action = period_join(policy, core, number, idle, used);
+
+	if (action != MW_CONTINUE)
+		core_open(policy, core, core->epoch, core->active);
+	return action;
 }
 
 /* Take back own donations or a chunk, whichever is more, as far as available. */

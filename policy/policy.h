@@ -202,6 +202,10 @@ void mw_core_rest(struct mw_policy *policy, struct mw_core *core);
 enum mw_action mw_period_begin(struct mw_policy *policy, struct mw_core *core,
 			       u64 number, bool idle,
 			       const u64 used[MW_RESOURCES]);
+enum mw_action mw_period_join(struct mw_policy *policy, struct mw_core *core,
+			      u64 number, bool idle,
+			      const u64 used[MW_RESOURCES]);
+void mw_period_open(struct mw_policy *policy, struct mw_core *core);
 enum mw_action mw_overflow(struct mw_policy *policy, struct mw_core *core,
 			   enum mw_resource resource, u64 used);
 enum mw_action mw_release(struct mw_policy *policy, struct mw_core *core);

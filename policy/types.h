@@ -40,6 +40,10 @@ static inline bool mw_cas(mw_atomic64 *word, u64 *expected, u64 desired)
 #include <stdint.h>
 #include <string.h>
 
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+
 typedef uint32_t u32;
 typedef uint64_t u64;
 typedef int64_t s64;

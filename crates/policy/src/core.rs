@@ -174,6 +174,27 @@ impl Core {
         })
     }
 
+    /// Like [`Core::period_begin`], but leaves the new period's books to [`Core::period_open`], so that the budgets may
+    /// depend on the period that the core joins ([`Core::epoch`]): `number` is only the earliest one. Unless this
+    /// returns [`Action::Continue`], the host sets the budgets and calls [`Core::period_open`] next.
+    pub fn period_join(
+        &mut self,
+        number: u64,
+        idle: bool,
+        used: [u64; ffi::MW_RESOURCES],
+    ) -> Action {
+        // SAFETY: as in period_begin().
+        Action::from_c(unsafe {
+            ffi::mw_period_join(self.policy.raw(), self.raw(), number, idle, used.as_ptr())
+        })
+    }
+
+    /// Opens the books of the period that the core has joined by [`Core::period_join`] or [`Core::online`].
+    pub fn period_open(&mut self) {
+        // SAFETY: as in online().
+        unsafe { ffi::mw_period_open(self.policy.raw(), self.raw()) }
+    }
+
     /// The core has used the events that it was armed for; `used`: events in this period so far.
     pub fn overflow(&mut self, resource: Resource, used: u64) -> Action {
         // SAFETY: as in online().

@@ -108,6 +108,14 @@ unsafe extern "C" {
         idle: bool,
         used: *const u64,
     ) -> u32;
+    pub fn mw_period_join(
+        policy: *mut mw_policy,
+        core: *mut mw_core,
+        number: u64,
+        idle: bool,
+        used: *const u64,
+    ) -> u32;
+    pub fn mw_period_open(policy: *mut mw_policy, core: *mut mw_core);
     pub fn mw_overflow(policy: *mut mw_policy, core: *mut mw_core, resource: u32, used: u64)
     -> u32;
     pub fn mw_release(policy: *mut mw_policy, core: *mut mw_core) -> u32;

@@ -81,6 +81,28 @@ fn a_new_budget_counts_from_the_next_period_on() {
     assert_eq!(core.until_overflow(Resource::Read), 40);
 }
 
+/// A host that learns which period the core has joined before it sets the budgets.
+#[test]
+fn a_period_that_is_joined_and_then_opened_has_the_budget_set_in_between() {
+    let policy = Policy::new();
+    let (mut first, mut late) = (online(&policy, 100), online(&policy, 100));
+    assert_eq!(first.period_begin(7, false, [9, 0]), Action::Run);
+    assert_eq!(late.overflow(Resource::Read, 100), Action::Throttle);
+    assert_eq!(late.period_join(5, false, [110, 0]), Action::Run);
+    assert_eq!(late.epoch(), 7);
+    late.settings().set_budget(Resource::Read, 40).unwrap();
+    late.period_open();
+    assert!(!late.is_throttled());
+    let account = late.account(Resource::Read);
+    assert_eq!(
+        (account.budget, account.assigned, account.used),
+        (40, 40, 0)
+    );
+    assert_eq!((account.total_used, account.total_assigned), (110, 100));
+    assert_eq!(late.period_join(7, false, [1, 0]), Action::Continue);
+    assert_eq!(late.until_overflow(Resource::Read), 40);
+}
+
 #[test]
 fn a_dropped_core_leaves_the_census() {
     let policy = Policy::new();

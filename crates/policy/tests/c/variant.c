@@ -20,6 +20,8 @@
 #define mw_core_away MW_NAME(core_away)
 #define mw_core_rest MW_NAME(core_rest)
 #define mw_period_begin MW_NAME(period_begin)
+#define mw_period_join MW_NAME(period_join)
+#define mw_period_open MW_NAME(period_open)
 #define mw_overflow MW_NAME(overflow)
 #define mw_release MW_NAME(release)
 #define mw_expect_stop MW_NAME(expect_stop)
