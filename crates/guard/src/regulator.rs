@@ -143,7 +143,8 @@ pub trait Regulator {
     /// When it isn't running, or refuses.
     fn set_maxbw(&mut self, maxbw_mib_s: u64) -> Result<(), Error>;
 
-    /// Sets the period in microseconds. Budgets keep their unit: one in MB/s stays the same in MB/s.
+    /// Sets the period in microseconds. Budgets keep their unit: one in MB/s stays the same in MB/s. The length and the
+    /// budgets change together, in the same period on all cores.
     ///
     /// # Errors
     /// When it isn't running, or refuses.

@@ -24,7 +24,7 @@ use super::stopper::Stopper;
 use super::{GroupPlan, folder};
 use crate::budget::{Amount, Unit};
 use crate::event::{self, Event};
-use crate::user::clock::{PeriodClock, Reading};
+use crate::user::clock::Reading;
 use crate::user::core::PRIORITY;
 use crate::user::fault::Fault;
 use crate::user::places::Places;
@@ -148,7 +148,7 @@ fn go(
         core,
         counters,
         stopper,
-        clock: PeriodClock::new(begin_ns, options.period_us * 1000).read(),
+        clock: Reading::new(begin_ns, options.period_us * 1000),
         boundary_ns: 0,
         words,
         bell,

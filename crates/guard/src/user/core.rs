@@ -125,6 +125,8 @@ pub(super) struct Loop {
     base: [Account; 2],
     boundary_ns: u64,
     number: u64,
+    /// Other budgets follow in a later period.
+    pending: bool,
     kicks_seen: u64,
     overflow_ns: u64,
     throttled_since_ns: u64,
@@ -280,6 +282,12 @@ pub(super) enum Failure {
     Broken(String),
 }
 
+impl From<memwarden_policy::Error> for Failure {
+    fn from(error: memwarden_policy::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
 impl From<memwarden_platform::Error> for Failure {
     fn from(error: memwarden_platform::Error) -> Self {
         use std::error::Error as _;
@@ -337,7 +345,8 @@ pub(super) fn run(
         };
         let counters =
             Counters::open(common, handle.cpu, codes).map_err(|error| explain(error.into()))?;
-        core.online();
+        let online = common.clock.online(index, &mut core, monotonic_ns());
+        online.map_err(|error| explain(error.into()))?;
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
         // A client may ask for the figures as soon as the core is ready.
         going.post();
@@ -403,6 +412,7 @@ impl Loop {
         Self {
             boundary_ns: clock.next_boundary_ns(now_ns),
             number: clock.number_at(now_ns),
+            pending: false,
             kicks_seen: common.cores[index].kicks.load(Ordering::Acquire),
             common,
             index,
@@ -429,7 +439,8 @@ impl Loop {
     }
 
     fn go_round(&mut self) -> Result<(), Failure> {
-        self.begin_period(monotonic_ns())?;
+        // The settings may have changed while no core was there to take them.
+        self.on_kick(monotonic_ns())?;
         self.arm()?;
         loop {
             if self.core.is_throttled() {
@@ -495,13 +506,12 @@ impl Loop {
 
     /// True if the core has no limit and no other core depends on what it uses.
     fn is_quiet(&self) -> bool {
-        let settings = &self.handle().settings;
         self.common.policy.best_effort() == BestEffort::None
             && !self.common.policy.reclaim()
-            && Resource::ALL.into_iter().all(|resource| {
-                self.core.account(resource).budget == UNLIMITED
-                    && settings.budget(resource) == UNLIMITED
-            })
+            && !self.pending
+            && Resource::ALL
+                .into_iter()
+                .all(|resource| self.core.account(resource).budget == UNLIMITED)
     }
 
     /// Holds the core until the period ends or a kick arrives.
@@ -575,7 +585,10 @@ impl Loop {
 
     /// Handles a kick: another core, or a new setting, requires a check.
     fn on_kick(&mut self, now_ns: u64) -> Result<(), Failure> {
-        self.common.clock.take_wanted_period(now_ns);
+        let policy = &self.common.policy;
+        self.common
+            .clock
+            .take_wanted(now_ns, || policy.census().epoch);
         self.begin_period(now_ns)?;
         self.boundary_ns = self.common.clock.read().next_boundary_ns(now_ns);
         if self.core.release() == Action::Run {
@@ -621,15 +634,22 @@ impl Loop {
         if number != self.number && !(throttled || free || self.handle().settings.rt()) {
             // The period, or several, ended before this thread could throttle the core: excess events are owed.
             let missed = number.saturating_sub(self.number + 1);
+            let mut each = Resource::ALL.map(|resource| self.core.account(resource).budget);
+            if missed > 0 {
+                // If the budgets have changed, it is unknown how many of the missed periods had the old ones.
+                let now = self.common.clock.budgets(self.index, number, now_ns);
+                each = [0, 1].map(|resource| each[resource].min(now.events[resource]));
+            }
             for (resource, used) in Resource::ALL.into_iter().zip(used) {
-                let account = self.core.account(resource);
-                let allowed = account
-                    .allowed()
-                    .saturating_add(missed.saturating_mul(account.budget));
+                let missed = missed.saturating_mul(each[resource as usize]);
+                let allowed = self.core.account(resource).allowed();
+                let allowed = allowed.saturating_add(missed);
                 self.core.owe(resource, used, used, allowed);
             }
         }
-        let action = self.core.period_begin(number, idle, used);
+        let (index, clock) = (self.index, &self.common.clock);
+        let (action, in_force) = clock.begin(index, &mut self.core, number, now_ns, idle, used)?;
+        self.pending = in_force.pending;
         if action == Action::Continue {
             return Ok(());
         }
@@ -729,8 +749,8 @@ impl Loop {
             }
             Action::ReleaseAll => self.kick_others(),
             Action::NewPeriod => {
-                let number = self.common.policy.census().epoch;
-                self.common.clock.restart(number, now_ns);
+                let epoch = self.common.policy.census().epoch;
+                self.common.clock.restart(epoch, now_ns);
                 self.kick_others();
             }
         }

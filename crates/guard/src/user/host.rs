@@ -15,7 +15,7 @@ use memwarden_platform::cpus::{self, CpuSet};
 use memwarden_platform::overflow::{Of, OverflowCounter};
 use memwarden_platform::sched;
 use memwarden_platform::shared::SharedWords;
-use memwarden_policy::{Core, Policy, Resource as PolicyResource, UNLIMITED};
+use memwarden_policy::{Core, Policy, UNLIMITED};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clock::PeriodClock;
@@ -26,7 +26,7 @@ use super::places::Places;
 use super::process::{self, Mailbox, spawn};
 use super::wire::{Plan, Reply, Request, receive, send};
 use super::{core, record};
-use crate::budget::COMBINED_ALONE;
+use crate::budget::{COMBINED_ALONE, Events};
 use crate::control::BestEffort;
 use crate::event;
 use crate::reservations::{Basis, Reservations, guaranteed_mib_s};
@@ -140,7 +140,7 @@ impl Host {
             cores.push(core);
         }
         let common = Common {
-            clock: PeriodClock::new(monotonic_ns(), options.period_us * 1000),
+            clock: PeriodClock::new(monotonic_ns(), options.period_us * 1000, handles.len()),
             policy,
             event,
             user_only: options.user_only,
@@ -323,7 +323,6 @@ impl Host {
                 let mut state = self.state();
                 let same = state.reservations.clone();
                 self.take(&mut state, same, None, Some(us))?;
-                common.clock.ask_for_period(us * 1000);
             }
             Request::Rt { cpu, rt } => {
                 let core = common.cores.iter().find(|core| core.cpu == cpu);
@@ -350,7 +349,7 @@ impl Host {
         Ok(Reply::Done)
     }
 
-    /// Validates all budgets before it applies them.
+    /// Validates all budgets before it publishes them together with the period.
     fn take(
         &self,
         state: &mut State,
@@ -367,19 +366,15 @@ impl Host {
             reservations[0].events(basis)?,
             reservations[1].events(basis)?,
         ];
-        for (resource, events) in PolicyResource::ALL.into_iter().zip(&events) {
-            for core in &self.common.cores {
-                let budget = events
-                    .get(&core.cpu)
-                    .copied()
-                    .flatten()
-                    .unwrap_or(UNLIMITED);
-                // A budget beyond the largest limit is the same as no limit.
-                core.settings
-                    .set_budget(resource, budget.min(UNLIMITED))
-                    .map_err(|error| Error::BadInput(error.to_string()))?;
-            }
-        }
+        // A budget beyond the largest limit is the same as no limit.
+        let of = |events: &BTreeMap<usize, Events>, cpu| {
+            let budget = events.get(&cpu).copied().flatten();
+            budget.map_or(UNLIMITED, |budget| budget.min(UNLIMITED))
+        };
+        let cores = self.common.cores.iter();
+        let budgets = cores.map(|core| events.each_ref().map(|events| of(events, core.cpu)));
+        let clock = &self.common.clock;
+        clock.publish(basis.period_us * 1000, budgets.collect());
         state.reservations = reservations;
         state.period_us = basis.period_us;
         state.maxbw_mib_s = basis.maxbw_mib_s;
