@@ -8,13 +8,16 @@
 
 mod processes;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use processes::{child_of, eventually, stat};
 
@@ -87,6 +90,18 @@ impl Rig {
             .spawn()
             .unwrap();
         self.traffic = Some(child);
+    }
+
+    /// Sends a request to the regulator, which no command does as quickly.
+    fn ask(&self, request: &Value) -> Value {
+        let socket = self.folder.path().join("guard.sock");
+        let mut stream = UnixStream::connect(socket).unwrap();
+        writeln!(stream, "{request}").unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        let reply: Value = serde_json::from_str(&line).unwrap();
+        assert!(reply.get("refused").is_none(), "{request}: {reply}");
+        reply
     }
 
     /// Starts a guard with a long period and a tiny budget, and traffic that is currently throttled.
@@ -363,6 +378,93 @@ fn budgets_hold_in_every_period_and_settings_can_be_changed_under_way() {
         used > 0 && used <= assigned + assigned / 20,
         "{used} of {assigned}"
     );
+}
+
+/// The periods that a core recorded, by number: assigned events, and the nanoseconds between the boundaries around the
+/// period. A kick may have ended the period or the one before it: then the length is unknown, or no period's length.
+type Periods = BTreeMap<u64, (u64, Option<u64>)>;
+
+fn recorded(recording: &Value) -> Vec<Periods> {
+    let mut cores: BTreeMap<u64, Periods> = BTreeMap::new();
+    let mut before = BTreeMap::new();
+    for event in recording["events"].as_array().unwrap() {
+        if event["event"] != "period" {
+            continue;
+        }
+        let of = |key: &str| event[key].as_u64().unwrap();
+        let (cpu, epoch) = (of("cpu"), of("epoch"));
+        let boundary = (of("late_ns") > 0).then(|| of("t_ns") - of("late_ns"));
+        let begun = match before.insert(cpu, (epoch, boundary)) {
+            Some((last, begun)) if last + 1 == epoch => begun,
+            _ => None,
+        };
+        let length_ns = boundary
+            .zip(begun)
+            .map(|(ended, begun)| ended.saturating_sub(begun));
+        let periods = cores.entry(cpu).or_default();
+        periods.insert(epoch, (of("assigned_read"), length_ns));
+    }
+    cores.into_values().collect()
+}
+
+#[test]
+fn the_period_and_all_budgets_change_in_the_same_period_of_all_cores() {
+    const CHANGES: usize = 400;
+    const PERIODS_US: [u64; 2] = [100, 1000];
+    const MB: [u64; 2] = [800, 400];
+    let Some(mut rig) = Rig::new() else { return };
+    let started = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
+    assert!(started.status.success(), "{started:?}");
+    rig.start_traffic();
+    let count = rig.cpu.parse::<usize>().unwrap() + 1;
+    let change = |request: Value| {
+        rig.ask(&request);
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let budgets = |mb: u64| {
+        let amounts = vec![json!({"limited": mb}); count];
+        let request = json!({"unit": "mb", "cpu": null, "amounts": amounts});
+        json!({"budgets": {"resource": "read", "request": request}})
+    };
+    let budgets_of = |period_us: u64| MB.map(|mb| (mb << 20) * period_us / 1_000_000 / 4096);
+    change(budgets(MB[1]));
+    change(json!({"record": {"periods": 100_000}}));
+    for number in 0..CHANGES {
+        let (period_us, mb) = (PERIODS_US[number % 2], MB[number / 2 % 2]);
+        change(json!({"period": period_us}));
+        change(budgets(mb));
+    }
+    let reply = rig.ask(&json!("recording"));
+    let recording = &reply["recording"];
+    assert_eq!(recording["lost"], 0);
+    let cores = recorded(recording);
+
+    let (mut changes, mut compared, mut differ, mut timed, mut wrong) = (0, 0, 0, 0, 0);
+    for core in &cores {
+        let mut last = None;
+        for (epoch, &(assigned, length_ns)) in core {
+            let before = last.replace(assigned);
+            changes += usize::from(before.is_some_and(|before| before != assigned));
+            let others = cores.iter().filter(|other| !std::ptr::eq(*other, core));
+            for other in others.filter_map(|other| other.get(epoch)) {
+                compared += 1;
+                differ += usize::from(other.0 != assigned);
+            }
+            for period_us in PERIODS_US {
+                if length_ns == Some(period_us * 1000) {
+                    timed += 1;
+                    wrong += usize::from(!budgets_of(period_us).contains(&assigned));
+                }
+            }
+        }
+    }
+    println!(
+        "{changes} changes on {} cores; budgets differ in {differ} of {compared} comparisons, and are those of \
+         another length in {wrong} of {timed} periods",
+        cores.len()
+    );
+    assert!(changes > CHANGES && timed > CHANGES);
+    assert_eq!((differ, wrong), (0, 0));
 }
 
 #[test]
