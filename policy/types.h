@@ -41,7 +41,7 @@ static inline bool mw_cas(mw_atomic64 *word, u64 *expected, u64 desired)
 #include <string.h>
 
 #ifndef __always_inline
-#define __always_inline inline __attribute__((always_inline))
+#define __always_inline inline
 #endif
 
 typedef uint32_t u32;

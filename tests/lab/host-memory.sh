@@ -173,7 +173,7 @@ own() { "$memwarden" lab run --platform xeon-w3530 --with "$work/own.sh" -- sh /
 check "a core with an L3 gets the event of the L3's refills" "own; cat $work/own" 0 \
 	'event neoverse-n1 counts lines that come from memory'
 check "  with both regulators, each of which tests it" \
-	"sed '/^proven$/q' $work/own | grep -c 'CPU1: 67108864 bytes moved, 6[5-8][0-9]* counted'" 0 '^2$'
+	"sed '/^proven$/q' $work/own | grep -c 'CPU1: 134217728 bytes moved, 13[0-8][0-9]* counted'" 0 '^2$'
 check "  and by its name" "grep -c '\"event\": *\"neoverse-n1\"' $work/own" 0 '^2$'
 check "  the guard starts on its refills by their code" "cat $work/own" 0 '^proven$'
 check "  and does not start on those of the L2" "cat $work/own" 0 'event armv8 counts what the last level of cache answers'

@@ -29,7 +29,7 @@ const BUDGET_PART: u64 = 10;
 pub const KNOWN_BYTES: u64 = 64 << 20;
 
 /// The longer run moves at least this many times the shorter run's bytes in addition to them.
-const LONGER: u64 = 4;
+const LONGER: u64 = 2;
 
 /// Largest allowed share of the bytes served by the last cache level that an event may count. An event for memory
 /// traffic counts almost none: the start of the traffic's process moves a few percent. An inner cache's event counts
