@@ -159,6 +159,26 @@ cpus() { "$memwarden" lab run --with target/lab/tests/lab --with "$work/cpus.sh"
 check "each of two CPUs counts its lines" "cpus --platform raspberry-pi-3 --cpus 2" 0 '^2 of 2 exact$'
 check "each of eight CPUs of a custom platform does" "cpus --platform $work/eight.toml" 0 '^8 of 8 exact$'
 
+# The regulator's own work causes refills, too: it must not use up the budget. At the smallest allowed one the core runs on
+# in each period, so that tasks, lock holders and RCU make progress.
+cat >"$work/least.sh" <<'EOF'
+modprobe memguard g_hw_type=0x17
+least=$(sed -n "s/^least_events: //p" /dev/memguard/control)
+echo "least $least"
+echo "events $((least / 2))" >/dev/memguard/limit || dmesg | tail -n 1
+echo "events $least" >/dev/memguard/limit
+/host/lab/hog other 0 &
+usleep 1000000
+kill $!
+rmmod memguard && echo continued
+EOF
+least() {
+	lab --cpus 1 --with "$work/least.sh" -- sh /host/least.sh >"$work/least"
+	grep "give $(sed -n 's/^least //p' "$work/least") or more" "$work/least"
+}
+check "a budget of fewer refills than the end of a throttle takes is refused" least 0 ''
+check "  and with the smallest allowed one tasks and RCU continue" "cat $work/least" 0 '^continued$'
+
 # With an L3 the processor has another memory event, which is found, tested and printed; the events of the L2 are refused.
 cat >"$work/own.sh" <<'EOF'
 for backend in module user; do
