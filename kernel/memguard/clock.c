@@ -4,14 +4,22 @@
  * one sequence count: a core never sees a new period length with an old budget, and all cores
  * change in the same period. A core without a timer offers events of its old budget until it has
  * looked.
+ *
+ * New budgets are in force from a period on that no core has joined. Best effort opens a period in
+ * the policy's census before the clock shows it. So the writer opens the sequence count first and
+ * then reads the census, and a core joins a period first and then reads its budgets: either the
+ * writer sees that the period is open, or the core sees the writer.
  */
 #include <linux/ktime.h>
 #include <linux/math64.h>
 
 #include "memguard.h"
 
-/* The policy counts periods on a circle of 2^21. */
-#define EPOCH_MASK ((1ULL << 21) - 1)
+/*
+ * How many periods best effort may be ahead of the clock: a few, until mg_clock_restart() has run.
+ * More is a census that has been left behind, since all cores were offline or had no timer.
+ */
+#define AHEAD_MAX 64
 
 static u64 periods_since_phase(const struct mg_clock *clock, u64 now)
 {
@@ -24,20 +32,32 @@ static u64 clock_number(const struct mg_clock *clock, u64 now)
 	return clock->number + periods_since_phase(clock, now);
 }
 
-/* The clock may have been set since the core last looked: read what is in force. */
-static void read_anew(struct mg_core *core, u64 now)
+/* The number of the period that the policy calls @epoch, if that is open ahead of the clock. */
+static u64 number_ahead(u64 number, u64 epoch)
 {
-	u64 budget[MW_RESOURCES], generation, passed;
-	struct mg_clock clock;
+	u64 ahead = (epoch - number) & MW_EPOCH_MASK;
+
+	return ahead <= AHEAD_MAX ? number + ahead : number;
+}
+
+/*
+ * Reads the clock and the budgets of the period that it shows, or of the one that the policy calls
+ * *@joined, and passes new budgets to the policy. Returns the sequence count of this read.
+ */
+static unsigned int read_anew(struct mg_core *core, u64 now, const u64 *joined,
+			      struct mg_clock *clock)
+{
+	u64 budget[MW_RESOURCES], generation, number;
 	unsigned int seq;
 	int r;
 
 	do {
 		seq = read_seqcount_begin(&mg_guard.clock_seq);
-		clock = mg_guard.clock;
-		passed = periods_since_phase(&clock, now);
-		generation = clock.generation -
-			     (clock.number + passed < clock.from);
+		*clock = mg_guard.clock;
+		number = clock_number(clock, now);
+		if (joined)
+			number = number_ahead(number, *joined);
+		generation = clock->generation - (number < clock->from);
 		for (r = 0; r < MW_RESOURCES; r++)
 			budget[r] = core->budget[generation & 1][r];
 	} while (read_seqcount_retry(&mg_guard.clock_seq, seq));
@@ -52,12 +72,8 @@ static void read_anew(struct mg_core *core, u64 now)
 			mw_set_budget(&core->policy, r, budget[r]);
 		}
 	}
-	core->number = clock.number + passed;
-	core->phase = clock.phase;
-	core->period_ns = clock.period_ns;
-	core->next = clock.phase + (passed + 1) * clock.period_ns;
-	core->pending = generation != clock.generation;
-	core->clock_seq = core->pending ? MG_READ_ANEW : seq;
+	core->pending = generation != clock->generation;
+	return seq;
 }
 
 /**
@@ -69,8 +85,40 @@ static void read_anew(struct mg_core *core, u64 now)
  */
 void mg_clock_read(struct mg_core *core, u64 now)
 {
-	if (!mg_clock_step(core, now))
-		read_anew(core, now);
+	struct mg_clock clock;
+	unsigned int seq;
+	u64 passed;
+
+	if (mg_clock_step(core, now))
+		return;
+	seq = read_anew(core, now, NULL, &clock);
+	passed = periods_since_phase(&clock, now);
+	core->number = clock.number + passed;
+	core->phase = clock.phase;
+	core->period_ns = clock.period_ns;
+	core->next = clock.phase + (passed + 1) * clock.period_ns;
+	core->clock_seq = core->pending ? MG_READ_ANEW : seq;
+}
+
+/**
+ * mg_clock_joined() - determine the budgets of the period that the core has joined
+ * @core: of this CPU, interrupts off; after mg_clock_read() and mw_period_join()
+ * @now: ns, monotonic
+ *
+ * If best effort has opened that period ahead of the clock, they may be newer than those of
+ * mg_clock_read(). A kick with the clock's change is on its way.
+ */
+void mg_clock_joined(struct mg_core *core, u64 now)
+{
+	u64 epoch = core->policy.epoch;
+	struct mg_clock clock;
+
+	if (likely(number_ahead(core->number, epoch) == core->number))
+		return;
+	/* Pairs with the barrier in open_clock(): the budgets are read after the census. */
+	smp_mb();
+	read_anew(core, now, &epoch, &clock);
+	core->clock_seq = MG_READ_ANEW;
 }
 
 /**
@@ -106,9 +154,9 @@ void mg_clock_restart(u64 epoch, u64 now)
 	/* A core that opened a later period may have been here first. */
 	if (now > clock->phase) {
 		number = clock_number(clock, now);
-		ahead = (epoch - number) & EPOCH_MASK;
+		ahead = (epoch - number) & MW_EPOCH_MASK;
 		write_seqcount_begin(&mg_guard.clock_seq);
-		clock->number = number + (ahead <= EPOCH_MASK / 2 ? ahead : 0);
+		clock->number = number + (ahead <= MW_EPOCH_MASK / 2 ? ahead : 0);
 		clock->phase = now;
 		write_seqcount_end(&mg_guard.clock_seq);
 	}
@@ -133,6 +181,20 @@ static void publish(u64 from)
 	}
 }
 
+/*
+ * Begins a change. Returns the latest period that a core may have joined: a core that read the
+ * clock before this did so before *@now.
+ */
+static u64 open_clock(u64 *now)
+{
+	write_seqcount_begin(&mg_guard.clock_seq);
+	/* Pairs with the barrier in mg_clock_joined(): the census is read after this. */
+	smp_mb();
+	*now = ktime_get_ns();
+	return number_ahead(clock_number(&mg_guard.clock, *now),
+			    mw_census_read(&mg_guard.policy).epoch);
+}
+
 /**
  * mg_clock_set_budgets() - put every core's wanted budgets in force with the next period
  *
@@ -141,10 +203,10 @@ static void publish(u64 from)
 void mg_clock_set_budgets(void)
 {
 	unsigned long flags;
+	u64 now;
 
 	raw_spin_lock_irqsave(&mg_guard.clock_lock, flags);
-	write_seqcount_begin(&mg_guard.clock_seq);
-	publish(clock_number(&mg_guard.clock, ktime_get_ns()) + 1);
+	publish(open_clock(&now) + 1);
 	write_seqcount_end(&mg_guard.clock_seq);
 	raw_spin_unlock_irqrestore(&mg_guard.clock_lock, flags);
 }
@@ -162,9 +224,7 @@ void mg_clock_set_period(u64 period_ns)
 	u64 now;
 
 	raw_spin_lock_irqsave(&mg_guard.clock_lock, flags);
-	now = ktime_get_ns();
-	write_seqcount_begin(&mg_guard.clock_seq);
-	clock->number = clock_number(clock, now) + 1;
+	clock->number = open_clock(&now) + 1;
 	clock->phase = now;
 	clock->period_ns = period_ns;
 	publish(clock->number);

@@ -434,11 +434,13 @@ static u64 next_look(struct mg_core *core, u64 now, bool idle)
 /* On the policy's circle of periods, the largest possible distance. */
 #define HALF_A_CIRCLE BIT_ULL(20)
 
-static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
-				  const u64 *used)
+/* Returns MW_CONTINUE if the core is in that period already. */
+static enum mw_action open_period(struct mg_core *core, u64 now, u64 last,
+				  bool idle, const u64 *used)
 {
 	u64 epoch = mw_census_read(&mg_guard.policy).epoch, number = core->number;
 	u64 ahead = (epoch - number) & (2 * HALF_A_CIRCLE - 1);
+	enum mw_action action;
 
 	/*
 	 * After almost a whole circle without a timer the policy cannot distinguish that old period
@@ -447,7 +449,12 @@ static enum mw_action open_period(struct mg_core *core, u64 last, bool idle,
 	if (unlikely(number - last > HALF_A_CIRCLE && ahead < HALF_A_CIRCLE &&
 		     (ahead || epoch == core->policy.epoch)))
 		number += HALF_A_CIRCLE;
-	return mw_period_begin(&mg_guard.policy, &core->policy, number, idle, used);
+	action = mw_period_join(&mg_guard.policy, &core->policy, number, idle, used);
+	if (action == MW_CONTINUE)
+		return action;
+	mg_clock_joined(core, now);
+	mw_period_open(&mg_guard.policy, &core->policy);
+	return action;
 }
 
 static bool counters_lost(const struct mg_core *core)
@@ -503,7 +510,7 @@ static void begin_period(struct mg_core *core, u64 now, u64 late, bool idle)
 			resting[r] = policy->account[r].budget -
 				     policy->account[r].offered;
 	}
-	action = open_period(core, last, idle, used);
+	action = open_period(core, now, last, idle, used);
 	if (action == MW_CONTINUE)
 		return;
 
@@ -1007,6 +1014,8 @@ static void begin_regulation(void *info)
 	mg_clock_read(core, now);
 	core->second.since = now;
 	mw_core_online(&mg_guard.policy, &core->policy);
+	mg_clock_joined(core, now);
+	mw_period_open(&mg_guard.policy, &core->policy);
 	for (r = 0; r < MW_RESOURCES; r++) {
 		core->counter[r].begin = 0;
 		core->counter[r].begin = mg_counter_used(&core->counter[r]);

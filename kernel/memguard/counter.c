@@ -90,6 +90,24 @@ static bool lacks(struct pmu *pmu, const char *field, u64 value)
 	return value && value & ~field_bits(pmu, field);
 }
 
+/*
+ * Does the driver have a function that writes the event's counter, and is the counter one of 32 or
+ * 64 bits? perf registers an Arm core's PMU under the driver's own string.
+ */
+static bool is_direct(const struct perf_event *event)
+{
+#ifdef CONFIG_ARM_PMU
+	u32 type = event->attr.type;
+
+	return (type == PERF_TYPE_HARDWARE || type == PERF_TYPE_HW_CACHE ||
+		type == PERF_TYPE_RAW) &&
+	       to_arm_pmu(event->pmu)->name == event->pmu->name &&
+	       !(event->hw.flags & PERF_EVENT_FLAG_ARCH & ~ARMPMU_EVT_64BIT);
+#else
+	return false;
+#endif
+}
+
 static struct perf_event *open_event(struct mg_counter *counter, unsigned int cpu,
 				     const struct mg_code *code)
 {
@@ -161,6 +179,7 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 	if (IS_ERR(event))
 		return PTR_ERR(event);
 	counter->event = event;
+	counter->direct[0] = is_direct(event);
 	if (!mg_guard.combined || !counted->write.config)
 		return 0;
 	*code = &counted->write;
@@ -170,6 +189,7 @@ int mg_counter_open(struct mg_counter *counter, unsigned int cpu,
 		return PTR_ERR(event);
 	}
 	counter->write_event = event;
+	counter->direct[1] = is_direct(event);
 	return 0;
 }
 
@@ -237,10 +257,10 @@ void mg_counter_arm_both(struct mg_counter *counter, u64 events)
 	}
 	mw_split_left(&counter->split, counted, events, share);
 	for (i = 0; i < MW_SPLIT; i++) {
-		if (event[i]->state == PERF_EVENT_STATE_ACTIVE)
-			mg_event_arm(event[i], share[i]);
-		else
+		if (event[i]->state != PERF_EVENT_STATE_ACTIVE)
 			lost = true;
+		else if (!counter->direct[i] || !mg_event_rewind(event[i], share[i]))
+			mg_event_arm(event[i], share[i]);
 		sum += local64_read(&event[i]->count);
 	}
 	/* A lost event returns with an old distance: mg_counter_keep() must not rely on it. */

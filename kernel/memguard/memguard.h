@@ -27,6 +27,9 @@
 #include <linux/ratelimit.h>
 #include <linux/seqlock.h>
 #include <linux/smp.h>
+#ifdef CONFIG_ARM_PMU
+#include <linux/perf/arm_pmu.h>
+#endif
 
 #include "parse.h"
 #include "policy.h"
@@ -76,6 +79,7 @@ struct mg_event {
 struct mg_counter {
 	struct perf_event *event; /* NULL: not regulated */
 	struct perf_event *write_event; /* second event of a combined budget, or NULL */
+	bool direct[MW_SPLIT]; /* of these events: mg_event_rewind() may be tried */
 	struct irq_work overflow;
 	struct mg_core *core;
 	enum mw_resource resource;
@@ -266,6 +270,7 @@ void mg_mend_counters(void);
 
 /* clock.c */
 void mg_clock_read(struct mg_core *core, u64 now);
+void mg_clock_joined(struct mg_core *core, u64 now);
 u64 mg_clock_phase(void);
 void mg_clock_restart(u64 epoch, u64 now);
 void mg_clock_set_budgets(void);
@@ -307,6 +312,46 @@ void mg_counter_overshot(struct mg_counter *counter, u64 events);
 void mg_counter_mend(struct mg_counter *counter);
 void mg_counter_arm_both(struct mg_counter *counter, u64 events);
 
+/*
+ * How far an overflow must be away while the counter is written: more events than can happen
+ * between the two writes of mg_event_rewind().
+ */
+#define MG_REWIND_MARGIN 256
+
+/**
+ * mg_event_rewind() - mg_event_arm() without a stop of the counter
+ * @event: of this CPU, interrupts off; of an Arm core's PMU
+ * @events: from now on
+ *
+ * perf's interface lets a driver write its counter only when it starts the event. Stopping and
+ * starting takes 460 instructions on arm64, and this 190. With an overflow that is about to come,
+ * perf's interrupt, if it is an NMI, could find the counter written and @prev_count not.
+ *
+ * Return: false if the counter has to be stopped first; then nothing has changed but the count.
+ */
+static inline bool mg_event_rewind(struct perf_event *event, u64 events)
+{
+#ifdef CONFIG_ARM_PMU
+	struct hw_perf_event *hwc = &event->hw;
+	u64 width = hwc->flags & ARMPMU_EVT_64BIT ? U64_MAX : U32_MAX;
+
+	if (events > S32_MAX || hwc->state)
+		return false;
+	event->pmu->read(event);
+	if (local64_read(&hwc->period_left) < MG_REWIND_MARGIN)
+		return false;
+	hwc->interrupts = 0;
+	hwc->sample_period = events;
+	hwc->last_period = events;
+	local64_set(&hwc->period_left, (s64)events);
+	local64_set(&hwc->prev_count, -events);
+	to_arm_pmu(event->pmu)->write_counter(event, -events & width);
+	return true;
+#else
+	return false;
+#endif
+}
+
 /**
  * mg_event_arm() - interrupt after a number of further events
  * @event: of this CPU, interrupts off
@@ -347,7 +392,8 @@ static inline void mg_counter_arm(struct mg_counter *counter, u64 events)
 	}
 	if (!event || event->state != PERF_EVENT_STATE_ACTIVE)
 		return;
-	mg_event_arm(event, events);
+	if (!counter->direct[0] || !mg_event_rewind(event, events))
+		mg_event_arm(event, events);
 	counter->interrupts_at = local64_read(&event->count) + events;
 }
 
