@@ -92,7 +92,8 @@ static bool lacks(struct pmu *pmu, const char *field, u64 value)
 
 /*
  * Does the driver have a function that writes the event's counter, and is the counter one of 32 or
- * 64 bits? perf registers an Arm core's PMU under the driver's own string.
+ * 64 bits? An Arm core's PMU is called armv8_cortex_a53 or the like, and is registered under its
+ * driver's own string.
  */
 static bool is_direct(const struct perf_event *event)
 {
@@ -101,6 +102,7 @@ static bool is_direct(const struct perf_event *event)
 
 	return (type == PERF_TYPE_HARDWARE || type == PERF_TYPE_HW_CACHE ||
 		type == PERF_TYPE_RAW) &&
+	       strstarts(event->pmu->name, "armv") &&
 	       to_arm_pmu(event->pmu)->name == event->pmu->name &&
 	       !(event->hw.flags & PERF_EVENT_FLAG_ARCH & ~ARMPMU_EVT_64BIT);
 #else
