@@ -146,6 +146,17 @@ static unsigned long cpu_copy(void *kernel, unsigned long user, unsigned long by
 	return left;
 }
 
+void cftu_clear(void *memory, size_t bytes)
+{
+	size_t done, part;
+
+	for (done = 0; done < bytes; done += part) {
+		part = min_t(size_t, bytes - done, ROUND_BYTES);
+		memset(memory + done, 0, part);
+		cond_resched();
+	}
+}
+
 /* cpu_copy() for a caller that may sleep, with cond_resched() between rounds. */
 static unsigned long cpu_copy_in_rounds(void *kernel, unsigned long user, unsigned long bytes,
 					enum cftu_direction direction)
@@ -158,7 +169,7 @@ static unsigned long cpu_copy_in_rounds(void *kernel, unsigned long user, unsign
 		if (left) {
 			done += part - left;
 			if (direction == CFTU_FROM_USER)
-				memset(kernel + done, 0, bytes - done);
+				cftu_clear(kernel + done, bytes - done);
 			return bytes - done;
 		}
 		cond_resched();
@@ -438,6 +449,7 @@ unsigned long cftu_copy_user(void *kernel, unsigned long user, unsigned long byt
 		return cpu_copy_in_rounds(kernel, user, bytes, direction);
 	}
 	for (done = 0;; done += part) {
+		cond_resched();
 		done += copy_parts(kernel + done, user + done, bytes - done, direction, copied);
 		if (done == bytes)
 			return 0;
@@ -450,7 +462,7 @@ unsigned long cftu_copy_user(void *kernel, unsigned long user, unsigned long byt
 	}
 	done += part - left;
 	if (!write)
-		memset(kernel + done, 0, bytes - done);
+		cftu_clear(kernel + done, bytes - done);
 	return bytes - done;
 }
 

@@ -30,6 +30,9 @@ int cftu_copy_pinned(void *kernel, struct cftu_pinned *pinned, size_t offset, si
 unsigned long cftu_copy_for_kernel(void *kernel, unsigned long user, unsigned long bytes,
 				   bool to_user, unsigned long *by_engine);
 
+/* Sets the memory to 0, for a caller that may sleep: 1 GiB must not keep the core for long. */
+void cftu_clear(void *memory, size_t bytes);
+
 /* Copies by CPU, counted as asked for. */
 unsigned long cftu_copy_by_cpu(void *kernel, unsigned long user, unsigned long bytes,
 			       enum cftu_direction direction);

@@ -8,6 +8,7 @@
 #include <linux/string.h>
 #include <linux/vmalloc.h>
 
+#include "copy.h"
 #include "region.h"
 
 #ifdef CONFIG_USERCOPY_REGION
@@ -41,7 +42,7 @@ int cftu_region_get(struct region *region, size_t bytes)
 
 	region->reserved = memory;
 	if (memory)
-		memset(memory, 0, bytes);
+		cftu_clear(memory, bytes);
 	/* Unchecked, the OOM killer would end other programs before the allocation fails. */
 	else if (si_mem_available() >= (long)(bytes >> PAGE_SHIFT))
 		memory = __vmalloc(bytes, GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN);

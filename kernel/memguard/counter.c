@@ -303,7 +303,9 @@ static const char *name_of_lost(const struct mg_counter *counter)
 	const struct mg_event *event = &counter->core->event;
 	bool write = counter->resource == MW_WRITE || !mg_event_lost(counter->event);
 
-	return write && event->write_name ? event->write_name : event->name;
+	if (!write)
+		return event->name;
+	return event->write_name ?: "raw";
 }
 
 /**

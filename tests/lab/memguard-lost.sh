@@ -56,5 +56,26 @@ check "an idle core notices it, too" "is $(stat 0 unregulated_periods) -gt $befo
 check "  and is regulated again" "unregulated 100" 0 "^0$"
 check "the log has every loss" "dmesg | grep -c 'CPU0: event raw has stopped counting'" 0 "^2$"
 check "  and every return" "dmesg | grep -c 'CPU0: event raw counts again'" 0 "^2$"
-check "unloads" "unload && rmmod memwarden_pmu" 0 ""
+check "unloads" "unload" 0 ""
+
+# The counter of writes, with a budget of its own and as one of two that share a budget.
+for combined in 0 1; do
+	modprobe memguard g_hw_type=page-faults g_write_counter_id=0xfa11 combined=$combined
+	set_to limit "events 10000000"
+	[ $combined = 1 ] || set_to write_limit "events 10000000"
+	"$here/hog" other &
+	pids=$!
+	check "combined=$combined: every period is regulated" "unregulated 100" 0 "^0$"
+	echo 1 >$taken
+	"$here/take-counter" 0xfa11
+	check "  without the counter of writes no period is" "is $(unregulated 100) -ge 90" 0 yes
+	sleep 2
+	check "  which the log says" "dmesg | tail -n 1" 0 "CPU0: event raw has stopped counting"
+	echo 0 >$taken
+	sleep 2
+	check "  and it counts again" "unregulated 100" 0 "^0$"
+	stop_traffic
+	check "  unloads" "unload" 0 ""
+done
+check "the counter's module unloads" "rmmod memwarden_pmu" 0 ""
 finish

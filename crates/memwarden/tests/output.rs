@@ -453,6 +453,31 @@ fn a_closed_output_ends_a_load_and_a_view() {
 }
 
 #[test]
+fn a_signal_that_ends_a_view_is_its_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        for line in [
+            "top --backend null --interval 20ms",
+            "top --backend null --interval 20ms --json",
+        ] {
+            let (mut reader, writer) = pipe();
+            let mut child = memwarden(folder.path(), line)
+                .stdout(writer)
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            reader.read_exact(&mut [0]).unwrap();
+            kill_process(Pid::from_child(&child), signal).unwrap();
+            // Its output is read until then: a full pipe would keep it from noticing the signal.
+            let reading =
+                std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+            assert_eq!(ended(&mut child).code(), Some(code), "{line}");
+            reading.join().unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
 fn ctrl_c_keeps_the_cases_that_were_measured() {
     let folder = tempfile::tempdir().unwrap();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

@@ -259,9 +259,12 @@ fn both_killed_at_once_the_next_stop_puts_the_settings_back() {
     let Some(mut rig) = Rig::new() else { return };
     rig.throttle("");
     let (supervisor, regulator) = rig.supervisor_and_regulator();
-    // Stop both first, so that neither sees the other die.
-    kill_process(supervisor, Signal::KILL).unwrap();
-    kill_process(regulator, Signal::KILL).unwrap();
+    // Stopped first, neither sees the other die.
+    for signal in [Signal::STOP, Signal::KILL] {
+        for process in [supervisor, regulator] {
+            kill_process(process, signal).unwrap();
+        }
+    }
     let since = Instant::now();
     let before = rig.traffic_ticks();
     eventually("the core runs again", || rig.traffic_ticks() > before);

@@ -88,7 +88,7 @@ pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
     }
     #[cfg(feature = "host")]
     if let Some(memwarden_lab::Error::Interrupted) = error.downcast_ref() {
-        return after_signal(SIGINT);
+        return by_signal();
     }
     ExitCode::FAILURE
 }
@@ -96,6 +96,11 @@ pub fn exit_code_of(error: &anyhow::Error) -> ExitCode {
 /// The exit code after an orderly end by a signal.
 pub fn after_signal(signal: i32) -> ExitCode {
     ExitCode::from(u8::try_from(SIGNAL_EXIT + signal).unwrap_or(1))
+}
+
+/// The exit code of work that goes on until it is interrupted, or until its time is over.
+pub fn after(interrupt: &Interrupt) -> ExitCode {
+    interrupt.signal().map_or(ExitCode::SUCCESS, after_signal)
 }
 
 /// The exit code, as in a shell.

@@ -25,6 +25,8 @@ use memwarden_platform::units::Time;
 
 use memwarden_guard::running;
 
+use crate::verbs::foreign;
+
 /// With a shorter interval the view would mostly show its own traffic.
 const INTERVAL_MIN: Duration = Duration::from_millis(20);
 
@@ -102,10 +104,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "terminal")]
     if !args.once && !args.json && std::io::stdout().is_terminal() {
         screen::run(guard.as_mut(), args.interval, count, &interrupt)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(foreign::after(&interrupt));
     }
     lines::run(guard.as_mut(), args, count, &interrupt)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(foreign::after(&interrupt))
 }
 
 fn null() -> anyhow::Result<Box<dyn Regulator>> {

@@ -20,11 +20,12 @@ use memwarden_guard::{
 };
 use memwarden_platform::Root;
 use memwarden_platform::cpus::CpuSet;
+use signal_hook::consts::SIGTERM;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::verbs::foreign::Interrupted;
+use crate::verbs::foreign::{self, Interrupted};
 use crate::verbs::output::errln;
 use crate::verbs::output::print;
 use notify::notify;
@@ -122,11 +123,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("starting the server")?;
-    tokio::task::LocalSet::new().block_on(&runtime, serve(args))?;
-    Ok(ExitCode::SUCCESS)
+    tokio::task::LocalSet::new().block_on(&runtime, serve(args))
 }
 
-async fn serve(args: &Args) -> anyhow::Result<()> {
+/// Serves until a signal comes. SIGTERM is the orderly end of a service: the exit code is 0.
+async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
     // Caught from here on, so that the guard is restored after any signal. The interrupt also ends a wait before the
     // loop below. It comes first, or a signal between the two would only be seen in the loop.
     let interrupt = Interrupt::catch_but_hangup()?;
@@ -194,10 +195,13 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     }
     notify("STOPPING=1");
     server.abort();
-    match source.keeper.take() {
-        Some(keeper) => Ok(keeper.end()?),
-        None => Ok(()),
+    if let Some(keeper) = source.keeper.take() {
+        keeper.end()?;
     }
+    Ok(match interrupt.signal() {
+        Some(SIGTERM) => ExitCode::SUCCESS,
+        _ => foreign::after(&interrupt),
+    })
 }
 
 fn reload(source: &Source) {

@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::command::Command;
 use super::live::Screen;
 use crate::verbs::experiment::{Place, on};
+use crate::verbs::foreign;
 use crate::verbs::on_lab::MachineArgs;
 
 /// Record size, latency and caller of every copy between user and kernel memory
@@ -112,10 +113,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(exit_code(&summary))
 }
 
-/// The command's exit code, if there was a command.
+/// The command's exit code, if there was a command; otherwise that after the signal which ended the trace.
 fn exit_code(summary: &Summary) -> ExitCode {
-    let code = summary.whole.command_exit_code.unwrap_or(0);
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
+    match summary.whole.command_exit_code {
+        Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        None => Interrupt::last().map_or(ExitCode::SUCCESS, foreign::after_signal),
+    }
 }
 
 #[cfg(test)]
