@@ -17,10 +17,11 @@ build: ## memwarden for this machine, in target/release
 
 # Static: the program has a fixed address, and a start applies no relocation to its data. pie: for distributions that require one.
 RELOCATION := static
+# Level 3 is that of LTO, for the loops that measure; the crate to which it applies has almost no code (Cargo.toml).
 TARGET :=
 dist: ## memwarden as packages have it, small, in target/dist (takes minutes)
 	$(CARGO) rustc --profile dist --locked -p memwarden --bin memwarden $(if $(TARGET),--target $(TARGET)) \
-		-- -C relocation-model=$(RELOCATION)
+		-- -C relocation-model=$(RELOCATION) -C opt-level=3
 
 guest: ## memwarden for the lab's guest: static, arm64
 	$(CARGO) build --release --locked -p memwarden --target $(GUEST) --no-default-features

@@ -17,7 +17,7 @@ check_program() {
 	local architecture=$1 program=$folder/$1/usr/bin/memwarden
 	local package=$packages/memwarden_${version}_$architecture.deb
 	check "$architecture: the package has a program" "dpkg-deb -x $package $folder/$architecture && test -x $program" 0 ''
-	check "$architecture: it is smaller than 14 MB" "test $(stat -c %s "$program") -lt 14000000" 0 ''
+	check "$architecture: it is smaller than 12 MB" "test $(stat -c %s "$program") -lt 12000000" 0 ''
 	check "$architecture: it has no symbol table" "readelf -SW $program" 0 '!\.symtab'
 	check "$architecture: its address is fixed" "readelf -hW $program" 0 'Type: +EXEC'
 	check "$architecture: the loader applies fewer than 500 relocations" \

@@ -132,6 +132,9 @@ impl Model {
     }
 
     /// A stream of loads and stores of `bytes`, each at its offset from `base`.
+    ///
+    /// Inlined into a caller that is compiled for size, the loop would call a function for each access.
+    #[inline(never)]
     pub fn stream(&mut self, base: u64, bytes: u64, stream: &[(u64, Access)]) {
         for (distance, access) in stream {
             self.access(base + distance, bytes, *access);
