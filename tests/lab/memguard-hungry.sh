@@ -9,16 +9,13 @@
 
 here=$(dirname "$0")
 
-# hungry PERIOD_US PERCENT BUDGET...: each core has a hog and its BUDGET, in events. The hog
-# touches no page while it unmaps its pages: a core's mean may be PERCENT below the budget. Its
-# throttled periods show whether the regulator gave it less.
+# hungry PERIOD_US BUDGET...: each core has a hog and its BUDGET, in events.
 hungry() {
 	set_to control "period_us $1"
-	percent=$2
-	shift 2
+	shift
 	set_to limit "events $*"
 	for cpu in 0 1 2 3; do
-		"$here/hog" other $cpu &
+		"$here/hog" steady $cpu &
 		pids="$pids $!"
 	done
 	figures_over "${HOLD:-2}000"
@@ -33,7 +30,7 @@ hungry() {
 		throttled=$(stat $cpu throttled_periods)
 		echo "# CPU $cpu: budget $budget; $periods periods, $(per_period $cpu) hundredths each, largest $largest, $over over, $missed missed, $throttled throttled"
 		check "core $cpu has its $budget events a period" \
-			"within $(per_period $cpu) $budget""00 $percent" 0 yes
+			"within $(per_period $cpu) $budget""00 1" 0 yes
 		check "  all of them in each period that it was throttled in" \
 			"is $(stat $cpu used read) -ge $(((throttled - 1) * budget))" 0 yes
 		check "  at most 2 more in a period" "is $largest -le $((budget + 2))" 0 yes
@@ -47,8 +44,8 @@ hungry() {
 echo "# $(uname -rv)"
 load
 echo "# periods of 1 ms"
-hungry 1000 1 5 20 50 100
+hungry 1000 5 20 50 100
 echo "# periods of 100 us"
-hungry 100 8 2 3 4 5
+hungry 100 2 3 4 5
 check "unloads" "unload" 0 ""
 finish

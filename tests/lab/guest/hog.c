@@ -3,6 +3,8 @@
  * hog CLASS [CPU]: touches fresh pages at full speed until it is killed, in a
  * scheduling class: other, fifo (priority 99) or deadline (0.9 ms of each ms, with
  * an earlier deadline than all other tasks). On one CPU, if that is given.
+ * hog steady [CPU]: an ordinary task that gives back 16 pages at a time; the classes above
+ * unmap 256 at once, and touch none for 0.1 ms and more meanwhile.
  * hog collapse [CPU]: makes the kernel copy pages into a huge one, which a kernel
  * without preemption does without interruption.
  */
@@ -60,6 +62,18 @@ static void collapse(void)
 	munmap(memory, 2 * huge);
 }
 
+static void touch_steadily(void)
+{
+	const size_t bytes = 16 * 4096;
+	char *memory = map(bytes);
+
+	for (;;) {
+		touch(memory, bytes);
+		if (madvise(memory, bytes, MADV_DONTNEED))
+			fail("MADV_DONTNEED");
+	}
+}
+
 int main(int count, char **arguments)
 {
 	struct attributes attributes = { .size = sizeof(attributes) };
@@ -85,6 +99,8 @@ int main(int count, char **arguments)
 	}
 	if (attributes.policy && syscall(SYS_sched_setattr, 0, &attributes, 0))
 		fail("sched_setattr");
+	if (!strcmp(class, "steady"))
+		touch_steadily();
 	while (!strcmp(class, "collapse"))
 		collapse();
 	for (;;) {
