@@ -13,6 +13,7 @@ use std::time::Duration;
 use memwarden_guard::self_test::{self, Finding};
 use memwarden_guard::{
     BestEffort, Error as GuardError, ModuleSource, Regulator, Session, StartOptions, meaning,
+    meaning_of,
 };
 use memwarden_platform::Root;
 use memwarden_platform::cpus::{self, CpuSet};
@@ -103,6 +104,11 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
+    let all = plans(&config)?;
+    let options = config.start_options()?;
+    if config.require_memory_event && all.iter().any(|plan| plan.guard.is_some()) {
+        require_memory_event(config.backend, &options)?;
+    }
     let mut folder = folder::begin(NAME, &config, out, existing)?;
     let mut summary = Summary::new(NAME, "native");
     summary.whole.victim_in_cache = config.victim_in_cache(&Root::system());
@@ -110,7 +116,6 @@ pub fn run(
     let guard = config
         .backend
         .regulator(module.map(ModuleSource::Path), true)?;
-    let options = config.start_options()?;
     // A guard that was running stays loaded: cases without a guard run with its budgets lifted.
     let mut session = if guard.is_running() {
         summary.note(
@@ -129,7 +134,6 @@ pub fn run(
         Err(guard)
     };
 
-    let all = plans(&config)?;
     let mut left_out = false;
     let mut results: BTreeMap<usize, Measured> = BTreeMap::new();
     for (index, plan) in all.iter().enumerate() {
@@ -205,6 +209,18 @@ pub(crate) fn cannot_run_here(error: &GuardError) -> bool {
             | GuardError::NoModuleSupport
             | GuardError::NoDevice(_)
     )
+}
+
+/// Refuses an event that isn't memory traffic before the cases without a guard are measured. A guard that cannot run here
+/// counts nothing yet: it is refused, or its cases are left out, later.
+pub(crate) fn require_memory_event(backend: Backend, options: &StartOptions) -> Result<(), Error> {
+    if backend == Backend::Null {
+        return Ok(());
+    }
+    match meaning_of(options) {
+        Ok(meaning) => Ok(meaning.require_memory_traffic()?),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Reports what the guard counts and what it cannot hold: on stderr at once, and as a note.

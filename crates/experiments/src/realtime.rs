@@ -17,7 +17,7 @@ use memwarden_run::studies::realtime::{Case, NAME, Summary, Whole};
 use memwarden_run::{Aggressor, Existing, Metric, Sample};
 use memwarden_workloads::periodic::Job;
 
-use crate::interfere::{begin, cannot_run_here, say};
+use crate::interfere::{begin, cannot_run_here, require_memory_event, say};
 use crate::{Backend, Error, GuardSpec, Interrupt, Progress, Settings, folder, guarding};
 
 pub use config::{Config, Setting};
@@ -85,13 +85,16 @@ pub fn run(
 ) -> Result<(PathBuf, Summary), Error> {
     let config = fitted(config)?;
     let others = others(&config)?;
+    let all = plans(&config);
+    if config.require_memory_event && all.iter().any(|plan| plan.guard.is_some()) {
+        require_memory_event(config.backend, &config.start_options()?)?;
+    }
     let mut folder = folder::begin(NAME, &config, out, existing)?;
     let log = folder.partial().join(LOG);
     let mut summary = Summary::new(NAME, "native");
 
     let mut guards = Guards::new(&config, module, &mut summary)?;
     let mut cases: Vec<Running> = Vec::new();
-    let all = plans(&config);
     let steps = all.len() * config.repeat as usize;
     let mut step = 0;
     for plans in all.chunk_by(|a, b| a.guard == b.guard) {

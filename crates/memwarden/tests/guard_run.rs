@@ -362,6 +362,10 @@ fn catches(pid: u32, signal: Signal) -> bool {
     caught & (1 << (signal.as_raw() - 1)) != 0
 }
 
+/// Of an experiment whose cases without a guard come first.
+const EXPERIMENT: &str =
+    "--backend user --event page-faults --require-memory-event --guard 10 --out run";
+
 #[test]
 fn an_event_that_is_not_memory_traffic_can_be_refused() {
     let Some(rig) = Rig::new() else { return };
@@ -369,12 +373,15 @@ fn an_event_that_is_not_memory_traffic_can_be_refused() {
         format!("{RUN} --require-memory-event --events 5000 -- true"),
         "guard start --backend user --event page-faults --no-self-test --require-memory-event".into(),
         "guard run --cgroup memwarden-test --event page-faults --require-memory-event --events 5000 -- true".into(),
+        format!("interfere {EXPERIMENT}"),
+        format!("realtime {EXPERIMENT} --guard none --no-rt"),
     ] {
         let refused = rig.memwarden(&line);
         let said = stderr(&refused);
         assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.starts_with("memwarden: --require-memory-event: event page-faults counts fresh pages"), "{said}");
     }
+    assert!(!rig.folder.path().join("run.partial").exists());
     rig.expect_nothing_left();
 }
 
