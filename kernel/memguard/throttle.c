@@ -14,6 +14,10 @@
 #include "memguard.h"
 #include "trace.h"
 
+static bool fifo;
+module_param(fifo, bool, 0444);
+MODULE_PARM_DESC(fifo, "hold cores with SCHED_FIFO only, as on a kernel without schedutil: the budgets then leak (for tests)");
+
 /**
  * mg_throttle_arrived() - the thread runs on the core, possibly too late
  * @core: of this CPU, interrupts off
@@ -135,7 +139,7 @@ static void choose_class(struct task_struct *thread)
 	};
 	int err = -EOPNOTSUPP;
 
-	if (IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL))
+	if (IS_ENABLED(CONFIG_CPU_FREQ_GOV_SCHEDUTIL) && !fifo)
 		err = sched_setattr_nocheck(thread, &attr);
 	/* The flag is internal to the scheduler: check that it took effect. */
 	if (!err && dl_task(thread) && thread->dl.flags & MG_FLAG_SUGOV &&

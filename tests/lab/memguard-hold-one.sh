@@ -42,16 +42,42 @@ STATS=
 for events in 5 50 "$(at_most $((alone * 7 / 8)) 200)"; do
 	held "$events" other
 done
-# It wants the whole budget. Without a fair server this shell and RCU get none of it; with one,
-# PREEMPT_RT's threads for timers and RCU get none, since they are not ordinary tasks.
-if ! [ -d /sys/kernel/debug/sched/fair_server ]; then
-	skip "deadline: 20 events a period" "this kernel has no fair server"
-elif uname -v | grep -q PREEMPT_RT; then
-	skip "deadline: 20 events a period" "PREEMPT_RT's own threads come after deadline tasks"
-else
+# A deadline task that never sleeps takes the whole budget. Without a fair server this shell and RCU
+# get none of it; with one, PREEMPT_RT's threads for timers and RCU get none, since they are not
+# ordinary tasks.
+if [ -d /sys/kernel/debug/sched/fair_server ] && ! uname -v | grep -q PREEMPT_RT; then
 	held 20 deadline
 fi
+set_to limit "events 20"
+"$here/hog" resting &
+pids=$!
+figures_over "${HOLD:-5}000"
+stop_traffic
+STATS=/tmp/stats
+throttled=$(stat 0 throttled_periods)
+echo "# resting: $throttled of $(stat 0 periods) periods throttled, $(stat 0 used read) events"
+check "a deadline task that sleeps for half of the time is held meanwhile" \
+	"is $((throttled * 100)) -ge $(($(stat 0 periods) * 40))" 0 yes
+check "  has its 20 events in each of these periods" \
+	"within $(stat 0 used read) $((throttled * 20)) 2" 0 yes
+check "  and at most 2 more in one" "is $(stat 0 used_max read) -le 22" 0 yes
+STATS=
 check "unloads" "unload" 0 ""
+
+# Where the scheduler has no class for it, a budget does not hold, and the log and guard show say so.
+load fifo=1
+check "with SCHED_FIFO only, the log says what that means" "dmesg | tail -n 3" 0 "no scheduling class can hold a core"
+set_to limit "events 5"
+"$here/hog" other &
+pids=$!
+figures_over "${HOLD:-5}000"
+stop_traffic
+STATS=/tmp/stats
+echo "# with SCHED_FIFO only: $(per_period 0) hundredths of a budget of 5 a period"
+check "  and the budget leaks" "is $(per_period 0) -gt 600" 0 yes
+STATS=
+check "  as guard show says, too" "memwarden guard show" 0 "SCHED_FIFO only"
+check "  unloads" "unload" 0 ""
 
 if ! has_pmu; then
 	skip "the end of a throttle takes cycles" "this machine counts no cycles"

@@ -34,6 +34,10 @@ for c in 0 1 2 3; do
 	hog $c other
 done
 figures_over "${HOLD:-5}000"
+# Interrupts reach a held core: SysRq shows its throttle thread.
+echo l >/proc/sysrq-trigger
+usleep 100000
+check "SysRq reaches held cores" "is $(dmesg | grep -c 'Comm: memguard/') -ge 3" 0 yes
 stop_traffic
 STATS=/tmp/stats
 for c in 0 1 2 3; do

@@ -3,6 +3,8 @@
  * hog CLASS [CPU]: touches fresh pages at full speed until it is killed, in a
  * scheduling class: other, fifo (priority 99) or deadline (0.9 ms of each ms, with
  * an earlier deadline than all other tasks). On one CPU, if that is given.
+ * hog resting [CPU]: deadline, but sleeps for half of each second: other tasks, RCU's among them,
+ * run then.
  * hog steady [CPU]: an ordinary task that gives back 16 pages at a time; the classes above
  * unmap 256 at once, and touch none for 0.1 ms and more meanwhile.
  * hog collapse [CPU]: makes the kernel copy pages into a huge one, which a kernel
@@ -16,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 struct attributes {
@@ -62,6 +65,16 @@ static void collapse(void)
 	munmap(memory, 2 * huge);
 }
 
+/* Sleeps through the second half of each second. */
+static void rest(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (now.tv_nsec >= 500000000)
+		usleep((1000000000 - now.tv_nsec) / 1000 + 1);
+}
+
 static void touch_steadily(void)
 {
 	const size_t bytes = 16 * 4096;
@@ -91,7 +104,7 @@ int main(int count, char **arguments)
 	if (!strcmp(class, "fifo")) {
 		attributes.policy = SCHED_FIFO;
 		attributes.priority = 99;
-	} else if (!strcmp(class, "deadline")) {
+	} else if (!strcmp(class, "deadline") || !strcmp(class, "resting")) {
 		attributes.policy = 6; /* SCHED_DEADLINE */
 		attributes.runtime = 900000;
 		attributes.deadline = 1000000;
@@ -108,5 +121,7 @@ int main(int count, char **arguments)
 
 		touch(memory, bytes);
 		munmap(memory, bytes);
+		if (!strcmp(class, "resting"))
+			rest();
 	}
 }
