@@ -124,4 +124,15 @@ check "a kernel panic fails the run" \
 check "a run that exceeds its timeout is stopped" \
 	"lab --clock free --timeout 20s -- sleep 1000" 1 "still running after 20 s"
 check "no process of it is left" "pgrep -f '$work'" 1 ""
+# closed VERB...: the exit code and the errors of a verb whose output is closed.
+closed() {
+	{
+		"$memwarden" "$@" 2>"$work/closed.err"
+		echo $? >"$work/closed"
+	} | true
+	cat "$work/closed" "$work/closed.err"
+}
+check "a closed output is no error" "closed lab run --guest none -- seq 100000" 0 '^0$'
+check "  and leaves no message" "test ! -s $work/closed.err" 0 ''
+check "nor is it where a product is in the cache" "closed lab qemu" 0 '^0$'
 finish
