@@ -92,13 +92,14 @@ check "and top's screen is gone" history 0 '!^.CPU0 '
 modes q
 check "and the terminal's settings" "cmp $folder/before $folder/q" 0 ''
 
-for signal in TERM INT HUP; do
+for end in TERM:143 INT:130 HUP:129; do
+	signal=${end%:*}
 	shell
 	modes "before-$signal"
 	keys "$top; echo code \$?" Enter
 	shows '^>CPU0' >/dev/null
 	kill -"$signal" "$(pgrep -P "$(mux display-message -p -t 0 '#{pane_pid}')")"
-	check "SIG$signal ends it" "shows '^code 0'" 0 ''
+	check "SIG$signal ends it, as its exit code says" "shows '^code ${end#*:}'" 0 ''
 	modes "after-$signal"
 	check "SIG$signal leaves the terminal as it was" "cmp $folder/before-$signal $folder/after-$signal" 0 ''
 done
