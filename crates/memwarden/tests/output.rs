@@ -431,6 +431,18 @@ fn ended(child: &mut Child) -> std::process::ExitStatus {
     }
 }
 
+/// A program that has begun to print, and its output.
+fn printing(folder: &Path, line: &str) -> (Child, File) {
+    let (mut reader, writer) = pipe();
+    let child = memwarden(folder, line)
+        .stdout(writer)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    reader.read_exact(&mut [0]).unwrap();
+    (child, reader)
+}
+
 #[test]
 fn a_closed_output_ends_a_load_and_a_view() {
     let folder = tempfile::tempdir().unwrap();
@@ -440,13 +452,7 @@ fn a_closed_output_ends_a_load_and_a_view() {
         "top --backend null --interval 20ms",
         "top --backend null --interval 20ms --json",
     ] {
-        let (mut reader, writer) = pipe();
-        let mut child = memwarden(folder.path(), line)
-            .stdout(writer)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        reader.read_exact(&mut [0]).unwrap();
+        let (mut child, reader) = printing(folder.path(), line);
         drop(reader);
         assert_eq!(ended(&mut child).code(), Some(0), "{line}");
     }
@@ -460,13 +466,7 @@ fn a_signal_that_ends_a_view_is_its_exit_code() {
             "top --backend null --interval 20ms",
             "top --backend null --interval 20ms --json",
         ] {
-            let (mut reader, writer) = pipe();
-            let mut child = memwarden(folder.path(), line)
-                .stdout(writer)
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            reader.read_exact(&mut [0]).unwrap();
+            let (mut child, mut reader) = printing(folder.path(), line);
             kill_process(Pid::from_child(&child), signal).unwrap();
             // Its output is read until then: a full pipe would keep it from noticing the signal.
             let reading =
