@@ -732,6 +732,12 @@ static void core_freshened(void *info)
 		clear_stats(core, now);
 }
 
+static bool books_behind(const struct mg_core *core)
+{
+	return READ_ONCE(core->quiet) || READ_ONCE(core->steady) ||
+	       READ_ONCE(core->number) != READ_ONCE(core->booked);
+}
+
 /**
  * mg_kick_all() - make every core look at the settings now
  *
@@ -758,10 +764,44 @@ void mg_freshen(void)
 	for_each_mg_cpu(cpu) {
 		struct mg_core *core = &per_cpu(mg_cores, cpu);
 
-		if (READ_ONCE(core->quiet) || READ_ONCE(core->steady) ||
-		    READ_ONCE(core->number) != READ_ONCE(core->booked))
+		if (books_behind(core))
 			smp_call_function_single(cpu, core_freshened, core, true);
 	}
+}
+
+/* struct mg_copying - a core and where its copy goes */
+struct mg_copying {
+	struct mg_core *core;
+	struct mg_core *copy;
+};
+
+static void core_copied(void *info)
+{
+	struct mg_copying *copying = info;
+
+	if (books_behind(copying->core))
+		core_freshened(copying->core);
+	*copying->copy = *copying->core;
+}
+
+/**
+ * mg_core_copy() - all figures of a core at one moment, with its books brought up to date
+ * @cpu: one of those to regulate, online or not
+ * @copy: for its figures; its timer, event and thread are not to be used
+ *
+ * A period that begins between two reads of a running core would be in one figure and not in the
+ * other. The caller prevents CPU hotplug.
+ */
+void mg_core_copy(unsigned int cpu, struct mg_core *copy)
+{
+	struct mg_copying copying = {
+		.core = &per_cpu(mg_cores, cpu),
+		.copy = copy,
+	};
+
+	if (!cpu_online(cpu) ||
+	    smp_call_function_single(cpu, core_copied, &copying, true))
+		*copy = *copying.core;
 }
 
 /* ---- overflow ---- */

@@ -385,40 +385,48 @@ static void show_account(struct seq_file *m, struct mg_core *core, enum mw_resou
 	seq_puts(m, "]}");
 }
 
+static void show_core(struct seq_file *m, struct mg_core *core)
+{
+	const struct mg_stats *stats = &core->stats;
+
+	seq_printf(m, "{\"cpu\":%u,\"online\":%s,\"rt\":%s,", core->cpu,
+		   core->regulated ? "true" : "false",
+		   core_rt(core) ? "true" : "false");
+	seq_printf(m, "\"periods\":%llu,\"missed_periods\":%llu,\"late_ns_max\":%llu,\"late_ns_sum\":%llu,\"overflows\":%llu,",
+		   stats->periods, stats->missed_periods, stats->late_max,
+		   stats->late_sum, stats->overflows);
+	seq_printf(m, "\"throttled_periods\":%llu,\"throttled_ns\":%llu,\"best_effort_periods\":%llu,\"best_effort_ns\":%llu,",
+		   stats->throttled_periods, stats->throttled_ns,
+		   stats->best_effort_periods, stats->best_effort_ns);
+	seq_printf(m, "\"throttle_latency_ns_max\":%llu,\"release_latency_ns_max\":%llu,\"unregulated_periods\":%llu,",
+		   stats->throttle_latency_max, stats->release_latency_max,
+		   stats->unregulated_periods);
+	seq_printf(m, "\"last_second\":{\"ns\":%llu,\"periods\":%llu,\"throttled_ns\":%llu},\"read\":",
+		   core->last_second.since, core->last_second.periods,
+		   core->last_second.throttled_ns);
+	show_account(m, core, MW_READ);
+	seq_puts(m, ",\"write\":");
+	if (mg_counts_writes())
+		show_account(m, core, MW_WRITE);
+	else
+		seq_puts(m, "null");
+	seq_puts(m, "}\n");
+}
+
 static int stats_show(struct seq_file *m, void *unused)
 {
+	struct mg_core *copy = kmalloc(sizeof(*copy), GFP_KERNEL);
 	int cpu;
 
+	if (!copy)
+		return -ENOMEM;
 	cpus_read_lock();
-	mg_freshen();
 	for_each_cpu(cpu, &mg_guard.cpus) {
-		struct mg_core *core = &per_cpu(mg_cores, cpu);
-		const struct mg_stats *stats = &core->stats;
-
-		seq_printf(m, "{\"cpu\":%d,\"online\":%s,\"rt\":%s,", cpu,
-			   core->regulated ? "true" : "false",
-			   core_rt(core) ? "true" : "false");
-		seq_printf(m, "\"periods\":%llu,\"missed_periods\":%llu,\"late_ns_max\":%llu,\"late_ns_sum\":%llu,\"overflows\":%llu,",
-			   stats->periods, stats->missed_periods, stats->late_max,
-			   stats->late_sum, stats->overflows);
-		seq_printf(m, "\"throttled_periods\":%llu,\"throttled_ns\":%llu,\"best_effort_periods\":%llu,\"best_effort_ns\":%llu,",
-			   stats->throttled_periods, stats->throttled_ns,
-			   stats->best_effort_periods, stats->best_effort_ns);
-		seq_printf(m, "\"throttle_latency_ns_max\":%llu,\"release_latency_ns_max\":%llu,\"unregulated_periods\":%llu,",
-			   stats->throttle_latency_max, stats->release_latency_max,
-			   stats->unregulated_periods);
-		seq_printf(m, "\"last_second\":{\"ns\":%llu,\"periods\":%llu,\"throttled_ns\":%llu},\"read\":",
-			   core->last_second.since, core->last_second.periods,
-			   core->last_second.throttled_ns);
-		show_account(m, core, MW_READ);
-		seq_puts(m, ",\"write\":");
-		if (mg_counts_writes())
-			show_account(m, core, MW_WRITE);
-		else
-			seq_puts(m, "null");
-		seq_puts(m, "}\n");
+		mg_core_copy(cpu, copy);
+		show_core(m, copy);
 	}
 	cpus_read_unlock();
+	kfree(copy);
 	return 0;
 }
 

@@ -106,6 +106,18 @@ check "  with the events of a counter that is not read in each" \
 	"within $(stat 0 used write) $(stat 0 used read) 4" 0 yes
 check "  no period is over its budget" "stat 0 over_periods read" 0 '^0$'
 check "  nor held" "stat 0 throttled_periods" 0 '^0$'
+# A period that begins while the figures are printed is in all of them or in none.
+"$here/paced" 1 200000 3 &
+pids=$!
+set_to control reset
+usleep 10000
+for _ in $(seq 100); do
+	cat "$G/stats" >/tmp/stats
+	STATS=/tmp/stats
+	[ "$(stat 0 assigned read)" = $(($(stat 0 periods) * 167000)) ] && echo one moment
+done >/tmp/moments
+stop_traffic
+check "  all figures of a reading are of one moment" "grep -c 'one moment' /tmp/moments" 0 '^100$'
 set_to limit "events 80000"
 paced 1 200000
 echo "# $(stat 0 throttled_periods) throttled, $(stat 0 used_max read) at most, $(stat 0 used read) in $(stat 0 periods) periods"
