@@ -8,6 +8,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use memwarden_platform::clock::monotonic_ns;
 use memwarden_platform::overflow::{EventCode, FAR, IdleWitness, Of, OverflowCounter};
@@ -34,6 +35,14 @@ pub(crate) const PRIORITY: i32 = 98;
 /// At each overflow, the estimate of a [`Reaction`] decays by one part in this many.
 const REACTION_PART: u64 = 16;
 
+/// However small the budget, the core's tasks run for about this long between two throttles, in nanoseconds, but for no
+/// more than 1/8 of a period. The thread's own work may use the whole budget, if its event is one of the hardware. This is
+/// less than the thread takes from an overflow to a throttle.
+const RUN_MIN_NS: u64 = 10_000;
+
+/// How often the thread measures what its own work uses; the least is the one without interrupts.
+const TRIALS: u32 = 10;
+
 /// How often the thread wakes on a core without limits while no core shares budget. The core's counts may be this old.
 const QUIET_NS: u64 = 100_000_000;
 
@@ -54,6 +63,8 @@ pub(super) struct Handle {
     stop: AtomicBool,
     /// A counter of this core has stopped counting since the last check.
     counter_lost: AtomicBool,
+    /// Events that the thread's own work in a period uses, by budget; 0 before the core was online.
+    own: [AtomicU64; 2],
 }
 
 impl Handle {
@@ -70,6 +81,7 @@ impl Handle {
             reset: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             counter_lost: AtomicBool::new(false),
+            own: [AtomicU64::new(0), AtomicU64::new(0)],
         })
     }
 
@@ -90,6 +102,13 @@ impl Handle {
     /// True if a counter of this core was lost since the last call.
     pub fn take_counter_lost(&self) -> bool {
         self.counter_lost.swap(false, Ordering::AcqRel)
+    }
+
+    /// The smallest budgets, in events per period: the thread's own work uses half of them.
+    pub fn least_events(&self) -> [u64; 2] {
+        self.own
+            .each_ref()
+            .map(|own| 2 * own.load(Ordering::Acquire))
     }
 
     /// Ends the thread, which releases the core.
@@ -134,6 +153,8 @@ pub(super) struct Loop {
     stopped_by: Resource,
     /// The core is throttled, but the thread does not hold it yet.
     to_be_held: bool,
+    /// For how long the thread has slept since it last held the core.
+    slept_ns: u64,
     released_ns: u64,
     best_effort_since_ns: u64,
 }
@@ -192,6 +213,8 @@ struct Counters {
     /// For tests: treats the refill counter as lost.
     blind: bool,
     reaction: [Reaction; 2],
+    /// One of them counts an event of the hardware, which the thread's own work may cause.
+    hardware: bool,
     /// If both counters count one budget: how it is split, and the counts at the last split.
     split: Option<(Split, [u64; 2])>,
 }
@@ -205,6 +228,7 @@ impl Counters {
             read.read()?,
             write.as_ref().map_or(Ok(0), OverflowCounter::read)?,
         ];
+        let both = [codes.read, codes.write.unwrap_or(codes.read)];
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         Ok(Self {
             read,
@@ -214,7 +238,8 @@ impl Counters {
             last: begin,
             lost: [false; 2],
             blind: common.fault.as_ref().is_some_and(|fault| fault.blinds(cpu)),
-            reaction: [codes.read, codes.write.unwrap_or(codes.read)].map(Reaction::to),
+            reaction: both.map(Reaction::to),
+            hardware: both.into_iter().any(EventCode::is_hardware),
             split: (common.event.combined && codes.write.is_some())
                 .then(|| (Split::default(), begin)),
         })
@@ -348,6 +373,7 @@ pub(super) fn run(
         let online = common.clock.online(index, &mut core, monotonic_ns());
         online.map_err(|error| explain(error.into()))?;
         let mut going = Loop::new(Arc::clone(common), index, core, counters);
+        going.measure_own().map_err(explain)?;
         // A client may ask for the figures as soon as the core is ready.
         going.post();
         if let Some(ready) = ready.take() {
@@ -425,6 +451,7 @@ impl Loop {
             throttled_since_ns: 0,
             stopped_by: Resource::Read,
             to_be_held: false,
+            slept_ns: 0,
             released_ns: 0,
             best_effort_since_ns: 0,
         }
@@ -446,7 +473,9 @@ impl Loop {
             if self.core.is_throttled() {
                 self.hold()?;
             } else {
+                let since_ns = monotonic_ns();
                 self.sleep()?;
+                self.slept_ns += monotonic_ns() - since_ns;
             }
             if self.handle().stop.load(Ordering::Acquire) {
                 return Ok(());
@@ -517,6 +546,7 @@ impl Loop {
     /// Holds the core until the period ends or a kick arrives.
     fn hold(&mut self) -> Result<(), Failure> {
         if std::mem::take(&mut self.to_be_held) {
+            self.let_tasks_run();
             self.book_hold()?;
         }
         self.mean_to_run_until(self.boundary_ns);
@@ -535,6 +565,35 @@ impl Loop {
                 relax();
             }
         }
+    }
+
+    /// Before a throttle: if the core's tasks have hardly run since the last one, lets them run now. A software event
+    /// counts only while they run.
+    fn let_tasks_run(&mut self) {
+        let least_ns = RUN_MIN_NS.min(self.common.clock.read().period_ns / 8);
+        if std::mem::take(&mut self.slept_ns) < least_ns && self.counters.hardware {
+            self.mean_to_run_until(0);
+            std::thread::sleep(Duration::from_nanos(least_ns));
+        }
+    }
+
+    /// Measures what the thread's own work in a period uses.
+    fn measure_own(&mut self) -> Result<(), Failure> {
+        let mut least = [u64::MAX; 2];
+        for _ in 0..TRIALS {
+            let before = self.counters.used()?;
+            self.arm()?;
+            let mut ends = [PollFd::new(&self.handle().bell, PollFlags::IN)];
+            poll(&mut ends, Some(&Timespec::default()))
+                .map_err(|errno| Failure::Broken(format!("cannot wait: {errno}")))?;
+            self.post();
+            let after = self.counters.used()?;
+            least = [0, 1].map(|index| least[index].min(after[index] - before[index]));
+        }
+        for (own, least) in self.handle().own.iter().zip(least) {
+            own.store(least, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Records how late the core's tasks run again after a throttle.

@@ -373,8 +373,20 @@ impl Host {
         };
         let cores = self.common.cores.iter();
         let budgets = cores.map(|core| events.each_ref().map(|events| of(events, core.cpu)));
+        let budgets: Vec<_> = budgets.collect();
+        for (core, budgets) in self.common.cores.iter().zip(&budgets) {
+            for (events, least) in budgets.iter().zip(core.least_events()) {
+                if *events < least {
+                    return Err(Error::BadInput(format!(
+                        "{events} events per period are too few for CPU{}: give {least} or more; the regulator's own \
+                         work uses half of them",
+                        core.cpu
+                    )));
+                }
+            }
+        }
         let clock = &self.common.clock;
-        clock.publish(basis.period_us * 1000, budgets.collect());
+        clock.publish(basis.period_us * 1000, budgets);
         state.reservations = reservations;
         state.period_us = basis.period_us;
         state.maxbw_mib_s = basis.maxbw_mib_s;
