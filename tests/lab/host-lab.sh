@@ -134,5 +134,6 @@ closed() {
 }
 check "a closed output is no error" "closed lab run --guest none -- seq 100000" 0 '^0$'
 check "  and leaves no message" "test ! -s $work/closed.err" 0 ''
+check "a machine can be prepared without a boot" "\"$memwarden\" lab prepare --guest none --json" 0 '"qemu": "QEMU emulator'
 check "nor is it where a product is in the cache" "closed lab qemu" 0 '^0$'
 finish

@@ -9,8 +9,8 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
@@ -409,14 +409,24 @@ impl Machine {
         }
         self.check()?;
         let stop = interrupt_flag();
-        let boot = Boot::prepare(self, command).map_err(|error| {
-            if stop.load(Ordering::Relaxed) {
-                Error::Interrupted
-            } else {
-                error
-            }
-        })?;
-        boot.run(results, &stop, tell)
+        self.prepared(command, &stop)?.run(results, &stop, tell)
+    }
+
+    fn prepared(&self, command: &[OsString], stop: &AtomicBool) -> Result<Boot<'_>> {
+        let prepared = Boot::prepare(self, command);
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        prepared
+    }
+
+    /// Fetches and builds everything that [`Self::run`] needs, and boots nothing.
+    ///
+    /// # Errors
+    /// When something cannot be fetched or built.
+    pub fn prepare(&self) -> Result<LabFacts> {
+        self.check()?;
+        self.prepared(&[], &interrupt_flag())?.facts()
     }
 
     /// Boots to a shell on this terminal. Returns where the files that it left in
@@ -480,17 +490,22 @@ impl<'a> Boot<'a> {
         let cache = Cache::of_user()?;
         let say = |what: &str| machine.say(what);
         let architecture = machine.board.architecture();
-        let program = match machine.clock {
-            Clock::Counted if machine.board.has_quantum() => {
-                Emulator::own(&cache, &source, &say)?.program
-            }
-            Clock::Counted | Clock::Free => PathBuf::from(architecture.qemu()),
+        let installed = match machine.clock {
+            Clock::Counted if machine.board.has_quantum() => None,
+            Clock::Counted | Clock::Free => Some(PathBuf::from(architecture.qemu())),
         };
-        version(&program)?;
+        if let Some(program) = &installed {
+            version(program)?;
+        }
+        // Downloads come first: they leave the cores to builds beside this one.
         let kernel = match &machine.kernel {
             KernelChoice::Stock(stock) => Kernel::stock(&cache, stock, architecture, &say)?,
             KernelChoice::Own(flavour) => Kernel::own(&cache, &source, *flavour, &say)?.0,
             KernelChoice::Tree(tree) => Kernel::built(tree, architecture)?,
+        };
+        let program = match installed {
+            Some(program) => program,
+            None => Emulator::own(&cache, &source, &say)?.program,
         };
         let jobs = source.built("jobs")?;
         let folder = tempfile::tempdir_in(&jobs).on("create a folder in", &jobs)?;
@@ -908,18 +923,23 @@ fn pass_on(bytes: &[u8], error: bool) {
     }
 }
 
-/// Set when the user or a supervisor asks to stop.
+/// Set when the user or a supervisor asks to stop. All parts of a run share it: a signal during a download also stops
+/// the build that would come next.
 pub(crate) fn interrupt_flag() -> Arc<AtomicBool> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        // Without the handler the default action ends this process, and the emulator with it.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
-    }
-    flag
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    let flag = FLAG.get_or_init(|| {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGHUP,
+        ] {
+            // Without the handler the default action ends this process, and the emulator with it.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+        }
+        flag
+    });
+    Arc::clone(flag)
 }
 
 /// `out/lab-N`, the first that is free.

@@ -196,11 +196,12 @@ const GUARDED: [Whole; 6] = [
 ];
 
 /// Verbs whose whole run is elsewhere or not possible here, with the reason.
-const ELSEWHERE: [(&str, &str); 10] = [
+const ELSEWHERE: [(&str, &str); 11] = [
     ("guard serve", "runs until a signal: it has its own test"),
     ("guard bench", "measures for minutes"),
     ("mmap reclaim", "needs a patched kernel"),
     ("lab run", "boots the emulated machine"),
+    ("lab prepare", "compiles an emulator"),
     ("lab shell", "boots the emulated machine"),
     ("lab interfere", "boots the emulated machine"),
     ("lab modules", "compiles modules"),

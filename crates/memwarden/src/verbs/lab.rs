@@ -40,6 +40,13 @@ enum Verb {
         memwarden lab run --machine amd64 -- uname -rm"
     )]
     Run(RunArgs),
+    /// Fetch and build everything that such a run needs, and boot nothing
+    #[command(
+        after_help = "Later runs with the same options then need no network, and begin at once. A first preparation\n\
+        takes up to ten minutes, most of them for the emulator.\n\
+        Examples:\n  memwarden lab prepare\n  memwarden lab prepare --platform raspberry-pi-3 --json"
+    )]
+    Prepare(PrepareArgs),
     /// Boot to a shell on this terminal (leave it with exit, or kill it with Ctrl-A X)
     #[command(after_help = "Examples:\n  memwarden lab shell\n  \
         memwarden lab shell --platform raspberry-pi-3")]
@@ -121,9 +128,6 @@ struct MachineArgs {
         hide_default_value = true
     )]
     append: String,
-    /// Directory for the files that the command writes to /results [default: out/lab-N if there are any]
-    #[arg(long, value_name = "DIR")]
-    results: Option<PathBuf>,
     /// Copy this file or folder into the guest, below /host (repeatable)
     #[arg(long, value_name = "PATH")]
     with: Vec<PathBuf>,
@@ -139,6 +143,9 @@ struct MachineArgs {
 struct RunArgs {
     #[command(flatten)]
     machine: MachineArgs,
+    /// Directory for the files that the command writes to /results [default: out/lab-N if there are any]
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
     /// Wall-clock limit of the whole run
     #[arg(long, default_value = "30m", value_parser = parse_limit)]
     timeout: Duration,
@@ -151,9 +158,21 @@ struct RunArgs {
 }
 
 #[derive(clap::Args)]
+struct PrepareArgs {
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Print the machine as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
 struct ShellArgs {
     #[command(flatten)]
     machine: MachineArgs,
+    /// Directory for the files that the shell leaves in /results [default: out/lab-N if there are any]
+    #[arg(long, value_name = "DIR")]
+    results: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -286,6 +305,7 @@ impl MachineArgs {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
         Verb::Run(args) => run_command(&args),
+        Verb::Prepare(args) => prepare(&args),
         Verb::Shell(args) => shell(&args),
         Verb::Interfere { options } => interfere(options),
         Verb::Modules(args) => modules(&args),
@@ -300,11 +320,21 @@ fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut machine = args.machine.machine();
     machine.timeout = args.timeout;
     machine.live = !args.json;
-    let outcome = machine.run(&args.command, args.machine.results.as_deref())?;
+    let outcome = machine.run(&args.command, args.results.as_deref())?;
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&outcome)?)?;
     }
     exit_code(&outcome, machine.talkative && !args.json)
+}
+
+fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
+    let facts = args.machine.machine().prepare()?;
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&facts)?)?;
+    } else {
+        outln!("ready: {}, {}", facts.kernel_origin, facts.qemu)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn exit_code(outcome: &LabOutcome, talkative: bool) -> anyhow::Result<ExitCode> {
@@ -337,10 +367,7 @@ fn shell(args: &ShellArgs) -> anyhow::Result<ExitCode> {
     if !std::io::stdin().is_terminal() {
         bail!("lab shell needs a terminal: for a script use `memwarden lab run -- COMMAND`");
     }
-    let results = args
-        .machine
-        .machine()
-        .shell(args.machine.results.as_deref())?;
+    let results = args.machine.machine().shell(args.results.as_deref())?;
     if let Some(folder) = results {
         errln!("lab: results in {}", folder.display());
     }
