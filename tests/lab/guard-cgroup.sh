@@ -51,6 +51,16 @@ check "  and the summary says that it was held" "cat /tmp/summary" 0 '"held":tru
 check "  and stopped in nearly every period" "is $(of stopped_periods) -ge 3800" 0 yes
 check "  and the group is removed" "ls /sys/fs/cgroup" 0 "!batch"
 stop_ns=$(of 'stop_ns":{"mean')
+check "the same budget at periods of 10 ms" "run --events 800 --period 10ms" 0 '"stop_with":"freezer"'
+figures
+seconds 5
+check "  at most 1.25 budgets in a period, and what comes during a stop" \
+	"is $(of worst_period_events) -le $((100000 + $(of 'overshoot_events":{[^}]*"max')))" 0 yes
+check "the same budget at periods of 1 ms" "run --events 80 --period 1ms" 0 '"stop_with":"freezer"'
+figures
+seconds 10
+check "  at most 2 budgets in a period, and what comes during a stop" \
+	"is $(of worst_period_events) -le $((16000 + $(of 'overshoot_events":{[^}]*"max')))" 0 yes
 check "cpu.max stops it, too" "run --events 4000 --period 50ms --stop-with cpu-max" 0 '"stop_with":"cpu-max"'
 figures
 seconds 5
