@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The caches and the memory of a modelled platform, as a library that the lab's emulator
-//! loads: `-object memory-model,library=FILE,config=PLATFORM`.
+//! loads: `-object memory-model,boot=off,library=FILE,config=PLATFORM`.
 //!
 //! The interface is the emulator's: `include/exec/memory-model-library.h` of the patches
 //! `0002-tcg-memory-model.patch` and `0004-memory-model-devices.patch` in `lab/qemu/7.2`. The
