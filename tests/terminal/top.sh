@@ -67,6 +67,7 @@ keys "echo line above" Enter
 keys "$top; echo code \$?" Enter
 check "top fills the screen" "shows 'memwarden top +null: null, 64 B'" 0 'budget +MB/s +used'
 check "the first core is selected" screen 0 '^>CPU0 +max'
+check "the figures since the reset are beside the last second's" screen 0 'worst +throttled +since reset: mean, worst'
 check "a key moves the selection" "[ $(nproc) = 1 ] || types j '^>CPU[1-9]'" 0 ''
 keys k
 check "changing a missing budget by a tenth is refused with a message" "types + 'has no budget'" 0 '^. CPU0 has no budget: type one with e'
@@ -84,6 +85,7 @@ check "a budget is removed" "types u 'cpu0 max'" 0 '^>CPU0 rt +max'
 check "statistics are reset" "types z 'statistics reset'" 0 ''
 check "help lists the keys" "types '?' 'ends; the guard stays'" 0 'a tenth more or less'
 keys x
+check "and fit in 80 columns" "mux resize-window -t 0 -x 80 -y 24; shows 'throttled since reset: mean, worst$'" 0 '^>CPU0 rt +max'
 check "a smaller terminal is drawn" "mux resize-window -t 0 -x 40 -y 10; shows '^>CPU0 rt +[^ ]+ +[^ ]+ +[^ ]+$'" 0 ''
 check "and a larger one" "mux resize-window -t 0 -x 100 -y 24; shows '^>CPU0 rt .{60}'" 0 ''
 check "q ends it" "types q '^code [0-9]'" 0 '^code 0'

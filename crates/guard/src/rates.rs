@@ -66,6 +66,21 @@ pub struct ResourceRates {
     pub worst_ratio: Option<f64>,
     /// Limited periods with more events than were assigned, since the last reset.
     pub over_periods: u64,
+    /// The whole time since the last reset.
+    pub whole: WholeRates,
+}
+
+/// One core's traffic of one kind since the last reset of the statistics.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct WholeRates {
+    /// Mean bandwidth in MiB/s; `None` before the first period.
+    pub achieved_mib_s: Option<f64>,
+    /// Mean bandwidth divided by the present budget.
+    pub budget_ratio: Option<f64>,
+    /// Bandwidth of the busiest period since the core last gained or lost its limit, in MiB/s; `None` if unknown.
+    pub worst_mib_s: Option<f64>,
+    /// That bandwidth divided by the present budget.
+    pub worst_ratio: Option<f64>,
 }
 
 /// One core over an interval. A rate is `None` if within the interval the core came online, its statistics were reset,
@@ -213,10 +228,17 @@ fn rates(
             .copied()
             .flatten()
             .map(|events| mib_s(events as f64, control.period_us, control.bytes_per_event));
+        let of_a_period = |events: f64| mib_s(events, control.period_us, control.bytes_per_event);
         let worst_mib_s = now
             .filter(|_| core.last_second.ns > 0)
-            .map(|now| now.last_second.used_max as f64)
-            .map(|events| mib_s(events, control.period_us, control.bytes_per_event));
+            .map(|now| of_a_period(now.last_second.used_max as f64));
+        let periods = core.periods + core.missed_periods;
+        let whole = now.filter(|_| periods > 0);
+        let mean_mib_s = whole.map(|whole| of_a_period(whole.used as f64 / periods as f64));
+        // Not known from a guard that counts neither the worst period nor the last second, as older modules.
+        let whole_worst_mib_s = whole
+            .filter(|whole| whole.used_max > 0 || core.last_second.ns > 0)
+            .map(|whole| of_a_period(whole.used_max as f64));
         let of_budget = |achieved: Option<f64>| {
             achieved
                 .zip(budget_mib_s)
@@ -238,6 +260,12 @@ fn rates(
             worst_mib_s,
             worst_ratio: of_budget(worst_mib_s),
             over_periods: now.map_or(0, |now| now.over_periods),
+            whole: WholeRates {
+                achieved_mib_s: mean_mib_s,
+                budget_ratio: of_budget(mean_mib_s),
+                worst_mib_s: whole_worst_mib_s,
+                worst_ratio: of_budget(whole_worst_mib_s),
+            },
         }
     };
     CoreRates {
@@ -372,6 +400,50 @@ mod tests {
         );
         assert_eq!(read.over_periods, 24);
         assert_eq!(rates.cores[0].failings.len(), 1);
+    }
+
+    #[test]
+    fn the_whole_is_known_from_one_reading() {
+        let mut readings = Readings::new();
+        let settings = settings();
+        let whole = |core: &CoreRates| core.read.whole.clone();
+        assert_eq!(
+            whole(&readings.at(0, &settings, &[core(0, 0, 0)]).cores[0]),
+            WholeRates::default()
+        );
+        // 128 events in each of 100 periods, one of which was missed; at most 512 in one.
+        let mut leaking = core(0, 99, 12_800);
+        leaking.missed_periods = 1;
+        leaking.read.used_max = 512;
+        let mut unlimited = leaking.clone();
+        unlimited.cpu = 1;
+        let mut old = leaking.clone();
+        old.read.used_max = 0;
+        let rates = readings.at(100, &settings, &[leaking, unlimited]);
+        assert_eq!(
+            whole(&rates.cores[0]),
+            WholeRates {
+                achieved_mib_s: Some(500.0),
+                budget_ratio: Some(0.5),
+                worst_mib_s: Some(2000.0),
+                worst_ratio: Some(2.0),
+            }
+        );
+        assert_eq!(
+            whole(&rates.cores[1]),
+            WholeRates {
+                budget_ratio: None,
+                worst_ratio: None,
+                ..whole(&rates.cores[0])
+            }
+        );
+        let mut worst = |core: &CoreStatistics| {
+            let rates = readings.at(200, &settings, std::slice::from_ref(core));
+            rates.cores[0].read.whole.worst_mib_s
+        };
+        assert_eq!(worst(&old), None);
+        old.last_second.ns = 1_000_000_000;
+        assert_eq!(worst(&old), Some(0.0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::verbs::guard::show;
 use crate::verbs::output::{self, errln};
 
 /// Names of the columns; [`WIDTHS`] has their widths.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 19] = [
     "t_s",
     "core",
     "rt",
@@ -30,9 +30,15 @@ const COLUMNS: [&str; 15] = [
     "worst_%",
     "over_periods",
     "unregulated",
+    "whole_MB/s",
+    "whole_%",
+    "whole_worst_MB/s",
+    "whole_worst_%",
 ];
 
-const WIDTHS: [usize; 15] = [8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16, 12, 9, 13, 12];
+const WIDTHS: [usize; 19] = [
+    8, 6, 3, 12, 12, 12, 12, 14, 12, 18, 16, 12, 9, 13, 12, 12, 9, 17, 14,
+];
 
 /// Prints until the count is reached or a signal comes. A closed pipe also ends it in order.
 pub fn run(
@@ -145,13 +151,17 @@ fn line(t_s: f64, core: &CoreRates) -> String {
         percent(core.read.worst_ratio),
         core.read.over_periods.to_string(),
         core.unregulated_periods.to_string(),
+        figure(core.read.whole.achieved_mib_s),
+        percent(core.read.whole.budget_ratio),
+        figure(core.read.whole.worst_mib_s),
+        percent(core.read.whole.worst_ratio),
     ])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memwarden_guard::rates::ResourceRates;
+    use memwarden_guard::rates::{ResourceRates, WholeRates};
 
     #[test]
     fn columns_are_the_same_in_every_line() {
@@ -166,6 +176,12 @@ mod tests {
                 worst_mib_s: Some(1_000_000.0),
                 worst_ratio: Some(10.0),
                 over_periods: 24,
+                whole: WholeRates {
+                    achieved_mib_s: Some(98_765.4),
+                    budget_ratio: Some(0.9877),
+                    worst_mib_s: Some(2_000_000.0),
+                    worst_ratio: Some(20.0),
+                },
             },
             write: Some(ResourceRates::default()),
             throttled_ratio: Some(1.0),
@@ -195,7 +211,8 @@ mod tests {
         assert_eq!(
             words[1],
             [
-                "12.0", "CPU3", "-", "max", "-", "-", "-", "-", "-", "-", "-", "-", "-", "0", "0"
+                "12.0", "CPU3", "-", "max", "-", "-", "-", "-", "-", "-", "-", "-", "-", "0", "0",
+                "-", "-", "-", "-"
             ]
         );
         assert_eq!(
@@ -215,7 +232,11 @@ mod tests {
                 "1000000.0",
                 "1000.0",
                 "24",
-                "0"
+                "0",
+                "98765.4",
+                "98.8",
+                "2000000.0",
+                "2000.0"
             ]
         );
     }

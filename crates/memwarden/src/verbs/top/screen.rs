@@ -92,8 +92,7 @@ fn measure(guard: &dyn Regulator, state: &mut State, sampler: &mut Sampler) {
         }
         Err(error) => {
             sampler.forget();
-            state.cores.clear();
-            state.done(Err(error.to_string()));
+            state.lost(error.to_string());
         }
     }
 }

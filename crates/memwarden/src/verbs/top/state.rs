@@ -8,6 +8,7 @@ use memwarden_guard::budget::{Amount, COMBINED_ALONE, Events, Request, Unit};
 use memwarden_guard::rates::{CoreRates, Rates};
 use memwarden_guard::units::mib_s;
 use memwarden_guard::{BestEffort, Resource, Settings};
+use memwarden_platform::cpus::CpuSet;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::verbs::guard::budgets::at_least_one_event;
@@ -78,7 +79,9 @@ pub struct State {
     pub settings: Settings,
     /// The online cores.
     pub cores: Vec<CoreRates>,
-    /// Failures to regulate a core, also one that is not among these.
+    /// The cores that were not held, also those that are not among these.
+    pub not_held: CpuSet,
+    /// The failures to regulate them.
     pub failings: Vec<String>,
     /// History by core.
     pub history: BTreeMap<usize, History>,
@@ -102,6 +105,7 @@ impl State {
             interval,
             settings,
             cores: Vec::new(),
+            not_held: CpuSet::default(),
             failings: Vec::new(),
             history: BTreeMap::new(),
             selected: 0,
@@ -114,6 +118,8 @@ impl State {
 
     /// Takes a new reading.
     pub fn measured(&mut self, settings: Settings, rates: Rates) {
+        let not_held = rates.cores.iter().filter(|core| !core.failings.is_empty());
+        self.not_held = not_held.map(|core| core.cpu).collect();
         self.failings = rates.failings().map(str::to_owned).collect();
         self.cores = rates.cores.into_iter().filter(|core| core.online).collect();
         for core in &self.cores {
@@ -151,6 +157,8 @@ impl State {
                     // The current use was measured under the previous budget.
                     rates.budget_ratio = None;
                     rates.worst_ratio = None;
+                    rates.whole.budget_ratio = None;
+                    rates.whole.worst_ratio = None;
                 }
             }
         }
@@ -158,6 +166,14 @@ impl State {
         if !self.settings.control.has_write_budgets() {
             self.resource = Resource::Read;
         }
+    }
+
+    /// Takes the reason why the guard can't be read: no figure is known any more.
+    pub fn lost(&mut self, why: String) {
+        self.cores.clear();
+        self.not_held = CpuSet::default();
+        self.failings.clear();
+        self.done(Err(why));
     }
 
     /// Takes the outcome of a command.
@@ -566,13 +582,38 @@ mod tests {
     #[test]
     fn a_new_budget_shows_before_the_next_reading() {
         let mut state = state();
+        for core in &mut state.cores {
+            core.read.budget_ratio = Some(0.5);
+            core.read.whole.budget_ratio = Some(0.5);
+            core.read.whole.worst_ratio = Some(1.5);
+        }
         let mut new = settings();
         new.read_budget_events.insert(0, Some(200));
         new.control.rt = [0].into_iter().collect();
         state.set(new);
         assert_eq!(state.cores[0].read.budget_mib_s, Some(781.25));
-        assert_eq!(state.cores[0].read.budget_ratio, None);
+        let read = &state.cores[0].read;
+        assert_eq!((read.budget_ratio, read.whole.budget_ratio), (None, None));
+        assert_eq!(read.whole.worst_ratio, None);
         assert!(state.cores[0].rt);
+        // The budget of the other cores is as it was.
+        assert_eq!(state.cores[1].read.whole.worst_ratio, Some(1.5));
+    }
+
+    #[test]
+    fn a_guard_that_has_ended_leaves_no_core_that_is_not_held() {
+        let mut state = state();
+        let mut failing = rates(&[0, 1, 2]);
+        failing.cores[1].failings = vec!["CPU1 was not held".into()];
+        // A core that the guard does not regulate is not online to it.
+        failing.cores[2].online = false;
+        failing.cores[2].failings = vec!["CPU2 is not held".into()];
+        state.measured(settings(), failing);
+        assert_eq!((state.cores.len(), state.failings.len()), (2, 2));
+        assert_eq!(state.not_held.to_string(), "1-2");
+        state.lost("it has ended".into());
+        assert!(state.not_held.is_empty() && state.failings.is_empty() && state.cores.is_empty());
+        assert_eq!(state.message, Some(Message::Refused("it has ended".into())));
     }
 
     #[test]

@@ -70,6 +70,9 @@ impl Theme {
     }
 }
 
+/// Widths of the mean in MB/s, of its share of the budget and of the worst period's share, since the last reset.
+const WHOLE: [usize; 3] = [9, 7, 9];
+
 /// A column; listed in the order of priority, drawn in the order of [`Column::DRAWN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -79,6 +82,7 @@ enum Column {
     Share,
     Throttled,
     Worst,
+    Whole,
     History,
     BestEffort,
     Overflows,
@@ -86,20 +90,21 @@ enum Column {
 }
 
 impl Column {
-    const WANTED: [Self; 10] = [
+    const WANTED: [Self; 11] = [
         Self::Core,
         Self::Used,
         Self::Budget,
         Self::Share,
         Self::Throttled,
         Self::Worst,
+        Self::Whole,
         Self::History,
         Self::BestEffort,
         Self::Overflows,
         Self::Bar,
     ];
 
-    const DRAWN: [Self; 10] = [
+    const DRAWN: [Self; 11] = [
         Self::Core,
         Self::Budget,
         Self::Used,
@@ -109,17 +114,20 @@ impl Column {
         Self::Throttled,
         Self::BestEffort,
         Self::Overflows,
+        Self::Whole,
         Self::History,
     ];
 
-    /// Width, including the space before it.
+    /// Width, including the space before it. The columns up to [`Column::Whole`] fill 80 columns, those up to
+    /// [`Column::Share`] fit in 40.
     fn width(self) -> usize {
         match self {
-            Self::Core => 10,
-            Self::Budget | Self::Used => 10,
-            Self::Share => 8,
-            Self::Worst => 9,
+            Self::Core => 11,
+            Self::Budget | Self::Used => 9,
+            Self::Share => 7,
+            Self::Worst => 8,
             Self::Throttled | Self::Overflows => 11,
+            Self::Whole => WHOLE.iter().sum(),
             Self::BestEffort => 13,
             Self::Bar => 12,
             // Minimum; it also gets the remaining width.
@@ -140,6 +148,7 @@ impl Column {
             (Self::Throttled, _) => "throttled",
             (Self::BestEffort, _) => "best effort",
             (Self::Overflows, _) => "over/s",
+            (Self::Whole, _) => "since reset: mean, worst",
             (Self::History, _) => "history",
         }
     }
@@ -166,15 +175,26 @@ fn columns(width: usize) -> Vec<(Column, usize)> {
         .collect()
 }
 
+/// Rows of the table that must fit below the sentences about cores that were not held. A table of more cores may scroll
+/// to make room for the sentences.
+const ROWS_KEPT: usize = 8;
+
 /// Draws the screen.
 pub fn draw(state: &State, theme: Theme, frame: &mut Frame) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let mut above = header(state, theme, width);
+    let mut failings = failings(state, theme, width);
+    let facts = facts(state, theme, width);
     let mut below = vec![status(state, theme)];
     if !state.help {
         below.extend(keys(theme, width));
     }
+    let table_height = 1 + state.cores.len().min(ROWS_KEPT);
+    if failings.len() + facts.len() + table_height + below.len() > height {
+        failings.truncate(1);
+    }
+    let mut above = failings;
+    above.extend(facts);
     // A low screen keeps only the cores and the status line.
     if above.len() + below.len() + 3 > height {
         above.truncate(1);
@@ -213,7 +233,21 @@ fn flow<'a>(words: Vec<Span<'a>>, gap: &'static str, width: usize) -> Vec<Line<'
     lines
 }
 
-fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
+/// The failures to regulate a core. The first line names the cores, so that a low screen keeps their names.
+fn failings<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
+    let cores = &state.not_held;
+    // The sentence about a single core begins with its name.
+    let list = (cores.iter().count() > 1)
+        .then(|| Line::styled(format!("! cores not held: {cores}"), theme.loud()));
+    let sentences = state.failings.iter().flat_map(|sentence| {
+        let words = ["!"].into_iter().chain(sentence.split(' '));
+        let words = words.map(|word| Span::styled(word.to_owned(), theme.loud()));
+        flow(words.collect(), " ", width)
+    });
+    list.into_iter().chain(sentences).collect()
+}
+
+fn facts<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
     let control = &state.settings.control;
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let (sum, most) = (control.guaranteed_mib_s, control.maxbw_mib_s);
@@ -261,12 +295,6 @@ fn header<'a>(state: &State, theme: Theme, width: usize) -> Vec<Line<'a>> {
     if !meaning(control).memory_traffic {
         words.insert(2, Span::styled("not memory traffic", theme.loud()));
     }
-    // First, so that a low screen keeps them.
-    let failings = state
-        .failings
-        .iter()
-        .map(|failing| Span::styled(format!("! {failing}"), theme.loud()));
-    words.splice(0..0, failings);
     flow(words, "  ", width)
 }
 
@@ -339,6 +367,8 @@ fn help<'a>(room: usize) -> Vec<Line<'a>> {
             "",
             "  budget, MB/s  what the core may move, and what it moved; used: the second in percent of the first",
             "  worst         the worst period of the last second in percent of the budget",
+            "  since reset   mean MB/s since the statistics were reset, in percent of the budget, and the worst period",
+            "  !             after a core's name: it was not held; the lines above the table say why",
             "  throttled     percent of the time that it waited; best effort: that it ran beyond its budget",
             "  over/s        times a second that its counter passed what it had; history: MB/s, full height is",
             "                the budget, or the most seen when that is more",
@@ -406,6 +436,11 @@ fn percent(share: Option<f64>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0))
 }
 
+/// In percent without decimals.
+fn rounded_percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0))
+}
+
 fn cell<'a>(
     state: &State,
     theme: Theme,
@@ -421,13 +456,16 @@ fn cell<'a>(
         Column::Core => {
             let mark = if core.cpu == state.selected { '>' } else { ' ' };
             let rt = if core.rt { " rt" } else { "" };
-            let name = format!("CPU{}{rt}", core.cpu);
-            // The mark repeats the selection for terminals without reverse video.
-            let style = if core.cpu == state.selected {
-                Style::new().add_modifier(Modifier::REVERSED)
+            let (failing, mut style) = if core.failings.is_empty() {
+                ("", Style::new())
             } else {
-                Style::new()
+                ("!", theme.loud())
             };
+            let name = format!("CPU{}{rt}{failing}", core.cpu);
+            // The mark repeats the selection for terminals without reverse video.
+            if core.cpu == state.selected {
+                style = style.add_modifier(Modifier::REVERSED);
+            }
             vec![Span::styled(format!("{mark}{name:<0$}", width - 1), style)]
         }
         Column::Budget => {
@@ -437,18 +475,19 @@ fn cell<'a>(
             ))]
         }
         Column::Used => vec![Span::raw(right(figure(rates.achieved_mib_s)))],
-        Column::Share => {
-            let share = rates
-                .budget_ratio
-                .map(|share| format!("{:.0} %", share * 100.0));
-            vec![Span::raw(right(share.unwrap_or("-".into())))]
-        }
+        Column::Share => vec![Span::raw(right(rounded_percent(rates.budget_ratio)))],
         Column::Bar => bar(theme, rates.budget_ratio, width),
-        Column::Worst => {
-            let share = rates
-                .worst_ratio
-                .map(|share| format!("{:.0} %", share * 100.0));
-            vec![Span::raw(right(share.unwrap_or("-".into())))]
+        Column::Worst => vec![Span::raw(right(rounded_percent(rates.worst_ratio)))],
+        Column::Whole => {
+            let whole = &rates.whole;
+            let texts = [
+                figure(whole.achieved_mib_s),
+                rounded_percent(whole.budget_ratio),
+                rounded_percent(whole.worst_ratio),
+            ];
+            let cells = texts.iter().zip(WHOLE);
+            let cells = cells.map(|(text, width)| Span::raw(format!("{text:>width$}")));
+            cells.collect()
         }
         Column::Throttled => {
             let style = if above(core.throttled_ratio) {
@@ -523,7 +562,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use memwarden_guard::metrics;
-    use memwarden_guard::rates::{Sample, Sampler};
+    use memwarden_guard::rates::{Sample, Sampler, WholeRates};
     use memwarden_platform::cpus::CpuSet;
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Buffer;
@@ -774,13 +813,99 @@ mod tests {
     fn a_core_that_was_not_held_is_told_on_any_screen() {
         let mut state = recorded();
         let failing = "CPU2 was not held: 44160 events used of 20620 assigned in the last second";
-        state.failings = vec![failing.into()];
+        let figures = ", 247 of them in one period";
+        fail(&mut state, 2, &format!("{failing}{figures}"));
         state.cores[2].read.worst_ratio = Some(12.5);
-        for (width, height) in [(140, 16), (80, 8)] {
+        for (width, height, all) in [(140, 16, true), (80, 24, true), (80, 8, false)] {
             let screen = text(&drawn(&state, PLAIN, width, height));
             assert!(screen.starts_with(&format!("! {failing}")), "{screen}");
+            assert_eq!(screen.contains("in one period"), all, "{screen}");
             assert!(screen.contains("1250 %"), "{screen}");
         }
+        for (width, height) in [(40, 16), (40, 6), (20, 24)] {
+            let screen = text(&drawn(&state, PLAIN, width, height));
+            assert!(screen.starts_with("! CPU2 was not"), "{screen}");
+        }
+    }
+
+    /// Marks a core as not held.
+    fn fail(state: &mut State, cpu: usize, failing: &str) {
+        state.cores[cpu].failings = vec![failing.into()];
+        state.failings.push(failing.into());
+        state.not_held = state.not_held.iter().chain([cpu]).collect();
+    }
+
+    #[test]
+    fn every_core_that_was_not_held_is_named_and_marked() {
+        let mut state = many(64);
+        let failing = |cpu: usize| (cpu < 40 && cpu != 7) || cpu == 63;
+        for cpu in (0..64).filter(|&cpu| failing(cpu)) {
+            fail(&mut state, cpu, &format!("CPU{cpu} was not held: figures"));
+        }
+        for (width, height) in [(140, 100), (80, 24), (40, 30), (40, 8)] {
+            for selected in [0, 7, 31, 63] {
+                state.selected = selected;
+                let screen = text(&drawn(&state, PLAIN, width, height));
+                assert!(
+                    screen.starts_with("! cores not held: 0-6,8-39,63\n"),
+                    "{screen}"
+                );
+                let all = screen.contains("! CPU63 was not held: figures");
+                assert_eq!(all, height == 100, "{screen}");
+                let mut rows = 0;
+                for row in screen.lines().filter_map(|line| line.get(1..)) {
+                    let Some(name) = row.strip_prefix("CPU") else {
+                        continue;
+                    };
+                    let cpu: String = name.chars().take_while(char::is_ascii_digit).collect();
+                    let marked = name[..8].contains('!');
+                    assert_eq!(marked, failing(cpu.parse().unwrap()), "{screen}");
+                    rows += 1;
+                }
+                assert!(rows >= 2, "{screen}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_is_beside_the_last_second_on_80_columns() {
+        let mut state = recorded();
+        let read = &mut state.cores[1].read;
+        read.worst_ratio = Some(1.01);
+        read.whole = WholeRates {
+            achieved_mib_s: Some(96.1),
+            budget_ratio: Some(0.984),
+            worst_mib_s: Some(1221.0),
+            worst_ratio: Some(12.5),
+        };
+        let row = |state: &State, width| {
+            let screen = text(&drawn(state, PLAIN, width, 24));
+            let mut lines = screen.lines();
+            let heading = lines.find(|line| line.starts_with(" core")).unwrap();
+            let row = lines.find(|line| line.starts_with(" CPU1")).unwrap();
+            (heading.to_owned(), row.to_owned())
+        };
+        let (heading, line) = row(&state, 80);
+        assert!(heading.ends_with("since reset: mean, worst"), "{heading}");
+        assert!(line.ends_with("96.1   98 %   1250 %"), "{line}");
+        assert_eq!((heading.len(), line.len()), (80, 80));
+        assert!(!row(&state, 79).0.contains("since reset"));
+        // Without a budget there are no shares.
+        let none = ResourceRates::default();
+        state.cores[1].read.budget_mib_s = None;
+        state.cores[1].read.whole = WholeRates {
+            achieved_mib_s: Some(96.1),
+            ..none.whole
+        };
+        let line = row(&state, 80).1;
+        assert!(line.ends_with("96.1      -        -"), "{line}");
+        // Of the traffic that is shown.
+        let mut write = state.cores[1].read.clone();
+        write.whole.achieved_mib_s = Some(7.5);
+        state.cores[1].write = Some(write);
+        state.resource = Resource::Write;
+        let line = row(&state, 80).1;
+        assert!(line.ends_with("7.5      -        -"), "{line}");
     }
 
     #[test]
@@ -789,6 +914,8 @@ mod tests {
             let sum: usize = columns(width).iter().map(|(_, width)| width).sum();
             assert!(sum <= width);
         }
-        assert_eq!(columns(80).last().unwrap().0, Column::History);
+        assert_eq!(columns(40).last().unwrap().0, Column::Share);
+        assert_eq!(columns(80).last().unwrap().0, Column::Whole);
+        assert_eq!(columns(94).last().unwrap().0, Column::History);
     }
 }
