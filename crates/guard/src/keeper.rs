@@ -23,6 +23,12 @@ pub trait Host {
     /// When the regulator is unknown, or the machine cannot be read.
     fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error>;
 
+    /// Called when a guard was started or taken over, before it is tested and set.
+    ///
+    /// # Errors
+    /// When the guard is not to be used. A guard that was started is stopped then.
+    fn begun(&self, guard: &dyn Regulator) -> Result<(), Error>;
+
     /// Proves that a newly started guard regulates, including writes if `writes` is set.
     ///
     /// # Errors
@@ -227,6 +233,7 @@ fn start(host: &dyn Host, file: &BudgetFile) -> Result<(Kept, Wanted, String), E
     let mut session =
         Session::share_unless(|| host.open(file), &file.start_options(), &interrupted)?;
     session.keep_settings();
+    host.begun(session.regulator())?;
     if !session.took_over() && file.self_test {
         host.prove(session.guard(), file.asks_for_writes())?;
     }
@@ -285,7 +292,8 @@ mod tests {
     use std::cell::Cell;
     use std::fs;
 
-    /// A machine with two CPUs and one guard. With a period of 2 ms, a signal comes while the guard is proved.
+    /// A machine with two CPUs and one guard. It uses no guard whose events are 32 bytes. With a period of 2 ms, a signal
+    /// comes while the guard is proved.
     struct Machine(Shared, Cell<bool>);
 
     impl Host for Machine {
@@ -295,6 +303,12 @@ mod tests {
                 Ok(Box::new(self.0.clone()))
             } else {
                 Err(Error::BadInput(format!("backend {name}")))
+            }
+        }
+        fn begun(&self, guard: &dyn Regulator) -> Result<(), Error> {
+            match guard.settings()?.control.bytes_per_event {
+                32 => Err(Error::BadInput("events of 32 bytes".into())),
+                _ => Ok(()),
             }
         }
         fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
@@ -459,6 +473,31 @@ mod tests {
         assert_eq!(setup.budgets(), [Some(256), None]);
         keeper.end().unwrap();
         assert!(!setup.guard.is_running());
+    }
+
+    #[test]
+    fn a_guard_that_is_not_to_be_used_is_neither_proved_nor_set() {
+        let refused = "mb = [100]\nbytes_per_event = 32\nperiod = \"2ms\"\n";
+        let mut setup = Setup::new(refused);
+        // No signal came: the guard was not proved.
+        assert!(matches!(setup.begin().err(), Some(Error::BadInput(_))));
+        assert!(!setup.guard.is_running());
+
+        setup.write("mb = [1000]\n");
+        let mut keeper = setup.begin().unwrap();
+        setup.write(refused);
+        assert!(matches!(keeper.reload().err(), Some(Error::BadInput(_))));
+        assert_eq!(setup.budgets(), [Some(16384), None]);
+        keeper.end().unwrap();
+
+        let options = StartOptions {
+            bytes_per_event: Some(32),
+            ..StartOptions::default()
+        };
+        setup.guard.start(&options).unwrap();
+        assert!(matches!(setup.begin().err(), Some(Error::BadInput(_))));
+        assert_eq!(setup.budgets(), [None, None]);
+        assert!(setup.guard.is_running());
     }
 
     #[test]

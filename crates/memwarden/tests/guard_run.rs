@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guard run` as one or several users run it: its output, its refusals, and what it leaves behind; and `guard serve`
-//! beside it. The regulator is the one in user space, on this machine.
+//! `guard run` as one or several users run it: its output, its refusals, and what it leaves behind; and the other commands
+//! that start a guard. The regulator is the one in user space, on this machine.
 
 #[allow(dead_code)]
 mod processes;
@@ -8,6 +8,7 @@ mod processes;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +19,10 @@ use serde_json::Value;
 use processes::{child_of, eventually};
 
 const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+/// What each command says first about the event of these tests.
+const MEANING: &str = "memwarden: event page-faults counts fresh pages (4096 bytes each), not memory traffic: a program \
+                       that reuses its memory is not held";
 
 /// The first words of each run.
 const RUN: &str = "guard run --backend user --event page-faults --no-self-test";
@@ -34,7 +39,7 @@ struct Rig {
 /// A run that lasts until its command is told to end.
 struct Running {
     run: Child,
-    said: std::path::PathBuf,
+    said: PathBuf,
 }
 
 impl Rig {
@@ -241,13 +246,11 @@ fn a_guard_that_ends_under_the_command_is_told_at_once() {
 #[test]
 fn the_first_line_says_what_is_counted_and_the_last_what_came_of_it() {
     let Some(rig) = Rig::new() else { return };
-    let meaning = "memwarden: event page-faults counts fresh pages (4096 bytes each), not memory traffic: a program \
-                   that reuses its memory is not held";
     let run = rig.memwarden(&format!("{RUN} --events 5000,5000 -- true"));
     let said = stderr(&run);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((run.status.code(), lines.len()), (Some(0), 2), "{said}");
-    assert_eq!(lines[0], meaning);
+    assert_eq!(lines[0], MEANING);
     for expected in [
         "event page-faults",
         "CPU0 ",
@@ -266,9 +269,9 @@ fn the_first_line_says_what_is_counted_and_the_last_what_came_of_it() {
     assert_eq!(summary["cores"][0]["cpu"], 1);
     assert_eq!(summary["cores"][0]["budget_events"], 5000);
     let start = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
-    assert_eq!(stderr(&start).lines().next(), Some(meaning));
+    assert_eq!(stderr(&start).lines().next(), Some(MEANING));
     let top = rig.memwarden("top --once --interval 20ms");
-    assert_eq!(stderr(&top).lines().next(), Some(meaning));
+    assert_eq!(stderr(&top).lines().next(), Some(MEANING));
     assert!(rig.memwarden("guard stop").status.success());
     rig.expect_nothing_left();
 }
@@ -299,11 +302,17 @@ fn a_signal_while_a_run_waits_for_another_ends_it_without_its_command() {
 }
 
 impl Rig {
-    /// `guard serve` with this budget file, beside the claims of this rig.
-    fn serve(&self, text: &str) -> Child {
+    /// A budget file with this text, and the event of these tests.
+    fn file(&self, text: &str) -> PathBuf {
         let file = self.folder.path().join("guard.toml");
         let head = "backend = \"user\"\nevent = \"page-faults\"\n";
         fs::write(&file, format!("{head}{text}")).unwrap();
+        file
+    }
+
+    /// `guard serve` with this budget file, beside the claims of this rig.
+    fn serve(&self, text: &str) -> Child {
+        let file = self.file(text);
         self.command("guard serve --listen 127.0.0.1:0 --config")
             .arg(&file)
             .stdout(Stdio::null())
@@ -354,6 +363,59 @@ fn a_signal_while_serve_proves_its_guard_ends_both() {
     rig.expect_nothing_left();
 }
 
+#[test]
+fn serve_says_first_what_is_counted() {
+    let Some(rig) = Rig::new() else { return };
+    let said = || fs::read_to_string(rig.folder.path().join("said")).unwrap_or_default();
+    // The line comes before those of the self-test, which with this period takes far longer than the signal.
+    for (text, code) in [
+        ("self_test = false\nmb = [100]\n", 0),
+        ("period = \"1000ms\"\n", 143),
+    ] {
+        let mut serve = rig.serve(text);
+        eventually("it says something", || said().contains('\n'));
+        if code == 0 {
+            eventually("it serves", || {
+                said().contains("guard user started: event page-faults")
+            });
+        }
+        assert_eq!(said().lines().next(), Some(MEANING), "{}", said());
+        kill_process(Pid::from_child(&serve), Signal::TERM).unwrap();
+        assert_eq!(serve.wait().unwrap().code(), Some(code), "{}", said());
+        rig.expect_nothing_left();
+    }
+    let start = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
+    assert!(start.status.success(), "{start:?}");
+    let mut serve = rig.serve("self_test = false\nmb = [100]\n");
+    eventually("it serves", || said().contains("guard user taken over"));
+    assert_eq!(said().lines().next(), Some(MEANING), "{}", said());
+    kill_process(Pid::from_child(&serve), Signal::TERM).unwrap();
+    assert_eq!(serve.wait().unwrap().code(), Some(0));
+    assert!(rig.memwarden("guard stop").status.success());
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn realtime_says_first_what_is_counted() {
+    let Some(rig) = Rig::new() else { return };
+    let options = "--no-rt --jobs 5 --frame 64K --period 1ms --deadline 1ms --settle 1ms --guard 100 --no-self-test";
+    let run = rig
+        .command(&format!(
+            "realtime {options} --backend user --event page-faults --json --out run"
+        ))
+        .current_dir(rig.folder.path())
+        .output()
+        .unwrap();
+    let said = stderr(&run);
+    assert!(run.status.success(), "{said}");
+    assert_eq!(said.lines().next(), Some(MEANING));
+    let summary: Value = serde_json::from_slice(&run.stdout).unwrap();
+    let note = MEANING.replace("memwarden: ", "The guard's ") + ".";
+    let notes = summary["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|found| *found == note), "{notes:?}");
+    rig.expect_nothing_left();
+}
+
 /// Whether a process catches this signal.
 fn catches(pid: u32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -366,10 +428,19 @@ fn catches(pid: u32, signal: Signal) -> bool {
 const EXPERIMENT: &str =
     "--backend user --event page-faults --require-memory-event --guard 10 --out run";
 
+/// What they all say then.
+const REFUSAL: &str = "memwarden: --require-memory-event: event page-faults counts fresh pages";
+
 #[test]
 fn an_event_that_is_not_memory_traffic_can_be_refused() {
     let Some(rig) = Rig::new() else { return };
+    let config = rig.file("self_test = false\n");
+    let serve = format!(
+        "guard serve --require-memory-event --listen 127.0.0.1:0 --config {}",
+        config.display()
+    );
     for line in [
+        serve,
         format!("{RUN} --require-memory-event --events 5000 -- true"),
         "guard start --backend user --event page-faults --no-self-test --require-memory-event".into(),
         "guard run --cgroup memwarden-test --event page-faults --require-memory-event --events 5000 -- true".into(),
@@ -379,9 +450,35 @@ fn an_event_that_is_not_memory_traffic_can_be_refused() {
         let refused = rig.memwarden(&line);
         let said = stderr(&refused);
         assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-        assert!(said.starts_with("memwarden: --require-memory-event: event page-faults counts fresh pages"), "{said}");
+        assert!(said.starts_with(REFUSAL), "{said}");
+        assert!(refused.stdout.is_empty(), "{line}: {refused:?}");
     }
     assert!(!rig.folder.path().join("run.partial").exists());
+    rig.expect_nothing_left();
+}
+
+#[test]
+fn a_guard_whose_event_is_refused_stays_as_it_is() {
+    let Some(rig) = Rig::new() else { return };
+    let start = rig.memwarden("guard start --backend user --event page-faults --no-self-test");
+    assert!(start.status.success(), "{start:?}");
+    assert!(rig.memwarden("guard set --events 7000").status.success());
+    let config = rig.folder.path().join("guard.toml");
+    fs::write(&config, "event = \"auto\"\nmb = [100]\n").unwrap();
+    let serve = "guard serve --require-memory-event --listen 127.0.0.1:0";
+    for line in [
+        serve.to_owned(),
+        format!("{serve} --config {}", config.display()),
+        "guard run --require-memory-event --events 5000 -- true".into(),
+        format!("realtime {EXPERIMENT} --no-rt"),
+    ] {
+        let refused = rig.memwarden(&line);
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(1), "{said}");
+        assert!(said.starts_with(REFUSAL), "{line}: {said}");
+        assert_eq!(rig.budget(0), Some(7000), "{line}");
+    }
+    assert!(rig.memwarden("guard stop").status.success());
     rig.expect_nothing_left();
 }
 

@@ -368,21 +368,25 @@ fn what_cannot_be_served_is_refused_in_one_line() {
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("guard.toml");
-    let serve = |text: &str| {
+    let output = |text: &str| {
         fs::write(&path, text).unwrap();
         let config = path.to_str().unwrap();
-        refused(
-            &memwarden(&["serve", "--listen", "127.0.0.1:0", "--config", config])
-                .output()
-                .unwrap(),
-        )
+        memwarden(&["serve", "--listen", "127.0.0.1:0", "--config", config])
+            .output()
+            .unwrap()
     };
+    let serve = |text: &str| refused(&output(text));
     assert!(serve("mb = [0]\n").contains("line 1, mb: "));
     assert!(serve("backend = \"moon\"\n").contains("line 1, backend: backend `moon`: give auto"));
-    assert!(
-        serve("backend = \"null\"\nself_test = false\n[cpu.8191]\nmb = 5\n")
-            .contains("line 4, cpu.8191.mb: there is no CPU 8191")
+    // What only a guard that runs can tell is refused after the line about its event.
+    let mut late = output("backend = \"null\"\nself_test = false\n[cpu.8191]\nmb = 5\n");
+    let line = late.stderr.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let event: Vec<u8> = late.stderr.drain(..line).collect();
+    assert_eq!(
+        event,
+        b"memwarden: event null counts nothing: no core is held\n"
     );
+    assert!(refused(&late).contains("line 4, cpu.8191.mb: there is no CPU 8191"));
     fs::remove_file(&path).unwrap();
     let config = path.to_str().unwrap();
     let said = refused(

@@ -74,12 +74,17 @@ impl Source {
 /// This machine, for the keeper.
 struct Machine {
     interrupt: Interrupt,
+    require_memory_event: bool,
 }
 
 impl Host for Machine {
     fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
         let backend: Backend = file.backend()?;
         backend.regulator(file.module.clone().map(ModuleSource::Path), true)
+    }
+
+    fn begun(&self, guard: &dyn Regulator) -> Result<(), Error> {
+        say(self.require_memory_event, guard)
     }
 
     fn prove(&self, guard: &mut dyn Regulator, writes: bool) -> Result<(), Error> {
@@ -102,10 +107,10 @@ impl Host for Machine {
     }
 }
 
-/// Prints what the guard counts, and what it cannot hold.
-fn say(args: &Args, guard: &dyn Regulator) -> anyhow::Result<()> {
+/// Prints what the guard counts, and what it cannot hold. Refuses an event that isn't memory traffic, if requested.
+fn say(require_memory_event: bool, guard: &dyn Regulator) -> Result<(), Error> {
     let meaning = meaning(&guard.settings()?.control);
-    if args.require_memory_event {
+    if require_memory_event {
         meaning.require_memory_traffic()?;
     }
     log(&meaning.text);
@@ -144,13 +149,14 @@ async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
         None => {
             // A guard may be started later.
             if let Ok(guard) = running() {
-                say(args, guard.as_ref())?;
+                say(args.require_memory_event, guard.as_ref())?;
             }
             None
         }
         Some(path) => {
             let host = Box::new(Machine {
                 interrupt: interrupt.clone(),
+                require_memory_event: args.require_memory_event,
             });
             let begun = Keeper::begin(host, path);
             if interrupt.came() {
@@ -160,12 +166,6 @@ async fn serve(args: &Args) -> anyhow::Result<ExitCode> {
                 return Err(Interrupted("the budget file is not applied").into());
             }
             let (keeper, said) = begun?;
-            if let Some(guard) = keeper.regulator() {
-                if let Err(error) = say(args, guard) {
-                    keeper.end()?;
-                    return Err(error);
-                }
-            }
             log(&said);
             Some(keeper)
         }
