@@ -12,7 +12,7 @@ use memwarden_platform::Root;
 use rustix::io::Errno;
 
 use crate::budget::{Request, parse_limit};
-use crate::event::{raw_code, raw_text, write_codes};
+use crate::event::{Meaning, meaning_of, raw_code, raw_text, write_codes};
 use crate::event_list::EventList;
 use crate::kernel_log::Since;
 use crate::regulator::{Recorder, Regulator, Settings, StartOptions};
@@ -271,6 +271,12 @@ impl Regulator for Module {
         "module"
     }
 
+    /// Known unless the module chooses the event.
+    fn foretell(&self, options: &StartOptions) -> Option<Meaning> {
+        options.given_event()?;
+        meaning_of(options).ok()
+    }
+
     fn start(&mut self, options: &StartOptions) -> Result<(), Error> {
         if self.is_loaded() {
             let (event, period_us) = match self.settings() {
@@ -398,6 +404,23 @@ impl Regulator for Module {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_event_that_was_given_is_known_before_the_start() {
+        let module = Module::new(ModuleSource::Installed);
+        let foretold = |event: Option<&str>| {
+            let meaning = module.foretell(&StartOptions {
+                event: event.map(str::to_owned),
+                ..StartOptions::default()
+            })?;
+            Some(meaning.memory_traffic)
+        };
+        assert_eq!(foretold(Some("page-faults")), Some(false));
+        assert_eq!(foretold(Some("0x17")), Some(true));
+        for event in [None, Some("auto"), Some("unknown")] {
+            assert_eq!(foretold(event), None, "{event:?}");
+        }
+    }
 
     #[test]
     fn options_become_parameters() {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::{Events, Request};
 use crate::trace::Recording;
-use crate::{BestEffort, Control, CoreStatistics, Error, Resource};
+use crate::{BestEffort, Control, CoreStatistics, Error, Meaning, Resource};
 
 /// Options to start a regulator with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,6 +99,12 @@ pub trait Recorder {
 pub trait Regulator {
     /// Its name in reports: `module`, `user`, `null`.
     fn name(&self) -> &'static str;
+
+    /// What a start with these options would count; `None` if only the start can tell.
+    fn foretell(&self, options: &StartOptions) -> Option<Meaning> {
+        let _ = options;
+        None
+    }
 
     /// Starts to count. No core is throttled before a budget is set.
     ///

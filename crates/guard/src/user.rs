@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::budget::Request as Budgets;
+use crate::event::{Meaning, meaning_of};
 use crate::trace::Recording;
 use crate::{
     BestEffort, CoreStatistics, Error, Recorder, Regulator, Resource, Settings, StartOptions,
@@ -147,6 +148,10 @@ impl Default for User {
 impl Regulator for User {
     fn name(&self) -> &'static str {
         "user"
+    }
+
+    fn foretell(&self, options: &StartOptions) -> Option<Meaning> {
+        meaning_of(options).ok()
     }
 
     fn start(&mut self, options: &StartOptions) -> Result<(), Error> {

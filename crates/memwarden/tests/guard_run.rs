@@ -439,6 +439,9 @@ fn an_event_that_is_not_memory_traffic_can_be_refused() {
         "guard serve --require-memory-event --listen 127.0.0.1:0 --config {}",
         config.display()
     );
+    // A regulator that starts creates its log.
+    let log = rig.folder.path().join("guard.log");
+    fs::remove_file(&log).unwrap();
     for line in [
         serve,
         format!("{RUN} --require-memory-event --events 5000 -- true"),
@@ -452,6 +455,7 @@ fn an_event_that_is_not_memory_traffic_can_be_refused() {
         assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.starts_with(REFUSAL), "{said}");
         assert!(refused.stdout.is_empty(), "{line}: {refused:?}");
+        assert!(!log.exists(), "{line} started a regulator");
     }
     assert!(!rig.folder.path().join("run.partial").exists());
     rig.expect_nothing_left();

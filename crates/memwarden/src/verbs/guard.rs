@@ -303,11 +303,20 @@ impl Options {
     }
 
     /// Refuses an event that isn't memory traffic, if requested.
-    fn check(&self, meaning: &Meaning) -> anyhow::Result<()> {
+    fn check(&self, meaning: &Meaning) -> Result<(), Error> {
         if self.require_memory_event {
             meaning.require_memory_traffic()?;
         }
         Ok(())
+    }
+
+    /// Refuses such an event before `guard` is started with `options`, if the event is known by then.
+    fn check_start(&self, guard: &dyn Regulator, options: &StartOptions) -> Result<(), Error> {
+        if !self.require_memory_event {
+            return Ok(());
+        }
+        let meaning = guard.foretell(options);
+        meaning.map_or(Ok(()), |meaning| meaning.require_memory_traffic())
     }
 
     /// Prints what is counted and what cannot be held, before any other output.
@@ -392,12 +401,14 @@ fn start(args: &Start) -> anyhow::Result<ExitCode> {
             bail!("--cpus {cpus}: there is no CPU {cpu} on this machine (it has {present})");
         }
     }
-    // Caught from here on, so that the guard is stopped again after any signal.
-    let interrupt = Interrupt::catch()?;
-    guard.start(&StartOptions {
+    let options = StartOptions {
         cpus: args.cpus.clone(),
         ..args.options.start_options()
-    })?;
+    };
+    args.options.check_start(guard.as_ref(), &options)?;
+    // Caught from here on, so that the guard is stopped again after any signal.
+    let interrupt = Interrupt::catch()?;
+    guard.start(&options)?;
     let said = guard
         .settings()
         .map_err(anyhow::Error::from)

@@ -80,7 +80,16 @@ struct Machine {
 impl Host for Machine {
     fn open(&self, file: &BudgetFile) -> Result<Box<dyn Regulator>, Error> {
         let backend: Backend = file.backend()?;
-        backend.regulator(file.module.clone().map(ModuleSource::Path), true)
+        let guard = backend.regulator(file.module.clone().map(ModuleSource::Path), true)?;
+        let options = file.start_options();
+        // A running guard keeps its event, which `begun` checks.
+        let choice = options.event.is_some() || !guard.is_running();
+        if self.require_memory_event && choice {
+            if let Some(meaning) = guard.foretell(&options) {
+                meaning.require_memory_traffic()?;
+            }
+        }
+        Ok(guard)
     }
 
     fn begun(&self, guard: &dyn Regulator) -> Result<(), Error> {

@@ -38,8 +38,14 @@ pub(super) fn run(args: &Run) -> anyhow::Result<ExitCode> {
         interrupt.check()?;
         return group::run(args, cgroup, signals);
     }
-    let choose = || running().or_else(|_| args.options.guard(true));
     let options = args.options.start_options();
+    let choose = || {
+        running().or_else(|_| {
+            let guard = args.options.guard(true)?;
+            args.options.check_start(guard.as_ref(), &options)?;
+            Ok(guard)
+        })
+    };
     let shared = Session::share_unless(choose, &options, &|| interrupt.came());
     let mut session = unless(&interrupt, shared)?;
     if session.took_over() {
