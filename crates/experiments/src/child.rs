@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs a workload as a child process: start, watch, end; no child outlives the experiment.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -23,6 +24,9 @@ const LOOK_EVERY: Timespec = Timespec {
 
 /// Time in which a workload must end after the signal; a throttled one runs only a few microseconds of each period.
 const END_WITHIN: Duration = Duration::from_secs(20);
+
+/// A workload's exit code after SIGINT, as in a shell.
+const ON_INTERRUPT: i32 = 130;
 
 /// A running workload; killed when dropped.
 #[derive(Debug)]
@@ -122,7 +126,41 @@ impl Child {
         interrupt: &Interrupt,
         hear: &mut dyn FnMut(&str),
     ) -> Result<Value, Error> {
-        self.read_until_end(|_| interrupt.check(), hear)
+        let text = self.read_until_end(|_| interrupt.check(), hear)?;
+        // A terminal sends Ctrl-C to the workload, too: its result is then of a shorter run.
+        interrupt.check()?;
+        self.result(&text, false)
+    }
+
+    /// Like [`Child::wait_and_hear`], but an interrupt ends the workload and keeps its result. Also returns true if there
+    /// was an interrupt.
+    ///
+    /// # Errors
+    /// When the workload fails, prints no JSON, or has no result yet when the run is interrupted.
+    pub fn wait_or_cut_short(
+        mut self,
+        interrupt: &Interrupt,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<(Value, bool), Error> {
+        let told = Cell::new(None::<Instant>);
+        let go_on = |child: &Self| {
+            match told.get() {
+                Some(told) if told.elapsed() > END_WITHIN => return Err(Error::Interrupted),
+                None if interrupt.came() => {
+                    child.ask_to_end();
+                    told.set(Some(Instant::now()));
+                }
+                _ => {}
+            }
+            Ok(())
+        };
+        let text = self.read_until_end(go_on, hear)?;
+        let cut = interrupt.came();
+        match self.result(&text, cut) {
+            Ok(result) => Ok((result, cut)),
+            Err(_) if cut => Err(Error::Interrupted),
+            Err(error) => Err(error),
+        }
     }
 
     /// Checks that the workload is still running.
@@ -157,6 +195,10 @@ impl Child {
 
     /// Tells the workload to end without waiting, so that several end at the same time; [`Child::collect`] waits.
     pub fn tell_to_end(&mut self) {
+        self.ask_to_end();
+    }
+
+    fn ask_to_end(&self) {
         if let Some(pid) = i32::try_from(self.process.id())
             .ok()
             .and_then(Pid::from_raw)
@@ -178,15 +220,16 @@ impl Child {
             }
             Ok(())
         };
-        self.read_until_end(in_time, &mut |_| {})
+        let text = self.read_until_end(in_time, &mut |_| {})?;
+        self.result(&text, false)
     }
 
-    /// Reads the output to its end; calls `go_on` whenever there is nothing to read.
+    /// Reads the output to its end and returns it; calls `go_on` whenever there is nothing to read.
     fn read_until_end(
         &mut self,
         go_on: impl Fn(&Self) -> Result<(), Error>,
         hear: &mut dyn FnMut(&str),
-    ) -> Result<Value, Error> {
+    ) -> Result<Vec<u8>, Error> {
         let Some(mut stdout) = self.process.stdout.take() else {
             return Err(self.broken("has no output"));
         };
@@ -199,7 +242,7 @@ impl Child {
             }
             let mut chunk = [0; 4096];
             match stdout.read(&mut chunk) {
-                Ok(0) => return self.result(&text),
+                Ok(0) => return Ok(text),
                 Ok(length) => {
                     text.extend_from_slice(&chunk[..length]);
                     while let Some(end) = text[heard..].iter().position(|byte| *byte == b'\n') {
@@ -219,13 +262,15 @@ impl Child {
         }
     }
 
-    fn result(&mut self, text: &[u8]) -> Result<Value, Error> {
+    /// The result in the output. After Ctrl-C in a terminal, a workload that has printed its result ends with 130.
+    fn result(&mut self, text: &[u8], interrupted: bool) -> Result<Value, Error> {
         let status = self.process.wait().map_err(|source| Error::Process {
             action: "waiting for",
             what: self.what.clone(),
             source,
         })?;
-        if !status.success() {
+        let by_interrupt = interrupted && status.code() == Some(ON_INTERRUPT);
+        if !status.success() && !by_interrupt {
             let reason = self.last_words();
             return Err(self.broken(reason));
         }

@@ -95,6 +95,20 @@ impl Interrupt {
         self.came.store(true, Ordering::Relaxed);
     }
 
+    /// Progress that acts as if a signal had come once `steps` are done.
+    #[cfg(test)]
+    pub(crate) fn after(&self, steps: usize) -> impl crate::Progress + use<> {
+        struct After(Interrupt, usize);
+        impl crate::Progress for After {
+            fn step(&mut self, done: usize, _: usize, _: &str) {
+                if done >= self.1 {
+                    self.0.set();
+                }
+            }
+        }
+        After(self.clone(), steps)
+    }
+
     /// Fails if a signal came.
     ///
     /// # Errors

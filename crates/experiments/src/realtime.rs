@@ -122,9 +122,14 @@ pub fn run(
                     interrupt,
                 };
                 let load = case.plan.load.as_ref();
-                measure(&config, &name, load, &around, &mut case.measured)?;
-                folder.append_all(&samples(&config, &name, repeat, &case.measured))?;
-                folder.flush()?;
+                let outcome = measure(&config, &name, load, &around, &mut case.measured);
+                let kept = matches!(outcome, Ok(()) | Err(Error::Interrupted))
+                    && case.measured.tasks.len() > repeat as usize;
+                if kept {
+                    folder.append_all(&samples(&config, &name, repeat, &case.measured))?;
+                    folder.flush()?;
+                }
+                outcome?;
             }
         }
     }

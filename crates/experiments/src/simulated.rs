@@ -142,7 +142,7 @@ impl Simulated {
         Ok(((BACKEND.into(), settings), guard))
     }
 
-    /// Runs all jobs, on all CPUs.
+    /// Runs all jobs, on all CPUs. After an interrupt, the results are those of the first jobs.
     pub(crate) fn all<T: Sync, R: Send>(
         all: &[T],
         run: impl Fn(&T) -> Result<R, PlatformError> + Sync,
@@ -158,7 +158,7 @@ impl Simulated {
             !interrupt.came()
         });
         progress.step(all.len(), all.len(), "done");
-        let results = results.ok_or(Error::Interrupted)?;
+        let (Ok(results) | Err(results)) = results;
         results
             .into_iter()
             .map(|one| one.map_err(Error::from))

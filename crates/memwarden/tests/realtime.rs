@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands of `realtime` and `periodic` and their expected output. No time is judged here.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use memwarden_platform::cpus;
-use memwarden_run::Recorded;
+use memwarden_run::{Recorded, Sample, read_samples};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
 const MEMWARDEN: &str = env!("CARGO_BIN_EXE_memwarden");
@@ -279,4 +281,56 @@ fn nothing_outlives_ctrl_c() {
     assert_eq!(run.wait().unwrap().code(), Some(130));
     wait_for("the load was left behind", || running(&mark) == 0);
     assert!(!out.exists());
+}
+
+#[test]
+fn a_signal_keeps_the_jobs_that_were_timed() {
+    if !has_two_cpus() {
+        return;
+    }
+    // A terminal sends Ctrl-C to the task, too.
+    for (signal, to_group, code) in [
+        (Signal::INT, false, 130),
+        (Signal::INT, true, 130),
+        (Signal::TERM, false, 143),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let missed = folder.path().join("missed");
+        let on_miss = format!("touch {}", missed.display());
+        let out = folder.path().join("run");
+        let mut words = short(&out, &["--guard", "none", "--on-miss", &on_miss]);
+        for (option, value) in [("--jobs", "1000000"), ("--deadline", "1ns")] {
+            let at = words.iter().position(|word| *word == option).unwrap();
+            words[at + 1] = value;
+        }
+        let child = Command::new(MEMWARDEN)
+            .args(&words)
+            .process_group(0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while !missed.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "no job");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // A few jobs more.
+        std::thread::sleep(Duration::from_millis(200));
+        let pid = Pid::from_child(&child);
+        match to_group {
+            true => kill_process_group(pid, signal).unwrap(),
+            false => kill_process(pid, signal).unwrap(),
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.ends_with("memwarden: interrupted\n"), "{said}");
+        assert!(said.contains(" samples are in "), "{said}");
+        let partial = out.with_extension("partial");
+        let rows = read_samples(&partial.join("samples.csv")).unwrap();
+        let responses = |row: &&Sample| row.case == "alone" && row.metric == "response_ns";
+        assert!(rows.iter().filter(responses).count() > 1, "{said}");
+        assert!(!out.exists());
+    }
 }

@@ -102,7 +102,7 @@ pub fn compare(
     seed: u64,
     told: impl FnMut(usize) -> bool,
 ) -> Result<Option<Vec<Compared>>, PlatformError> {
-    let Some(figures) = sweep(&facts.cases, |case| case.run(platform, seed), told) else {
+    let Ok(figures) = sweep(&facts.cases, |case| case.run(platform, seed), told) else {
         return Ok(None);
     };
     let mut all = Vec::new();
@@ -215,7 +215,7 @@ pub fn calibrate(
             |candidate| distance(candidate, &cases, limits.seed),
             |done| told(standing(done)),
         );
-        let Some(found) = found else {
+        let Ok(found) = found else {
             return Ok(None);
         };
         tried += candidates.len();

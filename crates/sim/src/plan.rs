@@ -435,7 +435,7 @@ impl<F: FnMut(usize) -> bool> Stages<'_, F> {
         let (before, told) = (self.done, &mut self.told);
         let outcomes = sweep(all, run, |done| told(before + done));
         self.done += all.len();
-        outcomes.ok_or(Stop::Ended)
+        outcomes.map_err(|_| Stop::Ended)
     }
 
     fn run(&mut self, all: &[(Option<Setting>, bool)]) -> Result<Vec<Outcome>, Stop> {

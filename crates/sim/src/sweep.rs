@@ -11,12 +11,15 @@ const TOLD_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs `run` on each of `all`, on as many threads as there are CPUs, and returns the results
 /// in order. `told` is called from time to time, on the calling thread, with the number of
-/// finished runs. When it returns false, no more runs begin, and the result is `None`.
+/// finished runs. When it returns false, no more runs begin.
+///
+/// # Errors
+/// When runs are missing: the results of the others, which are the first ones.
 pub fn sweep<T: Sync, R: Send>(
     all: &[T],
     run: impl Fn(&T) -> R + Sync,
     mut told: impl FnMut(usize) -> bool,
-) -> Option<Vec<R>> {
+) -> Result<Vec<R>, Vec<R>> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let done = AtomicUsize::new(0);
@@ -51,8 +54,16 @@ pub fn sweep<T: Sync, R: Send>(
             thread::park_timeout(TOLD_EVERY);
         }
     });
-    let results = std::mem::take(&mut *kept());
-    results.into_iter().collect()
+    // Runs begin in order, and each that has begun is finished: none is missing in between.
+    let results: Vec<R> = std::mem::take(&mut *kept())
+        .into_iter()
+        .map_while(|result| result)
+        .collect();
+    if results.len() == all.len() {
+        Ok(results)
+    } else {
+        Err(results)
+    }
 }
 
 #[cfg(test)]
@@ -72,18 +83,23 @@ mod tests {
                 true
             },
         );
-        assert_eq!(squares, Some(all.iter().map(|n| n * n).collect()));
+        assert_eq!(squares, Ok(all.iter().map(|n| n * n).collect()));
     }
 
     #[test]
-    fn the_callback_may_end_the_sweep() {
-        let all = [(); 1000];
-        let slow = |(): &()| thread::sleep(Duration::from_millis(20));
-        assert_eq!(sweep(&all, slow, |_| false), None);
+    fn the_callback_may_end_the_sweep_and_the_first_results_are_kept() {
+        let all: Vec<u64> = (0..1000).collect();
+        let slow = |n: &u64| {
+            thread::sleep(Duration::from_millis(20));
+            *n
+        };
+        let first = sweep(&all, slow, |done| done == 0).unwrap_err();
+        assert!((1..1000).contains(&first.len()), "{}", first.len());
+        assert_eq!(first, all[..first.len()]);
     }
 
     #[test]
     fn nothing_is_done_at_once() {
-        assert_eq!(sweep(&[(); 0], |()| 1, |_| true), Some(vec![]));
+        assert_eq!(sweep(&[(); 0], |()| 1, |_| true), Ok(vec![]));
     }
 }

@@ -36,7 +36,8 @@ struct Ran {
 /// Runs the experiment in the model and writes its run folder.
 ///
 /// # Errors
-/// When a setting is invalid on the platform, a workload is not modelled, or the run is interrupted.
+/// When a setting is invalid on the platform, a workload is not modelled, or the run is interrupted; what was simulated
+/// is then in `DIR.partial`.
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,
@@ -109,6 +110,9 @@ pub fn simulate(
         folder.append_all(&samples(&config, &case.plan, &measured))?;
         activities.push(ran.iter().map(|ran| ran.activity).sum());
         results.insert(index, measured);
+    }
+    if ran.len() < runs.len() {
+        return Err(Error::Interrupted);
     }
     let solo: Vec<f64> = results[&0].victim.concat();
     for (index, measured) in &results {
@@ -269,5 +273,37 @@ fn measured(
         aggressors: aggressors.collect(),
         settings: case.settings.take(),
         guarded: ran.iter().filter_map(|ran| ran.guarded.clone()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_simulation_keeps_the_first_runs() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("run");
+        let config = Config {
+            window: "100us".parse().unwrap(),
+            settle: "10us".parse().unwrap(),
+            repeat: 100,
+            ..Config::for_sim()
+        };
+        let simulated = Simulated::find("raspberry-pi-3").unwrap();
+        let interrupt = Interrupt::default();
+        let ended = simulate(
+            &config,
+            &simulated,
+            Some(&out),
+            Existing::Refuse,
+            &interrupt,
+            &mut interrupt.after(1),
+        );
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        assert!(!out.exists());
+        let partial = out.with_extension("partial");
+        let rows = memwarden_run::read_samples(&partial.join("samples.csv")).unwrap();
+        assert_eq!((rows[0].case.as_str(), rows[0].repeat), ("solo", 0));
     }
 }

@@ -74,7 +74,7 @@ pub(super) struct Around<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-/// Measures case `name` once.
+/// Measures case `name` once. After an interrupt, `measured` has the jobs until then.
 pub(super) fn measure(
     config: &Config,
     name: &str,
@@ -112,8 +112,8 @@ pub(super) fn measure(
     if matches!(config.victim, Workload::Program(_)) {
         task = task.driving();
     }
-    let result = task.wait_and_hear(interrupt, &mut |line| on_miss.hear(line))?;
-    let task: TaskRun = serde_json::from_value(result).map_err(|error| Error::Workload {
+    let (result, cut) = task.wait_or_cut_short(interrupt, &mut |line| on_miss.hear(line))?;
+    let mut task: TaskRun = serde_json::from_value(result).map_err(|error| Error::Workload {
         what: "periodic".into(),
         reason: format!("gave no result that can be read: {error}"),
     })?;
@@ -126,14 +126,25 @@ pub(super) fn measure(
             ),
         });
     }
+    if cut {
+        // A terminal sends Ctrl-C to the load, too: it may have ended during the last job.
+        task.jobs.pop();
+    }
     measured.tasks.push(task);
     if let Some(running) = running {
-        measured.loads.push(running.end()?);
+        let achieved = running.end();
+        measured.loads.push(match cut {
+            true => achieved.unwrap_or_default(),
+            false => achieved?,
+        });
     }
     if let (Some(guard), Some(before)) = (around.guard, before) {
         measured
             .throttled_share
             .push(throttled_share(guard, &before)?);
+    }
+    if cut {
+        return Err(Error::Interrupted);
     }
     if let Some(told) = on_miss.finish(interrupt)? {
         measured.on_miss = Some(told);

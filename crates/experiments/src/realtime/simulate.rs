@@ -45,7 +45,8 @@ struct Ran {
 /// Runs the experiment in the model and writes its run folder.
 ///
 /// # Errors
-/// When a setting is invalid on the platform, a load is not modelled, or the run is interrupted.
+/// When a setting is invalid on the platform, a load is not modelled, or the run is interrupted; what was simulated is
+/// then in `DIR.partial`.
 pub fn simulate(
     config: &Config,
     simulated: &Simulated,
@@ -86,6 +87,8 @@ pub fn simulate(
         progress,
     )?;
 
+    let interrupted = ran.len() < runs.len();
+
     let mut running = Vec::new();
     let mut traffic = Vec::new();
     let mut ran = ran.into_iter();
@@ -121,6 +124,9 @@ pub fn simulate(
             plan: case.plan,
             measured,
         });
+    }
+    if interrupted {
+        return Err(Error::Interrupted);
     }
     figures(&config, &running, &mut summary)?;
     for (case, (activity, time_ps)) in summary.cases.iter_mut().zip(traffic) {
@@ -265,4 +271,39 @@ fn run_once(
         time_ps,
         activity,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_simulation_keeps_the_first_runs() {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("run");
+        let config = Config {
+            frame: Size::kib(64),
+            period: "1ms".parse().unwrap(),
+            deadline: "1ms".parse().unwrap(),
+            jobs: 2,
+            load: vec!["screen".parse().unwrap()],
+            repeat: 100,
+            ..Config::for_sim()
+        };
+        let simulated = Simulated::find("raspberry-pi-3").unwrap();
+        let interrupt = Interrupt::default();
+        let ended = simulate(
+            &config,
+            &simulated,
+            Some(&out),
+            Existing::Refuse,
+            &interrupt,
+            &mut interrupt.after(1),
+        );
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+        assert!(!out.exists());
+        let partial = out.with_extension("partial");
+        let rows = memwarden_run::read_samples(&partial.join("samples.csv")).unwrap();
+        assert_eq!((rows[0].case.as_str(), rows[0].repeat), ("alone", 0));
+    }
 }
